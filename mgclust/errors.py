@@ -1,0 +1,58 @@
+"""What can go wrong, as one tree.
+
+::
+
+    MgclustError
+    ├── InputError (ValueError)                  bad data or parameters; the command line exits with 2
+    │   └── DeviceUnavailableError               a GPU was asked for and there is none
+    ├── InsufficientMemoryError (MemoryError)    needed, there, and what would fit
+    ├── RunFailed (RuntimeError)                 a run that started could not finish
+    │   ├── WorkerLost                           a worker died; the sentence names it
+    │   └── CollectiveTimeout                    a rank did not answer within the deadline
+    └── RunCancelled                             somebody asked the run to stop
+
+Every message is a sentence for the person who can mend it: ``name=value``, the bound, the remedy.
+"""
+
+__all__ = [
+    "CollectiveTimeout",
+    "DeviceUnavailableError",
+    "InputError",
+    "InsufficientMemoryError",
+    "MgclustError",
+    "RunCancelled",
+    "RunFailed",
+    "WorkerLost",
+]
+
+
+class MgclustError(Exception):
+    """Root of every error that mgclust raises on purpose."""
+
+
+class InputError(MgclustError, ValueError):
+    """Data or parameters that cannot be clustered as given."""
+
+
+class DeviceUnavailableError(InputError):
+    """A device was asked for that this machine does not offer."""
+
+
+class InsufficientMemoryError(MgclustError, MemoryError):
+    """The estimate before a run exceeds the memory that is free."""
+
+
+class RunFailed(MgclustError, RuntimeError):
+    """A run started and could not finish."""
+
+
+class WorkerLost(RunFailed):
+    """A worker of the run died or left the cluster."""
+
+
+class CollectiveTimeout(RunFailed):
+    """A rank waited for another one longer than the deadline."""
+
+
+class RunCancelled(MgclustError):
+    """The run was told to stop."""
