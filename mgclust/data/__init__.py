@@ -1,0 +1,18 @@
+"""Sources of rows: arrays, files and URLs behind one small interface.
+
+::
+
+    open_dataset(source)  (dataset.py)
+      |-- arrays.py    NumPy, CuPy and Dask arrays, memory maps, DataFrames, lists
+      |-- files.py     .npy, .npz, zarr                          Location: one local path or URL
+      `-- tables.py    .csv, .tsv, Parquet
+             all of them are a Dataset  (base.py): shape, dtype, read(start, stop)
+             rows.py wraps one whose rows are standardised or detrended
+
+Only NumPy is imported until a source needs more.
+"""
+
+from mgclust.data.base import Dataset
+from mgclust.data.dataset import open_dataset
+
+__all__ = ["Dataset", "open_dataset"]

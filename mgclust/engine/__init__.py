@@ -1,0 +1,8 @@
+"""Ranks: where they run, which rows they own, how they meet, and how one function runs on all of them.
+
+::
+
+    spmd.run ─┬─ one rank, in this process ─────────────────> rank.prepare, rank.execute
+              └─ driver (caller) ── Dask ── tasks (worker) ─> rank.prepare, rank.execute
+                                                                  └─ Context ─ Comm: SoloComm | HostComm | NcclComm
+"""

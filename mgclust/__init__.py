@@ -1,0 +1,33 @@
+"""Exact clustering of large data on several GPUs, or on the CPUs there are.
+
+Nothing heavy is imported before it is used: ``import mgclust`` loads neither Dask nor CuPy nor Numba.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "DensityPeaks": "mgclust.algorithms",
+    "open_dataset": "mgclust.data",
+    "load_result": "mgclust.result",
+    "Result": "mgclust.result",
+}
+_MODULES = ("algorithms", "data", "engine", "errors", "kernels", "plots", "report")
+
+__all__ = [*_HOME, *_MODULES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"mgclust.{name}")
+    raise AttributeError(f"module 'mgclust' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

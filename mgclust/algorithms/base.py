@@ -1,0 +1,177 @@
+"""What every estimator of mgclust has in common: parameters, fitting on a cluster, and its result.
+
+A `Clusterer` is a scikit-learn estimator whose parameters are declared once, in `constraints`. The same
+declaration checks them in `fit`, makes the options of the command line, and is written into a result's provenance.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import _check_feature_names
+
+from mgclust.data import Dataset, open_dataset
+from mgclust.engine.cluster import connect
+from mgclust.engine.memory import Estimate
+from mgclust.engine.spmd import Outcome, run
+from mgclust.errors import InputError
+from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, check_parameters
+from mgclust.result import Result, installed_versions
+
+__all__ = ["Clusterer", "Option"]
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One parameter as the command line offers it.
+
+    Attributes
+    ----------
+    name : str
+        As in Python, with underscores.
+    default : object
+    constraint : Constraint
+        Checks and parses the value; knows its type, choices and help text.
+    """
+
+    name: str
+    default: Any
+    constraint: Constraint
+
+
+class Clusterer(ClusterMixin, BaseEstimator):
+    """Base of the estimators: everything but the method itself.
+
+    A method declares `method` (its name on the command line), `constraints` (its own parameters) and implements
+    `_function`, `_arguments`, `_estimate` and `_publish`.
+    """
+
+    method: ClassVar[str]
+    constraints: ClassVar[dict[str, Constraint]]
+    common: ClassVar[dict[str, Constraint]] = {
+        "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
+        "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
+        "dtype": Choice("float32", "float64", help="Number type of the distances."),
+        "memory_limit": Bytes(
+            optional=True,
+            help="Device memory that one rank may use, e.g. '4 GiB'; larger data are streamed from the host.",
+        ),
+        "random_state": Seed(help="Seed of everything random."),
+        "verbose": Boolean(help="Print progress."),
+    }
+
+    @classmethod
+    def options(cls) -> list[Option]:
+        """The parameters with their defaults and constraints, own ones first."""
+        constraints = {**cls.constraints, **cls.common}
+        return [Option(name, cls().get_params()[name], constraint) for name, constraint in constraints.items()]
+
+    def fit(self, X: Any, y: Any = None) -> Clusterer:
+        """Cluster the rows of `X`.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+            Whatever `open_dataset` understands: NumPy, CuPy or Dask arrays, data frames, files.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        if hasattr(X, "columns"):
+            _check_feature_names(self, X, reset=True)
+        self.fit_dataset(X if isinstance(X, Dataset) else open_dataset(X), provenance=False)
+        return self
+
+    def fit_dataset(
+        self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True
+    ) -> Result:
+        """Cluster an open data set and say everything about the run.
+
+        Parameters
+        ----------
+        dataset : Dataset
+        on_progress : callable, optional
+            Called with a dict of ``stage``, ``fraction`` and ``elapsed`` (seconds) a few times a second.
+        provenance : bool
+            Hash the data, which reads them once more.
+
+        Returns
+        -------
+        Result
+            Also kept as `result_`.
+        """
+        parameters = self._checked()
+        n, d = dataset.shape
+        if n < 2:
+            raise InputError(f"n_samples={n} should be >= 2: one row has no neighbours; give more rows.")
+        with connect(client=self.client, device=self.device) as cluster:
+            outcome = run(
+                self._function(),
+                dataset,
+                cluster,
+                parameters=self._arguments(parameters),
+                dtype=self.dtype,
+                memory_limit=parameters["memory_limit"],
+                estimate=self._estimate,
+                on_progress=on_progress or (_print_progress if self.verbose else None),
+            )
+        self.n_features_in_ = d
+        self.timings_ = outcome.timings
+        self.result_ = self._publish(outcome, self._frame(outcome, dataset, parameters, provenance))
+        return self.result_
+
+    def _checked(self) -> dict[str, Any]:
+        return check_parameters({**self.constraints, **self.common}, self.get_params())
+
+    def _frame(
+        self, outcome: Outcome, dataset: Dataset, parameters: dict[str, Any], provenance: bool
+    ) -> dict[str, Any]:
+        """The part of a Result that is the same for all methods."""
+        parameters = {name: value for name, value in parameters.items() if name not in ("client", "verbose")}
+        return {
+            "method": self.method,
+            "parameters": parameters,
+            "source": {**dataset.describe(), "sha256": dataset.fingerprint() if provenance else None},
+            "timings": outcome.timings,
+            "hardware": outcome.hardware,
+            "versions": installed_versions(),
+        }
+
+    @staticmethod
+    def _seed(random_state: Any) -> int:
+        """One integer for all ranks from whatever `random_state` is."""
+        if random_state is None:
+            return 0
+        if isinstance(random_state, int):
+            return random_state
+        draw = random_state.integers if hasattr(random_state, "integers") else random_state.randint
+        return int(draw(2**31 - 1))
+
+    @abstractmethod
+    def _function(self) -> Callable[..., Any]:
+        """The function that every rank runs."""
+
+    @abstractmethod
+    def _arguments(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Its keyword arguments, from checked parameters."""
+
+    @abstractmethod
+    def _estimate(self, shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+        """What a rank needs beside its rows."""
+
+    @abstractmethod
+    def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
+        """Set the fitted attributes and make the Result."""
+
+
+def _print_progress(event: dict[str, Any]) -> None:
+    print(f"{event['stage']}: {event['fraction']:.0%} ({event['elapsed']:.1f} s)", file=sys.stderr)

@@ -1,0 +1,553 @@
+r"""Density peaks clustering (Rodriguez and Laio, Science 344:1492, 2014), on any number of ranks.
+
+With d_ij the distance of rows i and j, and dc the distance below which `dc_fraction` of the pairs i < j lie::
+
+    rho_i   = sum over j != i of exp(-(d_ij / dc)^2)        (gaussian)     or  #{j != i : d_ij < dc}  (cutoff)
+    delta_i = min over j denser than i of d_ij               nearest_higher_i = that j
+    delta   = max over j of d_ij                             for the densest row
+
+"Denser" is a total order: larger rho, and of equal rho the lower index. Of equally near denser rows the
+lowest index is the nearest. Centres have a large rho and a large delta; every other row takes the label of
+its nearest higher row. Row i of a cluster is in its border if a row of another cluster lies within dc; the
+halo are the rows no denser than the densest border row of their cluster.
+
+What runs where. Every rank owns runs of row blocks; the blocks of all ranks stream past each rank in one global
+order, and tiles are reduced as they are computed, so there is never an n x n array::
+
+    dc      bracket from a sample, then one pass over the pairs i < j: a histogram of the representable
+            values within the bracket. Its bin of the wanted rank is refined (float32: it seldom needs it)
+            until it is one value wide: the same value that sorting all distances would give.
+    rho     one pass over all pairs
+    delta   one pass over all pairs, once every rank knows the rank order of all rho
+    labels  pointer jumping along nearest_higher, log2(n) steps
+    halo    one more pass, if asked for
+
+In one, two or three dimensions the same answers come in near-linear time (``algorithm="grid"``): cells for dc
+and delta, bit for bit the same, and a non-uniform FFT for the Gaussian rho, with a stated error.
+
+Cost. Time: 2.5 n^2 reduced distances (d multiply-adds each) over all ranks. Memory per rank: its rows, two blocks in
+flight, 40 n bytes of vectors. Communication per rank: three times the data, one histogram (8 MB), 20 n bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from mgclust.algorithms import near_linear
+from mgclust.algorithms.base import Clusterer
+from mgclust.algorithms.pair_quantile import BINS, SAMPLE_ROWS, pair_quantile, sample_rows
+from mgclust.engine.memory import Estimate
+from mgclust.engine.spmd import Context, Outcome
+from mgclust.errors import InputError
+from mgclust.kernels.metrics import METRICS, Metric
+from mgclust.params import Boolean, Choice, Constraint, Integer, Real, check_parameters
+from mgclust.result import Result
+
+__all__ = ["DensityPeaks", "assign_labels", "choose_centers"]
+
+Array = Any
+
+# A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then
+# under 1e-5 for every pair, and about 1e-6 in a sum.
+DOT_CONDITION = 32.0
+MIN_FEATURES_FOR_DOT = 17
+# The automatic choice of centres looks no further than this.
+MOST_AUTOMATIC_CENTERS = 256
+
+
+def density_peaks(
+    context: Context,
+    *,
+    metric: str,
+    dc: float | None,
+    dc_fraction: float,
+    dc_method: str,
+    kernel: str,
+    centers: dict[str, Any],
+    halo: bool,
+    algorithm: str,
+    seed: int,
+) -> dict[str, Any] | None:
+    """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports."""
+    measure = METRICS[metric]
+    comm, xp = context.comm, context.kernels.xp
+    d = context.dataset_shape[1]
+    near_linear_path = near_linear.applies(context, measure, algorithm)
+    exactness: dict[str, Any] = {"algorithm": "grid" if near_linear_path else "brute"}
+
+    with context.stage("prepare"):
+        radius = prepare_rows(context, measure)
+        points = near_linear.gather(context) if near_linear_path else None
+
+    dc_error = 0.0
+    with context.stage("dc"):
+        if dc is None:
+            sample = sample_rows(context, measure, dc_fraction, seed)
+            if dc_method == "exact":
+                norm = choose_norm(measure, d, radius, sample.low)
+                s_dc, exactness["dc_passes"] = pair_quantile(context, sample, norm, points)
+            else:
+                s_dc, dc_error = sample.value, sample.error
+            dc = measure.distance(s_dc)
+        else:
+            s_dc = measure.reduced(dc)
+        if dc <= 0:
+            raise InputError(
+                f"dc=0: at least dc_fraction={dc_fraction:g} of the pairs coincide; raise dc_fraction, give dc, "
+                "or drop duplicate rows."
+            )
+    norm = choose_norm(measure, d, radius, s_dc)
+    exactness["norm"] = norm
+
+    with context.stage("rho"):
+        if kernel == "gaussian" and points is not None:
+            mine, exactness["rho_recomputed_rows"], exactness["rho_relative_error"] = near_linear.gaussian_rho(
+                context, points, measure.scale(dc)
+            )
+        else:
+            mine = brute_rho(context, measure, norm, kernel, dc, s_dc)
+        rho = comm.all_gather(mine)
+
+    with context.stage("delta"):
+        order = density_order(xp, rho)
+        if points is not None:
+            best, nearest = near_linear.nearest_higher(context, points, order)
+        else:
+            best, nearest = brute_nearest_higher(context, norm, order)
+        best = comm.all_gather(best)
+        nearest = comm.all_gather(nearest)
+        densest = int(xp.argmin(order))
+        best[densest] = farthest(context, measure, densest)
+        delta = distances(xp, measure, best)
+
+    with context.stage("labels"):
+        rho, delta = context.kernels.to_host(rho), context.kernels.to_host(delta)
+        chosen = choose_centers(rho, delta, **centers)
+        labels = assign_labels(xp, nearest, chosen)
+
+    with context.stage("halo"):
+        flags = halo_rows(context, norm, s_dc, labels, rho) if halo else None
+
+    if comm.rank != 0:
+        return None
+    host = context.kernels.to_host
+    return {
+        "rho": rho,
+        "delta": delta,
+        "nearest_higher": host(nearest),
+        "centers": chosen,
+        "labels": host(labels),
+        "halo": flags,
+        "dc": dc,
+        "dc_error": dc_error,
+        "exactness": exactness,
+    }
+
+
+def prepare_rows(context: Context, measure: Metric) -> float:
+    """Centre (or normalise) the rows; return the largest squared length of a row after that."""
+    comm, xp, kernels = context.comm, context.kernels.xp, context.kernels
+    n, d = context.dataset_shape
+    mean = xp.zeros(d)
+    if not measure.unit_rows:
+        mean = xp.asarray(context.sum_over_blocks(lambda x: x.sum(axis=0, dtype="float64")) / n)
+    context.rows.apply(measure.prepare(mean))
+    largest = xp.zeros(1)
+    origin = xp.zeros((1, d), dtype=context.dtype)
+    for chunk in context.rows.chunks():
+        if chunk.x.shape[0]:
+            largest = xp.maximum(largest, kernels.reduced_distances(origin, chunk.x, norm="l2").max())
+    return float(comm.all_reduce(largest, "max")[0])
+
+
+def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:
+    """Products where they are accurate enough at the scale s, direct differences elsewhere."""
+    if measure.norm == "l2" and d >= MIN_FEATURES_FOR_DOT and radius <= DOT_CONDITION * s:
+        return "l2-dot"
+    return measure.norm
+
+
+def brute_rho(context: Context, measure: Metric, norm: str, kernel: str, dc: float, s_dc: float) -> Array:
+    """The density of this rank's rows, by a pass over all pairs; float64, without the row itself."""
+    kernels, xp = context.kernels, context.kernels.xp
+    rho = xp.zeros(context.rows.stop - context.rows.start, dtype="float64" if kernel == "gaussian" else "int64")
+    for chunk, block in context.all_pairs():
+        out = rho[chunk.start - context.rows.start : chunk.stop - context.rows.start]
+        if kernel == "gaussian":
+            kernels.gaussian_sum(
+                chunk.x, block.x, norm=norm, scale=measure.scale(dc), power=measure.power, out=out
+            )
+        else:
+            kernels.count_within(chunk.x, block.x, norm=norm, threshold=s_dc, out=out)
+    return rho.astype("float64") - 1.0
+
+
+def density_order(xp: Any, rho: Array) -> Array:
+    """Each row's position by decreasing rho, equal rho by index; int32."""
+    order = xp.empty(rho.shape[0], dtype="int32")
+    order[xp.argsort(-rho, kind="stable")] = xp.arange(rho.shape[0], dtype="int32")
+    return order
+
+
+def brute_nearest_higher(context: Context, norm: str, order: Array) -> tuple[Array, Array]:
+    """Reduced distance and index of the nearest denser row, for this rank's rows, by a pass over all pairs."""
+    kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
+    best = xp.full(rows.stop - rows.start, xp.inf, dtype=context.dtype)
+    index = xp.full(rows.stop - rows.start, -1, dtype="int64")
+    for chunk, block in context.all_pairs():
+        own = slice(chunk.start - rows.start, chunk.stop - rows.start)
+        kernels.nearest_higher(
+            chunk.x,
+            block.x,
+            order[chunk.start : chunk.stop],
+            order[block.start : block.stop],
+            norm=norm,
+            y_start=block.start,
+            best=best[own],
+            best_index=index[own],
+        )
+    return best, index
+
+
+def farthest(context: Context, measure: Metric, row: int) -> float:
+    """The largest reduced distance from one row of the data set to any other."""
+    kernels, xp = context.kernels, context.kernels.xp
+    owner = context.partition.owner(row // context.partition.block_rows)
+    x = context.rows.read(row, row + 1) if owner == context.comm.rank else None
+    x = context.comm.broadcast(x, owner)
+    largest = xp.zeros(1)
+    for chunk in context.rows.chunks():
+        if chunk.x.shape[0]:
+            largest = xp.maximum(largest, kernels.reduced_distances(x, chunk.x, norm=measure.norm).max())
+    return float(context.comm.all_reduce(largest, "max")[0])
+
+
+def distances(xp: Any, measure: Metric, s: Array) -> Array:
+    """Reduced distances as distances, float64."""
+    wide = s.astype("float64")
+    return wide * measure.factor if measure.squared else xp.sqrt(wide)
+
+
+def choose_centers(
+    rho: np.ndarray,
+    delta: np.ndarray,
+    *,
+    n_clusters: int | None = None,
+    rho_min: float | None = None,
+    delta_min: float | None = None,
+    indices: Any = None,
+) -> np.ndarray:
+    """Row numbers of the centres, by decreasing gamma = rho * delta, equal gamma by index.
+
+    `indices` as given; else the rows with ``rho > rho_min`` and ``delta > delta_min`` where either is given (the
+    first `n_clusters` of them if that is given too); else the `n_clusters` largest gamma; else the automatic rule
+    of `automatic_count`.
+    """
+    n = rho.shape[0]
+    gamma = rho * delta
+    ranked = np.argsort(-gamma, kind="stable")
+    if indices is not None:
+        return _given_centers(np.asarray(indices), rho, ranked)
+    if n_clusters is not None and n_clusters > n:
+        raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
+    if rho_min is not None or delta_min is not None:
+        keep = np.ones(n, dtype=bool)
+        if rho_min is not None:
+            keep &= rho > rho_min
+        if delta_min is not None:
+            keep &= delta > delta_min
+        ranked = ranked[keep[ranked]]
+        if not ranked.size:
+            raise InputError(
+                f"rho_min={rho_min}, delta_min={delta_min}: no row lies above both; the densest row has "
+                f"rho={rho.max():g} and delta={delta[np.argmax(rho)]:g}; choose lower thresholds."
+            )
+        return ranked[:n_clusters]
+    return ranked[: n_clusters if n_clusters is not None else automatic_count(gamma[ranked])]
+
+
+def _given_centers(indices: np.ndarray, rho: np.ndarray, ranked: np.ndarray) -> np.ndarray:
+    n = rho.shape[0]
+    if indices.ndim != 1 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
+        raise InputError("indices should be a list of row numbers, one per cluster, and not empty.")
+    if indices.min() < 0 or indices.max() >= n or np.unique(indices).size != indices.size:
+        raise InputError(f"indices should be different row numbers from 0 to {n - 1}.")
+    densest = int(np.argmax(rho))
+    if densest not in indices:
+        raise InputError(
+            f"indices should contain the densest row, {densest}: the links of some rows lead nowhere else."
+        )
+    return ranked[np.isin(ranked, indices)]
+
+
+def automatic_count(gamma: np.ndarray) -> int:
+    """How many centres stand out: the k, from 2 on, where the sorted gamma falls by the largest factor.
+
+    Parameters
+    ----------
+    gamma : ndarray of shape (n_samples,)
+        ``rho * delta``, largest first. Only the first 2 sqrt(n), at most 256, are looked at: behind them come
+        the rows within clusters.
+
+    Returns
+    -------
+    int
+        1 where fewer than three rows have a positive gamma.
+    """
+    positive = int(np.count_nonzero(gamma > 0))
+    most = min(MOST_AUTOMATIC_CENTERS, int(2 * np.sqrt(gamma.size)), positive - 1)
+    if most < 2:
+        return 1
+    logs = np.log(gamma[1 : most + 1])
+    return int(np.argmax(logs[:-1] - logs[1:])) + 2
+
+
+def assign_labels(xp: Any, nearest_higher: Array, centers: np.ndarray) -> Array:
+    """Each row's cluster: follow nearest_higher up to a centre, doubling the stride at every step; int32."""
+    root = nearest_higher.copy()
+    where = xp.asarray(centers)
+    root[where] = where
+    while True:
+        further = root[root]
+        if bool((further == root).all()):
+            break
+        root = further
+    number = xp.full(root.shape[0], -1, dtype="int32")
+    number[where] = xp.arange(len(centers), dtype="int32")
+    return number[root]
+
+
+def halo_rows(context: Context, norm: str, s_dc: float, labels: Array, rho: np.ndarray) -> np.ndarray:
+    """Whether each row is in its cluster's halo, by one pass over all pairs."""
+    kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
+    mine = xp.zeros(rows.stop - rows.start, dtype="uint8")
+    for chunk, block in context.all_pairs():
+        kernels.border(
+            chunk.x,
+            block.x,
+            labels[chunk.start : chunk.stop],
+            labels[block.start : block.stop],
+            norm=norm,
+            threshold=s_dc,
+            out=mine[chunk.start - rows.start : chunk.stop - rows.start],
+        )
+    border = kernels.to_host(context.comm.all_gather(mine)).astype(bool)
+    label = kernels.to_host(labels)
+    densest_border = np.full(int(label.max()) + 1, -np.inf)
+    np.maximum.at(densest_border, label[border], rho[border])
+    return rho <= densest_border[label]
+
+
+class DensityPeaks(Clusterer):
+    """Density peaks clustering of Rodriguez and Laio (2014), exact, on one or many CPUs or GPUs.
+
+    Parameters
+    ----------
+    n_clusters : int, optional
+        Number of clusters: the rows with the largest ``rho * delta`` become centres. Without it, and without
+        `rho_min` and `delta_min`, the number is found by `automatic_count`: the largest drop of
+        ``log(rho * delta)``.
+    dc : float, optional
+        Cut-off distance, in the units of the metric. Found from `dc_fraction` if left out.
+    dc_fraction : float, default=0.02
+        Share of the pairs i < j that lie within dc; 0.01 to 0.02 is customary. dc is the
+        ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance.
+    dc_method : {"exact", "sample"}, default="exact"
+        "sample" takes dc from the distances among 8192 rows and reports its error as `dc_error_`.
+    kernel : {"gaussian", "cutoff"}, default="gaussian"
+        How a neighbour counts for rho: ``exp(-(d / dc)^2)``, or 1 if ``d < dc``.
+    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
+    rho_min, delta_min : float, optional
+        Centres are the rows above both (the rectangle of the decision graph); at most `n_clusters` if that is given.
+    halo : bool, default=False
+        Also find each cluster's halo, the rows that may be noise, with one more pass.
+    algorithm : {"auto", "brute", "grid"}, default="auto"
+        "brute" passes over all pairs. "grid" takes near-linear time in one to three dimensions: dc and delta
+        stay exact bit for bit, the Gaussian rho has the relative error in ``exactness_``. "auto" takes it for
+        Euclidean data that it pays for.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+        Where to run: the active Dask client or else this process; this process; all GPUs of this machine; the given
+        cluster.
+    dtype : {"float32", "float64"}, default="float32"
+    memory_limit : int or str, optional
+        Device memory that one rank may use; data beyond it stay on the host and are streamed.
+    random_state : int, Generator or RandomState, optional
+        Seed of the sample of rows that brackets dc; it decides dc only with ``dc_method="sample"``.
+    verbose : bool, default=False
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,), int32
+        Cluster of each row; clusters are numbered by decreasing ``rho * delta`` of their centre.
+    cluster_centers_indices_ : ndarray of shape (n_clusters_,), int64
+    n_clusters_ : int
+    dc_, dc_error_ : float
+        The cut-off distance and, if it was sampled, half the width of its 95% confidence interval (else 0).
+    rho_, delta_ : ndarray of shape (n_samples,), float64
+        Density without the row itself; distance to the nearest denser row.
+    nearest_higher_ : ndarray of shape (n_samples,), int64
+        That row; -1 for the densest one.
+    halo_ : ndarray of shape (n_samples,), bool
+        Whether the row is in its cluster's halo; all False without ``halo=True``.
+    exactness_ : dict
+        How the figures were found: algorithm, passes for dc, rows whose rho was recomputed by the direct sum.
+    timings_ : dict of str to float
+        Seconds per stage.
+    result_ : Result
+        All of it, to save or plot.
+    n_features_in_ : int
+
+    References
+    ----------
+    A. Rodriguez, A. Laio, Clustering by fast search and find of density peaks, Science 344:1492-1496, 2014.
+    K. Ge, H. Su, D. Li, X. Lu, Efficient parallel implementation of a density peaks clustering algorithm on graphics
+    processing unit, Frontiers of Information Technology & Electronic Engineering 18:915-927, 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust import DensityPeaks
+    >>> X = np.array([[0.0, 0], [0, 1], [1, 0], [9, 9], [9, 8], [8, 9]])
+    >>> DensityPeaks(n_clusters=2, dc=1.5).fit(X).labels_.tolist()
+    [0, 0, 0, 1, 1, 1]
+    """
+
+    method = "density-peaks"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "n_clusters": Integer(
+            at_least=1, optional=True, help="Number of clusters; automatic if left out.",
+            remedy="give the number of clusters or leave it out",
+        ),
+        "dc": Real(above=0, optional=True, help="Cut-off distance; from dc_fraction if left out."),
+        "dc_fraction": Real(above=0, at_most=1, help="Share of the pairs within dc."),
+        "dc_method": Choice("exact", "sample", help="How dc is found."),
+        "kernel": Choice("gaussian", "cutoff", help="How a neighbour counts for rho."),
+        "metric": Choice(*METRICS, help="Distance between rows."),
+        "rho_min": Real(optional=True, help="Centres have a larger rho."),
+        "delta_min": Real(optional=True, help="Centres have a larger delta."),
+        "halo": Boolean(help="Find the halo of each cluster as well."),
+        "algorithm": Choice("auto", "brute", "grid", help="All pairs, or near-linear in 1 to 3 dimensions."),
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        n_clusters: int | None = None,
+        *,
+        dc: float | None = None,
+        dc_fraction: float = 0.02,
+        dc_method: str = "exact",
+        kernel: str = "gaussian",
+        metric: str = "euclidean",
+        rho_min: float | None = None,
+        delta_min: float | None = None,
+        halo: bool = False,
+        algorithm: str = "auto",
+        device: str = "auto",
+        client: Any = "auto",
+        dtype: str = "float32",
+        memory_limit: int | str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.dc = dc
+        self.dc_fraction = dc_fraction
+        self.dc_method = dc_method
+        self.kernel = kernel
+        self.metric = metric
+        self.rho_min = rho_min
+        self.delta_min = delta_min
+        self.halo = halo
+        self.algorithm = algorithm
+        self.device = device
+        self.client = client
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def select_centers(
+        self,
+        n_clusters: int | None = None,
+        *,
+        rho_min: float | None = None,
+        delta_min: float | None = None,
+        indices: Any = None,
+    ) -> DensityPeaks:
+        """Choose other centres and relabel, without another pass over the data.
+
+        Parameters
+        ----------
+        n_clusters, rho_min, delta_min
+            As for the class.
+        indices : sequence of int, optional
+            The centres themselves; the densest row must be one of them.
+
+        Returns
+        -------
+        self
+            With new `labels_`, `cluster_centers_indices_`, `n_clusters_`. `halo_` belongs to the clusters of `fit`
+            and becomes all False.
+        """
+        check_is_fitted(self, "rho_")
+        wanted = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
+        check_parameters({name: self.constraints[name] for name in wanted}, wanted)
+        centers = choose_centers(self.rho_, self.delta_, indices=indices, **wanted)
+        self._relabel(centers, assign_labels(np, self.nearest_higher_, centers), None)
+        return self
+
+    def _relabel(self, centers: np.ndarray, labels: np.ndarray, halo: np.ndarray | None) -> None:
+        self.cluster_centers_indices_ = centers
+        self.n_clusters_ = len(centers)
+        self.labels_ = labels
+        self.halo_ = np.zeros(len(labels), dtype=bool) if halo is None else halo
+
+    def _function(self) -> Callable[..., Any]:
+        return density_peaks
+
+    def _arguments(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        own = ("metric", "dc", "dc_fraction", "dc_method", "kernel", "halo", "algorithm")
+        centers = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
+        seed = self._seed(parameters["random_state"])
+        return {**{name: parameters[name] for name in own}, "centers": centers, "seed": seed}
+
+    def _estimate(self, shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+        n, d = shape
+        vectors = 48 * n  # rho, delta, nearest_higher, order, labels, and one copy while they are gathered
+        histogram = 2 * 8 * BINS
+        sample = SAMPLE_ROWS * d * itemsize
+        what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
+        return Estimate(0, vectors + histogram + sample, what)
+
+    def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
+        value = outcome.value
+        self.rho_, self.delta_, self.nearest_higher_ = value["rho"], value["delta"], value["nearest_higher"]
+        self.dc_, self.dc_error_ = value["dc"], value["dc_error"]
+        self.exactness_ = value["exactness"]
+        self._relabel(value["centers"], value["labels"], value["halo"])
+        arrays = {
+            "rho": self.rho_,
+            "delta": self.delta_,
+            "nearest_higher": self.nearest_higher_,
+            "centers": self.cluster_centers_indices_,
+        }
+        if value["halo"] is not None:
+            arrays["halo"] = self.halo_
+        warnings = []
+        if self.dc_error_:
+            warnings.append(
+                f"dc={self.dc_:g} was sampled: the exact value lies within {self.dc_error_:.2g} of it (95%)."
+            )
+        return Result(
+            labels=self.labels_,
+            arrays=arrays,
+            scores={"n_clusters": self.n_clusters_, "dc": self.dc_, "dc_error": self.dc_error_},
+            diagnostics={"exactness": self.exactness_},
+            warnings=warnings,
+            **frame,
+        )

@@ -1,0 +1,106 @@
+"""The command line: ``mgclust run | demo | methods | info``.
+
+Exit codes: 0 done, 1 failed, 2 wrong use (data, parameters, places, memory), 130 cancelled. An error is one
+line on standard error; ``--debug`` or ``MGCLUST_DEBUG=1`` adds the traceback. Standard output carries the
+summary, or with ``--json`` one JSON object and nothing else. Everything heavy is imported by the command
+that needs it, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from mgclust import __version__
+from mgclust.cli.demo import demo
+from mgclust.cli.options import CONTEXT, debug_option, debugging
+from mgclust.cli.run import run
+from mgclust.cli.show import info, methods
+from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled
+
+__all__ = ["main"]
+
+FAILED, WRONG_USE, CANCELLED, TERMINATED = 1, 2, 130, 143
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its code.
+
+    Parameters
+    ----------
+    args : sequence of str, optional
+        Without the program's name; by default those of this process.
+    """
+    # A scheduler's or shell's polite end leaves as little behind as Ctrl-C does.
+    signal.signal(signal.SIGTERM, _stop)
+    sys.exit(_run(list(sys.argv[1:] if args is None else args)))
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM arrived."""
+
+
+def _stop(number: int, frame: Any) -> NoReturn:
+    raise _Terminated
+
+
+def _run(args: list[str]) -> int:
+    try:
+        commands.main(args, prog_name="mgclust", standalone_mode=False, obj=["mgclust", *args])
+        return 0
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "mgclust"
+        return _fail(f"{error.format_message().rstrip('.')} (see '{where} --help').", WRONG_USE)
+    except click.ClickException as error:
+        return _fail(error.format_message(), WRONG_USE)
+    except (KeyboardInterrupt, click.Abort, RunCancelled) as error:
+        click.echo("cancelled", err=True)
+        return TERMINATED if isinstance(error, _Terminated) else CANCELLED
+    except BrokenPipeError:
+        # The reader of our output has left (``mgclust methods | head``): nothing more to say, to nobody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (InputError, InsufficientMemoryError) as error:
+        return _fail(str(error), WRONG_USE)
+    except MgclustError as error:
+        return _fail(str(error), FAILED)
+    except Exception as error:
+        hint = "" if debugging() else " (--debug shows where)"
+        return _fail(f"{type(error).__name__}: {error}{hint}", FAILED)
+
+
+def _fail(message: str, code: int) -> int:
+    if debugging():
+        traceback.print_exc()
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    return code
+
+
+def _print_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(f"mgclust {__version__}")
+        context.exit()
+
+
+@click.group(context_settings=CONTEXT)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it."
+)
+def commands() -> None:
+    """Exact clustering on several GPUs, or on the CPU.
+
+    Start with: mgclust demo
+    """
+
+
+commands.params.append(debug_option())
+for _command in (run, demo, methods, info):
+    commands.add_command(_command)

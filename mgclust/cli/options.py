@@ -1,0 +1,61 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+__all__ = ["CONTEXT", "debug_option", "debugging", "place_options", "placed"]
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def debugging() -> bool:
+    """Whether tracebacks are wanted."""
+    return os.environ.get("MGCLUST_DEBUG", "0") not in ("", "0")
+
+
+def _set_debugging(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        os.environ["MGCLUST_DEBUG"] = "1"  # workers that this process starts inherit it
+
+
+def debug_option() -> click.Option:
+    """Make the option --debug."""
+    return click.Option(
+        ["--debug"], is_flag=True, expose_value=False, callback=_set_debugging, help="Show tracebacks."
+    )
+
+
+def place_options() -> list[click.Parameter]:
+    """Make the options that say where to run."""
+    return [
+        click.Option(["--scheduler"], metavar="ADDRESS", help="A running Dask cluster (tcp:// or tls://)."),
+        click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs of this machine to use."),
+        click.Option(["--cpu"], is_flag=True, help="Use no GPU."),
+        click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="With --cpu: processes."),
+    ]
+
+
+@contextlib.contextmanager
+def placed(
+    scheduler: str | None, gpus: int | None, cpu: bool, workers: int | None
+) -> Iterator[dict[str, Any]]:
+    """Where to run, as parameters of an estimator; workers that this starts live as long as the block."""
+    if gpus and (cpu or scheduler):
+        raise click.UsageError("--gpus goes neither with --cpu nor with --scheduler")
+    if workers and (not cpu or scheduler):
+        raise click.UsageError("--workers goes with --cpu, without --scheduler")
+    device = "cpu" if cpu else "cuda" if gpus else "auto"
+    count = gpus or workers or 1
+    if scheduler or count == 1:
+        yield {"client": scheduler, "device": device}
+        return
+    from mgclust.engine.cluster import connect
+
+    with connect("local", device, n_workers=count) as cluster:
+        yield {"client": cluster.client, "device": device}

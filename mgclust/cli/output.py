@@ -1,0 +1,80 @@
+"""How far a run is, and what came out of it, in a few lines of text."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from mgclust.result import Result
+
+__all__ = ["ShownProgress", "summary"]
+
+LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds within a stage
+
+
+class ShownProgress:
+    """How far a run is: a bar on a terminal, plain lines in a log."""
+
+    def __init__(self) -> None:
+        self.stage, self.printed = "", 0.0
+        self.bar: Any = None
+
+    def __enter__(self) -> ShownProgress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+            columns = (
+                TextColumn("{task.description:8}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+            )
+            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.task = self.bar.add_task("open", total=None)
+            self.bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Take the ``stage`` and ``fraction`` that a run reports."""
+        stage, fraction = str(event.get("stage", self.stage)), event.get("fraction")
+        started = stage != self.stage
+        self.stage = stage
+        if self.bar is not None:
+            if started:
+                self.bar.reset(self.task, description=stage, total=None)
+            if fraction is not None:
+                self.bar.update(self.task, completed=100 * fraction, total=100)
+        elif started or time.monotonic() - self.printed > LINE_SECONDS:
+            self.printed = time.monotonic()
+            done = "" if fraction is None or started else f" {100 * fraction:.0f} %"
+            click.echo(f"{time.strftime('%H:%M:%S')} {stage}{done}", err=True)
+
+
+def summary(result: Result, path: Path, report: bool) -> str:
+    """Say what came out, one fact a line."""
+    from mgclust.result import seconds_text
+
+    sizes = result.cluster_sizes
+    lines = []
+    if len(sizes):
+        spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
+        lines.append(("clusters", f"{len(sizes):,}, of {spread} rows"))
+    if "dc" in result.scores:
+        lines.append(("dc", f"{result.scores['dc']:.5g}"))
+    if "ari" in result.scores:
+        lines.append(("truth", f"ARI {result.scores['ari']:.3f} (1: the same clusters)"))
+    stages = ", ".join(f"{name} {seconds_text(s)}" for name, s in result.timings.items() if name != "total")
+    lines.append(("time", f"{seconds_text(result.seconds)} ({stages})"))
+    lines += [("warning", warning) for warning in result.warnings]
+    lines.append(("report" if report else "result", str(path / "report.html" if report else path)))
+    return "\n".join(f"{name:9} {text}" for name, text in lines)

@@ -1,0 +1,169 @@
+"""``mgclust run METHOD INPUT -o DIR``: one subcommand per method, made from the method's parameters."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mgclust.cli.options import CONTEXT, debug_option, place_options, placed
+from mgclust.cli.output import ShownProgress, summary
+from mgclust.errors import InputError
+
+if TYPE_CHECKING:
+    from mgclust.result import Result
+
+__all__ = ["OWN_WORDS", "fit", "run", "save"]
+
+# Parameters of the estimators that the command line says in its own words (--scheduler, --gpus, --cpu).
+OWN_WORDS = {"client", "device", "verbose"}
+
+
+class _Methods(click.Group):
+    """One subcommand per method, made from its parameters when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_methods())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        method = _methods().get(cmd_name)
+        return None if method is None else _run_command(cmd_name, method)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None:
+            raise InputError(f"method={args[0]!r} should be one of {', '.join(map(repr, _methods()))}.")
+        return super().resolve_command(ctx, args)
+
+
+def _methods() -> dict[str, Any]:
+    from mgclust.algorithms import METHODS
+
+    return METHODS
+
+
+@click.group(
+    "run", cls=_Methods, context_settings=CONTEXT, subcommand_metavar="METHOD INPUT -o DIR [OPTIONS]"
+)
+def run() -> None:
+    """Cluster a file and write a result directory.
+
+    INPUT is a .npy, .npz, .csv, .tsv, .parquet or .zarr; 'mgclust methods' lists the methods, and 'mgclust
+    run METHOD --help' the options of one.
+    """
+
+
+def _run_command(name: str, method: Any) -> click.Command:
+    options = [option for option in method.options() if option.name not in OWN_WORDS]
+    summary = (method.__doc__ or "").strip().split("\n")[0]
+    parameters: list[click.Parameter] = [
+        click.Argument(["source"], metavar="INPUT"),
+        click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to make."),
+        *map(_click_option, options),
+        *_common_options(),
+        debug_option(),
+    ]
+
+    @click.pass_obj
+    def callback(command: list[str], /, **given: Any) -> None:
+        values = {option.name: given.pop(option.name) for option in options}
+        parsed = {
+            option.name: value if isinstance(value, bool) else option.constraint.parse(value, option.name)
+            for option in options
+            if (value := values[option.name]) is not None
+        }
+        _cluster(method, parsed, command, **given)
+
+    return click.Command(name, params=parameters, callback=callback, help=summary, context_settings=CONTEXT)
+
+
+def _click_option(option: Any) -> click.Option:
+    constraint, flag = option.constraint, option.name.replace("_", "-")
+    shown = "none" if option.default is None else str(option.default).lower()
+    text = f"{constraint.help} [default: {shown}]".strip()
+    if constraint.type == "flag":
+        return click.Option([f"--{flag}/--no-{flag}", option.name], default=None, help=text)
+    metavar = "|".join(constraint.choices) or constraint.type.upper()
+    return click.Option([f"--{flag}", option.name], default=None, metavar=metavar, help=text)
+
+
+def _common_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--mask"], metavar="FILE", help="Which voxels of a volume are rows."),
+        click.Option(["--columns"], metavar="A,B,...", help="Columns of a table, by name or number."),
+        click.Option(["--delimiter"], metavar="CHAR", help="Of a .csv or .tsv; guessed by default."),
+        click.Option(["--standardize"], metavar="zscore", help="Each row to mean 0, standard deviation 1."),
+        *place_options(),
+        click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of a summary."),
+        click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True,
+                     help="No report.html and no pictures."),
+    ]  # fmt: skip
+
+
+def _cluster(
+    method: Any,
+    parameters: dict[str, Any],
+    command: list[str],
+    *,
+    source: str,
+    output: str,
+    mask: str | None,
+    columns: str | None,
+    delimiter: str | None,
+    standardize: str | None,
+    overwrite: bool,
+    as_json: bool,
+    report: bool,
+    **place: Any,
+) -> None:
+    from mgclust.data import open_dataset
+    from mgclust.result import check_target
+
+    check_target(output, overwrite)  # before hours of computing
+    chosen = None if columns is None else [int(c) if c.isdigit() else c for c in columns.split(",")]
+    dataset = open_dataset(source, mask=mask, columns=chosen, delimiter=delimiter, standardize=standardize)
+    with ShownProgress() as progress, placed(**place) as where:
+        result = fit(method(**parameters, **where), dataset, progress)
+        save(result, dataset, Path(output), overwrite, report, command, progress)
+    if as_json:
+        click.echo(json.dumps({"output": os.path.abspath(output), **result.to_dict()}, allow_nan=False))
+    else:
+        click.echo(summary(result, Path(output), report))
+
+
+def fit(estimator: Any, dataset: Any, progress: ShownProgress) -> Result:
+    """Cluster, and compare with the truth where the data carries one."""
+    result: Result = estimator.fit_dataset(dataset, on_progress=progress)
+    if dataset.labels is None or result.labels is None:
+        return result
+    from sklearn.metrics import adjusted_rand_score
+
+    ari = float(adjusted_rand_score(dataset.labels, result.labels))
+    return replace(result, scores={**result.scores, "ari": ari})
+
+
+def save(
+    result: Result,
+    dataset: Any,
+    path: Path,
+    overwrite: bool,
+    report: bool,
+    command: list[str],
+    progress: ShownProgress,
+) -> None:
+    """Write the result directory with its report and pictures."""
+    progress({"stage": "write"})
+
+    def add(directory: Path) -> None:
+        from mgclust.report import draw_pictures, sample_rows, write_report
+
+        pictures = draw_pictures(result, sample_rows(dataset, result))
+        for name, data in pictures.items():
+            (directory / f"{name}.png").write_bytes(data)
+        write_report(result, directory / "report.html", pictures, command)
+
+    result.save(path, overwrite, add=add if report else None)

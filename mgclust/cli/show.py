@@ -1,0 +1,100 @@
+"""``mgclust methods`` and ``mgclust info``: what there is."""
+
+from __future__ import annotations
+
+import json
+import platform
+from typing import Any
+
+import click
+
+from mgclust.cli.options import CONTEXT
+from mgclust.cli.run import OWN_WORDS
+
+__all__ = ["info", "methods"]
+
+
+@click.command("methods", context_settings=CONTEXT)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def methods(as_json: bool) -> None:
+    """List the methods and their parameters."""
+    from mgclust.algorithms import METHODS
+
+    found: dict[str, dict[str, Any]] = {
+        name: {
+            "summary": (method.__doc__ or "").strip().split("\n")[0],
+            "parameters": [_describe(option) for option in method.options() if option.name not in OWN_WORDS],
+        }
+        for name, method in METHODS.items()
+    }
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for name, method in found.items():
+        click.echo(f"{click.style(name, bold=True)}  {method['summary']}")
+        rows = [(f"--{p['name'].replace('_', '-')}", p["values"], p["help"]) for p in method["parameters"]]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for (flag, values, text), parameter in zip(rows, method["parameters"], strict=True):
+            default = "" if parameter["default"] is None else f" [{str(parameter['default']).lower()}]"
+            click.echo(f"  {flag:{widths[0]}}  {values:{min(widths[1], 24)}}  {text}{default}")
+    click.echo("\nmgclust run METHOD INPUT -o DIR; 'mgclust run METHOD --help' says more.")
+
+
+def _describe(option: Any) -> dict[str, Any]:
+    constraint = option.constraint
+    values = "|".join(constraint.choices) or constraint.type
+    return {"name": option.name, "values": values, "default": option.default, "help": constraint.help}
+
+
+@click.command("info", context_settings=CONTEXT)
+@click.option("--scheduler", metavar="ADDRESS", help="Also ask a running Dask cluster (tcp:// or tls://).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def info(scheduler: str | None, as_json: bool) -> None:
+    """Show the devices, memory and versions of this machine, and of a cluster."""
+    found = _machine()
+    if scheduler:
+        found["cluster"] = _cluster(scheduler)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    from mgclust.engine.memory import human
+
+    cpu, memory = found["cpu"], found["memory"]
+    click.echo(f"processor  {cpu['name']}, {cpu['cores']} cores")
+    click.echo(f"memory     {human(memory['total'])}, {human(memory['available'])} available")
+    for gpu in found["gpus"]:
+        click.echo(f"GPU        {gpu['name']}, {human(gpu['memory'])}")
+    if found["no_gpu"]:
+        click.echo(f"GPU        not used: {found['no_gpu']}")
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    click.echo(f"system     {found['system']}\nversions   {versions}")
+    for worker in found.get("cluster", ()):
+        click.echo(f"worker     {worker['address']}: {worker['threads']} threads, {human(worker['memory'])}")
+
+
+def _machine() -> dict[str, Any]:
+    import psutil
+
+    from mgclust.engine import devices
+    from mgclust.result import installed_versions
+
+    memory = psutil.virtual_memory()
+    return {
+        "cpu": {"name": devices.cpu_name(), "cores": devices.cores()},
+        "memory": {"total": memory.total, "available": memory.available},
+        "gpus": [{"name": gpu.name, "memory": gpu.memory} for gpu in devices.gpus()],
+        "no_gpu": devices.why_no_gpu(),
+        "system": platform.platform(),
+        "versions": installed_versions(),
+    }
+
+
+def _cluster(scheduler: str) -> list[dict[str, Any]]:
+    from mgclust.engine.cluster import connect
+
+    with connect(scheduler) as cluster:
+        workers = cluster.client.scheduler_info(n_workers=-1)["workers"]
+        return [
+            {"address": address, "threads": worker["nthreads"], "memory": worker["memory_limit"]}
+            for address, worker in workers.items()
+        ]

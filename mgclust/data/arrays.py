@@ -1,0 +1,207 @@
+"""Rows that are already in memory: on this host, on a GPU, or on Dask's workers.
+
+CuPy, Dask, pandas and SciPy are recognised without importing them: who passes such an object has imported its
+library, everybody else should not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mgclust.data.base import Dataset, InputTypeError, check_shape, digest_rows, float_dtype, row_digests
+from mgclust.errors import InputError
+
+__all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "select_columns"]
+
+
+class ArrayDataset(Dataset):
+    """A NumPy array, or what could be made into one."""
+
+    kind = "array"
+
+    def __init__(self, array: np.ndarray, name: str = "array", labels: np.ndarray | None = None) -> None:
+        super().__init__(check_shape(array.shape, name), float_dtype(array.dtype, name), name)
+        self._array = array
+        self._labels = labels
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The known truth, if it was given."""
+        return self._labels
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        return np.ascontiguousarray(self._array[start:stop], dtype=self.dtype)
+
+
+class DeviceDataset(Dataset):
+    """A CuPy array; `read` returns CuPy arrays of the same device."""
+
+    kind = "cuda array"
+
+    def __init__(self, array: Any) -> None:
+        name = "CuPy array"
+        dtype = np.dtype(array.__cuda_array_interface__["typestr"])
+        super().__init__(check_shape(array.shape, name), float_dtype(dtype, name), name)
+        self._array = array
+
+    def _read(self, start: int, stop: int) -> Any:
+        return self._array[start:stop].astype(self.dtype, order="C", copy=False)
+
+
+class DaskDataset(Dataset):
+    """A Dask array, whose chunks may be on workers already: the engine takes `dask_array` and leaves them."""
+
+    kind = "dask array"
+
+    def __init__(self, array: Any) -> None:
+        name = "Dask array"
+        if any(size != size for size in array.shape):
+            raise InputError(f"{name} has chunks of unknown size; call X.compute_chunk_sizes() first.")
+        super().__init__(check_shape(array.shape, name), float_dtype(array.dtype, name), name)
+        if array.numblocks[1] > 1:
+            array = array.rechunk({1: -1})
+        self._array = array.astype(self.dtype) if array.dtype != self.dtype else array
+
+    @property
+    def dask_array(self) -> Any:
+        """The rows, of `dtype`, with one chunk across the columns."""
+        return self._array
+
+    def fingerprint(self) -> str:
+        """SHA-256 of shape, dtype and rows, hashed by the workers that hold them."""
+        rows = self._array.rechunk((digest_rows(self.shape[1], self.dtype), self.shape[1]))
+        chunks = ((1,) * rows.numblocks[0], (32,))
+        meta = np.empty((0, 0), dtype=np.uint8)
+        return self._combine(rows.map_blocks(row_digests, dtype=np.uint8, chunks=chunks, meta=meta).compute())
+
+    def _read(self, start: int, stop: int) -> Any:
+        rows = self._array[start:stop].compute()
+        if hasattr(rows, "__cuda_array_interface__"):
+            return rows.astype(self.dtype, order="C", copy=False)
+        return np.ascontiguousarray(rows, dtype=self.dtype)
+
+
+def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
+    """Open an object in memory as a dataset.
+
+    Parameters
+    ----------
+    source : object
+        NumPy, CuPy or Dask array, DataFrame, nested list, or anything that NumPy can convert.
+    columns : sequence of str or int, optional
+        Columns of a DataFrame.
+    """
+    module = type(source).__module__
+    if module.startswith("scipy.sparse"):
+        raise InputTypeError(
+            "X is a sparse matrix and sparse data is not supported by this method; convert it with "
+            "X.toarray() if it fits into memory."
+        )
+    if module.startswith("dask.") and hasattr(source, "to_dask_array"):
+        source = (source if columns is None else source[_names(columns)]).to_dask_array(lengths=True)
+        columns, module = None, type(source).__module__
+    if hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
+        return _from_frame(source, columns)
+    if columns is not None:
+        raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); slice an array.")
+    if module.startswith("dask.array"):
+        return DaskDataset(source)
+    if hasattr(source, "__cuda_array_interface__"):
+        if not (hasattr(source, "get") and hasattr(source, "astype")):
+            raise InputError(
+                f"a CUDA array of type {module}.{type(source).__name__} is not read; wrap it without a copy "
+                "by cupy.asarray(x)."
+            )
+        return DeviceDataset(source)
+    return ArrayDataset(_as_numbers(source))
+
+
+def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | None, name: str) -> list[int]:
+    """Positions of the wanted columns among ``names``; all of them for None."""
+    if columns is None:
+        return list(range(len(names)))
+    if isinstance(columns, (str, int)):
+        columns = [columns]
+    chosen = []
+    for column in columns:
+        if isinstance(column, (int, np.integer)) and not isinstance(column, bool):
+            if not 0 <= column < len(names):
+                raise InputError(
+                    f"columns={column} should be from 0 to {len(names) - 1}: {name} has that many."
+                )
+            chosen.append(int(column))
+        elif column in names:
+            chosen.append(names.index(column))
+        else:
+            known = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+            raise InputError(f"columns={column!r} is not a column of {name}; it has {known}.")
+    if not chosen:
+        raise InputError(f"columns=[] should name at least one column of {name}.")
+    return chosen
+
+
+def _names(columns: Sequence[str | int] | str) -> list[Any]:
+    return [columns] if isinstance(columns, (str, int)) else list(columns)
+
+
+def _as_numbers(source: Any) -> np.ndarray:
+    """Whatever NumPy makes of ``source``, if those are numbers."""
+    name = "X"
+    if source is None or isinstance(source, (dict, set, bytes)) or hasattr(source, "__next__"):
+        raise InputTypeError(
+            f"{name} is a {type(source).__name__}; give an array of rows x features or a path."
+        )
+    if isinstance(source, np.ma.MaskedArray) and np.ma.is_masked(source):
+        # Masked is missing: it must not come back as the number underneath.
+        source = np.ma.filled(source.astype(float_dtype(source.dtype, name)), np.nan)
+    try:
+        array = np.asarray(source)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} cannot be made into an array of rows x features: {error}.") from error
+    if array.dtype.kind != "O":
+        return array
+    try:
+        return array.astype(np.float64)
+    except TypeError as error:
+        raise InputTypeError(f"{name} holds something that is no number: {error}.") from error
+    except ValueError as error:
+        raise InputError(f"{name} holds something that is no number: {error}.") from error
+
+
+def _from_frame(frame: Any, columns: Sequence[str | int] | None) -> Dataset:
+    """Columns of a pandas, polars or pyarrow table, copied once unless they already are one float block."""
+    name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
+    labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
+    names = [str(label) for label in labels]
+    if columns is None and hasattr(frame, "iloc"):
+        whole = frame.to_numpy()
+        if whole.dtype.kind in "fiub":
+            return ArrayDataset(whole, name)
+    chosen = select_columns(names, columns, name)
+    check_shape((len(frame), len(chosen)), name)
+    parts = [_column(frame, position, f"column {names[position]!r} of {name}") for position in chosen]
+    table = np.empty((len(frame), len(parts)), dtype=np.result_type(*parts))
+    for j, part in enumerate(parts):
+        table[:, j] = part
+    return ArrayDataset(table, name)
+
+
+def _column(frame: Any, position: int, name: str) -> np.ndarray:
+    if hasattr(frame, "iloc"):
+        series = frame.iloc[:, position]
+    elif hasattr(frame, "column_names"):
+        series = frame.column(position)
+    else:
+        series = frame[:, position]
+    values = series.to_numpy()
+    if values.dtype.kind == "O":
+        try:
+            if hasattr(frame, "iloc"):  # pandas' own "missing" is no number for NumPy
+                return series.to_numpy(dtype=np.float64, na_value=np.nan)
+            return values.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} is not numeric: {error}; choose others with columns=[...].") from error
+    return values.astype(float_dtype(values.dtype, name), copy=False)

@@ -1,0 +1,168 @@
+"""What a source of rows offers, and which shapes and types of number it may have."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from mgclust.errors import InputError
+
+__all__ = ["Dataset", "InputTypeError", "check_shape", "float_dtype", "row_digests"]
+
+# Rows are hashed in blocks of this many bytes, so that a Dask array can be hashed where its chunks are.
+_DIGEST_BYTES = 2**24
+
+
+class InputTypeError(InputError, TypeError):
+    """Data whose elements are not numbers at all (scikit-learn expects a TypeError there)."""
+
+
+class Dataset:
+    """Rows that are read when they are asked for.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (n_samples, n_features).
+    dtype : numpy.dtype
+        float32 or float64: what `read` returns.
+    name : str
+        For people and for the provenance of a result.
+    labels : ndarray of shape (n_samples,) or None
+        The known truth, where the source holds one.
+    dask_array : dask.array.Array or None
+        The rows as a Dask array with one chunk across the columns, where the source is one.
+    """
+
+    kind = "dataset"
+
+    def __init__(self, shape: tuple[int, int], dtype: Any, name: str) -> None:
+        self.shape = (int(shape[0]), int(shape[1]))
+        self.dtype = np.dtype(dtype)
+        self.name = name
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The known truth, where the source holds one."""
+        return None
+
+    @property
+    def dask_array(self) -> Any:
+        """The rows as a Dask array, where the source is one."""
+        return None
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start`` to ``stop - 1``.
+
+        Parameters
+        ----------
+        start, stop : int
+            ``0 <= start <= stop <= n_samples``.
+
+        Returns
+        -------
+        array of shape (stop - start, n_features)
+            C-contiguous, of `dtype`; a CuPy array where the source is one. It may be a view of the source:
+            do not write into it.
+
+        Raises
+        ------
+        InputError
+            The source vanished, changed, or cannot be read.
+        """
+        if not 0 <= start <= stop <= self.shape[0]:
+            raise InputError(f"rows {start}:{stop} should lie within 0:{self.shape[0]} of {self.name}.")
+        return self._read(int(start), int(stop))
+
+    def _read(self, start: int, stop: int) -> Any:
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """SHA-256 that tells whether two runs saw the same data, in hexadecimal.
+
+        Of a file: its bytes. Of an array: its shape, dtype and rows; equal for NumPy, CuPy and Dask arrays
+        of equal content, whatever their chunks.
+        """
+        block = digest_rows(self.shape[1], self.dtype)
+        n = self.shape[0]
+        return self._combine(row_digests(self.read(i, min(i + block, n))) for i in range(0, n, block))
+
+    def _combine(self, digests: Any) -> str:
+        total = hashlib.sha256(f"{self.shape[0]} {self.shape[1]} {self.dtype.name}".encode())
+        for digest in digests:
+            total.update(digest.tobytes())
+        return total.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Say what was read, in plain values that fit into JSON."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "shape": list(self.shape),
+            "dtype": self.dtype.name,
+            "labels": self.labels is not None,
+        }
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return f"<{type(self).__name__} {self.name!r}: {n} x {d} {self.dtype.name}>"
+
+
+def digest_rows(n_features: int, dtype: np.dtype) -> int:
+    """Return how many rows are hashed at once; depends on the shape of the data alone."""
+    return max(1, _DIGEST_BYTES // (n_features * dtype.itemsize))
+
+
+def row_digests(rows: Any) -> np.ndarray:
+    """SHA-256 of one block of rows as an array (1, 32) of bytes; also runs on Dask's workers."""
+    host = rows.get() if hasattr(rows, "get") else np.asarray(rows)
+    host = np.ascontiguousarray(host, dtype=host.dtype.newbyteorder("<"))
+    return np.frombuffer(hashlib.sha256(host.reshape(-1).view(np.uint8).data).digest(), np.uint8)[None, :]
+
+
+def float_dtype(dtype: Any, name: str) -> np.dtype:
+    """Return the floating type that numbers of ``dtype`` are read as.
+
+    float32 and float64 stay; small integers, bool and float16 fit into float32 without loss; all else
+    becomes float64.
+
+    Raises
+    ------
+    InputError
+        For what is no real number.
+    """
+    dtype = np.dtype(dtype)
+    if dtype.kind == "c":
+        raise InputError(f"Complex data not supported: {name} is {dtype}; give real numbers, such as abs(X).")
+    if dtype.kind not in "fiub":
+        what = {"S": "text", "U": "text", "T": "text", "M": "dates", "m": "durations", "O": "Python objects"}
+        raise InputError(
+            f"{name} holds {what.get(dtype.kind, 'records')} (dtype {dtype}), not numbers; convert them to "
+            "float first."
+        )
+    lossless = dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize == 4)
+    return np.dtype(np.float32 if lossless else np.float64)
+
+
+def check_shape(shape: Any, name: str) -> tuple[int, int]:
+    """Refuse what is not a table of at least one row and one column."""
+    shape = tuple(shape)
+    if len(shape) == 1 or not shape:
+        raise InputError(
+            f"{name} is {len(shape)}-dimensional (shape={shape}), it should be 2-dimensional: rows x "
+            "features. Reshape your data with X.reshape(-1, 1) if it has one feature, or X.reshape(1, -1) if "
+            "it is one row."
+        )
+    if len(shape) > 2:
+        raise InputError(
+            f"{name} is {len(shape)}-dimensional (shape={shape}), it should be 2-dimensional: rows x "
+            "features; flatten each sample with X.reshape(len(X), -1)."
+        )
+    n, d = int(shape[0]), int(shape[1])
+    if d == 0:
+        raise InputError(f"{name} has 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
+    if n == 0:
+        raise InputError(f"{name} has 0 sample(s) (shape=(0, {d})) while a minimum of 1 is required.")
+    return n, d

@@ -1,0 +1,125 @@
+"""`open_dataset`: one way in for every source of rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mgclust.data.arrays import open_array
+from mgclust.data.base import Dataset
+from mgclust.data.files import ZarrDataset, open_memmap, open_npy, open_npz
+from mgclust.data.location import Location
+from mgclust.data.rows import RowTransform, TransformedDataset
+from mgclust.data.tables import ParquetDataset, TextDataset
+from mgclust.errors import InputError
+
+__all__ = ["Dataset", "open_dataset"]
+
+_FORMATS = ".npy, .npz, .csv, .tsv, .parquet and .zarr"
+
+
+def open_dataset(
+    source: Any,
+    mask: Any = None,
+    standardize: str | None = None,
+    detrend: bool = False,
+    delimiter: str | None = None,
+    columns: Sequence[str | int] | str | None = None,
+) -> Dataset:
+    """Open rows for clustering without reading more of them than needed.
+
+    Parameters
+    ----------
+    source : array, DataFrame, list, path, URL or Dataset
+        NumPy, CuPy or Dask array, memory map, pandas or pyarrow table, nested list; or the path or URL
+        (``http``, ``s3``, ``file``: whatever fsspec knows) of a .npy, .npz, .csv, .tsv, .parquet or .zarr.
+        In a .npz the array ``X`` or the only one is taken and ``y`` becomes the labels.
+    mask : path or array, optional
+        Which voxels of a volume are rows. Tables have none.
+    standardize : {None, "zscore"}
+        "zscore": each row to mean 0 and standard deviation 1 over its features.
+    detrend : bool
+        Subtract from each row its least-squares line over its features, before standardising.
+    delimiter : str, optional
+        Of a .csv or .tsv file; guessed from its first line.
+    columns : sequence of str or int, optional
+        Columns of a table by name or by position from 0; all by default.
+
+    Returns
+    -------
+    Dataset
+        Values are not looked at: NaN and infinity are found by the run that reads them.
+
+    Raises
+    ------
+    InputError
+        The source is no table of real numbers, or cannot be read.
+    """
+    if mask is not None:
+        raise InputError(
+            "mask=... applies to volumes (NIfTI), which are not read yet; leave it out for a table."
+        )
+    if standardize not in (None, "zscore"):
+        raise InputError(f"standardize={standardize!r} should be 'zscore' or None.")
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
+        raise InputError(f"delimiter={delimiter!r} should be one character, such as ',' or '\\t'.")
+    dataset = _open(source, delimiter, columns)
+    if standardize is None and not detrend:
+        return dataset
+    return TransformedDataset(dataset, RowTransform(detrend=bool(detrend), zscore=standardize == "zscore"))
+
+
+def _open(source: Any, delimiter: str | None, columns: Sequence[str | int] | str | None) -> Dataset:
+    is_path = isinstance(source, (str, os.PathLike))
+    location = Location.of(source) if is_path else None
+    suffix = location.suffix if location else ""
+    if delimiter is not None and suffix not in (".csv", ".tsv"):
+        raise InputError(f"delimiter={delimiter!r} applies to .csv and .tsv files; leave it out.")
+    if location is None:
+        return _open_object(source, columns)
+    if suffix in (".csv", ".tsv"):
+        return TextDataset(location, delimiter, columns)
+    if suffix in (".parquet", ".pq"):
+        return ParquetDataset(location, columns)
+    if columns is not None:
+        raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); leave it out.")
+    if suffix == ".npy":
+        return open_npy(location)
+    if suffix == ".npz":
+        return open_npz(location)
+    if suffix == ".zarr" or _inside_zarr(location):
+        return ZarrDataset(location)
+    raise _unreadable(location)
+
+
+def _open_object(source: Any, columns: Sequence[str | int] | str | None) -> Dataset:
+    if isinstance(source, Dataset):
+        if columns is not None:
+            raise InputError("columns=... should be given where the dataset is opened first.")
+        return source
+    mapped = open_memmap(source) if isinstance(source, np.memmap) and columns is None else None
+    return mapped or open_array(source, columns)
+
+
+def _inside_zarr(location: Location) -> bool:
+    if location.remote:
+        return ".zarr/" in location.path
+    return any(
+        os.path.isfile(os.path.join(location.path, name)) for name in ("zarr.json", ".zarray", ".zgroup")
+    )
+
+
+def _unreadable(location: Location) -> InputError:
+    name = location.name
+    if name.lower().endswith((".nii", ".nii.gz")):
+        return InputError(f"{name}: NIfTI volumes are not read yet; save voxels x time as .npy.")
+    if not location.remote and not os.path.exists(location.path):
+        return InputError(f"{name} does not exist, nor is its suffix one of {_FORMATS}; check the path.")
+    if not location.remote and os.path.isdir(location.path):
+        return InputError(f"{name} is a directory that is no zarr store; give the path of a file.")
+    return InputError(
+        f"{name} has suffix {location.suffix!r}; mgclust reads {_FORMATS}: convert it to one of them."
+    )

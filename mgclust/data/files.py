@@ -1,0 +1,351 @@
+"""Rows in .npy, .npz and zarr.
+
+A .npy file, a member of an uncompressed .npz and a memory map are one thing: numbers at an offset of a file.
+They are read with plain reads of the wanted rows; a memory map would kill the process if somebody truncated
+the file meanwhile. Pickles are never loaded: only the header is interpreted.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from mgclust.data.base import Dataset, check_shape, float_dtype
+from mgclust.data.location import Location, reason
+from mgclust.errors import InputError
+
+__all__ = [
+    "FileDataset",
+    "LoadedDataset",
+    "NumpyFileDataset",
+    "ZarrDataset",
+    "open_memmap",
+    "open_npy",
+    "open_npz",
+]
+
+
+class FileDataset(Dataset):
+    """Rows at a `Location`; pickles as the path and what was asked of it."""
+
+    def __init__(self, location: Location, shape: Any, dtype: Any) -> None:
+        super().__init__(check_shape(shape, location.name), float_dtype(dtype, location.name), location.name)
+        self.location = location
+        self._stamp = location.stamp()
+        self._opened: Any = None  # whatever is kept between reads; dropped by pickling
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows ``start`` to ``stop - 1``; see `Dataset.read`."""
+        self.location.check(self._stamp)
+        with self.location.reading():
+            return super().read(start, stop)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the file's bytes."""
+        self.location.check(self._stamp)
+        return self.location.sha256()
+
+
+class LoadedDataset(FileDataset):
+    """Rows of a format that can only be read as a whole: once, when the first of them is wanted."""
+
+    def _load(self) -> np.ndarray:
+        raise NotImplementedError
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows ``start`` to ``stop - 1``; see `Dataset.read`."""
+        if self._opened is None:
+            self.location.check(self._stamp)
+            with self.location.reading():
+                self._opened = self._load()
+        return Dataset.read(self, start, stop)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        return np.ascontiguousarray(self._opened[start:stop], dtype=self.dtype)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the header of a .npy file says."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fortran: bool
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class NumpyFileDataset(FileDataset):
+    """An array at an offset of a local file.
+
+    Parameters
+    ----------
+    location : Location
+    layout : _Layout
+    labels_member : str, optional
+        Member of the .npz file that holds the labels.
+    whole_file : bool
+        Whether the file's bytes are a fair fingerprint; not for a memory map of a part of it.
+    """
+
+    kind = "npy"
+
+    def __init__(
+        self, location: Location, layout: _Layout, labels_member: str | None = None, whole_file: bool = True
+    ) -> None:
+        super().__init__(location, layout.shape, layout.dtype)
+        self._layout = layout
+        self._labels_member = labels_member
+        self._whole_file = whole_file
+        _check_complete(location, layout, self._stamp.size)
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The array ``y`` of a .npz file."""
+        return _read_labels(self.location, self._labels_member)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the file's bytes, or of the mapped rows."""
+        return super().fingerprint() if self._whole_file else Dataset.fingerprint(self)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        n, d = self.shape
+        size = self._layout.dtype.itemsize
+        with open(self.location.path, "rb", buffering=0) as file:
+            if not self._layout.fortran:
+                rows = np.empty((stop - start, d), dtype=self._layout.dtype)
+                self._fill(file, start * d * size, rows)
+                return rows.astype(self.dtype, copy=False)
+            rows = np.empty((stop - start, d), dtype=self.dtype)
+            column = np.empty(stop - start, dtype=self._layout.dtype)
+            for j in range(d):
+                self._fill(file, (j * n + start) * size, column)
+                rows[:, j] = column
+            return rows
+
+    def _fill(self, file: IO[bytes], position: int, out: np.ndarray) -> None:
+        file.seek(self._layout.offset + position)
+        _fill(file, out, self.location)
+
+
+class _StreamedNumpyDataset(LoadedDataset):
+    """A compressed member of a .npz file, or a .npy or .npz file behind a URL."""
+
+    kind = "npz"
+
+    def __init__(
+        self, location: Location, layout: _Layout, member: str | None, labels_member: str | None = None
+    ) -> None:
+        super().__init__(location, layout.shape, layout.dtype)
+        self._member = member
+        self._labels_member = labels_member
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The array ``y`` of a .npz file."""
+        return _read_labels(self.location, self._labels_member)
+
+    def _load(self) -> np.ndarray:
+        with _member_stream(self.location, self._member) as stream:
+            return _read_array(stream, self.location)
+
+
+class ZarrDataset(FileDataset):
+    """A two-dimensional zarr array, read by rows."""
+
+    kind = "zarr"
+
+    def __init__(self, location: Location) -> None:
+        array = _open_zarr(location)
+        super().__init__(location, array.shape, array.dtype)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the directory's files; of the rows where it is behind a URL."""
+        return Dataset.fingerprint(self) if self.location.remote else super().fingerprint()
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._opened is None:
+            self._opened = _open_zarr(self.location)
+        return np.ascontiguousarray(self._opened[start:stop], dtype=self.dtype)
+
+
+def open_npy(location: Location) -> Dataset:
+    """Open a .npy file."""
+    with location.open() as file:
+        layout = _read_layout(file, location)
+    if location.remote:
+        return _StreamedNumpyDataset(location, layout, None)
+    return NumpyFileDataset(location, layout)
+
+
+def open_npz(location: Location) -> Dataset:
+    """Open a .npz file: its array ``X``, or its only one; ``y`` becomes the labels."""
+    with location.open() as file, zipfile.ZipFile(file) as archive:
+        names = [info.filename.removesuffix(".npy") for info in archive.infolist()]
+        if "X" in names:
+            chosen = "X"
+        else:
+            others = [name for name in names if name != "y"]
+            if len(others) != 1:
+                raise InputError(
+                    f"{location.name} holds {len(others)} arrays ({', '.join(others) or 'none'}); name the "
+                    "one to cluster X: numpy.savez(path, X=array)."
+                )
+            chosen = others[0]
+        info = archive.infolist()[names.index(chosen)]
+        with archive.open(info) as stream:
+            layout = _read_layout(stream, location)
+        stored = info.compress_type == zipfile.ZIP_STORED
+        if stored and not location.remote:
+            layout = replace(layout, offset=layout.offset + _data_offset(file, info))
+        labels = _labels_member(archive, names, location, layout.shape[:1])
+    if stored and not location.remote:
+        return NumpyFileDataset(location, layout, labels)
+    return _StreamedNumpyDataset(location, layout, info.filename, labels)
+
+
+def open_memmap(array: np.memmap) -> Dataset | None:
+    """Open a memory map through its file, so that it pickles as a path; None if it has to stay in memory."""
+    if array.filename is None or array.mode == "c" or array.ndim != 2 or not array.size:
+        return None
+    if not (array.flags.c_contiguous or array.flags.f_contiguous) or not os.path.isfile(array.filename):
+        return None
+    # A slice inherits its parent's `offset`; only the addresses tell where it begins.
+    base = np.frombuffer(array._mmap, dtype=np.uint8)  # type: ignore[attr-defined]
+    begin = array.offset - array.offset % _map_granularity()
+    offset = begin + array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    location = Location.of(array.filename)
+    layout = _Layout(array.shape, array.dtype, not array.flags.c_contiguous, offset)
+    if offset < 0 or offset + layout.nbytes > os.path.getsize(location.path):
+        return None
+    dataset = NumpyFileDataset(location, layout, whole_file=False)
+    ends = ((0, 1), (array.shape[0] - 1, array.shape[0]))
+    same = all(dataset.read(i, j).tobytes() == array[i:j].astype(dataset.dtype).tobytes() for i, j in ends)
+    return dataset if same else None  # else another file has taken the path since it was mapped
+
+
+def _map_granularity() -> int:
+    import mmap
+
+    return mmap.ALLOCATIONGRANULARITY
+
+
+def _data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:
+    """Find a stored member's bytes: its local header repeats the name and has extra fields of its own."""
+    file.seek(info.header_offset + 26)
+    name_length, extra_length = struct.unpack("<HH", file.read(4))
+    return info.header_offset + 30 + int(name_length) + int(extra_length)
+
+
+@contextmanager
+def _member_stream(location: Location, member: str | None) -> Iterator[IO[bytes]]:
+    with location.open() as file:
+        if member is None:
+            yield file
+        else:
+            with zipfile.ZipFile(file) as archive, archive.open(member) as stream:
+                yield stream
+
+
+def _read_layout(stream: IO[bytes], location: Location) -> _Layout:
+    try:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except ValueError as error:
+        empty = not stream.tell()
+        fault = "is empty" if empty else f"is not a whole .npy array ({reason(error)})"
+        raise InputError(f"{location.name} {fault}; write it with numpy.save.") from error
+    if dtype.hasobject:
+        raise InputError(
+            f"{location.name} holds a pickle (dtype {dtype}), which is refused: loading it could run any "
+            "code; save numbers with X.astype(float)."
+        )
+    return _Layout(tuple(shape), dtype, fortran, stream.tell())
+
+
+def _check_complete(location: Location, layout: _Layout, size: int) -> None:
+    if layout.offset + layout.nbytes > size:
+        raise InputError(
+            f"{location.name} is truncated: {layout.nbytes} bytes of numbers were written, "
+            f"{max(0, size - layout.offset)} are there; copy or write it again."
+        )
+
+
+def _fill(stream: IO[bytes], out: np.ndarray, location: Location) -> None:
+    view = out.reshape(-1).view(np.uint8).data
+    done = 0
+    while done < len(view):
+        got = stream.readinto(view[done : done + 2**30])  # type: ignore[attr-defined]
+        if not got:
+            raise InputError(f"{location.name} is truncated; copy or write it again.")
+        done += got
+
+
+def _read_array(stream: IO[bytes], location: Location) -> np.ndarray:
+    layout = _read_layout(stream, location)
+    flat = np.empty(math.prod(layout.shape), dtype=layout.dtype)
+    _fill(stream, flat, location)
+    return flat.reshape(layout.shape, order="F" if layout.fortran else "C")
+
+
+def _labels_member(
+    archive: zipfile.ZipFile, names: list[str], location: Location, shape: tuple[int, ...]
+) -> str | None:
+    """Find the member ``y``, unless it is something else than one label a row."""
+    if "y" not in names:
+        return None
+    info = archive.infolist()[names.index("y")]
+    with archive.open(info) as stream:
+        try:
+            layout = _read_layout(stream, location)
+        except InputError:
+            return None
+    return info.filename if layout.shape == shape else None
+
+
+def _read_labels(location: Location, member: str | None) -> np.ndarray | None:
+    if member is None:
+        return None
+    with _member_stream(location, member) as stream:
+        return _read_array(stream, location)
+
+
+def _open_zarr(location: Location) -> Any:
+    with location.reading():
+        import zarr
+
+        if not location.remote and not os.path.exists(location.path):
+            raise FileNotFoundError(location.path)
+        try:
+            node = zarr.open(location.path, mode="r")
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{location.name} holds no zarr array, or does not exist; check the path."
+            ) from error
+        if isinstance(node, zarr.Array):
+            return node
+        arrays = dict(node.arrays())
+        if "X" in arrays:
+            return arrays["X"]
+        if len(arrays) == 1:
+            return next(iter(arrays.values()))
+        raise InputError(
+            f"{location.name} is a zarr group of {len(arrays)} arrays ({', '.join(sorted(arrays)) or 'none'})"
+            "; give the path of one of them."
+        )

@@ -1,0 +1,234 @@
+"""Rows in tables: .csv and .tsv (parsed as a whole) and Parquet (read by row groups)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+import numpy as np
+
+from mgclust.data.arrays import select_columns
+from mgclust.data.base import check_shape, float_dtype
+from mgclust.data.files import FileDataset, LoadedDataset
+from mgclust.data.location import Location, reason
+from mgclust.errors import InputError
+
+__all__ = ["ParquetDataset", "TextDataset"]
+
+_BLOCK_BYTES = 2**23
+_DELIMITERS = (",", ";", "\t", "|")
+Columns = Sequence[str | int] | str | None
+
+
+class TextDataset(LoadedDataset):
+    """A .csv or .tsv file of numbers in UTF-8.
+
+    The first line that is not blank is a header if none of its fields is a number. An empty field and ``NA``
+    are NaN.
+
+    Parameters
+    ----------
+    location : Location
+    delimiter : str, optional
+        By default the one of comma, semicolon, tab and bar that occurs most in the first line.
+    columns : sequence of str or int, optional
+        Names from the header or positions from 0.
+    """
+
+    kind = "csv"
+
+    def __init__(self, location: Location, delimiter: str | None, columns: Columns) -> None:
+        with location.open() as file:
+            first, self._skip = _first_line(file, location)
+        self._delimiter = delimiter or _guess_delimiter(first, location)
+        fields = [field.strip() for field in _split(first, self._delimiter)]
+        header = not any(_is_number(field) for field in fields)
+        self._skip += header
+        self._names = fields if header else [f"column {j + 1}" for j in range(len(fields))]
+        self._selected = select_columns(self._names, columns, location.name)
+        self._line_bytes = len(first)
+        self.location = location
+        # Only parsing tells the number of rows, so the rows are here already.
+        with location.reading():
+            table = self._load()
+        super().__init__(location, table.shape, table.dtype)
+        self._opened = table
+
+    def describe(self) -> dict[str, Any]:
+        """Say what was read, with the names of the columns."""
+        return {**super().describe(), "columns": [self._names[j] for j in self._selected]}
+
+    def _load(self) -> np.ndarray:
+        import pyarrow as pa
+        from pyarrow import csv as pa_csv
+
+        wanted = [str(j) for j in self._selected]
+        parts: list[np.ndarray] = []
+        with self.location.open() as file:
+            try:
+                reader = pa_csv.open_csv(
+                    file,
+                    read_options=pa_csv.ReadOptions(
+                        skip_rows=self._skip,
+                        column_names=[str(j) for j in range(len(self._names))],
+                        block_size=max(_BLOCK_BYTES, 8 * self._line_bytes),
+                    ),
+                    parse_options=pa_csv.ParseOptions(delimiter=self._delimiter),
+                    convert_options=pa_csv.ConvertOptions(
+                        column_types={name: pa.float64() for name in wanted}, include_columns=wanted
+                    ),
+                )
+                for batch in reader:
+                    parts.append(_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns]))
+            except pa.ArrowInvalid as error:
+                raise self._fault(sum(map(len, parts)), error) from error
+        check_shape((sum(map(len, parts)), len(wanted)), self.location.name)
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _fault(self, good: int, error: Exception) -> InputError:
+        """Find what pyarrow complained of, with the line where an editor will show it."""
+        name = self.location.name
+        with self.location.open() as file:
+            text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+            for _ in range(self._skip):
+                text.readline()
+            reader = csv.reader(text, delimiter=self._delimiter)
+            rows = 0
+            for fields in reader:
+                rows += bool(fields)
+                if not fields or rows <= good:
+                    continue
+                line = self._skip + reader.line_num
+                if len(fields) != len(self._names):
+                    return InputError(
+                        f"{name}, line {line} has {len(fields)} fields where the first line has "
+                        f"{len(self._names)}; mend the line or give delimiter=..."
+                    )
+                for j in self._selected:
+                    if not _is_number(fields[j].strip(), missing=True):
+                        return InputError(
+                            f"{name}, line {line}, column {j + 1} ({self._names[j]}): {fields[j][:40]!r} is "
+                            "not a number; mend it or choose the numeric columns with columns=[...]."
+                        )
+        return InputError(f"{name} cannot be read: {reason(error)}.")
+
+
+class ParquetDataset(FileDataset):
+    """A Parquet file of numeric columns; the row group read last is kept.
+
+    Parameters
+    ----------
+    location : Location
+    columns : sequence of str or int, optional
+        By default all, less what pandas stored as the index.
+    """
+
+    kind = "parquet"
+
+    def __init__(self, location: Location, columns: Columns) -> None:
+        with _open_parquet(location) as file:
+            schema, metadata = file.schema_arrow, file.metadata
+            index = {c for c in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(c, str)}
+            names = [name for name in schema.names if name not in index]
+            self._columns = [names[j] for j in select_columns(names, columns, location.name)]
+            dtypes = [_column_dtype(schema.field(name), location) for name in self._columns]
+            sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        self._edges = np.cumsum([0, *sizes])
+        super().__init__(
+            location, (self._edges[-1], len(names)), np.result_type(*dtypes) if dtypes else float
+        )
+        self.shape = (self.shape[0], len(self._columns))
+
+    def describe(self) -> dict[str, Any]:
+        """Say what was read, with the names of the columns."""
+        return {**super().describe(), "columns": list(self._columns)}
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        rows = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
+        first = int(np.searchsorted(self._edges, start, side="right")) - 1
+        for group in range(first, len(self._edges) - 1):
+            begin, end = int(self._edges[group]), int(self._edges[group + 1])
+            if begin >= stop:
+                break
+            low, high = max(start, begin), min(stop, end)
+            rows[low - start : high - start] = self._row_group(group)[low - begin : high - begin]
+        return rows
+
+    def _row_group(self, group: int) -> np.ndarray:
+        if self._opened is None or self._opened[0] != group:
+            self._opened = None  # let go of one before the next is read
+            with _open_parquet(self.location) as file:
+                table = file.read_row_group(group, columns=self._columns)
+            parts = [table.column(name).to_numpy() for name in self._columns]
+            self._opened = (group, _stack(parts).astype(self.dtype, copy=False))
+        return self._opened[1]
+
+
+def _stack(columns: list[np.ndarray]) -> np.ndarray:
+    return np.stack(
+        [np.asarray(column, dtype=float_dtype(column.dtype, "column")) for column in columns], axis=1
+    )
+
+
+@contextmanager
+def _open_parquet(location: Location) -> Iterator[Any]:
+    with location.open() as file:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            yield parquet.ParquetFile(file)
+        except pa.ArrowException as error:
+            raise InputError(f"{location.name} is not a whole Parquet file: {reason(error)}.") from error
+
+
+def _column_dtype(field: Any, location: Location) -> np.dtype:
+    import pyarrow as pa
+
+    kind = field.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise InputError(
+            f"{location.name}, column {field.name!r} holds {kind}, not numbers; choose the numeric columns "
+            "with columns=[...]."
+        )
+    return float_dtype(kind.to_pandas_dtype(), location.name)
+
+
+def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
+    """Return the first line with something on it, and how many blank ones come before."""
+    for blank, raw in enumerate(file):
+        if b"\0" in raw:
+            raise InputError(f"{location.name} is not text in UTF-8; save it as UTF-8.")
+        try:
+            line = raw.decode("utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{location.name} is not text in UTF-8 ({error.reason}); save it as UTF-8."
+            ) from error
+        if line:
+            return line, blank
+    raise InputError(f"{location.name} is empty; it should hold one row of numbers a line.")
+
+
+def _guess_delimiter(line: str, location: Location) -> str:
+    best = max(_DELIMITERS, key=line.count)
+    if line.count(best):
+        return best
+    return "\t" if location.suffix == ".tsv" else ","
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    return next(csv.reader([line], delimiter=delimiter), [])
+
+
+def _is_number(text: str, missing: bool = False) -> bool:
+    if missing and text.lower() in ("", "na", "n/a", "null", "#n/a"):
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text

@@ -1,0 +1,45 @@
+"""How a rank learns that it should stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mgclust.errors import RunCancelled
+
+__all__ = ["Abort"]
+
+
+class Abort:
+    """A flag that other threads set and every wait of a rank looks at.
+
+    Parameters
+    ----------
+    orphaned : callable, optional
+        Says whether whoever started the run has gone; asked at every check.
+    """
+
+    def __init__(self, orphaned: Callable[[], bool] | None = None) -> None:
+        self._orphaned = orphaned
+        self._reason: str | None = None
+
+    def watch(self, orphaned: Callable[[], bool]) -> None:
+        """Ask this from now on."""
+        self._orphaned = orphaned
+
+    def set(self, reason: str) -> None:
+        """Make every later `check` raise; the first reason stays."""
+        if self._reason is None:
+            self._reason = reason
+
+    def check(self) -> None:
+        """Go on, or raise.
+
+        Raises
+        ------
+        RunCancelled
+            Somebody called `set`, or nobody waits for the result any more.
+        """
+        if self._reason is None and self._orphaned is not None and self._orphaned():
+            self._reason = "the client that started it has gone"
+        if self._reason is not None:
+            raise RunCancelled(f"the run was stopped: {self._reason}.")

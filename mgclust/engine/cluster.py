@@ -1,0 +1,238 @@
+"""Where ranks run: in this process, on all GPUs or cores of this machine, or on a running Dask cluster.
+
+`connect` decides and checks before any data is read; what cannot work is said in one sentence. In-process runs
+import neither Dask nor CuPy here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mgclust.engine.devices import cores, gpus, why_no_gpu
+from mgclust.errors import DeviceUnavailableError, InputError, RunFailed
+
+__all__ = ["Cluster", "connect"]
+
+CONNECT_TIMEOUT = 15.0
+WORKERS_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Ranks to run on.
+
+    Attributes
+    ----------
+    size : int
+        How many.
+    device : str
+        "cpu" or "cuda".
+    client : distributed.Client or None
+        None: one rank in this process.
+    workers : tuple of str
+        Addresses, one a rank; none in-process.
+    """
+
+    size: int
+    device: str
+    client: Any = None
+    workers: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = None) -> Iterator[Cluster]:
+    """The ranks that a run will have.
+
+    Parameters
+    ----------
+    client : "auto", None, "local", distributed.Client or str
+        "auto": the active Dask client, where there is one, else this process. None: this process, without Dask.
+        "local": a new cluster of this machine, one worker a GPU (or a core, with ``device="cpu"``), closed on
+        leaving. A Client: its cluster. A scheduler's address: that cluster; for ``tls://`` the certificates come
+        from MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's configuration.
+    device : {"auto", "cpu", "cuda"}
+        "auto": GPUs if every rank has one, else CPUs.
+    n_workers : int, optional
+        Of a running cluster, use so many workers; of a local one, start so many.
+
+    Yields
+    ------
+    Cluster
+
+    Raises
+    ------
+    DeviceUnavailableError
+        No GPU, or not one for each worker.
+    InputError
+        No scheduler, no workers, or not what was asked for.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise InputError(f"device={device!r} should be 'auto', 'cpu' or 'cuda'.")
+    if n_workers is not None and n_workers < 1:
+        raise InputError(f"n_workers={n_workers} should be >= 1.")
+    if isinstance(client, str) and client == "auto":
+        client = _active_client()
+    if client is None:
+        if n_workers not in (None, 1):
+            raise InputError(f"n_workers={n_workers} needs a cluster; pass client='local' to start one here.")
+        yield Cluster(1, _local_device(device))
+        return
+    with contextlib.ExitStack() as stack:
+        if isinstance(client, str):
+            if client == "local":
+                client = stack.enter_context(_local_cluster(_local_device(device), n_workers))
+                n_workers = None
+            else:
+                client = stack.enter_context(_remote_client(client))
+        if getattr(client, "asynchronous", True):
+            raise InputError(
+                f"client={client!r} should be a synchronous distributed.Client (asynchronous=False)."
+            )
+        workers = _workers(client, n_workers)
+        yield Cluster(len(workers), _common_device(client, workers, device), client, workers)
+
+
+def _active_client() -> Any:
+    # Nobody can have a client without having imported distributed.
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return distributed.Client.current()
+    except ValueError:
+        return None
+
+
+def _local_device(device: str) -> str:
+    reason = why_no_gpu()
+    if device == "auto":
+        return "cpu" if reason else "cuda"
+    if device == "cuda" and reason:
+        raise DeviceUnavailableError(
+            f"device='cuda' needs an NVIDIA GPU: {reason}. Use device='cpu' or 'auto'."
+        )
+    return device
+
+
+@contextlib.contextmanager
+def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
+    import distributed
+
+    common: dict[str, Any] = {"dashboard_address": None, "silence_logs": logging.ERROR}
+    if device == "cuda" and n_workers is not None and n_workers > len(gpus()):
+        raise DeviceUnavailableError(
+            f"n_workers={n_workers} should be <= {len(gpus())}, the GPUs of this machine."
+        )
+    try:
+        if device == "cuda":
+            from dask_cuda import LocalCUDACluster
+
+            cluster = LocalCUDACluster(n_workers=n_workers, **common)
+        else:
+            cluster = distributed.LocalCluster(n_workers=n_workers or cores(), threads_per_worker=1, **common)
+    except ImportError as error:
+        raise DeviceUnavailableError(
+            "client='local' on GPUs needs dask-cuda; install mgclust[gpu-cu13] (or gpu-cu12), or use client=None "
+            "for one GPU."
+        ) from error
+    except Exception as error:
+        # NVML's errors and failed nannies alike: who reads this needs the cause and what to do, not their trace.
+        raise RunFailed(
+            f"a local {device} cluster could not be started: {type(error).__name__}: {error}. In a script, call "
+            "mgclust below `if __name__ == '__main__':`; client=None runs without a cluster."
+        ) from error
+    try:
+        with distributed.Client(cluster, set_as_default=False) as client:
+            yield client
+    finally:
+        cluster.close()
+
+
+@contextlib.contextmanager
+def _remote_client(address: str) -> Iterator[Any]:
+    import distributed
+
+    try:
+        client = distributed.Client(
+            address, timeout=CONNECT_TIMEOUT, set_as_default=False, security=_security(address)
+        )
+    except (OSError, ValueError, RuntimeError, TypeError) as error:
+        raise InputError(
+            f"client={address!r}: no Dask scheduler answered there within {CONNECT_TIMEOUT:g} s "
+            f"({_first_line(error)}). Give the address that the scheduler prints, such as tcp://host:8786 or "
+            "tls://host:8786."
+        ) from error
+    with client:
+        yield client
+
+
+def _security(address: str) -> Any:
+    """TLS from our own variables, else None: Dask then reads its configuration."""
+    from distributed import Security
+
+    ca, cert, key = (os.environ.get(f"MGCLUST_TLS_{part}") for part in ("CA", "CERT", "KEY"))
+    if not address.startswith("tls://") or not (ca or cert or key):
+        return None
+    if not (ca and cert and key):
+        raise InputError("MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY should be set together.")
+    for path in (ca, cert, key):
+        if "\n" not in path and not os.path.exists(path):
+            raise InputError(f"{path} of MGCLUST_TLS_* does not exist; give the paths of PEM files.")
+    return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
+
+
+def _workers(client: Any, n_workers: int | None) -> tuple[str, ...]:
+    wanted = n_workers or 1
+    with contextlib.suppress(TimeoutError):
+        if len(client.scheduler_info(n_workers=-1)["workers"]) < wanted:
+            client.wait_for_workers(wanted, timeout=WORKERS_TIMEOUT)
+    # Sorted by host first, so that neighbouring ranks are near each other.
+    found = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    if len(found) < wanted:
+        raise InputError(
+            f"the cluster at {client.scheduler.address} has {len(found)} worker(s) after {WORKERS_TIMEOUT:g} s, "
+            f"{wanted} are needed; start some (dask worker, or dask cuda worker for GPUs)."
+        )
+    return tuple(found[: n_workers or len(found)])
+
+
+def _common_device(client: Any, workers: tuple[str, ...], device: str) -> str:
+    """One device for all ranks, or why not."""
+    from mgclust.engine.tasks import offer
+
+    try:
+        offers = client.run(offer, workers=list(workers))
+    except ModuleNotFoundError as error:
+        raise InputError(f"the workers cannot import {error.name}; install mgclust there, too.") from error
+    except Exception as error:
+        raise RunFailed(f"the workers did not answer: {type(error).__name__}: {error}.") from error
+    if device == "cpu":
+        return device
+    without = [address for address in workers if offers[address].why_no_gpu]
+    if device == "auto" and len(without) == len(workers):
+        return "cpu"
+    if without:
+        raise DeviceUnavailableError(
+            f"{len(without)} of {len(workers)} workers have no GPU, the first is {without[0]}: "
+            f"{offers[without[0]].why_no_gpu}. Use device='cpu', or a cluster of GPU workers only (dask cuda worker)."
+        )
+    shared = [gpu for gpu, count in Counter(offers[address].gpu for address in workers).items() if count > 1]
+    if shared:
+        twins = [address for address in workers if offers[address].gpu == shared[0]]
+        raise DeviceUnavailableError(
+            f"workers {', '.join(twins)} would share one GPU; start one worker a GPU (dask cuda worker, or "
+            "client='local'), or use device='cpu'."
+        )
+    return "cuda"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

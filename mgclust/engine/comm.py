@@ -1,0 +1,307 @@
+"""How ranks meet: a handful of collectives, and a stream in which every block visits every rank.
+
+::
+
+    SoloComm   one rank: nothing to send
+    HostComm   CPU ranks: a star around rank 0, raw bytes over sockets
+    NcclComm   GPUs (in `mgclust.engine.cuda`): NCCL for device arrays, a HostComm for small host values
+
+All ranks call the same collectives in the same order. Whatever they return is the same, bit for bit, for any
+number of ranks: integers may be summed, floats only compared (`Context.sum_over_blocks` adds floats in an order that
+does not depend on the ranks). Every wait has a deadline and looks at the abort flag at least five times a second.
+"""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from mgclust.engine.partition import Partition, Run
+from mgclust.engine.rows import Block, Rows
+from mgclust.engine.wire import Link, PeerLost, Wire
+
+__all__ = ["Comm", "HostComm", "SoloComm", "check_reducible"]
+
+Array = Any
+REDUCE: dict[str, Callable[..., np.ndarray]] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+class Comm(Protocol):
+    """What an algorithm may ask of the other ranks."""
+
+    rank: int
+    size: int
+
+    def all_reduce(self, array: Array, op: str = "sum") -> Array:
+        """Element by element over all ranks: "sum" (integers only), "max" or "min". A new array, on all ranks."""
+
+    def all_gather(self, array: Array) -> Array:
+        """Arrays of all ranks one behind the other along axis 0, in rank order; lengths may differ."""
+
+    def broadcast(self, array: Array | None, root: int = 0) -> Array:
+        """The root's array on all ranks; the others pass None."""
+
+    def agree(self, value: Any, root: int = 0) -> Any:
+        """The root's small picklable value on all ranks."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    def stream(self, rows: Rows) -> Iterator[Block]:
+        """All rows of the data in global order, run by run, on every rank; no other collective in between."""
+
+    def stream_length(self) -> int:
+        """How many blocks `stream` yields; equal on all ranks."""
+
+    def close(self) -> None:
+        """Leave, after everybody is done."""
+
+    def abort(self) -> None:
+        """Leave at once; the other ranks notice."""
+
+
+def check_reducible(dtype: np.dtype, op: str) -> None:
+    """Refuse what would depend on the number of ranks."""
+    if op not in REDUCE:
+        raise ValueError(f"op={op!r} should be one of {', '.join(REDUCE)}.")
+    if op == "sum" and dtype.kind not in "iu":
+        raise TypeError(
+            f"all_reduce(op='sum') of {dtype} would depend on the number of ranks; sum integers, or use "
+            "Context.sum_over_blocks."
+        )
+
+
+class SoloComm:
+    """The only rank.
+
+    Parameters
+    ----------
+    partition : Partition
+        Of size 1.
+    run_rows : int
+        Most rows of a block in `stream`; neighbouring blocks are merged up to it.
+    """
+
+    rank = 0
+    size = 1
+
+    def __init__(self, partition: Partition, run_rows: int) -> None:
+        self._runs = list(partition.runs(run_rows))
+
+    def all_reduce(self, array: Array, op: str = "sum") -> Array:
+        """See `Comm`."""
+        check_reducible(array.dtype, op)
+        return array.copy()
+
+    def all_gather(self, array: Array) -> Array:
+        """See `Comm`."""
+        return array
+
+    def broadcast(self, array: Array | None, root: int = 0) -> Array:
+        """See `Comm`."""
+        return array
+
+    def agree(self, value: Any, root: int = 0) -> Any:
+        """See `Comm`."""
+        return value
+
+    def barrier(self) -> None:
+        """See `Comm`."""
+
+    def stream(self, rows: Rows) -> Iterator[Block]:
+        """See `Comm`."""
+        for run in self._runs:
+            yield Block(run.start, run.stop, rows.read(run.start, run.stop))
+
+    def stream_length(self) -> int:
+        """See `Comm`."""
+        return len(self._runs)
+
+    def close(self) -> None:
+        """See `Comm`."""
+
+    def abort(self) -> None:
+        """See `Comm`."""
+
+
+class HostComm:
+    """CPU ranks around rank 0, which adds what it receives in rank order and sends the answer back.
+
+    Parameters
+    ----------
+    rank, size : int
+        This rank and how many there are.
+    links : mapping of int to Link
+        Rank 0: to all others; others: to rank 0.
+    wire : Wire
+        What the links share.
+    partition : Partition
+        Who owns which rows.
+    run_rows : int
+        Most rows of a block in `stream`, equal on all ranks.
+    """
+
+    def __init__(
+        self, rank: int, size: int, links: dict[int, Link], wire: Wire, partition: Partition, run_rows: int
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self._links = links
+        self._abort = wire.abort
+        wire.watch = self.check_peers
+        self._runs = list(partition.runs(run_rows))
+        self._calls = 0
+        self._streaming = False
+
+    def all_reduce(self, array: Array, op: str = "sum") -> Array:
+        """See `Comm`."""
+        check_reducible(array.dtype, op)
+        what = self._enter(f"all_reduce({op})")
+        if self.rank:
+            self._links[0].send(what, array)
+            return self._links[0].receive(what)
+        total = array.copy()
+        for peer in range(1, self.size):
+            theirs = self._links[peer].receive(what)
+            if theirs.shape != total.shape or theirs.dtype != total.dtype:
+                raise ValueError(
+                    f"{what}: rank {peer} has {theirs.dtype} {theirs.shape}, rank 0 {total.dtype} {total.shape}."
+                )
+            REDUCE[op](total, theirs, out=total)
+        return self._to_all(what, total)
+
+    def all_gather(self, array: Array) -> Array:
+        """See `Comm`."""
+        what = self._enter("all_gather")
+        if self.rank:
+            self._links[0].send(what, array)
+            return self._links[0].receive(what)
+        parts = [array, *(self._links[peer].receive(what) for peer in range(1, self.size))]
+        return self._to_all(what, np.concatenate(parts, axis=0))
+
+    def broadcast(self, array: Array | None, root: int = 0) -> Array:
+        """See `Comm`."""
+        what = self._enter(f"broadcast({root})")
+        if self.rank == root:
+            assert array is not None
+            array = array.copy()
+        if self.rank:
+            if self.rank == root:
+                self._links[0].send(what, array)
+                return array
+            return self._links[0].receive(what)
+        if root:
+            array = self._links[root].receive(what)
+        return self._to_all(what, array, but=root)
+
+    def agree(self, value: Any, root: int = 0) -> Any:
+        """See `Comm`."""
+        if self.rank != root:
+            return pickle.loads(self.broadcast(None, root).tobytes())
+        self.broadcast(np.frombuffer(pickle.dumps(value), np.uint8), root)
+        return value
+
+    def barrier(self) -> None:
+        """See `Comm`."""
+        self.all_reduce(np.zeros(1, np.int64))
+
+    def stream(self, rows: Rows) -> Iterator[Block]:
+        """See `Comm`; a thread receives the next block while the caller works on this one."""
+        what = self._enter("stream")
+        self._streaming = True
+        ready: queue.Queue[Block | BaseException] = queue.Queue(maxsize=1)
+        gone = threading.Event()
+        pump = threading.Thread(target=self._pump, args=(what, rows, ready, gone), daemon=True)
+        pump.start()
+        try:
+            for _ in self._runs:
+                item = self._next(ready)
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+            self._streaming = False  # left early, it stays true: the others' blocks would be in the way
+        finally:
+            gone.set()
+
+    def stream_length(self) -> int:
+        """See `Comm`."""
+        return len(self._runs)
+
+    def check_peers(self, waiting_for: int = -1) -> None:
+        """Raise PeerLost if a linked rank has gone while this one waits for something else.
+
+        The link that is waited for tells by itself, and may hold a last message to read first.
+        """
+        for link in self._links.values():
+            if link.peer != waiting_for and link.hung_up():
+                raise PeerLost(f"rank {link.peer} closed its connection.")
+
+    def close(self) -> None:
+        """See `Comm`."""
+        # Without it, the first rank to finish would look like one that died to those that still wait.
+        self.barrier()
+        self.abort()
+
+    def abort(self) -> None:
+        """See `Comm`."""
+        for link in self._links.values():
+            link.close()
+
+    def _enter(self, name: str) -> str:
+        self._abort.check()
+        if self._streaming:
+            raise RuntimeError(f"{name} was called before stream() had yielded its last block.")
+        self._calls += 1
+        return f"{name} #{self._calls}"
+
+    def _to_all(self, what: str, array: np.ndarray, but: int = 0) -> np.ndarray:
+        for peer, link in self._links.items():
+            if peer != but:
+                link.send(what, array)
+        return array
+
+    def _next(self, ready: queue.Queue[Block | BaseException]) -> Block | BaseException:
+        while True:
+            try:
+                return ready.get(timeout=0.2)
+            except queue.Empty:
+                self._abort.check()
+
+    def _pump(
+        self, what: str, rows: Rows, ready: queue.Queue[Block | BaseException], gone: threading.Event
+    ) -> None:
+        try:
+            for run in self._runs:
+                item = Block(run.start, run.stop, self._relay(what, rows, run))
+                while not gone.is_set():
+                    try:
+                        ready.put(item, timeout=0.2)
+                        break
+                    except queue.Full:
+                        continue
+                if gone.is_set():
+                    return
+        except BaseException as error:
+            while not gone.is_set():
+                try:
+                    ready.put(error, timeout=0.2)
+                    return
+                except queue.Full:
+                    continue
+
+    def _relay(self, what: str, rows: Rows, run: Run) -> Array:
+        """One run on its way from its owner over rank 0 to everybody."""
+        if self.rank == run.owner:
+            x = rows.read(run.start, run.stop)
+        else:
+            x = self._links[run.owner if self.rank == 0 else 0].receive(what)
+        if self.rank == 0:
+            return self._to_all(what, x, but=run.owner)
+        if self.rank == run.owner:
+            self._links[0].send(what, x)
+        return x

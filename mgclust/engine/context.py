@@ -1,0 +1,193 @@
+"""What an algorithm sees of a run: its rows, the other ranks, the kernels, and a clock.
+
+An algorithm is a function ``f(context, **parameters)`` that runs on every rank. All ranks call the same
+collectives in the same order; rank 0's return value is the result. The usual shape::
+
+    with context.stage("density"):
+        for chunk, block in context.all_pairs():
+            context.kernels.gaussian_sum(chunk.x, block.x, ..., out=rho[chunk.start - first : chunk.stop - first])
+    rho = context.comm.all_gather(rho)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from mgclust.engine.abort import Abort
+from mgclust.engine.comm import Comm
+from mgclust.engine.partition import Partition
+from mgclust.engine.rows import Block, Rows
+
+__all__ = ["Context", "Emit"]
+
+Array = Any
+Emit = Callable[[dict[str, Any]], None]
+EMIT_EVERY = 0.1  # seconds
+
+
+class Context:
+    """One rank's view of a run.
+
+    Attributes
+    ----------
+    comm : Comm
+        The other ranks.
+    partition : Partition
+        Who owns which rows.
+    rows : Rows
+        This rank's rows.
+    kernels : module
+        `mgclust.kernels.cpu` or `mgclust.kernels.gpu`.
+    dtype : numpy.dtype
+        float32 or float64: the rows' type on the device.
+    dataset_shape : tuple of int
+        (n_samples, n_features) of the whole data.
+    free : int
+        Bytes that this rank may use, as found before the run.
+    timings : dict of str to float
+        Seconds by stage.
+    """
+
+    def __init__(
+        self,
+        *,
+        comm: Comm,
+        partition: Partition,
+        rows: Rows,
+        kernels: Any,
+        free: int,
+        abort: Abort,
+        emit: Emit | None,
+    ) -> None:
+        self.comm = comm
+        self.partition = partition
+        self.rows = rows
+        self.kernels = kernels
+        self.dtype = rows.dtype
+        self.dataset_shape = (partition.n_rows, rows.n_features)
+        self.free = free
+        self.timings: dict[str, float] = {}
+        self._abort = abort
+        self._emit = emit if comm.rank == 0 else None
+        self._stage = ""
+        self._began = time.perf_counter()
+        self._emitted = 0.0
+        # Streams are collective: all ranks go through as many chunks as the one that has most.
+        self._chunks = int(comm.all_reduce(np.array([rows.chunk_count], np.int64), "max")[0])
+
+    @property
+    def rank(self) -> int:
+        """This rank, from 0."""
+        return self.comm.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self.comm.size
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time what happens inside, and name it in the progress.
+
+        Parameters
+        ----------
+        name : str
+            Used as the key of `timings`; equal names add up.
+        """
+        outer, self._stage = self._stage, name
+        self.kernels.synchronize()
+        began = time.perf_counter()
+        self._report(0.0)
+        try:
+            yield
+            self.kernels.synchronize()
+            self._report(1.0)
+        finally:
+            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - began
+            self._stage = outer
+
+    def progress(self, fraction: float) -> None:
+        """Say how far the stage is; call it once a tile.
+
+        Parameters
+        ----------
+        fraction : float
+            From 0 to 1. Passed on at most ten times a second.
+
+        Raises
+        ------
+        RunCancelled
+            The run was told to stop: this is the cancellation point.
+        """
+        self._abort.check()
+        if time.perf_counter() - self._emitted >= EMIT_EVERY:
+            self._report(fraction)
+
+    def chunks(self) -> Iterator[Block]:
+        """This rank's rows, in as many blocks on every rank: a single one where the rows of all ranks are resident.
+
+        Yields
+        ------
+        Block
+            Of shape (0, n_features) where this rank has fewer chunks than another.
+        """
+        own = self.rows.chunks()
+        for _ in range(self._chunks):
+            block = next(own, None)
+            if block is None:
+                stop = self.rows.stop
+                block = Block(stop, stop, self.rows.read(stop, stop))
+            yield block
+
+    def all_pairs(self) -> Iterator[tuple[Block, Block]]:
+        """Every chunk of this rank's rows with every block of all rows, blocks in global order.
+
+        Reports the progress and stops a cancelled run. No collective may be called inside.
+
+        Yields
+        ------
+        chunk, block : Block
+            The chunk's rows may be none; the block's are at least one.
+        """
+        done, total = 0, max(1, self._chunks * self.comm.stream_length())
+        for chunk in self.chunks():
+            for block in self.comm.stream(self.rows):
+                yield chunk, block
+                done += 1
+                self.progress(done / total)
+
+    def sum_over_blocks(self, function: Callable[[Array], Array]) -> np.ndarray:
+        """A float sum over all rows whose bits do not depend on the number of ranks.
+
+        Parameters
+        ----------
+        function : callable
+            Maps the rows of one block (m, n_features), m >= 0, to a float64 array of fixed shape.
+
+        Returns
+        -------
+        ndarray, float64
+            The blocks' values added in global order; on the host of every rank.
+        """
+        parts = [function(self.rows.block(block)) for block in self.partition.blocks_of(self.rank)]
+        template = function(self.rows.read(self.rows.stop, self.rows.stop))
+        xp = self.kernels.xp
+        own = xp.stack(parts) if parts else xp.empty((0, *template.shape), template.dtype)
+        every = self.comm.all_gather(np.asarray(self.kernels.to_host(own), np.float64))
+        total = np.zeros(template.shape, np.float64)
+        for part in every:
+            total += part
+        return total
+
+    def _report(self, fraction: float) -> None:
+        if self._emit is None:
+            return
+        self._emitted = time.perf_counter()
+        self._emit(
+            {"stage": self._stage, "fraction": float(fraction), "elapsed": self._emitted - self._began}
+        )

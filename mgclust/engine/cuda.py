@@ -1,0 +1,330 @@
+"""Collectives between GPUs, and pacing on one.
+
+Three things can wait on a GPU: this rank's own kernels, a collective, and the host. Host code never blocks in a
+CUDA call that another rank could keep from returning: it records an event and polls it, looking at the abort flag,
+at NCCL's own errors, at the other ranks' sockets and at the clock in between.
+
+``stream`` broadcasts each run of rows on a second CUDA stream into one of three buffers::
+
+    broadcasts   | run 0 | run 1 | run 2 |   ...           waits for the kernels that still read its buffer
+    kernels              | run 0 | run 1 | run 2 |         the caller's, on the current stream
+
+The caller is handed run i once it has arrived, while run i + 1 is already on its way. Kernels are queued at most
+three runs ahead, so that a cancelled run stops within a few tiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import nccl
+
+from mgclust.engine.abort import Abort
+from mgclust.engine.comm import HostComm, SoloComm, check_reducible
+from mgclust.engine.partition import Partition, Run
+from mgclust.engine.rows import Block, Rows
+from mgclust.errors import CollectiveTimeout, DeviceUnavailableError, RunFailed
+
+__all__ = ["DeviceSoloComm", "NcclComm"]
+
+Array = Any
+BUFFERS = 3
+SPINS = 200  # polls without sleep, about 0.2 ms: an all-reduce takes 15 us
+SLEEP = 50e-6
+LOOK = 0.05  # seconds between two looks at flags and sockets
+
+
+def _poll(event: Any, look: Callable[[], None]) -> None:
+    """Wait for a CUDA event; ``look`` is called now and then and may raise."""
+    for _ in range(SPINS):
+        if event.done:
+            return
+    next_look = 0.0
+    while not event.done:
+        if time.monotonic() >= next_look:
+            look()
+            next_look = time.monotonic() + LOOK
+        time.sleep(SLEEP)
+
+
+def _mark(stream: Any) -> Any:
+    """An event behind everything queued on a stream so far."""
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record(stream)
+    return event
+
+
+class DeviceSoloComm(SoloComm):
+    """The only rank, on a GPU: keeps the queue of kernels short, so that a run can be stopped.
+
+    Parameters
+    ----------
+    partition, run_rows
+        As for `SoloComm`.
+    abort : Abort
+        Ends every wait.
+    """
+
+    def __init__(self, partition: Partition, run_rows: int, abort: Abort) -> None:
+        super().__init__(partition, run_rows)
+        self._abort = abort
+
+    def stream(self, rows: Rows) -> Iterator[Block]:
+        """See `Comm`."""
+        marks: list[Any] = []
+        for block in super().stream(rows):
+            yield block
+            marks.append(_mark(cupy.cuda.get_current_stream()))
+            if len(marks) == BUFFERS:
+                _poll(marks.pop(0), self._abort.check)
+
+
+class NcclComm:
+    """One GPU a rank. Device arrays go through NCCL, NumPy arrays and small values through the host links.
+
+    Parameters
+    ----------
+    host : HostComm
+        Connected to the same ranks; closed together with this one.
+    abort : Abort
+        Ends every wait.
+    timeout : float
+        Seconds that a collective may take, the wait for slower ranks included.
+    partition : Partition
+        Who owns which rows.
+    run_rows : int
+        Most rows of a block in `stream`, equal on all ranks.
+    """
+
+    def __init__(
+        self, host: HostComm, abort: Abort, timeout: float, partition: Partition, run_rows: int
+    ) -> None:
+        if not nccl.available:
+            raise DeviceUnavailableError(
+                "several GPUs need NCCL, which CuPy cannot load here; install mgclust[gpu-cu13] (or gpu-cu12), which "
+                "brings it, or use one GPU with client=None."
+            )
+        self.rank = host.rank
+        self.size = host.size
+        self._host = host
+        self._abort = abort
+        self._timeout = timeout
+        self._runs = list(partition.runs(run_rows))
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._streaming = False
+        self._comm = self._connect()
+
+    def all_reduce(self, array: Array, op: str = "sum") -> Array:
+        """See `Comm`."""
+        check_reducible(array.dtype, op)
+        if isinstance(array, np.ndarray):
+            return self._host.all_reduce(array, op)
+        self._enter("all_reduce")
+        source = cupy.ascontiguousarray(array)
+        result = cupy.empty_like(source)
+        if source.size:
+            operation = {"sum": nccl.NCCL_SUM, "max": nccl.NCCL_MAX, "min": nccl.NCCL_MIN}[op]
+            here = cupy.cuda.get_current_stream()
+            kind = _nccl_type(source.dtype)
+            self._call("allReduce", source.data.ptr, result.data.ptr, source.size, kind, operation, here.ptr)
+            self._wait(_mark(here), "all_reduce")
+        return result
+
+    def all_gather(self, array: Array) -> Array:
+        """See `Comm`."""
+        if isinstance(array, np.ndarray):
+            return self._host.all_gather(array)
+        self._enter("all_gather")
+        lengths = self._host.all_gather(np.array([array.shape[0]], np.int64)).tolist()
+        longest = max(lengths)
+        # NCCL gathers equal lengths only: shorter ones are padded, and the padding is cut out again.
+        padded = cupy.zeros((longest, *array.shape[1:]), array.dtype)
+        padded[: array.shape[0]] = array
+        gathered = cupy.empty((self.size, *padded.shape), array.dtype)
+        if padded.size:
+            here = cupy.cuda.get_current_stream()
+            data = (padded.data.ptr, gathered.data.ptr, padded.nbytes, nccl.NCCL_UINT8)
+            self._call("allGather", *data, here.ptr)
+            self._wait(_mark(here), "all_gather")
+        return cupy.concatenate([gathered[rank, :length] for rank, length in enumerate(lengths)], axis=0)
+
+    def broadcast(self, array: Array | None, root: int = 0) -> Array:
+        """See `Comm`."""
+        self._enter("broadcast")
+        shape, dtype, on_host = self._host.agree(
+            None if array is None else (array.shape, array.dtype.str, isinstance(array, np.ndarray)), root
+        )
+        if on_host:
+            return self._host.broadcast(array, root)
+        buffer = cupy.array(array, order="C") if self.rank == root else cupy.empty(shape, np.dtype(dtype))
+        if buffer.size:
+            here = cupy.cuda.get_current_stream()
+            self._call("bcast", buffer.data.ptr, buffer.nbytes, nccl.NCCL_UINT8, root, here.ptr)
+            self._wait(_mark(here), "broadcast")
+        return buffer
+
+    def agree(self, value: Any, root: int = 0) -> Any:
+        """See `Comm`."""
+        self._enter("agree")
+        return self._host.agree(value, root)
+
+    def barrier(self) -> None:
+        """See `Comm`; waits for the host side of all ranks only."""
+        self._enter("barrier")
+        self._host.barrier()
+
+    def stream(self, rows: Rows) -> Iterator[Block]:
+        """See `Comm`."""
+        self._enter("stream")
+        self._streaming = True
+        compute = cupy.cuda.get_current_stream()
+        # Whatever prepared the rows was queued on the current stream.
+        self._stream.wait_event(_mark(compute))
+        largest = max((run.stop - run.start for run in self._runs), default=0)
+        buffers = [
+            cupy.empty((largest, rows.n_features), rows.dtype) for _ in range(min(BUFFERS, len(self._runs)))
+        ]
+        keep: list[Any] = [None] * BUFFERS  # a sender's own rows, until their readers are done
+        free: list[Any] = [None] * BUFFERS  # events: kernels no longer read the buffer
+        try:
+            flight = [self._launch(rows, 0, buffers, keep, free)] if self._runs else []
+            for index, run in enumerate(self._runs):
+                if index + 1 < len(self._runs):
+                    flight.append(self._launch(rows, index + 1, buffers, keep, free))
+                x, arrived = flight.pop(0)
+                self._wait(arrived, "stream")
+                yield Block(run.start, run.stop, x)
+                free[index % BUFFERS] = _mark(compute)
+            # The buffers go back to CuPy's pool when this returns.
+            for event in free:
+                if event is not None:
+                    self._wait(event, "stream")
+            self._streaming = False
+        finally:
+            if self._streaming:
+                self.abort()
+
+    def stream_length(self) -> int:
+        """See `Comm`."""
+        return len(self._runs)
+
+    def close(self) -> None:
+        """See `Comm`."""
+        if self._comm is None:
+            raise RunFailed("the NCCL communicator was aborted before the end of the run.")
+        self._wait(_mark(cupy.cuda.get_current_stream()), "close")
+        self._host.barrier()
+        self._comm.destroy()
+        self._comm = None
+        self._host.close()
+
+    def abort(self) -> None:
+        """See `Comm`."""
+        comm, self._comm = self._comm, None
+        if comm is not None:
+            # Sockets first: ranks that still poll learn of it before NCCL has taken this one down.
+            self._host.abort()
+            comm.abort()
+        else:
+            self._host.abort()
+
+    def _connect(self) -> Any:
+        """The NCCL communicator, made in a thread: NCCL waits for all ranks without a limit.
+
+        The host links have met already, so no rank is missing here unless it dies right now; then the thread is left
+        behind.
+        """
+        unique = self._host.agree(nccl.get_unique_id() if self.rank == 0 else None)
+        device = cupy.cuda.Device().id
+        made: list[Any] = []
+
+        def make() -> None:
+            try:
+                with cupy.cuda.Device(device):
+                    made.append(nccl.NcclCommunicator(self.size, unique, self.rank))
+            except Exception as error:
+                made.append(error)
+
+        thread = threading.Thread(target=make, daemon=True)
+        thread.start()
+        end = time.monotonic() + self._timeout
+        while thread.is_alive():
+            thread.join(LOOK)
+            self._look("NCCL's start", end, ask_nccl=False)
+        if isinstance(made[0], Exception):
+            raise RunFailed(f"NCCL could not connect {self.size} GPUs: {made[0]}.") from made[0]
+        return made[0]
+
+    def _launch(
+        self, rows: Rows, index: int, buffers: list[Any], keep: list[Any], free: list[Any]
+    ) -> tuple[Array, Any]:
+        """Queue the broadcast of one run; its array, and the event of its arrival."""
+        run: Run = self._runs[index]
+        slot = index % BUFFERS
+        if free[slot] is not None:
+            self._stream.wait_event(free[slot])
+        if run.owner == self.rank:
+            # On this stream, so that rows copied from the host or transformed are in order with their broadcast.
+            with self._stream:
+                x = cupy.ascontiguousarray(rows.read(run.start, run.stop))
+        else:
+            x = buffers[slot][: run.stop - run.start]
+        # The array that the slot held before is freed here: behind the wait above, on the stream it came from.
+        keep[slot] = x
+        self._call("bcast", x.data.ptr, x.nbytes, nccl.NCCL_UINT8, run.owner, self._stream.ptr)
+        return x, _mark(self._stream)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if self._comm is None:
+            raise RunFailed("the NCCL communicator was aborted.")
+        try:
+            getattr(self._comm, name)(*arguments)
+        except nccl.NcclError as error:
+            raise RunFailed(f"NCCL failed in {name} on rank {self.rank}: {error}.") from error
+
+    def _enter(self, name: str) -> None:
+        self._abort.check()
+        if self._streaming:
+            raise RuntimeError(f"{name} was called before stream() had yielded its last block.")
+
+    def _wait(self, event: Any, what: str) -> None:
+        end = time.monotonic() + self._timeout
+        try:
+            _poll(event, lambda: self._look(what, end))
+        except BaseException:
+            # Kernels of NCCL that wait for a dead rank would block this device for ever.
+            with contextlib.suppress(Exception):
+                self.abort()
+            raise
+
+    def _look(self, what: str, end: float, ask_nccl: bool = True) -> None:
+        self._abort.check()
+        if ask_nccl and self._comm is not None:
+            try:
+                self._comm.check_async_error()
+            except nccl.NcclError as error:
+                raise RunFailed(f"NCCL failed in {what} on rank {self.rank}: {error}.") from error
+        self._host.check_peers()
+        if time.monotonic() > end:
+            raise CollectiveTimeout(
+                f"rank {self.rank} waited longer than timeout={self._timeout:g} s in {what}; another rank hangs or is "
+                "much slower."
+            )
+
+
+def _nccl_type(dtype: np.dtype) -> int:
+    """NCCL's name of an element type."""
+    names = {
+        "i1": "INT8", "u1": "UINT8", "i4": "INT32", "u4": "UINT32", "i8": "INT64", "u8": "UINT64",
+        "f4": "FLOAT32", "f8": "FLOAT64",
+    }  # fmt: skip
+    name = names.get(dtype.str[1:])
+    if name is None:
+        raise TypeError(f"all_reduce of {dtype} is not supported; use int32, int64, float32 or float64.")
+    return getattr(nccl, f"NCCL_{name}")

@@ -1,0 +1,101 @@
+"""The GPUs that this process sees, asked from the CUDA driver itself.
+
+Through ctypes, because these questions come before it is known whether CuPy is installed or usable, and without
+creating a CUDA context.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Gpu", "cores", "cpu_name", "gpus", "versions", "why_no_gpu"]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A CUDA device.
+
+    Attributes
+    ----------
+    name : str
+        As sold.
+    uuid : str
+        Unique among all devices.
+    memory : int
+        Bytes on the device.
+    """
+
+    name: str
+    uuid: str
+    memory: int
+
+
+@functools.cache
+def gpus() -> tuple[Gpu, ...]:
+    """The CUDA devices that CUDA_VISIBLE_DEVICES leaves; none without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return ()
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return ()
+    return tuple(_describe(driver, ordinal) for ordinal in range(count.value))
+
+
+def _describe(driver: Any, ordinal: int) -> Gpu:
+    device = ctypes.c_int()
+    name, uuid, memory = ctypes.create_string_buffer(96), ctypes.create_string_buffer(16), ctypes.c_size_t()
+    driver.cuDeviceGet(ctypes.byref(device), ordinal)
+    driver.cuDeviceGetName(name, len(name), device)
+    get_uuid = getattr(driver, "cuDeviceGetUuid_v2", None) or driver.cuDeviceGetUuid
+    get_uuid(uuid, device)
+    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+    return Gpu(name.value.decode(), uuid.raw.hex(), memory.value)
+
+
+def why_no_gpu() -> str:
+    """Why this process cannot compute on a GPU, as half a sentence; empty where it can."""
+    if not gpus():
+        if os.environ.get("CUDA_VISIBLE_DEVICES", "x").strip() in ("", "-1"):
+            return "CUDA_VISIBLE_DEVICES hides every GPU"
+        return "the CUDA driver finds no GPU"
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed (pip install 'mgclust[gpu-cu13]')"
+    return ""
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def cpu_name() -> str:
+    """The processor's model."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes, for the provenance of a result."""
+    found = {"python": platform.python_version()}
+    for name in ("mgclust", "numpy", "numba", "distributed", "cupy-cuda13x", "cupy-cuda12x"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,130 @@
+"""What a run will need, compared with what there is before it starts.
+
+A rank's memory, or the part of it that `memory_limit` grants, is shared out like this::
+
+    half       rows: all of the rank's if they fit (resident), else one chunk of them at a time (streamed)
+    the rest   blocks of other ranks on their way, and what the algorithm keeps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from mgclust.errors import InsufficientMemoryError
+
+__all__ = ["Estimate", "EstimateFunction", "Residency", "human"]
+
+TRAVELLING_BLOCKS = 3
+LARGEST_RUN_BYTES = 64 << 20
+
+
+def human(count: float) -> str:
+    """Bytes for people: ``human(3 << 30) == '3.0 GiB'``."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes that one rank will need.
+
+    Parameters
+    ----------
+    resident : int
+        What shrinks as ranks are added: rows and per-row vectors.
+    working : int
+        What every rank needs whatever their number: tiles, columns, grids.
+    what : mapping of str to int
+        The parts by name, for the refusal.
+    """
+
+    resident: int
+    working: int
+    what: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def needed(self) -> int:
+        """All bytes of a rank."""
+        return self.resident + self.working
+
+    def check(self, free: int, size: int) -> None:
+        """Refuse a run that cannot fit.
+
+        Parameters
+        ----------
+        free : int
+            Bytes that this rank may use.
+        size : int
+            Number of ranks.
+
+        Raises
+        ------
+        InsufficientMemoryError
+            With what is needed, what is there, and what would fit.
+        """
+        if self.needed <= free:
+            return
+        parts = ", ".join(f"{name} {human(count)}" for name, count in self.what.items())
+        remedies = []
+        if self.working < free:
+            ranks = -(-self.resident * size // (free - self.working))
+            remedies.append(f"{ranks} workers like this one instead of {size}")
+        remedies.append(f"a worker with {human(self.needed)}")
+        remedies.append(f"about {free / self.needed:.0%} of the rows")
+        raise InsufficientMemoryError(
+            f"not enough memory: needed {human(self.needed)} on each of {size} rank(s)"
+            f"{f' ({parts})' if parts else ''}, there {human(free)}. What would fit: {', or '.join(remedies)}."
+        )
+
+
+EstimateFunction = Callable[[tuple[int, int], int, int, int], Estimate]
+"""``(shape, itemsize, size, resident_limit) -> Estimate``; `resident_limit` bytes may be taken by rows."""
+
+
+@dataclass(frozen=True)
+class Residency:
+    """How a rank's rows sit in its memory.
+
+    Parameters
+    ----------
+    free : int
+        Bytes that the rank may use.
+    row_bytes : int
+        Bytes of one row in the type that kernels see.
+    block_rows : int
+        Rows of a block.
+    """
+
+    free: int
+    row_bytes: int
+    block_rows: int
+
+    @property
+    def resident_limit(self) -> int:
+        """Bytes that rows may take."""
+        return self.free // 2
+
+    def resident(self, rows: int) -> bool:
+        """Whether so many rows stay in memory for the whole run."""
+        return rows * self.row_bytes <= self.resident_limit
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a chunk where they do not."""
+        blocks = self.resident_limit // 2 // (self.row_bytes * self.block_rows)
+        return max(1, blocks) * self.block_rows
+
+    @property
+    def run_rows(self) -> int:
+        """Most rows of a run (see `Partition.runs`) in `stream`; a run has at least one block."""
+        return max(1, min(LARGEST_RUN_BYTES, self.free // 16) // self.row_bytes)
+
+    def rows_estimate(self, rows: int) -> Estimate:
+        """What rows and travelling blocks need by themselves."""
+        own = rows * self.row_bytes if self.resident(rows) else self.chunk_rows * self.row_bytes
+        travelling = TRAVELLING_BLOCKS * self.block_rows * self.row_bytes
+        return Estimate(own, travelling, {"rows": own, "blocks on their way": travelling})

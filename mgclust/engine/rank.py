@@ -1,0 +1,340 @@
+"""What happens on one rank: prepare (load, check, refuse), then execute. The same in-process and on a Dask worker."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psutil
+
+from mgclust import kernels as kernel_modules
+from mgclust.engine.abort import Abort
+from mgclust.engine.comm import Comm, HostComm, SoloComm
+from mgclust.engine.context import Context, Emit
+from mgclust.engine.devices import cores, cpu_name, gpus, versions
+from mgclust.engine.memory import EstimateFunction, Residency
+from mgclust.engine.partition import Partition
+from mgclust.engine.rows import Rows, Source
+from mgclust.engine.wire import Wire, accept, dial, listen
+from mgclust.errors import InputError
+
+__all__ = ["Assignment", "Report", "Request", "State", "execute", "hardware", "prepare", "refusal"]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a rank is told before it loads its rows.
+
+    Attributes
+    ----------
+    run : str
+        Unique name of the run.
+    rank : int
+        Which rank this is.
+    partition : Partition
+        Who owns which rows.
+    dtype : str
+        "float32" or "float64".
+    device : str
+        "cpu" or "cuda".
+    memory_limit : int or None
+        Bytes that the rank may use; None: what is free.
+    neighbours : int
+        Ranks on this host, this one included: they share its memory and cores.
+    worker_limit : int
+        Bytes at which Dask's nanny would end the worker; 0: never.
+    """
+
+    run: str
+    rank: int
+    partition: Partition
+    dtype: str
+    device: str
+    memory_limit: int | None = None
+    neighbours: int = 1
+    worker_limit: int = 0
+
+
+@dataclass
+class State:
+    """What a rank keeps between prepare and execute."""
+
+    assignment: Assignment
+    rows: Rows
+    kernels: Any
+    residency: Residency
+    abort: Abort
+    listener: socket.socket | None = None
+
+    def close(self) -> None:
+        """Free what another process could wait for."""
+        if self.listener is not None:
+            self.listener.close()
+
+
+@dataclass
+class Report:
+    """What a rank says after prepare.
+
+    Attributes
+    ----------
+    bad : int
+        Values that are not finite.
+    first : int or None
+        First row with one, by its global number.
+    error : Exception or None
+        Why this rank refuses.
+    run_rows : int
+        Most rows of a block in `stream` that fit here.
+    port : int
+        Where rank 0 listens.
+    seconds : float
+        Taken to load and check.
+    device : str
+        Name of the GPU or processor.
+    host : str
+        Name of the machine.
+    """
+
+    bad: int = 0
+    first: int | None = None
+    error: Exception | None = None
+    run_rows: int = 1
+    port: int = 0
+    seconds: float = 0.0
+    device: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a rank is told once no rank refuses.
+
+    Attributes
+    ----------
+    function : callable
+        ``function(context, **parameters)``.
+    parameters : mapping
+        Its keyword arguments.
+    run_rows : int
+        Most rows of a block in `stream`: the smallest of all reports.
+    address : tuple of str and int
+        Where rank 0 listens.
+    key : bytes
+        Shared by the ranks of this run only.
+    timeout : float
+        Seconds that one wait for other ranks may take.
+    """
+
+    function: Callable[..., Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    run_rows: int = 1
+    address: tuple[str, int] = ("", 0)
+    key: bytes = b""
+    timeout: float = 300.0
+
+
+def prepare(
+    assignment: Assignment,
+    source: Source,
+    estimate: EstimateFunction | None,
+    abort: Abort,
+    listen_on: str | None = None,
+) -> tuple[State | None, Report]:
+    """Load this rank's rows; find every reason to refuse before the first collective.
+
+    Parameters
+    ----------
+    assignment : Assignment
+        What to load.
+    source : Source
+        Where from.
+    estimate : callable or None
+        The algorithm's need of memory.
+    abort : Abort
+        For the state.
+    listen_on : str, optional
+        Rank 0 of several: the host name under which the others know this one.
+    """
+    began = time.perf_counter()
+    report = Report(
+        device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname()
+    )
+    try:
+        kernels = kernel_modules.load(assignment.device)
+        partition = assignment.partition
+        start, stop = partition.rows_of(assignment.rank)
+        dtype = np.dtype(assignment.dtype)
+        free = _free_memory(assignment, kernels)
+        residency = Residency(free, source.shape[1] * dtype.itemsize, partition.block_rows)
+        _check_memory(residency, partition, assignment.rank, source.shape, dtype, estimate)
+        resident = residency.resident(stop - start)
+        host_bytes = (stop - start) * residency.row_bytes
+        rows = Rows(
+            source,
+            start,
+            stop,
+            dtype=dtype,
+            kernels=kernels,
+            block_rows=partition.block_rows,
+            chunk_rows=None if resident else residency.chunk_rows,
+            keep_on_host=assignment.device == "cuda" and host_bytes < _host_share(assignment) // 2,
+        )
+        report.bad, report.first = rows.load()
+        kernels.synchronize()
+        report.run_rows = _run_rows(residency, assignment.device, partition, stop - start)
+        state = State(assignment, rows, kernels, residency, abort)
+        if listen_on is not None:
+            state.listener = listen(listen_on)
+            report.port = state.listener.getsockname()[1]
+    except Exception as error:
+        report.error = error
+        return None, report
+    report.seconds = time.perf_counter() - began
+    return state, report
+
+
+def refusal(reports: list[Report], shape: tuple[int, int], dtype: str) -> Exception | None:
+    """The one sentence with which a run is refused, or None; of several, the lowest rank's.
+
+    Parameters
+    ----------
+    reports : list of Report
+        In rank order.
+    shape : tuple of int
+        Of the whole data.
+    dtype : str
+        In which values must be finite.
+    """
+    for report in reports:
+        if report.error is not None:
+            return report.error
+    bad = sum(report.bad for report in reports)
+    if not bad:
+        return None
+    first = min(report.first for report in reports if report.first is not None)
+    return InputError(
+        f"Input X contains NaN or infinity (or values too large for {dtype}): {bad} of {shape[0] * shape[1]} values, "
+        f"the first in row {first} (counted from 0); drop or fill these rows."
+    )
+
+
+def execute(
+    state: State, request: Request, emit: Emit | None, client_tls: Any = None, server_tls: Any = None
+) -> tuple[Any, dict[str, float]]:
+    """Meet the other ranks, run the function, leave.
+
+    Returns
+    -------
+    value : object
+        What the function returned; None on ranks other than 0.
+    timings : dict of str to float
+        Seconds by stage.
+    """
+    assignment = state.assignment
+    wire = Wire(request.key, state.abort, request.timeout, client_tls, server_tls)
+    began = time.perf_counter()
+    comm = _connect(state, request, wire)
+    try:
+        context = Context(
+            comm=comm,
+            partition=assignment.partition,
+            rows=state.rows,
+            kernels=state.kernels,
+            free=state.residency.free,
+            abort=state.abort,
+            emit=emit,
+        )
+        if comm.size > 1:
+            context.timings["connect"] = time.perf_counter() - began
+        value = request.function(context, **request.parameters)
+        state.kernels.synchronize()
+        comm.close()
+    except BaseException:
+        comm.abort()
+        raise
+    return (value if comm.rank == 0 else None), context.timings
+
+
+def hardware(reports: list[Report], device: str) -> dict[str, Any]:
+    """Where a run took place, for its provenance."""
+    return {
+        "device": device,
+        "ranks": len(reports),
+        "devices": [report.device for report in reports],
+        "hosts": sorted({report.host for report in reports}),
+        "cpu": cpu_name(),
+        "cores": cores(),
+        "versions": versions(),
+    }
+
+
+def _connect(state: State, request: Request, wire: Wire) -> Comm:
+    rank, partition, device = state.assignment.rank, state.assignment.partition, state.assignment.device
+    if partition.size == 1:
+        if device == "cpu":
+            return SoloComm(partition, request.run_rows)
+        from mgclust.engine.cuda import DeviceSoloComm
+
+        return DeviceSoloComm(partition, request.run_rows, state.abort)
+    if rank == 0:
+        assert state.listener is not None
+        try:
+            links = accept(state.listener, wire, partition.size)
+        finally:
+            state.close()
+    else:
+        links = {0: dial(request.address, wire, rank)}
+    host = HostComm(rank, partition.size, links, wire, partition, request.run_rows)
+    if device == "cpu":
+        return host
+    from mgclust.engine.cuda import NcclComm
+
+    try:
+        return NcclComm(host, state.abort, request.timeout, partition, request.run_rows)
+    except BaseException:
+        host.abort()
+        raise
+
+
+def _free_memory(assignment: Assignment, kernels: Any) -> int:
+    if assignment.memory_limit is not None:
+        return assignment.memory_limit
+    free = int(kernels.free_memory())
+    return free if assignment.device == "cuda" else min(free, _host_share(assignment))
+
+
+def _host_share(assignment: Assignment) -> int:
+    """Bytes of host memory that this rank may take beside its neighbours."""
+    share = psutil.virtual_memory().available // assignment.neighbours
+    if assignment.worker_limit:
+        # Dask's nanny ends a worker at 95% of its limit.
+        share = min(share, max(0, assignment.worker_limit * 9 // 10 - psutil.Process().memory_info().rss))
+    return share
+
+
+def _check_memory(
+    residency: Residency,
+    partition: Partition,
+    rank: int,
+    shape: tuple[int, int],
+    dtype: np.dtype,
+    estimate: EstimateFunction | None,
+) -> None:
+    start, stop = partition.rows_of(rank)
+    residency.rows_estimate(stop - start).check(residency.free, partition.size)
+    if estimate is not None:
+        need = estimate(shape, dtype.itemsize, partition.size, residency.resident_limit)
+        need.check(residency.free, partition.size)
+
+
+def _run_rows(residency: Residency, device: str, partition: Partition, own_rows: int) -> int:
+    """Blocks are merged for GPUs only: there a tile of one block would be too short to be worth its launch."""
+    if device == "cpu":
+        return 1
+    # At most 2^36 pairs a tile, some 20 ms on a GPU of 2024: the run can be stopped between tiles.
+    return max(1, min(residency.run_rows, (1 << 36) // max(1, own_rows)))

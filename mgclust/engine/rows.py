@@ -1,0 +1,189 @@
+"""The rows that one rank owns, wherever they are.
+
+Rows that fit stay on the device (resident) for the whole run. Others stay on the host or in their source and
+are copied in chunk by chunk and block by block; an algorithm sees the same arrays, only more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+__all__ = ["Block", "Rows", "Source"]
+
+Array = Any
+Transform = Callable[[Array], Array]
+
+# Rows are read and transformed in pieces of about this many numbers, so that temporaries stay small.
+PIECE_NUMBERS = 1 << 24
+
+
+class Source(Protocol):
+    """Where rows are read from; a `mgclust.data.Dataset` is one."""
+
+    shape: tuple[int, int]
+
+    def read(self, start: int, stop: int) -> Array:
+        """Rows start to stop - 1."""
+
+
+class Block(NamedTuple):
+    """Consecutive rows, with their numbers in the whole data."""
+
+    start: int
+    stop: int
+    x: Array
+
+
+class Rows:
+    """A rank's rows ``start`` to ``stop - 1``.
+
+    Parameters
+    ----------
+    source : Source
+        Read by global row numbers.
+    start, stop : int
+        The rows of this rank.
+    dtype : numpy.dtype
+        What kernels see: float32 or float64.
+    kernels : module
+        Of this rank's device.
+    block_rows : int
+        Rows of a block.
+    chunk_rows : int or None
+        None: resident. Else the rows that are on the device at a time.
+    keep_on_host : bool
+        Streamed rows of a GPU are read from the source once and kept in host memory.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        start: int,
+        stop: int,
+        *,
+        dtype: np.dtype,
+        kernels: Any,
+        block_rows: int,
+        chunk_rows: int | None = None,
+        keep_on_host: bool = False,
+    ) -> None:
+        self.start = start
+        self.stop = stop
+        self.n_features = source.shape[1]
+        self.dtype = np.dtype(dtype)
+        self.block_rows = block_rows
+        self._kernels = kernels
+        self._chunk_rows = chunk_rows
+        self._source: Source | None = source
+        self._transforms: list[Transform] = []
+        self._device: Array | None = None
+        self._host: np.ndarray | None = None
+        self._keep_on_host = keep_on_host
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def resident(self) -> bool:
+        """Whether all rows are on the device."""
+        return self._chunk_rows is None
+
+    @property
+    def chunk_count(self) -> int:
+        """How many chunks this rank has; at least one."""
+        return 1 if self._chunk_rows is None else max(1, -(-len(self) // self._chunk_rows))
+
+    def load(self) -> tuple[int, int | None]:
+        """Read every row once and look for NaN and infinity.
+
+        Returns
+        -------
+        bad : int
+            How many values are not finite in `dtype`.
+        first : int or None
+            The first row, by its number in the whole data, that has one.
+        """
+        shape = (len(self), self.n_features)
+        if self.resident:
+            self._device = self._kernels.xp.empty(shape, self.dtype)
+        elif self._keep_on_host:
+            self._host = np.empty(shape, self.dtype)
+        bad, first = 0, None
+        for start, stop in self._pieces(self.start, self.stop):
+            piece = self._read_source(start, stop)
+            if self._host is not None:
+                self._host[start - self.start : stop - self.start] = piece
+            x = self._kernels.to_device(piece)
+            if self._device is not None:
+                self._device[start - self.start : stop - self.start] = x
+            count, row = self._not_finite(x)
+            if count and first is None:
+                first = start + row
+            bad += count
+        if self._device is not None or self._host is not None:
+            self._source = None  # what the caller handed over may now be freed
+        return bad, first
+
+    def apply(self, transform: Transform) -> None:
+        """Pass every row through ``transform`` from now on.
+
+        Parameters
+        ----------
+        transform : callable
+            Maps device rows (m, n_features) to rows of the same shape and dtype; a row's result may depend on that
+            row alone. Resident rows are replaced at once, others at each read.
+        """
+        if self._device is None:
+            self._transforms.append(transform)
+            return
+        for start, stop in self._pieces(0, len(self)):
+            self._device[start:stop] = transform(self._device[start:stop])
+
+    def read(self, start: int, stop: int) -> Array:
+        """Own rows by global number, on the device; a view where they are resident: do not write into it."""
+        if self._device is not None:
+            return self._device[start - self.start : stop - self.start]
+        if start == stop:
+            return self._kernels.xp.empty((0, self.n_features), self.dtype)
+        x = self._kernels.to_device(self._read_source(start, stop))
+        for transform in self._transforms:
+            x = transform(x)
+        return x
+
+    def block(self, block: int) -> Array:
+        """Rows of one own block, on the device."""
+        start = block * self.block_rows
+        return self.read(start, min(start + self.block_rows, self.stop))
+
+    def chunks(self) -> Iterator[Block]:
+        """This rank's rows, one device array after the other: a single one where they are resident."""
+        step = self._chunk_rows or max(1, len(self))
+        for index in range(self.chunk_count):
+            start = min(self.start + index * step, self.stop)
+            stop = min(start + step, self.stop)
+            yield Block(start, stop, self.read(start, stop))
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        step = max(1, PIECE_NUMBERS // self.n_features)
+        for first in range(start, stop, step):
+            yield first, min(first + step, stop)
+
+    def _read_source(self, start: int, stop: int) -> Array:
+        if self._host is not None and self._source is None:
+            return self._host[start - self.start : stop - self.start]
+        assert self._source is not None
+        rows = self._source.read(start, stop)
+        if hasattr(rows, "__cuda_array_interface__") and self._kernels.xp is np:
+            rows = rows.get()
+        # Too large for float32 becomes infinite and is refused as such.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return rows.astype(self.dtype, order="C", copy=False)
+
+    def _not_finite(self, x: Array) -> tuple[int, int]:
+        finite = self._kernels.xp.isfinite(x)
+        if bool(finite.all()):
+            return 0, -1
+        return int((~finite).sum()), int((~finite.all(axis=1)).argmax())

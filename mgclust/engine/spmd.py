@@ -1,0 +1,127 @@
+"""Run one plain function on every rank at once.
+
+::
+
+    run ──> one rank: prepare, execute, in this process; Dask is not imported
+        └─> several:  lock the cluster
+                      prepare on all ranks: load rows, look for NaN, compare memory; any refusal ends the run here
+                      execute on all ranks, one pinned task each; watch the workers meanwhile
+                      whatever happens: all ranks stopped and awaited, rows freed, lock given back
+
+The second path is in `mgclust.engine.driver`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mgclust.engine.abort import Abort
+from mgclust.engine.cluster import Cluster
+from mgclust.engine.context import Context, Emit
+from mgclust.engine.memory import Estimate, EstimateFunction
+from mgclust.engine.partition import Partition
+from mgclust.engine.rank import Assignment, Request, execute, hardware, prepare, refusal
+from mgclust.errors import InputError
+
+__all__ = ["Context", "Estimate", "Outcome", "run"]
+
+TIMEOUT = 300.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a run.
+
+    Attributes
+    ----------
+    value : object
+        Rank 0's return value.
+    timings : dict of str to float
+        Seconds by stage, as rank 0 saw them; "load" is reading and checking the rows.
+    hardware : dict
+        Devices, hosts, versions.
+    ranks : int
+        How many there were.
+    """
+
+    value: Any
+    timings: dict[str, float]
+    hardware: dict[str, Any]
+    ranks: int
+
+
+def run(
+    function: Callable[..., Any],
+    dataset: Any,
+    cluster: Cluster,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    dtype: str = "float32",
+    memory_limit: int | None = None,
+    estimate: EstimateFunction | None = None,
+    on_progress: Emit | None = None,
+    timeout: float = TIMEOUT,
+) -> Outcome:
+    """Run ``function(context, **parameters)`` on every rank of a cluster.
+
+    Parameters
+    ----------
+    function : callable
+        Importable by name (workers import it). Its value on rank 0 is returned; host arrays only.
+    dataset : Dataset
+        Rows; each rank reads its own.
+    cluster : Cluster
+        From `mgclust.engine.cluster.connect`.
+    parameters : mapping, optional
+        Keyword arguments of the function.
+    dtype : {"float32", "float64"}
+        Type of the rows on the device.
+    memory_limit : int, optional
+        Bytes of its device that each rank may use. Rows that do not fit into half of them are streamed.
+    estimate : callable, optional
+        ``(shape, itemsize, size, resident_limit) -> Estimate``, importable: compared with the memory that is free
+        on every rank before the run.
+    on_progress : callable, optional
+        Receives ``dict(stage, fraction, elapsed)`` in the thread that called `run`. What it raises ends the
+        run on all ranks: raise RunCancelled to cancel.
+    timeout : float
+        Seconds that one rank waits for the others in a collective. Ranks that die are noticed at once; this is for
+        those that hang.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    InputError, InsufficientMemoryError
+        Refused before the run.
+    WorkerLost, CollectiveTimeout, RunFailed
+        It could not be finished.
+    KeyboardInterrupt
+        After all ranks have stopped.
+    """
+    if dtype not in ("float32", "float64"):
+        raise InputError(f"dtype={dtype!r} should be 'float32' or 'float64'.")
+    partition = Partition.plan(*dataset.shape, cluster.size)
+    if cluster.client is not None:
+        from mgclust.engine.driver import Driver
+
+        with Driver(cluster, dtype, memory_limit, on_progress, timeout) as driver:
+            value, timings, reports = driver.run(
+                function, dataset, partition, dict(parameters or {}), estimate
+            )
+        return Outcome(value, timings, hardware(reports, cluster.device), cluster.size)
+    abort = Abort()
+    assignment = Assignment(uuid.uuid4().hex, 0, partition, dtype, cluster.device, memory_limit)
+    state, report = prepare(assignment, dataset, estimate, abort)
+    error = refusal([report], dataset.shape, dtype)
+    if error is not None:
+        raise error
+    assert state is not None
+    request = Request(function, dict(parameters or {}), report.run_rows, timeout=timeout)
+    value, timings = execute(state, request, on_progress)
+    return Outcome(value, {"load": report.seconds, **timings}, hardware([report], cluster.device), 1)

@@ -1,0 +1,290 @@
+"""Pair kernels on the CPU: every core, 32 columns at a time, bits that depend on the data alone.
+
+A call meets m rows of x with k rows of y (the *columns*) and never stores the m x k distances::
+
+    for each chunk of columns (<= CHUNK_BYTES, a multiple of SUM_TILE)
+        pack it into panels                              2 k d reals moved, once per call
+        for each task of rows, on any thread             ~TASK_PAIRS pairs
+            _cpu_pairs.<kernel>(rows, panels)            cost per pair: see there
+
+What a row receives does not depend on the other rows, the threads, or the chunks: reduced distances are
+single chains of fused multiply-adds, counts are integers, minima break ties by index, and Gaussian sums add
+in a fixed order (32 lanes within SUM_TILE columns in `real`, halved; tiles in float64), so long as y starts
+at a multiple of SUM_TILE of the global rows. The first call of each kernel for a dtype compiles it (under a
+second; Numba keeps it on disk).
+
+`mgclust.kernels.gpu` has the same names and signatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psutil
+
+from mgclust.kernels import _cpu_pairs as pairs
+from mgclust.kernels._cpu_pairs import SUM_TILE
+from mgclust.kernels._simd import WIDTH
+from mgclust.kernels._threads import run_tasks, thread_count
+
+__all__ = [
+    "SUM_TILE",
+    "border",
+    "count_within",
+    "free_memory",
+    "gaussian_sum",
+    "nearest_higher",
+    "pair_histogram",
+    "reduced_distances",
+    "synchronize",
+    "to_device",
+    "to_host",
+    "xp",
+]
+
+Array = Any
+xp = np
+CHUNK_BYTES = 4 << 20
+TASK_PAIRS = 4 << 20
+LOG2_E = 1.4426950408889634
+
+
+def to_device(array: Array) -> Array:
+    """Return the rows where the kernels read them: C-contiguous in memory."""
+    return np.ascontiguousarray(array)
+
+
+def to_host(array: Array) -> np.ndarray:
+    """Return a NumPy array of the same values."""
+    return np.asarray(array)
+
+
+def synchronize() -> None:
+    """Wait for kernels that still run: none do, here."""
+
+
+def free_memory() -> int:
+    """Bytes that the host can still give (all its processes together)."""
+    return int(psutil.virtual_memory().available)
+
+
+def _each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int], None]) -> None:
+    """Call ``body(start, stop, panels, first, columns, thread)`` until all rows have met all columns.
+
+    `first` is the chunk's first column; chunks come in ascending order, one at a time.
+    """
+    (m, d), k = x.shape, y.shape[0]
+    if m == 0 or k == 0:
+        return
+    chunk = max(1, CHUNK_BYTES // (d * x.itemsize * SUM_TILE)) * SUM_TILE
+    panels = np.empty((min(chunk, k) + WIDTH - 1) // WIDTH * WIDTH * d, x.dtype)
+    for first in range(0, k, chunk):
+        columns = min(chunk, k - first)
+        _pack(y[first : first + columns], panels)
+        fair = -(-m // (4 * thread_count()))
+        rows = min(max(TASK_PAIRS // columns, 8), max(fair, 8))
+        rows = -(-rows // 4) * 4
+
+        def task(
+            index: int, thread: int, first: int = first, columns: int = columns, rows: int = rows
+        ) -> None:
+            body(index * rows, min((index + 1) * rows, m), panels, first, columns, thread)
+
+        run_tasks(-(-m // rows), task)
+
+
+def _pack(y: Array, panels: Array) -> None:
+    count = -(-y.shape[0] // WIDTH)
+    step = max(64, -(-count // thread_count()))
+    run_tasks(-(-count // step), lambda t, _: pairs.pack(y, 0, panels, t * step, min((t + 1) * step, count)))
+
+
+def _padded(values: Array, fill: int) -> Array:
+    """Int32 copy, filled up to a multiple of WIDTH."""
+    out = np.full(-(-len(values) // WIDTH) * WIDTH, fill, np.int32)
+    out[: len(values)] = values
+    return out
+
+
+def pair_histogram(
+    x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array
+) -> None:
+    """Count pairs by the IEEE bits of their reduced distance, an order that is exact.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows, both float32 or both float64.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance.
+    diagonal : bool
+        x is y, and only pairs i < j count.
+    low, shift : int
+        With b = (bits - low) >> shift: pairs with bits < low are added to out[0], pairs with
+        0 <= b < bins to out[1 + b], the others to none.
+    out : int64 array of shape (bins + 1,)
+        Added to in place.
+    """
+    largest = int(np.iinfo(f"i{x.itemsize}").max)
+    high = min(low + ((len(out) - 1) << shift), largest)
+    below = [0] * thread_count()
+    flat, d, m = x.reshape(-1), x.shape[1], x.shape[0]
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        skip = first if diagonal else m + WIDTH
+        below[thread] += pairs.histogram(
+            flat, d, start, stop, panels, columns, norm == "l1", skip, min(low, largest), high, shift, out
+        )
+
+    _each_task(x, y, body)
+    out[0] += sum(below)
+
+
+def gaussian_sum(x: Array, y: Array, *, norm: str, scale: float, power: int, out: Array) -> None:
+    """Add to each row the sum over all columns of ``exp(-scale * s**power)``, itself included.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows, both float32 or both float64. y starts at a multiple of SUM_TILE of the global rows.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance.
+    scale : float
+        Positive.
+    power : {1, 2}
+        2 where the distance is proportional to s.
+    out : float64 array of shape (m,)
+        Added to in place, columns in ascending order.
+    """
+    flat, d, factor = x.reshape(-1), x.shape[1], x.dtype.type(-scale * LOG2_E)
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        pairs.gaussian(flat, d, start, stop, panels, columns, norm == "l1", factor, power, out)
+
+    _each_task(x, y, body)
+
+
+def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
+    """Add to each row the number of columns with s < threshold, itself included.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows, both float32 or both float64.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance.
+    threshold : float
+        Rounded to the rows' type before it is compared.
+    out : int64 array of shape (m,)
+        Added to in place.
+    """
+    flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        pairs.count(flat, d, start, stop, panels, columns, norm == "l1", limit, out)
+
+    _each_task(x, y, body)
+
+
+def nearest_higher(
+    x: Array,
+    y: Array,
+    x_order: Array,
+    y_order: Array,
+    *,
+    norm: str,
+    y_start: int,
+    best: Array,
+    best_index: Array,
+) -> None:
+    """Lower each row's best to its nearest column of higher density; equal distances: the lower index.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows, both float32 or both float64.
+    x_order, y_order : int32 arrays of shape (m,) and (k,)
+        Each row's unique position by decreasing density; a column is higher when its order is smaller.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance.
+    y_start : int
+        Global number of y's first row.
+    best : array of shape (m,), the rows' type
+        Smallest s so far (infinity at first), in place.
+    best_index : int64 array of shape (m,)
+        Its global row (-1 at first), in place.
+    """
+    flat, d = x.reshape(-1), x.shape[1]
+    padded = _padded(y_order, np.iinfo(np.int32).max)
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        pairs.nearest(
+            flat,
+            d,
+            start,
+            stop,
+            panels,
+            columns,
+            norm == "l1",
+            x_order,
+            padded[first:],
+            y_start + first,
+            best,
+            best_index,
+        )
+
+    _each_task(x, y, body)
+
+
+def border(
+    x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array
+) -> None:
+    """Mark rows that have a column of another label nearer than a threshold.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows, both float32 or both float64.
+    x_labels, y_labels : integer arrays of shape (m,) and (k,)
+        Labels within int32.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance.
+    threshold : float
+        Rounded to the rows' type before it is compared: s < threshold.
+    out : uint8 array of shape (m,)
+        Set to 1 in place.
+    """
+    flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
+    own, padded = np.asarray(x_labels, np.int32), _padded(y_labels, 0)
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        pairs.border(flat, d, start, stop, panels, columns, norm == "l1", own, padded[first:], limit, out)
+
+    _each_task(x, y, body)
+
+
+def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
+    """Return the reduced distances, the same bits as every other kernel sees.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows, both float32 or both float64; m small.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance.
+
+    Returns
+    -------
+    array of shape (m, k)
+        In the rows' type.
+    """
+    out = np.empty((x.shape[0], y.shape[0]), x.dtype)
+    flat, d = x.reshape(-1), x.shape[1]
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        pairs.distances(flat, d, start, stop, panels, columns, norm == "l1", first, out)
+
+    _each_task(x, y, body)
+    return out

@@ -1,0 +1,282 @@
+"""All-pairs kernels on one CUDA device: the signatures of `mgclust.kernels.cpu`, the work in ``.cu`` files.
+
+Few features (d <= 16) go to ``pairs_low.cu``, more to ``pairs_high.cu``; both are compiled once per
+number type, norm (and, low, d) for the device at hand and kept in CuPy's cache on disk. A call queues its
+kernels and returns; `synchronize` waits.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+__all__ = [
+    "border",
+    "count_within",
+    "free_memory",
+    "gaussian_sum",
+    "nearest_higher",
+    "pair_histogram",
+    "reduced_distances",
+    "synchronize",
+    "to_device",
+    "to_host",
+    "xp",
+]
+
+Array = Any
+
+xp = cp
+LOW_DIMENSIONS = 16
+GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
+SCRATCH_BYTES = 256 << 20  # group sums of one launch
+SIDE = 128  # rows and columns of a tile in pairs_high.cu
+THREADS = 128  # threads of a block in pairs_low.cu
+NORMS = {"l2": "NORM_L2", "l2-dot": "NORM_DOT", "l1": "NORM_L1"}
+LOG2_E = 1.4426950408889634
+
+
+def to_device(array: Array) -> Array:
+    """The array in this device's memory, C-contiguous; itself if it is there already."""
+    return cp.ascontiguousarray(cp.asarray(array))
+
+
+def to_host(array: Array) -> np.ndarray:
+    """The array as NumPy."""
+    return cp.asnumpy(array)
+
+
+def synchronize() -> None:
+    """Wait until everything that was queued is done."""
+    cp.cuda.get_current_stream().synchronize()
+
+
+def free_memory() -> int:
+    """Bytes that this process may still allocate on the device, its own cached blocks included."""
+    free, _ = cp.cuda.Device().mem_info
+    return int(free + cp.get_default_memory_pool().free_bytes())
+
+
+def pair_histogram(
+    x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array
+) -> None:
+    """Count the pairs below a bracket of reduced distances and in each of its bins.
+
+    Parameters
+    ----------
+    x : array of shape (m, d), float32 or float64
+    y : array of shape (k, d), same dtype
+    norm : {"l2", "l2-dot", "l1"}
+    diagonal : bool
+        `x` and `y` are the same rows; only pairs i < j count.
+    low : int
+        The bracket begins at the value with these IEEE bits (as an integer: monotone for s >= 0).
+    shift : int
+        A bin is ``2**shift`` representable values wide.
+    out : array of shape (bins + 1,), int64
+        ``out[0]`` grows by the pairs below the bracket, ``out[1 + b]`` by those in bin b.
+    """
+    bits = np.int32 if x.dtype == np.float32 else np.int64
+    infinity = int(np.array(np.inf, dtype=x.dtype).view(bits))
+    width = min((out.size - 1) << shift, infinity - low)
+    unsigned = np.uint32 if bits is np.int32 else np.uint64
+    _launch(
+        "histogram", x, y, _direct(norm), _run_length(x, y),
+        bits(low), unsigned(width), np.int32(shift), np.bool_(diagonal), out,
+    )  # fmt: skip
+
+
+def gaussian_sum(x: Array, y: Array, *, norm: str, scale: float, power: int, out: Array) -> None:
+    """Add ``sum_j exp(-scale * s_ij**power)`` to each row's total, the row itself included.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+    scale : float
+    power : {1, 2}
+    out : array of shape (m,), float64
+    """
+    factor = x.dtype.type(scale * LOG2_E)
+    name = "gaussian_squared" if power == 2 else "gaussian"
+    step = GROUP * max(1, SCRATCH_BYTES // (8 * max(1, x.shape[0])))
+    for start in range(0, y.shape[0], step):
+        columns = y[start : start + step]
+        groups = cp.empty((-(-columns.shape[0] // GROUP), x.shape[0]), dtype=np.float64)
+        _launch(name, x, columns, norm, GROUP, factor, groups)
+        _by_rows("add_groups", x, norm, groups, np.int32(groups.shape[0]), np.int32(x.shape[0]), out)
+
+
+def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
+    """Add to each row the number of columns with ``s_ij < threshold``, the row itself included.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+    threshold : float
+        A reduced distance.
+    out : array of shape (m,), int64
+    """
+    _launch("count", x, y, _direct(norm), _run_length(x, y), x.dtype.type(threshold), out)
+
+
+def nearest_higher(
+    x: Array,
+    y: Array,
+    x_order: Array,
+    y_order: Array,
+    *,
+    norm: str,
+    y_start: int,
+    best: Array,
+    best_index: Array,
+) -> None:
+    """Lower each row's nearest higher neighbour, by the columns that come before it in `order`.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+    x_order, y_order : arrays of shape (m,) and (k,), int32
+        Position by decreasing density, 0 for the densest row of all; no two alike.
+    y_start : int
+        Global index of the first column. Calls must come with ascending columns.
+    best : array of shape (m,), dtype of `x`
+        Smallest s so far, inf at first; updated.
+    best_index : array of shape (m,), int64
+        Its global index, -1 at first; updated. Of equal s, the lowest index stays.
+    """
+    run = _run_length(x, y)
+    shape = (-(-y.shape[0] // run), x.shape[0])
+    part_best = cp.empty(shape, dtype=x.dtype)
+    part_index = cp.empty(shape, dtype=np.int32)
+    _launch("nearest", x, y, _direct(norm), run, x_order, y_order, best, part_best, part_index)
+    _by_rows(
+        "merge_nearest", x, norm, part_best, part_index, np.int32(shape[0]), np.int32(shape[1]),
+        np.int64(y_start), best, best_index,
+    )  # fmt: skip
+
+
+def border(
+    x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array
+) -> None:
+    """Mark the rows that have a column of another label within the threshold.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+    x_labels, y_labels : arrays of shape (m,) and (k,), int32
+        Not negative.
+    threshold : float
+        A reduced distance; the column must lie below it.
+    out : array of shape (m,), uint8
+        Set to 1 where such a column exists, left alone elsewhere.
+    """
+    threshold = x.dtype.type(threshold)
+    _launch("border", x, y, _direct(norm), _run_length(x, y), x_labels, y_labels, threshold, out)
+
+
+def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
+    """The reduced distances of a few rows to all columns, by direct differences.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+
+    Returns
+    -------
+    array of shape (m, k), dtype of `x`
+    """
+    out = cp.empty((x.shape[0], y.shape[0]), dtype=x.dtype)
+    if out.size:
+        kernel = _module("pairs_any.cu", x.dtype.name, norm).get_function("distances")
+        sizes = (np.int32(x.shape[0]), y, np.int32(y.shape[0]), np.int32(x.shape[1]))
+        kernel((-(-out.size // 256),), (256,), (x, *sizes, out))
+    return out
+
+
+def _is_low(x: Array, norm: str) -> bool:
+    return x.shape[1] <= LOW_DIMENSIONS and norm != "l2-dot"
+
+
+def _direct(norm: str) -> str:
+    """The norm where a threshold decides: near it, products would need a second look (see pairs_high.cu)."""
+    return "l2" if norm == "l2-dot" else norm
+
+
+def _run_length(x: Array, y: Array) -> int:
+    """Columns for one block where their split does not matter: long runs, yet blocks enough for the device.
+
+    Long, because a run starts its search for minima afresh; a multiple of GROUP.
+    """
+    row_blocks = max(1, x.shape[0] // 512)
+    runs = max(1, min(-(-16 * _multiprocessors() // row_blocks), -(-y.shape[0] // GROUP)))
+    return GROUP * -(-y.shape[0] // (runs * GROUP))
+
+
+def _launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) -> None:
+    """Start an all-pairs kernel: rows along the grid's x, runs of columns along its y."""
+    (m, d), k = x.shape, y.shape[0]
+    if not m or not k:
+        return
+    sizes: tuple[Any, ...]
+    if _is_low(x, norm):
+        rows = _rows_per_thread(m, d, x.dtype)
+        module = _module("pairs_low.cu", x.dtype.name, norm, ("DIM", d), ("ROWS", rows))
+        grid, threads = (-(-m // (rows * THREADS)), -(-k // run)), THREADS
+        sizes = (x, np.int32(m), y, np.int32(k))
+    else:
+        module = _module("pairs_high.cu", x.dtype.name, norm)
+        grid, threads = (-(-m // SIDE), -(-k // run)), 256
+        sizes = (x, np.int32(m), y, np.int32(k), np.int32(d), *_norms(module, x, y, norm))
+    if name not in ("gaussian", "gaussian_squared"):  # its run is GROUP, in the kernel too
+        sizes = (*sizes, np.int32(run))
+    module.get_function(name)(grid, (threads,), (*sizes, *arguments))
+
+
+def _rows_per_thread(m: int, d: int, dtype: Any) -> int:
+    """More rows reuse a column's read more often; fewer rows make more threads of a small m."""
+    most = 4 if d > 6 or dtype == np.float64 else 8
+    return next((rows for rows in (8, 4, 2) if rows <= most and m >= rows * THREADS * _multiprocessors()), 1)
+
+
+@functools.cache
+def _multiprocessors() -> int:
+    return int(cp.cuda.Device().attributes["MultiProcessorCount"])
+
+
+def _norms(module: Any, x: Array, y: Array, norm: str) -> tuple[Array, Array]:
+    if norm != "l2-dot":
+        return x, y  # not read
+    out = []
+    for rows in (x, y):
+        lengths = cp.empty(rows.shape[0], dtype=rows.dtype)
+        blocks = (-(-rows.shape[0] // 256),)
+        arguments = (rows, np.int32(rows.shape[0]), np.int32(rows.shape[1]), lengths)
+        module.get_function("squared_norms")(blocks, (256,), arguments)
+        out.append(lengths)
+    return out[0], out[1]
+
+
+def _by_rows(name: str, x: Array, norm: str, *arguments: Any) -> None:
+    if x.shape[0]:
+        kernel = _module("pairs_any.cu", x.dtype.name, norm).get_function(name)
+        kernel((-(-x.shape[0] // 256),), (256,), arguments)
+
+
+@functools.cache
+def _module(file: str, dtype: str, norm: str, *defines: tuple[str, int]) -> Any:
+    """A compiled ``.cu`` file of this folder."""
+    folder = Path(__file__).parent
+    real = {"float32": "float", "float64": "double"}[dtype]
+    flags = [f"-DREAL={real}", f"-DNORM={NORMS[norm]}", *(f"-D{name}={value}" for name, value in defines)]
+    # The shared header goes in as text: the cache on disk then sees a change to it.
+    code = (folder / file).read_text().replace('#include "pairs.cuh"', (folder / "pairs.cuh").read_text())
+    return cp.RawModule(code=code.replace("#pragma once", ""), options=("--std=c++17", *flags))

@@ -1,0 +1,396 @@
+"""Declarative checks of parameters.
+
+An algorithm declares each of its parameters once::
+
+    constraints = {
+        "n_clusters": Integer(at_least=1, optional=True, remedy="give the number of clusters"),
+        "metric": Choice("euclidean", "manhattan", help="Distance between rows."),
+    }
+
+and gets from it the check (`check_parameters`), the command line's option (`Constraint.type`, `.choices`,
+`.help`, `.parse`) and the sentence when a value is wrong::
+
+    n_clusters=0 should be an integer >= 1; give the number of clusters or leave it out.
+    metric='manhatan' should be one of 'euclidean', 'manhattan'; did you mean 'manhattan'?
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mgclust.errors import InputError
+
+__all__ = [
+    "Anything",
+    "Boolean",
+    "Bytes",
+    "Choice",
+    "Constraint",
+    "Integer",
+    "Real",
+    "Seed",
+    "check_parameters",
+]
+
+_HOLDS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+_POWER_OF_PREFIX = {None: 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+class Constraint:
+    """What a parameter's value has to be.
+
+    Parameters
+    ----------
+    optional : bool
+        Whether None is allowed; the command line writes it ``none``.
+    help : str
+        One sentence for ``--help``.
+    remedy : str, optional
+        What to do about a wrong value, such as "give the number of clusters"; "or leave it out" is added
+        where None is allowed.
+
+    Attributes
+    ----------
+    type : str
+        What the command line shows in place of a value: "number", "integer", "choice", "flag", ...
+    choices : tuple of str
+        The values of a `Choice`; else empty.
+    """
+
+    type = "value"
+    choices: tuple[str, ...] = ()
+
+    def __init__(self, *, optional: bool = False, help: str = "", remedy: str | None = None) -> None:
+        self.optional = optional
+        self.help = help
+        self._remedy = remedy
+
+    @property
+    def expected(self) -> str:
+        """The allowed values in words, as in "should be ..."."""
+        return f"a {self.type}"
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return the value in its plain Python type.
+
+        Parameters
+        ----------
+        name : str
+            Of the parameter, for the message.
+        value : object
+            As the user gave it; NumPy scalars are fine where Python numbers are.
+
+        Raises
+        ------
+        InputError
+            A sentence with the value, the bound and the remedy.
+        """
+        if value is None:
+            if self.optional:
+                return None
+            raise self.refuse(name, value)
+        return self._check(name, _plain(value))
+
+    def parse(self, text: str, name: str = "value") -> Any:
+        """Convert what was written on the command line, then `check` it."""
+        if self.optional and text.strip().lower() == "none":
+            return None
+        return self.check(name, self._convert(text.strip()))
+
+    def refuse(self, name: str, value: Any) -> InputError:
+        """Make the error for a value that is not allowed."""
+        return InputError(f"{name}={_shown(value)} should be {self.expected}; {self._advice(value)}")
+
+    def _advice(self, value: Any) -> str:
+        leave = " or leave it out" if self.optional else ""
+        return f"{self._remedy or 'give such a value'}{leave}."
+
+    def _check(self, name: str, value: Any) -> Any:
+        raise NotImplementedError
+
+    def _convert(self, text: str) -> Any:
+        # What cannot be converted stays text, so that `check` words the refusal.
+        return text
+
+
+class _Bounded(Constraint):
+    """A number with bounds; ``above`` and ``below`` exclude the bound itself."""
+
+    noun = "number"
+
+    def __init__(
+        self,
+        *,
+        above: float | None = None,
+        at_least: float | None = None,
+        below: float | None = None,
+        at_most: float | None = None,
+        optional: bool = False,
+        help: str = "",
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(optional=optional, help=help, remedy=remedy)
+        bounds = ((">", above), (">=", at_least), ("<", below), ("<=", at_most))
+        self._bounds = [(sign, bound) for sign, bound in bounds if bound is not None]
+
+    @property
+    def expected(self) -> str:
+        """The noun and its bounds."""
+        return " ".join([self.noun, " and ".join(f"{sign} {bound}" for sign, bound in self._bounds)]).strip()
+
+    def _within(self, value: float) -> bool:
+        return all(_HOLDS[sign](value, bound) for sign, bound in self._bounds)
+
+
+class Real(_Bounded):
+    """A finite real number.
+
+    Parameters
+    ----------
+    above, at_least, below, at_most : float, optional
+        Bounds; ``above`` and ``below`` exclude the bound itself.
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "number"
+    noun = "a finite number"
+
+    def _check(self, name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise self.refuse(name, value)
+        number = float(value)
+        if not math.isfinite(number) or not self._within(number):
+            raise self.refuse(name, value)
+        return number
+
+    def _convert(self, text: str) -> Any:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+
+class Integer(_Bounded):
+    """A whole number; True and False are none, nor is 3.0.
+
+    Parameters
+    ----------
+    above, at_least, below, at_most : int, optional
+        Bounds; ``above`` and ``below`` exclude the bound itself.
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "integer"
+    noun = "an integer"
+
+    def _check(self, name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise self.refuse(name, value)
+        number = int(value)
+        if not self._within(number):
+            raise self.refuse(name, value)
+        return number
+
+    def _convert(self, text: str) -> Any:
+        try:
+            return int(text)
+        except ValueError:
+            return text
+
+
+class Boolean(Constraint):
+    """True or False.
+
+    Parameters
+    ----------
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "flag"
+
+    @property
+    def expected(self) -> str:
+        """The two values."""
+        return "True or False"
+
+    def _check(self, name: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise self.refuse(name, value)
+        return value
+
+    def _convert(self, text: str) -> Any:
+        known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        return known.get(text.lower(), text)
+
+
+class Choice(Constraint):
+    """One of some words.
+
+    Parameters
+    ----------
+    *choices : str
+        The words.
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "choice"
+
+    def __init__(
+        self, *choices: str, optional: bool = False, help: str = "", remedy: str | None = None
+    ) -> None:
+        super().__init__(optional=optional, help=help, remedy=remedy)
+        self.choices = choices
+
+    @property
+    def expected(self) -> str:
+        """The words."""
+        quoted = [repr(choice) for choice in self.choices] + (["None"] if self.optional else [])
+        return f"one of {', '.join(quoted)}" if len(quoted) > 1 else quoted[0]
+
+    def _advice(self, value: Any) -> str:
+        return _nearest(value, self.choices) or super()._advice(value)
+
+    def _check(self, name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in self.choices:
+            raise self.refuse(name, value)
+        return value
+
+
+class Bytes(Constraint):
+    """An amount of memory: a number of bytes, or text such as ``"16 GiB"``, ``"500MB"``.
+
+    Parameters
+    ----------
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "size"
+
+    @property
+    def expected(self) -> str:
+        """The two forms."""
+        return "a positive number of bytes or a size such as '16 GiB'"
+
+    def _check(self, name: str, value: Any) -> int:
+        if isinstance(value, str):
+            size = self._size(value)
+        elif isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            size = 0
+        else:
+            size = int(value)
+        if size <= 0:
+            raise self.refuse(name, value)
+        return size
+
+    def _size(self, text: str) -> int:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", text.strip().lower())
+        if match is None:
+            return 0
+        number, prefix, binary = match.groups()
+        return int(float(number) * (1024 if binary else 1000) ** _POWER_OF_PREFIX[prefix])
+
+
+class Seed(Constraint):
+    """A source of random numbers: an integer from 0 to 2**32 - 1, a NumPy Generator or RandomState, or None.
+
+    Parameters
+    ----------
+    help, remedy
+        As for `Constraint`; None is always allowed.
+    """
+
+    type = "integer"
+
+    def __init__(self, *, help: str = "", remedy: str | None = None) -> None:
+        super().__init__(optional=True, help=help, remedy=remedy)
+
+    @property
+    def expected(self) -> str:
+        """The three forms."""
+        return "an integer from 0 to 4294967295, a NumPy Generator or RandomState, or None"
+
+    def _check(self, name: str, value: Any) -> Any:
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**32:
+            return int(value)
+        if type(value).__module__.startswith("numpy.random"):
+            return value
+        raise self.refuse(name, value)
+
+    def _convert(self, text: str) -> Any:
+        return int(text) if text.isdecimal() else text
+
+
+class Anything(Constraint):
+    """A value that somebody else checks, such as a Dask client.
+
+    Parameters
+    ----------
+    help : str
+        One sentence for ``--help``.
+    """
+
+    type = "text"
+
+    def __init__(self, *, help: str = "") -> None:
+        super().__init__(optional=True, help=help)
+
+    def _check(self, name: str, value: Any) -> Any:
+        return value
+
+
+def check_parameters(constraints: Mapping[str, Constraint], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Check every parameter against its declaration.
+
+    Parameters
+    ----------
+    constraints : mapping of str to Constraint
+    params : mapping of str to object
+
+    Returns
+    -------
+    dict
+        The values in their plain Python types, in the order of ``params``.
+
+    Raises
+    ------
+    InputError
+        For the first wrong value, or a name that was not declared.
+    """
+    checked = {}
+    for name, value in params.items():
+        if name not in constraints:
+            advice = _nearest(name, constraints) or f"known are {', '.join(constraints)}."
+            raise InputError(f"{name}={_shown(value)} is not a parameter; {advice}")
+        checked[name] = constraints[name].check(name, value)
+    return checked
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy or CuPy scalar (or array without dimensions) as the Python number that it holds."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return value.item()
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(_plain(value))
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _nearest(value: Any, known: Iterable[str]) -> str:
+    """``did you mean 'x'?``, or nothing if nothing is near."""
+    if not isinstance(value, str):
+        return ""
+    near = difflib.get_close_matches(value.strip().lower(), list(known), n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,306 @@
+"""Pictures of results.
+
+Every function draws on the axes it is given, or makes its own figure, and returns the axes; the figure is
+``ax.figure``. Only matplotlib's object-oriented interface is used: no global state, no window, safe in a
+thread of a service. Clusters keep their colour across pictures: it is a function of the label alone.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from mgclust.result import Result
+
+__all__ = ["cluster_colors", "decision_graph", "png", "scatter"]
+
+MAX_POINTS = 50_000  # drawn at most: more only darkens the picture and slows it down
+FIGURE = (6.6, 5.6)  # inches
+NUMBERED_CLUSTERS = 40  # numbers beside the centres up to this many clusters
+
+INK = "#22262b"
+MUTED = "#6b7280"
+GRID = "#e6e8eb"
+UNASSIGNED = "#a9aeb6"
+POINT = "#8f99a8"
+
+# Ten hues that stay apart for most kinds of colour vision; further clusters walk the colour circle.
+_FIRST = (
+    "#3566b0", "#e07b27", "#2f9560", "#c8453b", "#7b5ab5",
+    "#8a6242", "#d062a4", "#5f6b78", "#a3a329", "#29a3b8",
+)  # fmt: skip
+_GOLDEN = 0.6180339887498949  # consecutive multiples, modulo 1, spread as evenly as can be
+
+
+def cluster_colors(n_clusters: int) -> np.ndarray:
+    """RGB colour of each cluster, in label order.
+
+    Parameters
+    ----------
+    n_clusters : int
+        How many are wanted.
+
+    Returns
+    -------
+    ndarray of shape (n_clusters, 3)
+        Neighbouring labels differ in hue and in lightness, for any number of clusters.
+    """
+    if n_clusters <= len(_FIRST):
+        return np.array([_rgb(code) for code in _FIRST[:n_clusters]]).reshape(-1, 3)
+    k = np.arange(n_clusters)
+    lightness = np.array([0.56, 0.70, 0.47])[k % 3]
+    chroma = np.array([0.15, 0.125])[k % 2]
+    return _oklch(lightness, chroma, 0.72 + k * _GOLDEN)
+
+
+def decision_graph(result: Result, ax: Axes | None = None, log: bool | None = None) -> Axes:
+    """Density against distance to the nearest denser point: centres stand out above and to the right.
+
+    Parameters
+    ----------
+    result : Result
+        Of ``density-peaks``.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+    log : bool, optional
+        Logarithmic axes. By default where the centres would otherwise be squeezed into a corner.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax, FIGURE)
+    rho, delta = (np.asarray(result.arrays[name], dtype=float) for name in ("rho", "delta"))
+    centers = np.asarray(result.arrays["centers"])
+    shown = _sample(len(rho), always=_largest(delta, 2_000))
+    if log is None:
+        log = _squeezed(rho, delta, centers)
+    if log:
+        # Duplicates have delta 0, which a logarithm cannot show: draw them at the bottom.
+        floor = delta[delta > 0].min(initial=1.0) / 2
+        delta = np.maximum(delta, floor)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+    size = 9 if len(shown) > 5_000 else 16
+    others = np.setdiff1d(shown, centers)
+    ax.scatter(rho[others], delta[others], s=size, color=POINT, alpha=0.55, linewidths=0, rasterized=True)
+    _draw_centers(ax, np.column_stack([rho[centers], delta[centers]]))
+    _draw_thresholds(ax, result, rho, delta, centers)
+    kernel = result.parameters.get("kernel", "gaussian")
+    weight = "neighbours within $d_c$" if kernel == "cutoff" else "Gaussian-weighted neighbours"
+    ax.set_xlabel(f"density $\\rho$ ({weight})")
+    ax.set_ylabel("$\\delta$: distance to the nearest denser point (data units)")
+    ax.set_title(_title(f"Decision graph: {len(centers)} centres", len(shown), len(rho)))
+    return ax
+
+
+def scatter(
+    X: Any,
+    labels: Any,
+    centers: Any = None,
+    halo: Any = None,
+    ax: Axes | None = None,
+    total: int | None = None,
+) -> Axes:
+    """Rows in the plane, coloured by cluster; beyond two features, their first two principal components.
+
+    Parameters
+    ----------
+    X : array of shape (n_samples, n_features)
+        The rows, or a sample of them.
+    labels : array of shape (n_samples,), int
+        Their clusters; -1 is drawn in grey.
+    centers : array of shape (n_clusters, n_features), optional
+        Cluster centres, in label order, drawn on top.
+    halo : array of shape (n_samples,), bool, optional
+        Rows to draw faintly: the border region of their cluster.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+    total : int, optional
+        Rows that `X` was sampled from, for the title.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    X, labels = np.asarray(X, dtype=float), np.asarray(labels)
+    shown = _sample(len(X))
+    plane, centers, names = _plane(X, None if centers is None else np.asarray(centers, dtype=float))
+    plane, labels = plane[shown], labels[shown]
+    n_clusters = max(int(labels.max(initial=-1)) + 1, 0 if centers is None else len(centers))
+    colors = np.vstack([cluster_colors(n_clusters), [_rgb(UNASSIGNED)]])[labels]
+    faint = np.zeros(len(shown), dtype=bool) if halo is None else np.asarray(halo, dtype=bool)[shown]
+    ax = _axes(ax, FIGURE)
+    size = float(np.clip(18_000 / max(len(shown), 1), 1.6, 20))
+    for chosen, alpha in ((faint, 0.28), (~faint, 0.85)):
+        ax.scatter(
+            plane[chosen, 0], plane[chosen, 1], s=size, c=colors[chosen],
+            alpha=alpha, linewidths=0, rasterized=True,
+        )  # fmt: skip
+    if centers is not None:
+        _draw_centers(ax, centers)
+    ax.set_xlabel(names[0])
+    ax.set_ylabel(names[1])
+    if _comparable(np.ptp(plane, axis=0)) and X.shape[1] > 1:
+        ax.set_aspect("equal", adjustable="datalim")
+    ax.set_title(_title(f"{n_clusters} clusters", len(shown), total or len(X)))
+    return ax
+
+
+def png(ax: Axes, dpi: int = 160) -> bytes:
+    """Encode the figure of `ax` as a PNG file."""
+    buffer = io.BytesIO()
+    figure: Any = ax.figure
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """Give the axes the look that all pictures share, making them where there are none."""
+    if ax is None:
+        figure = Figure(figsize=size, layout="constrained", facecolor="white")
+        FigureCanvasAgg(figure)
+        ax = figure.add_subplot()
+    ax.set_axisbelow(True)
+    ax.grid(color=GRID, linewidth=0.8)
+    for side, spine in ax.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color("#c3c7cd")
+    ax.tick_params(colors=MUTED, labelsize=9, length=3)
+    ax.ticklabel_format(style="sci", scilimits=(-3, 5), useMathText=True)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.get_offset_text().set(fontsize=9, color=MUTED)
+    ax.title.set(fontsize=12, color=INK)
+    ax.xaxis.label.set(fontsize=10, color=INK)
+    ax.yaxis.label.set(fontsize=10, color=INK)
+    return ax
+
+
+def _sample(n: int, always: np.ndarray | None = None) -> np.ndarray:
+    """Rows to draw, ascending: all, or a fixed random choice that contains `always`."""
+    if n <= MAX_POINTS:
+        return np.arange(n)
+    chosen = np.random.default_rng(0).choice(n, size=MAX_POINTS, replace=False)
+    if always is not None:
+        chosen = np.union1d(chosen[: MAX_POINTS - len(always)], always)
+    return np.sort(chosen)
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    count = min(count, len(values))
+    return np.argpartition(values, len(values) - count)[len(values) - count :]
+
+
+def _squeezed(rho: np.ndarray, delta: np.ndarray, centers: np.ndarray) -> bool:
+    """Whether linear axes would press most centres into the lowest tenth of the picture."""
+    if len(centers) < 3:
+        return False
+    return bool(np.median(delta[centers]) < 0.1 * delta.max() or np.median(rho[centers]) < 0.1 * rho.max())
+
+
+def _draw_thresholds(
+    ax: Axes, result: Result, rho: np.ndarray, delta: np.ndarray, centers: np.ndarray
+) -> None:
+    """Show the line that separated the centres: thresholds, or a product that was large enough."""
+    style: dict[str, Any] = {"color": INK, "linewidth": 1.0, "linestyle": (0, (4, 3)), "alpha": 0.7}
+    limits = {name: result.parameters.get(name) for name in ("rho_min", "delta_min")}
+    if any(value is not None for value in limits.values()):
+        if limits["rho_min"] is not None:
+            ax.axvline(float(limits["rho_min"]), **style)
+        if limits["delta_min"] is not None:
+            ax.axhline(float(limits["delta_min"]), **style)
+        return
+    product = rho * delta
+    rest = np.delete(product, centers).max(initial=0.0)
+    if not len(centers) or not 0 < rest < product[centers].min():
+        return
+    cut = np.sqrt(rest * product[centers].min())
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    x = np.geomspace(cut / high, right, 300)
+    ax.plot(x, cut / x, zorder=1.5, **style)
+    ax.annotate(
+        f"$\\rho\\,\\delta$ = {cut:.4g}", (cut / high, high), xytext=(7, -4),
+        textcoords="offset points", ha="left", va="top", fontsize=9, color=MUTED,
+    )  # fmt: skip
+    ax.set_xlim(left, right)
+    ax.set_ylim(low, high)
+
+
+def _draw_centers(ax: Axes, centers: np.ndarray) -> None:
+    """Mark the centres in the colours of their clusters, with their labels while there is room."""
+    colors = cluster_colors(len(centers))
+    look: dict[str, Any] = {"edgecolors": "white", "linewidths": 1.0}
+    if len(centers) > NUMBERED_CLUSTERS:
+        ax.scatter(centers[:, 0], centers[:, 1], s=30, c=colors, zorder=4, **look)
+        return
+    for k, (x, y) in enumerate(centers):
+        # Each mark with its own number on top: where marks overlap, the number stays with its mark.
+        level = 4 + (len(centers) - k) / (len(centers) + 1)
+        ax.scatter(x, y, s=125, color=colors[k], zorder=level, **look)
+        ax.annotate(
+            str(k), (x, y), ha="center", va="center_baseline", fontsize=6.5, color="white",
+            fontweight="bold", zorder=level,
+        )  # fmt: skip
+
+
+def _plane(
+    X: np.ndarray, centers: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None, tuple[str, str]]:
+    """Two coordinates for each row and centre, and what to call them."""
+    d = X.shape[1]
+    if d == 1:
+        level = np.arange(len(X), dtype=float)
+        middle = None if centers is None else np.full(len(centers), len(X) / 2)
+        flat = None if centers is None else np.column_stack([centers[:, 0], middle])
+        return np.column_stack([X[:, 0], level]), flat, ("feature 0", "row")
+    if d == 2:
+        return X, centers, ("feature 0", "feature 1")
+    mean = X.mean(axis=0)
+    covariance = (X - mean).T @ (X - mean)
+    variance, axes = np.linalg.eigh(covariance)
+    # An eigenvector's sign is arbitrary: fix it, so that the same data gives the same picture.
+    axes = axes[:, [-1, -2]]
+    axes = axes * np.where(axes[abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
+    share = 100 * variance[[-1, -2]] / max(variance.sum(), np.finfo(float).tiny)
+    names = tuple(f"principal component {i + 1} ({share[i]:.0f} % of the variance)" for i in (0, 1))
+    projected = None if centers is None else (centers - mean) @ axes
+    return (X - mean) @ axes, projected, (names[0], names[1])
+
+
+def _comparable(spans: np.ndarray) -> bool:
+    """Whether equal scales on both axes would still leave a picture rather than a line."""
+    return bool(spans.min() > 0.2 * spans.max())
+
+
+def _title(what: str, shown: int, total: int) -> str:
+    if shown == total:
+        return f"{what}, {total:,} points"
+    return f"{what}, {total:,} points ({shown:,} drawn)"
+
+
+def _oklch(lightness: np.ndarray, chroma: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """Convert to sRGB from Oklch, in which equal lightness looks equally light in every hue."""
+    a, b = chroma * np.cos(2 * np.pi * turn), chroma * np.sin(2 * np.pi * turn)
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = np.stack(
+        [
+            4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short,
+            -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
+            -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
+        ],
+        axis=-1,
+    ).clip(0, 1)
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).clip(0, 1)
+
+
+def _rgb(code: str) -> tuple[float, float, float]:
+    return tuple(int(code[i : i + 2], 16) / 255 for i in (1, 3, 5))  # type: ignore[return-value]

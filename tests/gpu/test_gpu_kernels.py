@@ -1,0 +1,198 @@
+"""Every kernel on the GPU against the same kernel on the CPU.
+
+Two kinds of rows. On a lattice all reduced distances are small integers, exact in either number type and
+however they are summed, so counts, minima and ties must agree *exactly*. On Gaussian rows: to rounding.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+from gpu_cases import DIMENSIONS, NORMS, order_of, rows
+
+from mgclust.kernels import cpu
+
+pytestmark = pytest.mark.gpu
+
+ROWS, COLUMNS = 333, 2085  # no multiple of any tile; more than two tiles of columns
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    from mgclust.kernels import gpu
+
+    return gpu
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=DIMENSIONS)
+def d(request):
+    return request.param
+
+
+@pytest.fixture(params=NORMS)
+def norm(request):
+    return request.param
+
+
+def on_both(gpu, name, arrays, outputs, **options):
+    """Call a kernel on both devices; returns the outputs' pair as (CPU's, GPU's), both in NumPy."""
+    mine = [array.copy() for array in outputs]
+    getattr(cpu, name)(*arrays, **options, **dict(zip(OUTPUT_NAMES[name], mine, strict=True)))
+    device = [gpu.to_device(array.copy()) for array in outputs]
+    moved = [gpu.to_device(array) for array in arrays]
+    getattr(gpu, name)(*moved, **options, **dict(zip(OUTPUT_NAMES[name], device, strict=True)))
+    gpu.synchronize()
+    return list(zip(mine, map(gpu.to_host, device), strict=True))
+
+
+OUTPUT_NAMES = {
+    "pair_histogram": ["out"],
+    "gaussian_sum": ["out"],
+    "count_within": ["out"],
+    "nearest_higher": ["best", "best_index"],
+    "border": ["out"],
+}
+
+
+def bits(value, dtype):
+    return int(np.array(value, dtype).view("i4" if dtype == "float32" else "i8"))
+
+
+def test_same_names_and_signatures(gpu):
+    assert set(cpu.__all__) == set(gpu.__all__)
+    for name in cpu.__all__:
+        if callable(getattr(cpu, name)):
+            ours, theirs = (inspect.signature(getattr(module, name)) for module in (cpu, gpu))
+            assert list(ours.parameters) == list(theirs.parameters), name
+            assert [p.kind for p in ours.parameters.values()] == [p.kind for p in theirs.parameters.values()]
+    assert cpu.SUM_TILE == gpu.SUM_TILE
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_pair_histogram_on_a_lattice(gpu, d, dtype, norm, diagonal):
+    x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
+    if diagonal:
+        y = x
+    s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2").astype("float64")
+    low, high = bits(np.quantile(s, 0.2) + 0.5, dtype), bits(np.quantile(s, 0.7) + 0.5, dtype)
+    shift = max((high - low).bit_length() - 10, 0)
+    out = np.zeros((1 << 10) + 1, np.int64)
+    options = {"norm": norm, "diagonal": diagonal, "low": low, "shift": shift}
+    [(ours, theirs)] = on_both(gpu, "pair_histogram", (x, y), [out], **options)
+    np.testing.assert_array_equal(theirs, ours)
+    assert theirs.sum() > 0
+
+
+def test_pair_histogram_of_everything(gpu, d, dtype, norm):
+    """From zero to infinity, the coarse first pass of the dc search: no pair is lost."""
+    x, y = rows("normal", ROWS, COLUMNS, d, dtype)
+    shift = bits(np.inf, dtype).bit_length() - 12
+    out = np.zeros((1 << 12) + 1, np.int64)
+    options = {"norm": norm, "diagonal": False, "low": 0, "shift": shift}
+    [(ours, theirs)] = on_both(gpu, "pair_histogram", (x, y), [out], **options)
+    assert theirs.sum() == ours.sum() == ROWS * COLUMNS
+    # A pair on a bin's edge may round to either side of it.
+    assert np.abs(np.cumsum(theirs) - np.cumsum(ours)).max() <= max(8, 2e-5 * ROWS * COLUMNS)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_gaussian_sum(gpu, d, dtype, norm, power):
+    x, y = rows("normal", ROWS, COLUMNS, d, dtype)
+    s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
+    options = {"norm": norm, "scale": 1 / float(np.quantile(s, 0.05)) ** power, "power": power}
+    [(ours, theirs)] = on_both(gpu, "gaussian_sum", (x, y), [np.zeros(ROWS)], **options)
+    # Terms down to e-30 are compared: an error of eps in s becomes 30 eps in such a term.
+    np.testing.assert_allclose(theirs, ours, rtol=1e-5 if dtype == "float32" else 1e-12)
+
+
+@pytest.mark.parametrize("split", [4096])
+def test_gaussian_sum_is_the_same_however_it_is_split(gpu, d, dtype, norm, split):
+    x, y = rows("normal", ROWS, 2 * split + 77, d, dtype)
+    x, y = gpu.to_device(x), gpu.to_device(y)
+    options = {"norm": norm, "scale": 1.0 / d, "power": 1}
+    whole, parts = gpu.xp.zeros(ROWS), gpu.xp.zeros(ROWS)
+    gpu.gaussian_sum(x, y, **options, out=whole)
+    for start in range(0, len(y), split):
+        for a, b in ((0, 100), (100, ROWS)):
+            columns = gpu.to_device(y[start : start + split])
+            gpu.gaussian_sum(gpu.to_device(x[a:b]), columns, **options, out=parts[a:b])
+    np.testing.assert_array_equal(gpu.to_host(parts), gpu.to_host(whole))
+
+
+def test_count_within(gpu, d, dtype, norm):
+    x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
+    s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
+    threshold = float(np.floor(np.quantile(s, 0.1)))  # many pairs lie *on* it and must not count
+    options = {"norm": norm, "threshold": threshold}
+    [(ours, theirs)] = on_both(gpu, "count_within", (x, y), [np.zeros(ROWS, np.int64)], **options)
+    np.testing.assert_array_equal(theirs, ours)
+    np.testing.assert_array_equal(theirs, (s < threshold).sum(axis=1))
+
+
+def test_nearest_higher_with_ties(gpu, d, dtype, norm):
+    x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
+    x_order, y_order = order_of(ROWS, COLUMNS)
+    outputs = [np.full(ROWS, np.inf, dtype), np.full(ROWS, -1, np.int64)]
+    options = {"norm": norm, "y_start": 5000}
+    best, index = on_both(gpu, "nearest_higher", (x, y, x_order, y_order), outputs, **options)
+    np.testing.assert_array_equal(best[1], best[0])
+    np.testing.assert_array_equal(index[1], index[0])
+
+
+def test_nearest_higher_in_parts(gpu, d, dtype, norm):
+    """Columns come block by block; an equal distance in a later block must not replace the earlier one."""
+    x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
+    x_order, y_order = order_of(ROWS, COLUMNS)
+    best, index = gpu.xp.full(ROWS, np.inf, dtype), gpu.xp.full(ROWS, -1, np.int64)
+    for start in range(0, COLUMNS, 512):
+        part = slice(start, start + 512)
+        arrays = [gpu.to_device(a) for a in (x, y[part], x_order, y_order[part])]
+        gpu.nearest_higher(*arrays, norm=norm, y_start=start, best=best, best_index=index)
+    outputs = [np.full(ROWS, np.inf, dtype), np.full(ROWS, -1, np.int64)]
+    whole = on_both(gpu, "nearest_higher", (x, y, x_order, y_order), outputs, norm=norm, y_start=0)
+    np.testing.assert_array_equal(gpu.to_host(best), whole[0][0])
+    np.testing.assert_array_equal(gpu.to_host(index), whole[1][0])
+
+
+def test_nearest_higher_on_normal_rows(gpu, d, dtype, norm):
+    x, y = rows("normal", ROWS, COLUMNS, d, dtype)
+    x_order, y_order = order_of(ROWS, COLUMNS)
+    outputs = [np.full(ROWS, np.inf, dtype), np.full(ROWS, -1, np.int64)]
+    best, index = on_both(gpu, "nearest_higher", (x, y, x_order, y_order), outputs, norm=norm, y_start=0)
+    np.testing.assert_allclose(best[1], best[0], rtol=2e-6 if dtype == "float32" else 1e-13)
+    assert (index[0] != index[1]).mean() <= 0.01
+
+
+def test_border(gpu, d, dtype, norm):
+    x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
+    labels = np.random.default_rng(3).integers(0, 3, ROWS + COLUMNS).astype(np.int32)
+    s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
+    options = {"norm": norm, "threshold": float(np.floor(np.quantile(s.min(axis=1), 0.5))) + 1}
+    arrays = (x, y, labels[:ROWS], labels[ROWS:])
+    [(ours, theirs)] = on_both(gpu, "border", arrays, [np.zeros(ROWS, np.uint8)], **options)
+    np.testing.assert_array_equal(theirs, ours)
+
+
+def test_reduced_distances(gpu, d, dtype, norm):
+    if norm == "l2-dot":
+        pytest.skip("always by direct differences")
+    x, y = rows("normal", 7, COLUMNS, d, dtype)
+    theirs = gpu.to_host(gpu.reduced_distances(gpu.to_device(x), gpu.to_device(y), norm=norm))
+    np.testing.assert_allclose(
+        theirs, cpu.reduced_distances(x, y, norm=norm), rtol=3e-6 if dtype == "float32" else 1e-13
+    )
+
+
+def test_empty_inputs_do_nothing(gpu, dtype, norm):
+    x, y = (gpu.to_device(a) for a in rows("normal", 5, 8, 3, dtype))
+    out = gpu.xp.zeros(5)
+    gpu.gaussian_sum(x, y[:0], norm=norm, scale=1.0, power=1, out=out)
+    gpu.gaussian_sum(x[:0], y, norm=norm, scale=1.0, power=1, out=out[:0])
+    assert not out.any()

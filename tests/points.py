@@ -1,0 +1,38 @@
+"""The point sets that travel with the repository."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+FOLDERS = (HERE / "data", HERE.parent / "mgclust" / "data" / "samples")
+
+TRUE_CLUSTERS = {
+    "r15": 15,
+    "d31": 31,
+    "aggregation": 7,
+    "s1": 15,
+    "s2": 15,
+    "s3": 15,
+    "spiral": 3,
+    "flame": 2,
+    **{f"dim{d:03d}": 16 for d in (32, 64, 128, 256, 512, 1024)},
+    "pendigits": 10,
+    "birch1": 100,
+}
+
+
+@cache
+def load_points(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """X and the true labels; both read-only, because tests share them."""
+    for folder in FOLDERS:
+        path = folder / f"{name}.npz"
+        if path.exists():
+            with np.load(path, allow_pickle=False) as archive:
+                X, y = archive["X"], archive["y"]
+            X.flags.writeable = y.flags.writeable = False
+            return X, y
+    raise FileNotFoundError(f"no {name}.npz in {', '.join(map(str, FOLDERS))}")

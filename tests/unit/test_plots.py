@@ -1,0 +1,113 @@
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from mgclust import plots
+from mgclust.result import Result
+
+
+def blobs(k=4, n=200, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, k, n)
+    return rng.normal(size=(n, d)) + 10 * rng.normal(size=(k, d))[labels], labels
+
+
+def peaks(n=200, k=3, **parameters):
+    rng = np.random.default_rng(0)
+    rho, delta = rng.random(n) + 0.1, 0.01 * rng.random(n)
+    rho[:k], delta[:k] = 2.0, np.arange(k, 0, -1.0)
+    arrays = {"rho": rho, "delta": delta, "centers": np.arange(k)}
+    return Result("density-peaks", np.arange(n) % k, arrays, parameters=parameters)
+
+
+@pytest.mark.parametrize("k", [0, 1, 10, 11, 31, 100, 1000])
+def test_colors_are_distinct_and_keep_neighbours_apart(k):
+    colors = plots.cluster_colors(k)
+    assert colors.shape == (k, 3) and (colors >= 0).all() and (colors <= 1).all()
+    assert len(np.unique(colors.round(4), axis=0)) == k
+    if k > 1:
+        assert np.linalg.norm(np.diff(colors, axis=0), axis=1).min() > 0.2
+
+
+def test_a_cluster_has_one_color_in_every_picture():
+    X, labels = blobs(k=3)
+    result = peaks(k=3)
+    centers = X[:3]
+    marks = [
+        [tuple(c.get_facecolor()[0]) for c in ax.collections if len(c.get_offsets()) == 1]
+        for ax in (plots.decision_graph(result), plots.scatter(X, labels, centers))
+    ]
+    assert len(marks[0]) == 3 and marks[0] == marks[1]
+
+
+def test_pictures_are_png_and_leave_no_global_state():
+    code = (
+        "import sys, numpy as np; from mgclust import plots;"
+        "data = plots.png(plots.scatter(np.eye(4), np.arange(4)));"
+        "assert data[:4] == b'\\x89PNG'; assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_draws_on_given_axes():
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert plots.decision_graph(peaks(), ax=left) is left
+    assert plots.scatter(*blobs(), ax=right) is right
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 40])
+def test_scatter_of_any_width(d):
+    X, labels = blobs(d=d)
+    labels[:5] = -1
+    halo = np.arange(len(X)) % 7 == 0
+    ax = plots.scatter(X, labels, X[:4], halo)
+    assert ("principal component 1" in ax.get_xlabel()) == (d > 2)
+    assert sum(len(c.get_offsets()) for c in ax.collections) == len(X) + 4
+
+
+def test_the_same_picture_every_time_and_told_when_sampled(monkeypatch):
+    monkeypatch.setattr(plots, "MAX_POINTS", 100)
+    X, labels = blobs(d=5)
+    first, second = (plots.png(plots.scatter(X, labels), dpi=50) for _ in range(2))
+    assert first == second
+    assert "200 points (100 drawn)" in plots.scatter(X, labels).get_title()
+    assert "200 points (100 drawn)" in plots.decision_graph(peaks()).get_title()
+    assert "4,000 points (100 drawn)" in plots.scatter(X, labels, total=4000).get_title()
+
+
+def test_decision_graph_draws_what_separated_the_centres():
+    assert len(plots.decision_graph(peaks(rho_min=1.5, delta_min=0.5)).lines) == 2
+    (hyperbola,) = plots.decision_graph(peaks(), log=False).lines
+    x, y = hyperbola.get_data()
+    assert np.allclose(x * y, x[0] * y[0])
+    assert 1.1 * 0.01 < x[0] * y[0] < 2.0
+
+
+def test_decision_graph_of_duplicates_on_logarithmic_axes():
+    result = peaks()
+    result.arrays["delta"][10:] = 0
+    ax = plots.decision_graph(result, log=True)
+    assert ax.get_yscale() == "log"
+    assert plots.png(ax, dpi=40)
+
+
+def test_one_cluster_and_two_points():
+    result = Result(
+        "density-peaks",
+        np.zeros(2, int),
+        {"rho": np.array([0.4, 0.4]), "delta": np.array([1.0, 1.0]), "centers": np.array([0])},
+    )
+    assert plots.png(plots.decision_graph(result), dpi=40)
+    assert plots.png(plots.scatter(np.zeros((2, 2)), result.labels, np.zeros((1, 2))), dpi=40)
+
+
+def test_png_is_readable():
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(plots.png(plots.scatter(*blobs()), dpi=100)))
+    assert image.size == (660, 560)

@@ -1,0 +1,153 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+from mgclust.errors import InputError
+from mgclust.result import Result, check_target, installed_versions, load_result
+
+
+@pytest.fixture
+def result():
+    return Result(
+        method="density-peaks",
+        labels=np.array([0, 0, 1, -1], dtype=np.int32),
+        arrays={
+            "rho": np.array([1.0, 2.0, 3.0, 4.0]),
+            "halo": np.array([False, True, False, True]),
+            "centers": np.zeros(0, dtype=np.int64),
+        },
+        scores={"n_clusters": np.int64(2), "dc": np.float32(0.5)},
+        parameters={"delta_min": np.inf, "init": np.arange(3), "n_clusters": None},
+        source={"name": "x.npy", "shape": (4, 2), "dtype": "float32", "sha256": "0" * 64},
+        timings={"density": 0.25},
+        hardware={"device": "cpu"},
+        versions=installed_versions(),
+        warnings=["a sentence."],
+        diagnostics={"fallback_rows": 3},
+    )
+
+
+def names(directory):
+    return sorted(os.listdir(directory))
+
+
+def test_round_trip(result, tmp_path):
+    path = result.save(tmp_path / "out")
+    assert names(path) == [
+        "centers.npy", "halo.npy", "labels.csv", "labels.npy", "result.json", "rho.npy",
+    ]  # fmt: skip
+    assert (path / "labels.csv").read_text() == "row,label,halo\n0,0,0\n1,0,1\n2,1,0\n3,-1,1\n"
+    again = load_result(path)
+    assert again.method == "density-peaks"
+    assert isinstance(again.arrays["rho"], np.memmap)
+    for name, array in result.arrays.items():
+        np.testing.assert_array_equal(again.arrays[name], array)
+        assert again.arrays[name].dtype == array.dtype
+    np.testing.assert_array_equal(again.labels, result.labels)
+    assert again.parameters == {"delta_min": "inf", "init": [0, 1, 2], "n_clusters": None}
+    assert again.source["shape"] == [4, 2]
+    assert again.scores == {"n_clusters": 2, "dc": 0.5}
+    assert again.timings == result.timings and again.warnings == result.warnings
+    assert list(again.cluster_sizes) == [2, 1]
+    assert names(tmp_path) == ["out"]
+
+
+def test_result_json_is_strict_json(result, tmp_path):
+    text = (result.save(tmp_path / "out") / "result.json").read_text()
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    content = json.loads(text, parse_constant=refuse)
+    assert content["arrays"]["labels"] == {"file": "labels.npy", "shape": [4], "dtype": "int32"}
+
+
+def test_existing_directory_is_refused_and_replaced_on_request(result, tmp_path):
+    result.save(tmp_path / "out")
+    with pytest.raises(InputError, match="exists; choose another name or pass --overwrite"):
+        result.save(tmp_path / "out")
+    (tmp_path / "out" / "extra").write_text("old")
+    result.save(tmp_path / "out", overwrite=True)
+    assert "extra" not in names(tmp_path / "out")
+    assert names(tmp_path) == ["out"]
+
+
+def test_somebody_elses_directory_is_never_replaced(result, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
+    with pytest.raises(InputError, match="not a result directory"):
+        result.save(tmp_path / "thesis", overwrite=True)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="not a result directory"):
+        result.save(tmp_path / "file", overwrite=True)
+    assert names(tmp_path / "thesis") == ["chapter1.tex"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("existing", [False, True])
+def test_interrupted_writing_leaves_what_was_there(result, tmp_path, error, existing):
+    if existing:
+        result.save(tmp_path / "out")
+        before = names(tmp_path / "out")
+
+    def interrupt(directory):
+        assert (directory / "result.json").exists()
+        raise error
+
+    with pytest.raises(error):
+        result.save(tmp_path / "out", overwrite=True, add=interrupt)
+    assert names(tmp_path) == (["out"] if existing else [])
+    if existing:
+        assert names(tmp_path / "out") == before
+
+
+def test_unwritable_places_are_refused_before_computing(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        check_target(tmp_path / "missing" / "out")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="is not a directory"):
+        check_target(tmp_path / "file" / "out")
+    with pytest.raises(InputError, match="cannot be made in '/proc'"):
+        check_target("/proc/out")
+    check_target(tmp_path / "out")
+    assert names(tmp_path) == ["file"]
+
+
+def test_what_is_no_whole_result_is_refused(result, tmp_path):
+    with pytest.raises(InputError, match="no such directory"):
+        load_result(tmp_path / "missing")
+    with pytest.raises(InputError, match=r"holds no result\.json"):
+        load_result(tmp_path)
+    path = result.save(tmp_path / "out")
+    (path / "rho.npy").write_bytes((path / "rho.npy").read_bytes()[:-3])
+    with pytest.raises(InputError, match=r"rho\.npy' is missing or damaged"):
+        load_result(path)
+    (path / "result.json").write_text('{"format": "mgcl')
+    with pytest.raises(InputError, match="cannot be read"):
+        load_result(path)
+    (path / "result.json").write_text("{}")
+    with pytest.raises(InputError, match="not written by mgclust"):
+        load_result(path)
+
+
+def test_an_object_array_is_never_unpickled(result, tmp_path):
+    path = result.save(tmp_path / "out")
+    np.save(path / "rho.npy", np.array([{}, {}, {}, {}]), allow_pickle=True)
+    with pytest.raises(InputError, match="damaged"):
+        load_result(path)
+
+
+def test_a_result_without_labels(tmp_path):
+    result = Result("silhouette", arrays={"samples": np.ones(3)}, scores={"silhouette": 1.0})
+    assert load_result(result.save(tmp_path / "out")).labels is None
+    assert len(result.cluster_sizes) == 0
+
+
+def test_many_rows_in_labels_csv(tmp_path):
+    labels = np.arange(70_000) % 7
+    path = Result("m", labels=labels).save(tmp_path / "out")
+    table = np.loadtxt(path / "labels.csv", delimiter=",", skiprows=1, dtype=int)
+    np.testing.assert_array_equal(table[:, 0], np.arange(70_000))
+    np.testing.assert_array_equal(table[:, 1], labels)
