@@ -18,7 +18,7 @@ _HOME = {
 }
 _MODULES = ("algorithms", "data", "engine", "errors", "kernels", "plots", "report")
 
-__all__ = [*_HOME, *_MODULES]  # noqa: PLE0604
+__all__ = [*_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

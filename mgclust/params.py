@@ -3,14 +3,14 @@
 An algorithm declares each of its parameters once::
 
     constraints = {
-        "n_clusters": Integer(at_least=1, optional=True, remedy="give the number of clusters"),
+        "n_clusters": Integer(at_least=1, optional=True, remedy="give their number or leave it out"),
         "metric": Choice("euclidean", "manhattan", help="Distance between rows."),
     }
 
 and gets from it the check (`check_parameters`), the command line's option (`Constraint.type`, `.choices`,
 `.help`, `.parse`) and the sentence when a value is wrong::
 
-    n_clusters=0 should be an integer >= 1; give the number of clusters or leave it out.
+    n_clusters=0 should be an integer >= 1; give their number or leave it out.
     metric='manhatan' should be one of 'euclidean', 'manhattan'; did you mean 'manhattan'?
 """
 
@@ -52,7 +52,7 @@ class Constraint:
     help : str
         One sentence for ``--help``.
     remedy : str, optional
-        What to do about a wrong value, such as "give the number of clusters"; "or leave it out" is added
+        What to do about a wrong value; by default to give one within the bounds, or to leave it out
         where None is allowed.
 
     Attributes
@@ -109,7 +109,7 @@ class Constraint:
 
     def _advice(self, value: Any) -> str:
         leave = " or leave it out" if self.optional else ""
-        return f"{self._remedy or 'give such a value'}{leave}."
+        return f"{self._remedy or 'give such a value' + leave}."
 
     def _check(self, name: str, value: Any) -> Any:
         raise NotImplementedError

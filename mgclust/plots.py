@@ -79,18 +79,18 @@ def decision_graph(result: Result, ax: Axes | None = None, log: bool | None = No
     ax = _axes(ax, FIGURE)
     rho, delta = (np.asarray(result.arrays[name], dtype=float) for name in ("rho", "delta"))
     centers = np.asarray(result.arrays["centers"])
-    shown = _sample(len(rho), always=_largest(delta, 2_000))
-    if log is None:
-        log = _squeezed(rho, delta, centers)
-    if log:
-        # Duplicates have delta 0, which a logarithm cannot show: draw them at the bottom.
-        floor = delta[delta > 0].min(initial=1.0) / 2
-        delta = np.maximum(delta, floor)
+    shown = _sample(len(rho), always=_largest(delta, MAX_POINTS // 25))
+    log_rho, log_delta = (_squeezed(values, centers) if log is None else log for values in (rho, delta))
+    if log_rho:
         ax.set_xscale("log")
+    if log_delta:
+        # Duplicates have delta 0, which a logarithm cannot show: draw them at the bottom.
+        delta = np.maximum(delta, delta[delta > 0].min(initial=1.0) / 2)
         ax.set_yscale("log")
-    size = 9 if len(shown) > 5_000 else 16
+    many = len(shown) > 5_000
+    size, alpha = (5, 0.3) if many else (16, 0.55)
     others = np.setdiff1d(shown, centers)
-    ax.scatter(rho[others], delta[others], s=size, color=POINT, alpha=0.55, linewidths=0, rasterized=True)
+    ax.scatter(rho[others], delta[others], s=size, color=POINT, alpha=alpha, linewidths=0, rasterized=True)
     _draw_centers(ax, np.column_stack([rho[centers], delta[centers]]))
     _draw_thresholds(ax, result, rho, delta, centers)
     kernel = result.parameters.get("kernel", "gaussian")
@@ -173,7 +173,7 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     for side, spine in ax.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color("#c3c7cd")
-    ax.tick_params(colors=MUTED, labelsize=9, length=3)
+    ax.tick_params(which="both", colors=MUTED, labelsize=9, length=3)
     ax.ticklabel_format(style="sci", scilimits=(-3, 5), useMathText=True)
     for axis in (ax.xaxis, ax.yaxis):
         axis.get_offset_text().set(fontsize=9, color=MUTED)
@@ -198,16 +198,12 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
     return np.argpartition(values, len(values) - count)[len(values) - count :]
 
 
-def _squeezed(rho: np.ndarray, delta: np.ndarray, centers: np.ndarray) -> bool:
-    """Whether linear axes would press most centres into the lowest tenth of the picture."""
-    if len(centers) < 3:
-        return False
-    return bool(np.median(delta[centers]) < 0.1 * delta.max() or np.median(rho[centers]) < 0.1 * rho.max())
+def _squeezed(values: np.ndarray, centers: np.ndarray) -> bool:
+    """Whether a linear axis would press most centres into the lowest tenth of the picture."""
+    return len(centers) > 2 and bool(np.median(values[centers]) < 0.1 * values.max())
 
 
-def _draw_thresholds(
-    ax: Axes, result: Result, rho: np.ndarray, delta: np.ndarray, centers: np.ndarray
-) -> None:
+def _draw_thresholds(ax: Axes, result: Result, rho: np.ndarray, delta: np.ndarray, centers: np.ndarray) -> None:
     """Show the line that separated the centres: thresholds, or a product that was large enough."""
     style: dict[str, Any] = {"color": INK, "linewidth": 1.0, "linestyle": (0, (4, 3)), "alpha": 0.7}
     limits = {name: result.parameters.get(name) for name in ("rho_min", "delta_min")}
@@ -250,9 +246,7 @@ def _draw_centers(ax: Axes, centers: np.ndarray) -> None:
         )  # fmt: skip
 
 
-def _plane(
-    X: np.ndarray, centers: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray | None, tuple[str, str]]:
+def _plane(X: np.ndarray, centers: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None, tuple[str, str]]:
     """Two coordinates for each row and centre, and what to call them."""
     d = X.shape[1]
     if d == 1:

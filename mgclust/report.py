@@ -27,15 +27,16 @@ OPEN_TABLE = 20  # longer tables of clusters scroll in a box
 
 # What the computation says about itself, in the reader's words; unknown facts keep their own name.
 EXACTNESS_NAMES = {
-    "algorithm": "all-pairs passes",
+    "algorithm": "algorithm",
     "dc_passes": "exact passes over the pairs to find dc",
     "norm": "squared distances by",
     "rho_recomputed_rows": "rows whose density was recomputed directly",
     "rho_relative_error": "relative error of the densities, at most",
 }
-EXACTNESS_VALUES = {
+EXACTNESS_VALUES: dict[tuple[str, Any], str] = {
     ("algorithm", "brute"): "brute force: every pair, never stored",
     ("algorithm", "grid"): "near-linear: grid cells and a non-uniform FFT",
+    ("dc_passes", 0): "none: the sample held every pair",
     ("norm", "l2"): "direct differences",
     ("norm", "l2-dot"): "matrix products; pairs at a threshold again by direct differences",
     ("norm", "l1"): "absolute differences",
@@ -49,7 +50,7 @@ SCORE_NAMES = {
 PICTURE_CAPTIONS = {
     "decision_graph": "Each point is a row. Centres are dense and far from anything denser; the numbers are "
     "their labels. The dashed line is what set them apart.",
-    "scatter": "The rows by cluster, numbers at the centres. Faint rows belong to the halo of their cluster.",
+    "scatter": "The rows by cluster, marks at the centres. Where a halo was asked for, its rows are faint.",
 }
 
 STYLE = """
@@ -188,6 +189,7 @@ def write_report(
     """
     if pictures is None:
         pictures = draw_pictures(result)
+    hardware = {name: fact for name, fact in result.hardware.items() if name != "versions"}
     body = "\n".join(
         [
             _heading(result),
@@ -200,7 +202,7 @@ def write_report(
             f"{_section('Parameters', result.parameters.items())}</section>",
             "</div>",
             '<div class="columns">',
-            f"<section>{_section('Hardware', _flat(result.hardware))}</section>",
+            f"<section>{_section('Hardware', _flat(hardware))}</section>",
             f"<section>{_section('Versions', result.versions.items())}</section>",
             "</div>",
             _reproduce(command),
@@ -271,9 +273,7 @@ def _clusters(result: Result) -> str:
         for name in ("rho", "delta"):
             if name in result.arrays:
                 names.append(name)
-                columns.append(
-                    f"{value:#.4g}".rstrip(".") for value in np.asarray(result.arrays[name])[centers]
-                )
+                columns.append(f"{value:#.4g}".rstrip(".") for value in np.asarray(result.arrays[name])[centers])
     if "halo" in result.arrays:
         labels = np.asarray(result.labels)[np.asarray(result.arrays["halo"], dtype=bool)]
         names.append("in halo")
@@ -308,19 +308,17 @@ def _exactness(result: Result) -> str:
     facts = []
     if "dc" in result.scores:
         error = result.scores.get("dc_error", 0.0)
-        how = (
-            "given" if result.parameters.get("dc") is not None else "exact: the same as sorting all distances"
-        )
+        how = "given" if result.parameters.get("dc") is not None else "exact: the same as sorting all distances"
         facts.append(("dc", f"sampled, within {error:.2g} of the exact value (95 %)" if error else how))
     for name, value in _flat(result.diagnostics):
         short = name.removeprefix("exactness.")
-        shown = EXACTNESS_VALUES.get((short, value), value) if isinstance(value, str) else value
+        shown = EXACTNESS_VALUES.get((short, value), value) if isinstance(value, (str, int)) else value
         facts.append((EXACTNESS_NAMES.get(short, short.replace("_", " ")), shown))
     return _section("Exactness", facts)
 
 
 def _source(result: Result) -> list[tuple[str, Any]]:
-    names = {"name": "source", "sha256": "SHA-256"}
+    names = {"name": "source", "sha256": "SHA-256", "labels": "truth included"}
     return [(names.get(name, name), value) for name, value in result.source.items()]
 
 

@@ -1,7 +1,7 @@
 """What every estimator of mgclust has in common: parameters, fitting on a cluster, and its result.
 
 A `Clusterer` is a scikit-learn estimator whose parameters are declared once, in `constraints`. The same
-declaration checks them in `fit`, makes the options of the command line, and is written into a result's provenance.
+declaration checks them in `fit` and makes the options of the command line; their values go into a result.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import _check_feature_names
 
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.cluster import connect
-from mgclust.engine.memory import Estimate
+from mgclust.engine.memory import EstimateFunction
 from mgclust.engine.spmd import Outcome, run
 from mgclust.errors import InputError
 from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, check_parameters
 from mgclust.result import Result, installed_versions
 
-__all__ = ["Clusterer", "Option"]
+__all__ = ["Clusterer", "Job", "Option"]
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -46,11 +46,19 @@ class Option:
     constraint: Constraint
 
 
+class Job(NamedTuple):
+    """What the ranks run; all of it travels to them, so `function` and `estimate` are found by name."""
+
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+    estimate: EstimateFunction
+
+
 class Clusterer(ClusterMixin, BaseEstimator):
     """Base of the estimators: everything but the method itself.
 
-    A method declares `method` (its name on the command line), `constraints` (its own parameters) and implements
-    `_function`, `_arguments`, `_estimate` and `_publish`.
+    A method declares `method` (its name on the command line), `constraints` (its own parameters), and implements
+    `_job` and `_publish`.
     """
 
     method: ClassVar[str]
@@ -61,7 +69,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         "dtype": Choice("float32", "float64", help="Number type of the distances."),
         "memory_limit": Bytes(
             optional=True,
-            help="Device memory that one rank may use, e.g. '4 GiB'; larger data are streamed from the host.",
+            help="Device memory one rank may use, e.g. '4 GiB'; larger data are streamed from the host.",
         ),
         "random_state": Seed(help="Seed of everything random."),
         "verbose": Boolean(help="Print progress."),
@@ -71,7 +79,8 @@ class Clusterer(ClusterMixin, BaseEstimator):
     def options(cls) -> list[Option]:
         """The parameters with their defaults and constraints, own ones first."""
         constraints = {**cls.constraints, **cls.common}
-        return [Option(name, cls().get_params()[name], constraint) for name, constraint in constraints.items()]
+        defaults = cls().get_params()
+        return [Option(name, defaults[name], constraint) for name, constraint in constraints.items()]
 
     def fit(self, X: Any, y: Any = None) -> Clusterer:
         """Cluster the rows of `X`.
@@ -113,15 +122,16 @@ class Clusterer(ClusterMixin, BaseEstimator):
         n, d = dataset.shape
         if n < 2:
             raise InputError(f"n_samples={n} should be >= 2: one row has no neighbours; give more rows.")
+        job = self._job(parameters)
         with connect(client=self.client, device=self.device) as cluster:
             outcome = run(
-                self._function(),
+                job.function,
                 dataset,
                 cluster,
-                parameters=self._arguments(parameters),
+                parameters=job.arguments,
                 dtype=self.dtype,
                 memory_limit=parameters["memory_limit"],
-                estimate=self._estimate,
+                estimate=job.estimate,
                 on_progress=on_progress or (_print_progress if self.verbose else None),
             )
         self.n_features_in_ = d
@@ -157,16 +167,8 @@ class Clusterer(ClusterMixin, BaseEstimator):
         return int(draw(2**31 - 1))
 
     @abstractmethod
-    def _function(self) -> Callable[..., Any]:
-        """The function that every rank runs."""
-
-    @abstractmethod
-    def _arguments(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Its keyword arguments, from checked parameters."""
-
-    @abstractmethod
-    def _estimate(self, shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
-        """What a rank needs beside its rows."""
+    def _job(self, parameters: dict[str, Any]) -> Job:
+        """What the ranks run, from checked parameters."""
 
     @abstractmethod
     def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:

@@ -31,15 +31,14 @@ flight, 40 n bytes of vectors. Communication per rank: three times the data, one
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms import near_linear
-from mgclust.algorithms.base import Clusterer
-from mgclust.algorithms.pair_quantile import BINS, SAMPLE_ROWS, pair_quantile, sample_rows
+from mgclust.algorithms.base import Clusterer, Job
+from mgclust.algorithms.pair_quantile import BINS, pair_quantile, sample_rows, sample_size
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context, Outcome
 from mgclust.errors import InputError
@@ -342,6 +341,16 @@ def halo_rows(context: Context, norm: str, s_dc: float, labels: Array, rho: np.n
     return rho <= densest_border[label]
 
 
+def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+    """What a rank needs beside its rows."""
+    n, d = shape
+    vectors = 48 * n  # rho, delta, nearest_higher, order, labels, and one copy while they are gathered
+    histogram = 2 * 8 * BINS
+    sample = sample_size(n, d) * d * itemsize
+    what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
+    return Estimate(0, vectors + histogram + sample, what)
+
+
 class DensityPeaks(Clusterer):
     """Density peaks clustering of Rodriguez and Laio (2014), exact, on one or many CPUs or GPUs.
 
@@ -507,22 +516,12 @@ class DensityPeaks(Clusterer):
         self.labels_ = labels
         self.halo_ = np.zeros(len(labels), dtype=bool) if halo is None else halo
 
-    def _function(self) -> Callable[..., Any]:
-        return density_peaks
-
-    def _arguments(self, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _job(self, parameters: dict[str, Any]) -> Job:
         own = ("metric", "dc", "dc_fraction", "dc_method", "kernel", "halo", "algorithm")
-        centers = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
-        seed = self._seed(parameters["random_state"])
-        return {**{name: parameters[name] for name in own}, "centers": centers, "seed": seed}
-
-    def _estimate(self, shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
-        n, d = shape
-        vectors = 48 * n  # rho, delta, nearest_higher, order, labels, and one copy while they are gathered
-        histogram = 2 * 8 * BINS
-        sample = SAMPLE_ROWS * d * itemsize
-        what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
-        return Estimate(0, vectors + histogram + sample, what)
+        arguments = {name: parameters[name] for name in own}
+        arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
+        arguments["seed"] = self._seed(parameters["random_state"])
+        return Job(density_peaks, arguments, estimate)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
         value = outcome.value

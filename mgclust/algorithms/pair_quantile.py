@@ -26,11 +26,12 @@ from mgclust.algorithms import near_linear
 from mgclust.engine.spmd import Context
 from mgclust.kernels.metrics import Metric
 
-__all__ = ["Sample", "pair_quantile", "sample_rows"]
+__all__ = ["BINS", "Sample", "pair_quantile", "sample_rows", "sample_size"]
 
 Array = Any
 
 SAMPLE_ROWS = 8192
+SAMPLE_WORK = 1 << 32  # multiply-adds that one look at all pairs of the sample may cost
 BINS = 1 << 20
 STANDARD_ERRORS = 5.0
 
@@ -63,15 +64,20 @@ class Sample:
     complete: bool
 
 
+def sample_size(n: int, d: int) -> int:
+    """Rows of the sample: 8192, fewer of many features."""
+    return min(n, SAMPLE_ROWS, max(1024, int((SAMPLE_WORK / d) ** 0.5)))
+
+
 def sample_rows(context: Context, measure: Metric, fraction: float, seed: int) -> Sample:
     """Bracket the quantile from the distances within a sample of rows, the same sample on every rank."""
     kernels, xp = context.kernels, context.kernels.xp
     dtype = np.dtype(context.dtype)
-    n, _ = context.dataset_shape
+    n, d = context.dataset_shape
     pairs = n * (n - 1) // 2
     rank = min(max(round(fraction * pairs), 1), pairs)
 
-    m = min(n, SAMPLE_ROWS)
+    m = sample_size(n, d)
     chosen = np.sort(np.random.default_rng(seed).choice(n, m, replace=False)) if m < n else np.arange(n)
     own = chosen[(chosen >= context.rows.start) & (chosen < context.rows.stop)]
     x = context.comm.all_gather(_take(context, own))

@@ -24,7 +24,7 @@ from mgclust.cli.run import run
 from mgclust.cli.show import info, methods
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled
 
-__all__ = ["main"]
+__all__ = ["main", "run_command"]
 
 FAILED, WRONG_USE, CANCELLED, TERMINATED = 1, 2, 130, 143
 
@@ -39,7 +39,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     """
     # A scheduler's or shell's polite end leaves as little behind as Ctrl-C does.
     signal.signal(signal.SIGTERM, _stop)
-    sys.exit(_run(list(sys.argv[1:] if args is None else args)))
+    sys.exit(run_command(list(sys.argv[1:] if args is None else args)))
 
 
 class _Terminated(KeyboardInterrupt):
@@ -50,7 +50,8 @@ def _stop(number: int, frame: Any) -> NoReturn:
     raise _Terminated
 
 
-def _run(args: list[str]) -> int:
+def run_command(args: list[str]) -> int:
+    """Run the command line and return its exit code."""
     try:
         commands.main(args, prog_name="mgclust", standalone_mode=False, obj=["mgclust", *args])
         return 0
@@ -63,7 +64,7 @@ def _run(args: list[str]) -> int:
         return _fail(error.format_message(), WRONG_USE)
     except (KeyboardInterrupt, click.Abort, RunCancelled) as error:
         click.echo("cancelled", err=True)
-        return TERMINATED if isinstance(error, _Terminated) else CANCELLED
+        return TERMINATED if isinstance(error.__cause__, _Terminated) else CANCELLED
     except BrokenPipeError:
         # The reader of our output has left (``mgclust methods | head``): nothing more to say, to nobody.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -91,9 +92,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
 
 
 @click.group(context_settings=CONTEXT)
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it."
-)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
 def commands() -> None:
     """Exact clustering on several GPUs, or on the CPU.
 

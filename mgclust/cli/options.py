@@ -26,9 +26,7 @@ def _set_debugging(context: click.Context, parameter: click.Parameter, value: bo
 
 def debug_option() -> click.Option:
     """Make the option --debug."""
-    return click.Option(
-        ["--debug"], is_flag=True, expose_value=False, callback=_set_debugging, help="Show tracebacks."
-    )
+    return click.Option(["--debug"], is_flag=True, expose_value=False, callback=_set_debugging, help="Show tracebacks.")
 
 
 def place_options() -> list[click.Parameter]:
@@ -42,9 +40,7 @@ def place_options() -> list[click.Parameter]:
 
 
 @contextlib.contextmanager
-def placed(
-    scheduler: str | None, gpus: int | None, cpu: bool, workers: int | None
-) -> Iterator[dict[str, Any]]:
+def placed(scheduler: str | None, gpus: int | None, cpu: bool, workers: int | None) -> Iterator[dict[str, Any]]:
     """Where to run, as parameters of an estimator; workers that this starts live as long as the block."""
     if gpus and (cpu or scheduler):
         raise click.UsageError("--gpus goes neither with --cpu nor with --scheduler")

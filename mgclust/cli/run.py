@@ -45,9 +45,7 @@ def _methods() -> dict[str, Any]:
     return METHODS
 
 
-@click.group(
-    "run", cls=_Methods, context_settings=CONTEXT, subcommand_metavar="METHOD INPUT -o DIR [OPTIONS]"
-)
+@click.group("run", cls=_Methods, context_settings=CONTEXT, subcommand_metavar="METHOD INPUT -o DIR [OPTIONS]")
 def run() -> None:
     """Cluster a file and write a result directory.
 

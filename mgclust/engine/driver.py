@@ -256,7 +256,7 @@ class Driver:
 
     def _progress(self, event: dict[str, Any]) -> None:
         if self._on_progress is not None:
-            self._on_progress({name: value for name, value in event.items() if name != "run"})
+            self._on_progress({name: event[name] for name in ("stage", "fraction", "elapsed")})
 
     def _subscribe(self) -> None:
         with _QUEUES_LOCK:

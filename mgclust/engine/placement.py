@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from distributed import Client, futures_of, wait
+from distributed import Client, futures_of
 from scipy.optimize import linear_sum_assignment
 
 from mgclust.engine.partition import Partition
@@ -89,11 +89,10 @@ def _place_chunks(
 ) -> tuple[list[str], list[Any]]:
     array = client.persist(dataset.dask_array)
     # Where chunks end up is known once they are computed.
-    chunks = futures_of(array)
-    wait(chunks)
+    chunks = futures_of(array, client=client)
     for future in chunks:
-        if future.status == "error":
-            error = future.exception()
+        error = future.exception()
+        if error is not None:
             raise RunFailed(
                 f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}"
             )

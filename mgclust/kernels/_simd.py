@@ -27,11 +27,13 @@ from numba.extending import intrinsic, models, register_model
 
 __all__ = [
     "WIDTH",
+    "Vector",
     "absolute_step",
     "add",
     "bits_below",
     "bits_of",
     "broadcast",
+    "call_intrinsic",
     "count_up",
     "element",
     "exp2_of",
@@ -40,7 +42,9 @@ __all__ = [
     "load",
     "multiply",
     "ordered_below",
+    "pointer_to",
     "splat",
+    "spread_lanes",
     "square_step",
     "store",
     "total",
@@ -54,18 +58,19 @@ INT64 = ir.IntType(64)
 
 
 class Vector(types.Type):  # type: ignore[misc]
-    """Numba type of WIDTH elements of one scalar type."""
+    """Numba type of a few elements of one scalar type."""
 
-    def __init__(self, scalar: types.Type) -> None:
+    def __init__(self, scalar: types.Type, width: int = WIDTH) -> None:
         self.scalar = scalar
-        super().__init__(name=f"Vector({scalar})")
+        self.width = width
+        super().__init__(name=f"Vector({scalar}, {width})")
 
 
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, vector: Vector) -> None:
         scalar = manager.lookup(vector.scalar).get_value_type()
-        super().__init__(manager, vector, ir.VectorType(scalar, WIDTH))
+        super().__init__(manager, vector, ir.VectorType(scalar, vector.width))
 
 
 class _Format:
@@ -112,21 +117,23 @@ EXP2_DOUBLE = (
 )
 
 
-def _spread(builder: Any, value: Any) -> Any:
+def spread_lanes(builder: Any, value: Any, width: int = WIDTH) -> Any:
     """Copy a scalar LLVM value to all lanes."""
-    kind = ir.VectorType(value.type, WIDTH)
+    kind = ir.VectorType(value.type, width)
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), [0] * WIDTH)
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
     return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), zeros)
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, kind: Any = None) -> Any:
+def pointer_to(context: Any, builder: Any, array_type: Any, array: Any, index: Any, kind: Any = None) -> Any:
+    """Address of an element of a flat array, as a pointer to `kind`; no bounds check."""
     data = context.make_array(array_type)(context, builder, array).data
     pointer = builder.gep(data, [index])
     return builder.bitcast(pointer, ir.PointerType(kind)) if kind is not None else pointer
 
 
-def _call(builder: Any, name: str, arguments: list[Any]) -> Any:
+def call_intrinsic(builder: Any, name: str, arguments: list[Any]) -> Any:
+    """Call an LLVM function whose arguments and result are of one type."""
     kind = ir.FunctionType(arguments[0].type, [a.type for a in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
@@ -141,7 +148,7 @@ def load(_: Any, array: Any, index: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = context.get_value_type(signature.return_type)
-        pointer = _pointer(context, builder, array, arguments[0], arguments[1], kind)
+        pointer = pointer_to(context, builder, array, arguments[0], arguments[1], kind)
         return builder.load(pointer, align=array.dtype.bitwidth // 8)
 
     return Vector(array.dtype)(array, types.int64), generate
@@ -152,7 +159,7 @@ def store(_: Any, array: Any, index: Any, vector: Any) -> Any:
     """Write WIDTH consecutive elements of a flat array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _pointer(context, builder, array, arguments[0], arguments[1], arguments[2].type)
+        pointer = pointer_to(context, builder, array, arguments[0], arguments[1], arguments[2].type)
         builder.store(arguments[2], pointer, align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
@@ -164,7 +171,7 @@ def broadcast(_: Any, array: Any, index: Any) -> Any:
     """One element of a flat array in every lane; no bounds check."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _spread(builder, builder.load(_pointer(context, builder, array, *arguments)))
+        return spread_lanes(builder, builder.load(pointer_to(context, builder, array, *arguments)))
 
     return Vector(array.dtype)(array, types.int64), generate
 
@@ -174,7 +181,7 @@ def splat(_: Any, scalar: Any) -> Any:
     """A scalar in every lane."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _spread(builder, arguments[0])
+        return spread_lanes(builder, arguments[0])
 
     return Vector(scalar)(scalar), generate
 
@@ -206,7 +213,7 @@ def square_step(_: Any, s: Any, x: Any, y: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, a, b = arguments
         difference = builder.fsub(a, b)
-        return _call(builder, f"llvm.fma.{_Format(s.scalar).suffix}", [difference, difference, total])
+        return call_intrinsic(builder, f"llvm.fma.{_Format(s.scalar).suffix}", [difference, difference, total])
 
     return s(s, x, y), generate
 
@@ -218,7 +225,7 @@ def absolute_step(_: Any, s: Any, x: Any, y: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, a, b = arguments
         return builder.fadd(
-            total, _call(builder, f"llvm.fabs.{_Format(s.scalar).suffix}", [builder.fsub(a, b)])
+            total, call_intrinsic(builder, f"llvm.fabs.{_Format(s.scalar).suffix}", [builder.fsub(a, b)])
         )
 
     return s(s, x, y), generate
@@ -239,7 +246,7 @@ def exp2_of(_: Any, vector: Any) -> Any:
         f = builder.fsub(t, builder.fsub(shifted, magic))
         p = fmt.constant(fmt.polynomial[-1])
         for coefficient in (*fmt.polynomial[-2::-1], 1.0):
-            p = _call(builder, fma, [p, f, fmt.constant(coefficient)])
+            p = call_intrinsic(builder, fma, [p, f, fmt.constant(coefficient)])
         exponent = builder.shl(
             builder.bitcast(shifted, fmt.integers), ir.Constant(fmt.integers, [fmt.mantissa] * WIDTH)
         )
@@ -250,10 +257,10 @@ def exp2_of(_: Any, vector: Any) -> Any:
 
 @intrinsic
 def total(_: Any, vector: Any) -> Any:
-    """Sum of the lanes by halving: lane i + lane i + 16, then + 8, + 4, + 2, + 1."""
+    """Sum of the lanes by halving: lane i + lane i + width / 2, and so on down to + 1."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value, width = arguments[0], WIDTH
+        value, width = arguments[0], vector.width
         while width > 1:
             width //= 2
             halves = [
@@ -274,7 +281,7 @@ def bits_below(_: Any, vector: Any, limit: Any) -> Any:
         fmt = _Format(vector.scalar)
         bits = builder.bitcast(arguments[0], fmt.integers)
         bound = arguments[1] if fmt.integer.width == 64 else builder.trunc(arguments[1], fmt.integer)
-        return _as_mask(builder, builder.icmp_signed("<", bits, _spread(builder, bound)))
+        return _as_mask(builder, builder.icmp_signed("<", bits, spread_lanes(builder, bound)))
 
     return types.int64(vector, types.int64), generate
 
@@ -284,7 +291,7 @@ def values_below(_: Any, vector: Any, limit: Any) -> Any:
     """Mask of lanes < limit."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _as_mask(builder, builder.fcmp_ordered("<", arguments[0], _spread(builder, arguments[1])))
+        return _as_mask(builder, builder.fcmp_ordered("<", arguments[0], spread_lanes(builder, arguments[1])))
 
     return types.int64(vector, limit), generate
 
@@ -295,8 +302,8 @@ def ordered_below(_: Any, vector: Any, limit: Any, order: Any, order_limit: Any)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, bound, position, position_bound = arguments
-        near = builder.fcmp_ordered("<=", value, _spread(builder, bound))
-        higher = builder.icmp_signed("<", position, _spread(builder, position_bound))
+        near = builder.fcmp_ordered("<=", value, spread_lanes(builder, bound))
+        higher = builder.icmp_signed("<", position, spread_lanes(builder, position_bound))
         return _as_mask(builder, builder.and_(near, higher))
 
     return types.int64(vector, limit, order, types.int32), generate
@@ -307,7 +314,7 @@ def values_differ(_: Any, vector: Any, value: Any) -> Any:
     """Mask of integer lanes that are not equal to a value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _as_mask(builder, builder.icmp_signed("!=", arguments[0], _spread(builder, arguments[1])))
+        return _as_mask(builder, builder.icmp_signed("!=", arguments[0], spread_lanes(builder, arguments[1])))
 
     return types.int64(vector, types.int32), generate
 
@@ -317,7 +324,7 @@ def lanes_of(_: Any, mask: Any) -> Any:
     """How many bits of a mask are set."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _call(builder, "llvm.ctpop.i64", [arguments[0]])
+        return call_intrinsic(builder, "llvm.ctpop.i64", [arguments[0]])
 
     return types.int64(types.int64), generate
 
@@ -361,7 +368,7 @@ def count_up(_: Any, counts: Any, index: Any) -> Any:
     """counts[index] += 1, atomically: threads may share the array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _pointer(context, builder, counts, *arguments)
+        pointer = pointer_to(context, builder, counts, *arguments)
         builder.atomic_rmw("add", pointer, INT64(1), "monotonic")
         return context.get_dummy_value()
 

@@ -24,10 +24,12 @@ from typing import Any
 import numpy as np
 import psutil
 
+from mgclust.kernels import _cpu_nufft
 from mgclust.kernels import _cpu_pairs as pairs
 from mgclust.kernels._cpu_pairs import SUM_TILE
 from mgclust.kernels._simd import WIDTH
 from mgclust.kernels._threads import run_tasks, thread_count
+from mgclust.kernels.nufft import GaussianGrid, window_polynomials
 
 __all__ = [
     "SUM_TILE",
@@ -35,9 +37,11 @@ __all__ = [
     "count_within",
     "free_memory",
     "gaussian_sum",
+    "interpolate",
     "nearest_higher",
     "pair_histogram",
     "reduced_distances",
+    "spread",
     "synchronize",
     "to_device",
     "to_host",
@@ -48,6 +52,7 @@ Array = Any
 xp = np
 CHUNK_BYTES = 4 << 20
 TASK_PAIRS = 4 << 20
+PRIVATE_GRID_BYTES = 1 << 30  # more than this and threads do not get a grid each
 LOG2_E = 1.4426950408889634
 
 
@@ -288,3 +293,61 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
 
     _each_task(x, y, body)
     return out
+
+
+def spread(x: Array, plan: GaussianGrid, out: Array) -> None:
+    """Add rows to the grid of a Gaussian sum; see `mgclust.kernels.nufft`.
+
+    Parameters
+    ----------
+    x : array of shape (m, d), d <= 3
+        Rows, float32 or float64.
+    plan : GaussianGrid
+        Covers the rows.
+    out : int64 array of shape plan.shape
+        Added to in place; exact in any order.
+    """
+    m, d = x.shape
+    flat, origin, inverse, polynomials, strides = _grid_arguments(x, plan)
+    threads = max(1, min(thread_count(), m // 4096, PRIVATE_GRID_BYTES // out.nbytes))
+    grids = [out.reshape(-1)] + [np.zeros(out.size, np.int64) for _ in range(threads - 1)]
+    bounds = [m * t // threads for t in range(threads + 1)]
+
+    def task(index: int, thread: int) -> None:
+        start, stop = bounds[index : index + 2]
+        factor = 2.0**plan.fraction_bits
+        _cpu_nufft.spread(flat, d, start, stop, origin, inverse, polynomials, strides, factor, grids[index])
+
+    run_tasks(threads, task)
+    for grid in grids[1:]:
+        grids[0] += grid
+
+
+def interpolate(x: Array, grid: Array, plan: GaussianGrid, out: Array) -> None:
+    """Read the convolved grid at rows; see `mgclust.kernels.nufft`.
+
+    Parameters
+    ----------
+    x : array of shape (m, d), d <= 3
+        Rows, float32 or float64.
+    grid : float64 array of shape plan.shape
+        From `grid_convolve`.
+    plan : GaussianGrid
+        Covers the rows.
+    out : float64 array of shape (m,)
+        The Gaussian sums, each row's own 1 included; overwritten.
+    """
+    m, d = x.shape
+    flat, origin, inverse, polynomials, strides = _grid_arguments(x, plan)
+    cells = grid.reshape(-1)
+
+    def task(index: int, thread: int) -> None:
+        start, stop = index * 4096, min((index + 1) * 4096, m)
+        _cpu_nufft.interpolate(flat, d, start, stop, origin, inverse, polynomials, strides, cells, out)
+
+    run_tasks(-(-m // 4096), task)
+
+
+def _grid_arguments(x: Array, plan: GaussianGrid) -> tuple[Array, Array, float, Array, Array]:
+    strides = np.cumprod([1, *plan.shape[:0:-1]])[::-1].copy()
+    return x.reshape(-1), np.array(plan.origin), 1.0 / plan.spacing, window_polynomials().reshape(-1), strides

@@ -29,10 +29,11 @@ def refusal(constraint, value, name="x"):
 
 
 def test_the_sentence_names_value_bound_and_remedy():
-    constraint = Integer(at_least=1, optional=True, remedy="give the number of clusters")
+    constraint = Integer(at_least=1, optional=True, remedy="give the number of clusters or leave it out")
     assert refusal(constraint, 0, "n_clusters") == (
         "n_clusters=0 should be an integer >= 1; give the number of clusters or leave it out."
     )
+    assert refusal(Real(above=0, optional=True), 0).endswith("; give such a value or leave it out.")
     assert refusal(Real(above=0), -1.0, "t2") == "t2=-1.0 should be a finite number > 0; give such a value."
 
 

@@ -66,8 +66,9 @@ def test_tells_the_whole_story(tmp_path):
     assert list(pictures) == ["decision_graph", "scatter"]
     report = page(result, tmp_path, pictures=pictures, command=["mgclust", "run", "a b.npy"])
     for text in (
-        "Density peaks: x.npy", "60 rows x 2 features", "0.990", "1.25 s", "1.75 s", "ab" * 32, "one warning.",
-        "euclidean", "near-linear", "exact: the same as sorting all distances", "mgclust run 'a b.npy'", "3 clusters",
+        "Density peaks: x.npy", "60 rows x 2 features", "0.990", "1.25 s", "1.75 s", "ab" * 32, "3 clusters",
+        "one warning.", "euclidean", "near-linear", "exact: the same as sorting all distances",
+        "mgclust run 'a b.npy'",
     ):  # fmt: skip
         assert text in report.text, text
     assert report.tags.count("img") == 2

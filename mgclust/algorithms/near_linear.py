@@ -1,0 +1,9 @@
+"""placeholder"""
+
+
+def applies(context, measure, algorithm):
+    return False
+
+
+def gather(context):
+    return None

@@ -1,0 +1,42 @@
+"""One local Dask cluster for all tests of several ranks; its workers are processes of one thread each."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+RANKS = 4
+
+
+@pytest.fixture(scope="session")
+def dask_client():
+    """A client of four CPU workers. Never the default client, so that client="auto" stays in-process."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=RANKS, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def client(dask_client):
+    """`dask_client` with all its workers there, also after a test that killed some."""
+    dask_client.wait_for_workers(RANKS, timeout=30)
+    return dask_client
+
+
+@pytest.fixture
+def ranks(request):
+    """A function that opens the cluster of ``size`` CPU ranks: 1 is in-process, more are Dask workers."""
+    from mgclust.engine.cluster import connect
+
+    def open_ranks(size: int):
+        if size == 1:
+            return connect(None, "cpu")
+        return connect(request.getfixturevalue("client"), "cpu", n_workers=size)
+
+    return open_ranks

@@ -1,0 +1,129 @@
+"""Functions that tests run on ranks; workers import this module by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from mgclust.engine.memory import Estimate
+from mgclust.errors import InputError
+
+
+def collectives(context):
+    comm = context.comm
+    rank = comm.rank
+    sums = comm.all_reduce(np.arange(5) * (rank + 1))
+    highest = comm.all_reduce(np.array([float(rank), -float(rank)]), "max")
+    lowest = comm.all_reduce(np.array([rank], np.int32), "min")
+    gathered = comm.all_gather(np.full((rank, 2), rank, np.float32))
+    root = comm.size - 1
+    sent = comm.broadcast(np.array([[1.5, root]]) if rank == root else None, root)
+    agreed = comm.agree({"k": rank, "text": "æ"})
+    empty = comm.all_gather(np.empty((0, 3)))
+    return sums, highest, lowest, gathered, sent, agreed, empty.shape
+
+
+def streamed(context):
+    """What every rank saw of the stream, as one array: sums and numbers of blocks."""
+    seen = []
+    for block in context.comm.stream(context.rows):
+        seen.append((block.start, block.stop, float(block.x.sum(dtype=np.float64)), block.x[0, 0], block.x[-1, -1]))
+    own = np.array(seen)[None]
+    return context.comm.all_gather(own)
+
+
+def gram(context, centre=True):
+    """Row sums over all pairs, in global block order: its bits tell whether the order was kept."""
+    mean = context.sum_over_blocks(lambda x: x.sum(axis=0, dtype=np.float64)) / context.dataset_shape[0]
+    if centre:
+        context.rows.apply(lambda x: (x - mean).astype(x.dtype))
+    out = np.zeros(len(context.rows), np.float32)
+    with context.stage("pairs"):
+        for chunk, block in context.all_pairs():
+            if not len(chunk.x):
+                continue
+            first = chunk.start - context.rows.start
+            for a in range(0, len(chunk.x), 500):
+                piece = chunk.x[a : a + 500]
+                # einsum, not BLAS: its bits do not depend on how many rows are computed together.
+                tile = np.exp(-np.einsum("ik,jk->ij", piece, block.x) ** 2)
+                for j in range(0, tile.shape[1], 256):
+                    # Tile by tile, so that merged blocks add up the same.
+                    out[first + a : first + a + len(piece)] += tile[:, j : j + 256].sum(axis=1)
+    return context.comm.all_gather(out), mean, context.rows.resident
+
+
+def where(context):
+    return context.comm.all_gather(np.array([[os.getpid(), int(os.environ.get("OMP_NUM_THREADS", 0))]]))
+
+
+def row_ranges(context):
+    x = context.rows.read(context.rows.start, context.rows.stop)
+    return context.comm.all_gather(x), context.comm.all_gather(np.array([[context.rows.start, context.rows.stop]]))
+
+
+def fail_on(context, rank, kind="input"):
+    if context.rank == rank:
+        if kind == "input":
+            raise InputError("k=3 should be < 2; ask for less.")
+        raise ZeroDivisionError("a mistake")
+    context.comm.barrier()
+
+
+def disagree(context):
+    if context.rank == 0:
+        return context.comm.all_reduce(np.zeros(1, np.int64))
+    return context.comm.all_gather(np.zeros(1, np.int64))
+
+
+def hang(context, rank, seconds):
+    """One rank keeps the others waiting."""
+    if context.rank == rank:
+        time.sleep(seconds)
+    context.comm.barrier()
+
+
+def float_sum(context):
+    context.comm.all_reduce(np.zeros(2))
+
+
+def early(context):
+    """Calls a collective inside a stream."""
+    for _ in context.comm.stream(context.rows):
+        context.comm.barrier()
+
+
+def slow(context, folder, tiles=600, seconds=0.05):
+    """Runs for a while; writes each rank's pid, and whether it came to its end."""
+    here = Path(folder)
+    (here / f"pid-{context.rank}").write_text(str(os.getpid()))
+    try:
+        with context.stage("slow"):
+            for i in range(tiles):
+                time.sleep(seconds)
+                context.comm.all_reduce(np.array([i]))
+                context.progress(i / tiles)
+        (here / f"done-{context.rank}").touch()
+    finally:
+        (here / f"left-{context.rank}").touch()
+
+
+def die(context, rank):
+    if context.rank == rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in range(1000):
+        time.sleep(0.01)
+        context.comm.all_reduce(np.zeros(1000, np.int64))
+
+
+def needs_memory(shape, itemsize, size, resident_limit):
+    return Estimate(shape[0] << 40, 1 << 20, {"kept": shape[0] << 40})
+
+
+def needs_little(shape, itemsize, size, resident_limit):
+    assert resident_limit > 0
+    return Estimate(shape[0] * shape[1] * itemsize // size, 0)
