@@ -48,9 +48,7 @@ def main() -> None:
     options = bench.parser(__doc__).parse_args()
     out = bench.Record(__doc__, options.out)
     out.note("limits_pairs_per_second", LIMITS)
-    out.note(
-        "targets", [{"set": t[0], "rows": t[1], "seconds": t[4], "share_of_limit": SHARE} for t in TARGETS]
-    )
+    out.note("targets", [{"set": t[0], "rows": t[1], "seconds": t[4], "share_of_limit": SHARE} for t in TARGETS])
     for name, n, d, *_ in TARGETS:
         out.note(f"limit_seconds {name} n={n}", {k: float(f"{v:.4g}") for k, v in pass_limits(n, d).items()})
 
@@ -122,9 +120,7 @@ def passes(out: bench.Record, options) -> None:
                 "compare",
             ),
             "gaussian_sum": (
-                lambda x=x, norm=norm, s=s, out=sums: gpu.gaussian_sum(
-                    x, x, norm=norm, scale=1 / s, power=1, out=out
-                ),
+                lambda x=x, norm=norm, s=s, out=sums: gpu.gaussian_sum(x, x, norm=norm, scale=1 / s, power=1, out=out),
                 1.0,
                 "gaussian",
             ),

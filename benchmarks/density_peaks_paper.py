@@ -112,9 +112,7 @@ def figure(path: Path) -> None:
         for device, points in runs.items():
             if device != "cpu":
                 both = [(n, base[n] / t) for n, t in sorted(points) if n in base]
-                right.semilogx(
-                    *zip(*both, strict=True), "o-", label=device.replace("cuda", "GPU").replace(":", " x ")
-                )
+                right.semilogx(*zip(*both, strict=True), "o-", label=device.replace("cuda", "GPU").replace(":", " x "))
     right.axhline(45, color="grey", linestyle="--", label="paper: 45x one core (K40m)")
     left.axvline(46_000, color="grey", linestyle=":", label="end of the paper's GPU memory")
     left.set(xlabel="points (BIRCH1 subsets)", ylabel="whole run, seconds")

@@ -164,9 +164,7 @@ def main() -> None:
                 if method == "mgclust-brute":
                     continue
                 figures, labels = measure(method, python, X, k, dc, options.timeout)
-                scores[method] = (
-                    figures["failed"] if labels is None else float(adjusted_rand_score(y, labels))
-                )
+                scores[method] = figures["failed"] if labels is None else float(adjusted_rand_score(y, labels))
             out.add(f"ARI {name}", dc=dc, **scores)
 
     if options.only != "scores":

@@ -41,9 +41,7 @@ class Record:
         self.document: dict[str, Any] = {
             "question": doc.strip().splitlines()[0],
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": shlex.join(
-                ["python", str(Path("benchmarks") / Path(sys.argv[0]).name), *_arguments()]
-            ),
+            "command": shlex.join(["python", str(Path("benchmarks") / Path(sys.argv[0]).name), *_arguments()]),
             "hardware": hardware(),
             "versions": versions(),
             "items": [],

@@ -251,9 +251,9 @@ def _plane(X: np.ndarray, centers: np.ndarray | None) -> tuple[np.ndarray, np.nd
     d = X.shape[1]
     if d == 1:
         level = np.arange(len(X), dtype=float)
-        middle = None if centers is None else np.full(len(centers), len(X) / 2)
-        flat = None if centers is None else np.column_stack([centers[:, 0], middle])
-        return np.column_stack([X[:, 0], level]), flat, ("feature 0", "row")
+        if centers is not None:
+            centers = np.column_stack([centers[:, 0], np.full(len(centers), len(X) / 2)])
+        return np.column_stack([X[:, 0], level]), centers, ("feature 0", "row")
     if d == 2:
         return X, centers, ("feature 0", "feature 1")
     mean = X.mean(axis=0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import html
+import math
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -227,9 +228,11 @@ def _title(result: Result) -> str:
 
 def _heading(result: Result) -> str:
     shape = result.source.get("shape")
-    what = f"{shape[0]:,} rows x {shape[1]:,} features, " if shape and len(shape) == 2 else ""
-    device = result.hardware.get("device")
-    where = f" on {_text(device)}" if device else ""
+    facts = [f"{shape[0]:,} rows x {shape[1]:,} features"] if shape and len(shape) == 2 else []
+    if "dtype" in result.parameters:
+        facts.append(f"computed in {result.parameters['dtype']}")
+    devices = [str(name) for name in result.hardware.get("devices", ())]
+    facts += [f"on {devices.count(name)} x {name}" for name in dict.fromkeys(devices)]
     scores = {name: value for name, value in result.scores.items() if name != "dc_error"}
     figures = [(SCORE_NAMES.get(name, name), _figure(name, value)) for name, value in scores.items()]
     if result.timings:
@@ -237,7 +240,7 @@ def _heading(result: Result) -> str:
     items = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in figures)
     return (
         f"<h1>{_text(_title(result))}</h1>\n"
-        f'<p class="lead">{what}{_text(result.source.get("dtype", ""))}{where}</p>\n'
+        f'<p class="lead">{_text(", ".join(facts))}</p>\n'
         f'<dl class="figures">{items}</dl>'
     )
 
@@ -273,7 +276,7 @@ def _clusters(result: Result) -> str:
         for name in ("rho", "delta"):
             if name in result.arrays:
                 names.append(name)
-                columns.append(f"{value:#.4g}".rstrip(".") for value in np.asarray(result.arrays[name])[centers])
+                columns.append(_number(value) for value in np.asarray(result.arrays[name])[centers].tolist())
     if "halo" in result.arrays:
         labels = np.asarray(result.labels)[np.asarray(result.arrays["halo"], dtype=bool)]
         names.append("in halo")
@@ -305,7 +308,7 @@ def _time(result: Result) -> str:
 
 
 def _exactness(result: Result) -> str:
-    facts = []
+    facts: list[tuple[str, Any]] = []
     if "dc" in result.scores:
         error = result.scores.get("dc_error", 0.0)
         how = "given" if result.parameters.get("dc") is not None else "exact: the same as sorting all distances"
@@ -362,7 +365,7 @@ def _value(value: Any) -> str:
     if isinstance(value, (int, np.integer)):
         return f"{value:,}"
     if isinstance(value, (float, np.floating)):
-        return _text(f"{value:.6g}")
+        return _text(f"{value:,.6g}")
     if isinstance(value, (list, tuple)):
         return ", ".join(_value(item) for item in value)
     text = _text(value)
@@ -373,5 +376,12 @@ def _figure(name: str, value: Any) -> str:
     if isinstance(value, (int, np.integer)):
         return f"{value:,}"
     if isinstance(value, (float, np.floating)):
-        return f"{value:.3f}" if name == "ari" else f"{value:.4g}"
+        return f"{value:.3f}" if name == "ari" else _number(float(value))
     return str(value)
+
+
+def _number(value: float) -> str:
+    """Write with four significant digits, and all digits before the point while they are few."""
+    if value == 0 or not 1e-3 <= abs(value) < 1e9:
+        return f"{value:.4g}"
+    return f"{value:,.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"

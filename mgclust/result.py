@@ -201,9 +201,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(
-            f"path={str(path)!r} should be a result directory; it holds no result.json."
-        ) from None
+        raise InputError(f"path={str(path)!r} should be a result directory; it holds no result.json.") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{str(index)!r} cannot be read ({error}); run the job again.") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -370,8 +368,7 @@ def _map_array(directory: Path, entry: dict[str, Any]) -> np.ndarray:
         raise InputError(f"{str(path)!r} is missing or damaged ({error}); run the job again.") from None
     if list(array.shape) != entry["shape"]:
         raise InputError(
-            f"{str(path)!r} has shape {array.shape}, result.json says {tuple(entry['shape'])}; "
-            f"run the job again."
+            f"{str(path)!r} has shape {array.shape}, result.json says {tuple(entry['shape'])}; run the job again."
         )
     return array
 

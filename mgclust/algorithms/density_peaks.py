@@ -31,6 +31,7 @@ flight, 40 n bytes of vectors. Communication per rank: three times the data, one
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -73,67 +74,59 @@ def density_peaks(
 ) -> dict[str, Any] | None:
     """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports."""
     measure = METRICS[metric]
-    comm, xp = context.comm, context.kernels.xp
+    comm, xp, host = context.comm, context.kernels.xp, context.kernels.to_host
     d = context.dataset_shape[1]
-    near_linear_path = near_linear.applies(context, measure, algorithm)
-    exactness: dict[str, Any] = {"algorithm": "grid" if near_linear_path else "brute"}
 
     with context.stage("prepare"):
         radius = prepare_rows(context, measure)
-        points = near_linear.gather(context) if near_linear_path else None
+        near = near_linear.applies(context.dataset_shape, measure, algorithm)
+        tree = near_linear.plant(context) if near else None
+        exactness: dict[str, Any] = {"algorithm": "grid" if near else "brute"}
 
     dc_error = 0.0
     with context.stage("dc"):
-        if dc is None:
+        if dc is not None:
+            s_dc = measure.reduced(dc)
+        else:
             sample = sample_rows(context, measure, dc_fraction, seed)
             if dc_method == "exact":
                 norm = choose_norm(measure, d, radius, sample.low)
-                s_dc, exactness["dc_passes"] = pair_quantile(context, sample, norm, points)
+                s_dc, exactness["dc_passes"] = pair_quantile(context, sample, norm, tree)
             else:
                 s_dc, dc_error = sample.value, sample.error
             dc = measure.distance(s_dc)
-        else:
-            s_dc = measure.reduced(dc)
         if dc <= 0:
             raise InputError(
                 f"dc=0: at least dc_fraction={dc_fraction:g} of the pairs coincide; raise dc_fraction, give dc, "
                 "or drop duplicate rows."
             )
-    norm = choose_norm(measure, d, radius, s_dc)
-    exactness["norm"] = norm
+    norm = exactness["norm"] = choose_norm(measure, d, radius, s_dc)
 
     with context.stage("rho"):
-        if kernel == "gaussian" and points is not None:
-            mine, exactness["rho_recomputed_rows"], exactness["rho_relative_error"] = near_linear.gaussian_rho(
-                context, points, measure.scale(dc)
-            )
+        if kernel == "cutoff":
+            rho = cutoff_rho(context, tree, norm, s_dc)
         else:
-            mine = brute_rho(context, measure, norm, kernel, dc, s_dc)
-        rho = comm.all_gather(mine)
+            rho = gaussian_rho(context, tree, measure, norm, dc, exactness)
 
     with context.stage("delta"):
         order = density_order(xp, rho)
-        if points is not None:
-            best, nearest = near_linear.nearest_higher(context, points, order)
-        else:
-            best, nearest = brute_nearest_higher(context, norm, order)
-        best = comm.all_gather(best)
-        nearest = comm.all_gather(nearest)
+        best, nearest = nearest_higher(context, tree, norm, order)
         densest = int(xp.argmin(order))
         best[densest] = farthest(context, measure, densest)
         delta = distances(xp, measure, best)
 
     with context.stage("labels"):
-        rho, delta = context.kernels.to_host(rho), context.kernels.to_host(delta)
+        rho, delta = host(rho), host(delta)
         chosen = choose_centers(rho, delta, **centers)
         labels = assign_labels(xp, nearest, chosen)
 
-    with context.stage("halo"):
-        flags = halo_rows(context, norm, s_dc, labels, rho) if halo else None
+    flags = None
+    if halo:
+        with context.stage("halo"):
+            flags = halo_rows(context, tree, norm, s_dc, labels, rho)
 
     if comm.rank != 0:
         return None
-    host = context.kernels.to_host
     return {
         "rho": rho,
         "delta": delta,
@@ -170,19 +163,35 @@ def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:
     return measure.norm
 
 
-def brute_rho(context: Context, measure: Metric, norm: str, kernel: str, dc: float, s_dc: float) -> Array:
-    """The density of this rank's rows, by a pass over all pairs; float64, without the row itself."""
+def gaussian_rho(
+    context: Context, tree: Any, measure: Metric, norm: str, dc: float, exactness: dict[str, Any]
+) -> Array:
+    """Gaussian density of all rows, float64: by the FFT where there is a tree, else by a pass over all pairs."""
     kernels, xp = context.kernels, context.kernels.xp
-    rho = xp.zeros(context.rows.stop - context.rows.start, dtype="float64" if kernel == "gaussian" else "int64")
+    scale = measure.scale(dc)
+    if tree is not None and measure.power == 1:
+        found = near_linear.gaussian_rho(context, tree, scale)
+        if found is not None:
+            exactness["rho_relative_error"] = found.relative_error
+            exactness["rho_recomputed_rows"] = found.recomputed
+            return found.values
+    mine = xp.zeros(len(context.rows), dtype="float64")
     for chunk, block in context.all_pairs():
-        out = rho[chunk.start - context.rows.start : chunk.stop - context.rows.start]
-        if kernel == "gaussian":
-            kernels.gaussian_sum(
-                chunk.x, block.x, norm=norm, scale=measure.scale(dc), power=measure.power, out=out
-            )
-        else:
-            kernels.count_within(chunk.x, block.x, norm=norm, threshold=s_dc, out=out)
-    return rho.astype("float64") - 1.0
+        own = xp.arange(chunk.start - block.start, chunk.stop - block.start)
+        out = mine[chunk.start - context.rows.start : chunk.stop - context.rows.start]
+        kernels.gaussian_sum(chunk.x, block.x, norm=norm, scale=scale, power=measure.power, own=own, out=out)
+    return context.comm.all_gather(mine)
+
+
+def cutoff_rho(context: Context, tree: Any, norm: str, s_dc: float) -> Array:
+    """How many other rows lie within dc of each row, float64."""
+    if tree is not None:
+        return near_linear.count_within(context, tree, s_dc).astype("float64") - 1.0
+    mine = context.kernels.xp.zeros(len(context.rows), dtype="int64")
+    for chunk, block in context.all_pairs():
+        out = mine[chunk.start - context.rows.start : chunk.stop - context.rows.start]
+        context.kernels.count_within(chunk.x, block.x, norm=norm, threshold=s_dc, out=out)
+    return context.comm.all_gather(mine).astype("float64") - 1.0
 
 
 def density_order(xp: Any, rho: Array) -> Array:
@@ -192,24 +201,26 @@ def density_order(xp: Any, rho: Array) -> Array:
     return order
 
 
-def brute_nearest_higher(context: Context, norm: str, order: Array) -> tuple[Array, Array]:
-    """Reduced distance and index of the nearest denser row, for this rank's rows, by a pass over all pairs."""
-    kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
-    best = xp.full(rows.stop - rows.start, xp.inf, dtype=context.dtype)
-    index = xp.full(rows.stop - rows.start, -1, dtype="int64")
+def nearest_higher(context: Context, tree: Any, norm: str, order: Array) -> tuple[Array, Array]:
+    """Reduced distance and index of each row's nearest denser row; inf and -1 for the densest."""
+    if tree is not None:
+        return near_linear.nearest_higher(context, tree, order)
+    xp, rows = context.kernels.xp, context.rows
+    best = xp.full(len(rows), xp.inf, dtype=context.dtype)
+    index = xp.full(len(rows), -1, dtype="int64")
     for chunk, block in context.all_pairs():
-        own = slice(chunk.start - rows.start, chunk.stop - rows.start)
-        kernels.nearest_higher(
+        mine = slice(chunk.start - rows.start, chunk.stop - rows.start)
+        context.kernels.nearest_higher(
             chunk.x,
             block.x,
             order[chunk.start : chunk.stop],
             order[block.start : block.stop],
             norm=norm,
             y_start=block.start,
-            best=best[own],
-            best_index=index[own],
+            best=best[mine],
+            best_index=index[mine],
         )
-    return best, index
+    return context.comm.all_gather(best), context.comm.all_gather(index)
 
 
 def farthest(context: Context, measure: Metric, row: int) -> float:
@@ -248,28 +259,34 @@ def choose_centers(
     """
     n = rho.shape[0]
     gamma = rho * delta
-    ranked = np.argsort(-gamma, kind="stable")
     if indices is not None:
-        return _given_centers(np.asarray(indices), rho, ranked)
+        return _by_gamma(gamma, _given_centers(np.asarray(indices), rho))
     if n_clusters is not None and n_clusters > n:
         raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
     if rho_min is not None or delta_min is not None:
-        keep = np.ones(n, dtype=bool)
+        above = np.ones(n, dtype=bool)
         if rho_min is not None:
-            keep &= rho > rho_min
+            above &= rho > rho_min
         if delta_min is not None:
-            keep &= delta > delta_min
-        ranked = ranked[keep[ranked]]
-        if not ranked.size:
+            above &= delta > delta_min
+        if not above.any():
             raise InputError(
                 f"rho_min={rho_min}, delta_min={delta_min}: no row lies above both; the densest row has "
                 f"rho={rho.max():g} and delta={delta[np.argmax(rho)]:g}; choose lower thresholds."
             )
-        return ranked[:n_clusters]
-    return ranked[: n_clusters if n_clusters is not None else automatic_count(gamma[ranked])]
+        return _by_gamma(gamma, np.flatnonzero(above))[:n_clusters]
+    most = n_clusters if n_clusters is not None else min(n, MOST_AUTOMATIC_CENTERS + 1)
+    # Of equal gamma the lower index comes first, so all rows that tie with the last one compete.
+    candidates = np.flatnonzero(gamma >= np.partition(gamma, n - most)[n - most])
+    ranked = _by_gamma(gamma, candidates)
+    return ranked[: most if n_clusters is not None else automatic_count(gamma[ranked], n)]
 
 
-def _given_centers(indices: np.ndarray, rho: np.ndarray, ranked: np.ndarray) -> np.ndarray:
+def _by_gamma(gamma: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return rows[np.argsort(-gamma[rows], kind="stable")]
+
+
+def _given_centers(indices: np.ndarray, rho: np.ndarray) -> np.ndarray:
     n = rho.shape[0]
     if indices.ndim != 1 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
         raise InputError("indices should be a list of row numbers, one per cluster, and not empty.")
@@ -280,17 +297,19 @@ def _given_centers(indices: np.ndarray, rho: np.ndarray, ranked: np.ndarray) -> 
         raise InputError(
             f"indices should contain the densest row, {densest}: the links of some rows lead nowhere else."
         )
-    return ranked[np.isin(ranked, indices)]
+    return np.sort(indices)
 
 
-def automatic_count(gamma: np.ndarray) -> int:
+def automatic_count(gamma: np.ndarray, n: int) -> int:
     """How many centres stand out: the k, from 2 on, where the sorted gamma falls by the largest factor.
 
     Parameters
     ----------
-    gamma : ndarray of shape (n_samples,)
-        ``rho * delta``, largest first. Only the first 2 sqrt(n), at most 256, are looked at: behind them come
-        the rows within clusters.
+    gamma : ndarray
+        The largest ``rho * delta``, largest first. Of these only the first 2 sqrt(n), at most 256, are looked at:
+        behind them come the rows within clusters.
+    n : int
+        Number of rows.
 
     Returns
     -------
@@ -298,7 +317,7 @@ def automatic_count(gamma: np.ndarray) -> int:
         1 where fewer than three rows have a positive gamma.
     """
     positive = int(np.count_nonzero(gamma > 0))
-    most = min(MOST_AUTOMATIC_CENTERS, int(2 * np.sqrt(gamma.size)), positive - 1)
+    most = min(MOST_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)), positive - 1)
     if most < 2:
         return 1
     logs = np.log(gamma[1 : most + 1])
@@ -320,35 +339,45 @@ def assign_labels(xp: Any, nearest_higher: Array, centers: np.ndarray) -> Array:
     return number[root]
 
 
-def halo_rows(context: Context, norm: str, s_dc: float, labels: Array, rho: np.ndarray) -> np.ndarray:
-    """Whether each row is in its cluster's halo, by one pass over all pairs."""
-    kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
-    mine = xp.zeros(rows.stop - rows.start, dtype="uint8")
-    for chunk, block in context.all_pairs():
-        kernels.border(
-            chunk.x,
-            block.x,
-            labels[chunk.start : chunk.stop],
-            labels[block.start : block.stop],
-            norm=norm,
-            threshold=s_dc,
-            out=mine[chunk.start - rows.start : chunk.stop - rows.start],
-        )
-    border = kernels.to_host(context.comm.all_gather(mine)).astype(bool)
-    label = kernels.to_host(labels)
+def halo_rows(
+    context: Context, tree: Any, norm: str, s_dc: float, labels: Array, rho: np.ndarray
+) -> np.ndarray:
+    """Whether each row is in its cluster's halo."""
+    if tree is not None:
+        border = near_linear.halo_border(context, tree, labels, s_dc)
+    else:
+        mine = context.kernels.xp.zeros(len(context.rows), dtype="uint8")
+        for chunk, block in context.all_pairs():
+            context.kernels.border(
+                chunk.x,
+                block.x,
+                labels[chunk.start : chunk.stop],
+                labels[block.start : block.stop],
+                norm=norm,
+                threshold=s_dc,
+                out=mine[chunk.start - context.rows.start : chunk.stop - context.rows.start],
+            )
+        border = context.comm.all_gather(mine)
+    on_border = context.kernels.to_host(border).astype(bool)
+    label = context.kernels.to_host(labels)
     densest_border = np.full(int(label.max()) + 1, -np.inf)
-    np.maximum.at(densest_border, label[border], rho[border])
+    np.maximum.at(densest_border, label[on_border], rho[on_border])
     return rho <= densest_border[label]
 
 
-def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+def estimate(
+    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, metric: str, algorithm: str
+) -> Estimate:
     """What a rank needs beside its rows."""
     n, d = shape
     vectors = 48 * n  # rho, delta, nearest_higher, order, labels, and one copy while they are gathered
     histogram = 2 * 8 * BINS
     sample = sample_size(n, d) * d * itemsize
     what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
-    return Estimate(0, vectors + histogram + sample, what)
+    if near_linear.applies(shape, METRICS[metric], algorithm):
+        what["tree"] = near_linear.BYTES_PER_ROW * n * itemsize // 4
+        what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)
+    return Estimate(0, sum(what.values()), what)
 
 
 class DensityPeaks(Clusterer):
@@ -521,7 +550,8 @@ class DensityPeaks(Clusterer):
         arguments = {name: parameters[name] for name in own}
         arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
         arguments["seed"] = self._seed(parameters["random_state"])
-        return Job(density_peaks, arguments, estimate)
+        need = partial(estimate, metric=parameters["metric"], algorithm=parameters["algorithm"])
+        return Job(density_peaks, arguments, need)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
         value = outcome.value

@@ -1,17 +1,17 @@
 """The exact quantile of all pairwise distances, without storing or sorting them.
 
 Wanted is the k-th smallest reduced distance s of the pairs i < j. IEEE numbers that are not negative sort like the
-integers that their bits are, so this is integer work:
+integers that their bits are, so this is integer work: histograms of 2^20 bins within a bracket, a bin being some
+power of two of neighbouring representable values.
 
-1. A sample of rows brackets the value: with p_i the share of the sample within s of row i, the standard error of
-   the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans a few of these.
-2. One pass over all pairs counts those below the bracket and those in each of its 2^20 bins.
-3. The bin that holds rank k becomes the next bracket until bins are one representable value wide. In float32
-   the first bins often are. A bracket that missed (it never decides the answer) is replaced by the side where
-   the rank lies.
+1. A sample of 4096 rows brackets the value: with p_i the share of the sample within s of row i, the standard error of
+   the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans four of these to each side.
+2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly.
+3. One pass over all pairs counts those below the bracket and those in each of its bins. The bin that holds rank k
+   becomes the next bracket until bins are one value wide; in float32 the first ones nearly always are. A bracket
+   that missed never decides: the side where the rank lies replaces it.
 
-The pairs are shared out evenly: of B blocks of rows, block I meets the blocks I + 1 .. I + B/2 (cyclically), so that
-every rank has the same work and every pair comes once.
+The pairs of the last step are shared out so that every rank always has half of its rows at work: `_half_pairs`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ __all__ = ["BINS", "Sample", "pair_quantile", "sample_rows", "sample_size"]
 
 Array = Any
 
-SAMPLE_ROWS = 8192
-SAMPLE_WORK = 1 << 32  # multiply-adds that one look at all pairs of the sample may cost
+FIRST_ROWS, SECOND_ROWS = 4096, 32768
+SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
 BINS = 1 << 20
-STANDARD_ERRORS = 5.0
-
-Count = Callable[[int, int], np.ndarray]  # (low, shift) -> pairs below, pairs in each bin
+STANDARD_ERRORS = 4.0
 
 
 @dataclass(frozen=True)
@@ -64,55 +62,83 @@ class Sample:
     complete: bool
 
 
+@dataclass(frozen=True)
+class Histogram:
+    """Pairs below a bracket and in its bins, which begin at `first` and are ``2**shift`` values wide."""
+
+    first: int
+    shift: int
+    counts: np.ndarray
+
+    def bin_of(self, rank: int) -> int | None:
+        """First value of the bin that holds a rank, or None if the bracket missed it."""
+        rank -= int(self.counts[0])
+        inside = np.cumsum(self.counts[1:])
+        if not 0 < rank <= inside[-1]:
+            return None
+        return self.first + (int(np.searchsorted(inside, rank)) << self.shift)
+
+
+Count = Callable[[int, int], np.ndarray]  # (first, shift) -> pairs below, pairs in each bin
+
+
 def sample_size(n: int, d: int) -> int:
-    """Rows of the sample: 8192, fewer of many features."""
-    return min(n, SAMPLE_ROWS, max(1024, int((SAMPLE_WORK / d) ** 0.5)))
+    """Rows of the larger sample."""
+    return min(n, max(FIRST_ROWS, min(SECOND_ROWS, int((SECOND_WORK / d) ** 0.5))))
 
 
 def sample_rows(context: Context, measure: Metric, fraction: float, seed: int) -> Sample:
-    """Bracket the quantile from the distances within a sample of rows, the same sample on every rank."""
-    kernels, xp = context.kernels, context.kernels.xp
+    """Bracket the quantile from the distances within samples of the rows, the same on every rank."""
     dtype = np.dtype(context.dtype)
     n, d = context.dataset_shape
     pairs = n * (n - 1) // 2
     rank = min(max(round(fraction * pairs), 1), pairs)
+    rng = np.random.default_rng(seed)
+    sample = Sample(0.0, 0.0, np.inf, np.inf, rank, False)
+    for m in sorted({min(n, FIRST_ROWS), sample_size(n, d)}):
+        chosen = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
+        x = context.comm.all_gather(_take(context, chosen))
+        sample = _narrow(context, measure, x, sample, rank / pairs, dtype)
+        if m == n:
+            value, _ = _refine(_sample_count(context, measure, x), rank, sample, dtype)
+            return Sample(value, value, value, 0.0, rank, True)
+    return sample
 
-    m = sample_size(n, d)
-    chosen = np.sort(np.random.default_rng(seed).choice(n, m, replace=False)) if m < n else np.arange(n)
-    own = chosen[(chosen >= context.rows.start) & (chosen < context.rows.stop)]
-    x = context.comm.all_gather(_take(context, own))
-    sample_pairs = m * (m - 1) // 2
 
-    def count(low: int, shift: int) -> np.ndarray:
-        out = xp.zeros(1 + BINS, dtype="int64")
-        kernels.pair_histogram(x, x, norm=measure.norm, diagonal=True, low=low, shift=shift, out=out)
-        return kernels.to_host(out)
+def _sample_count(context: Context, measure: Metric, x: Array) -> Count:
+    def count(first: int, shift: int) -> np.ndarray:
+        out = context.kernels.xp.zeros(1 + BINS, dtype="int64")
+        context.kernels.pair_histogram(x, x, norm=measure.norm, diagonal=True, low=first, shift=shift, out=out)
+        return context.kernels.to_host(out)
 
-    infinity = _bits(np.inf, dtype)
-    coarse = _shift(0, infinity)
-    cumulative = np.cumsum(count(0, coarse)[1:])
+    return count
 
-    def place(share: float) -> int:
-        """Lowest bits of the coarse bin where the sample's quantile lies."""
-        wanted = min(max(round(share * sample_pairs), 1), sample_pairs)
-        return int(np.searchsorted(cumulative, wanted)) << coarse
 
-    share = rank / pairs
-    first = place(share)
-    value, _ = _refine(count, min(max(round(share * sample_pairs), 1), sample_pairs), first, first + (1 << coarse), dtype)
-    if m == n:
-        return Sample(value, value, value, 0.0, rank, True)
-    within = xp.zeros(m, dtype="int64")
+def _narrow(context: Context, measure: Metric, x: Array, before: Sample, share: float, dtype: np.dtype) -> Sample:
+    """The bracket that a (larger) sample gives, from a histogram within the bracket of the one before."""
+    kernels = context.kernels
+    m = x.shape[0]
+    first, stop = _bits(before.low, dtype), _bits(before.high, dtype)
+    shift = _shift(first, stop)
+    histogram = Histogram(first, shift, _sample_count(context, measure, x)(first, shift))
+
+    def quantile(wanted: float) -> int:
+        sample_pairs = m * (m - 1) // 2
+        at = histogram.bin_of(min(max(round(wanted * sample_pairs), 1), sample_pairs))
+        return at if at is not None else first if wanted < share else stop
+
+    value = _value(quantile(share), dtype)
+    within = kernels.xp.zeros(m, dtype="int64")
     kernels.count_within(x, x, norm=measure.norm, threshold=value, out=within)
     error = 2 * float(kernels.to_host(within).std()) / m**1.5 + 2 / m**2
-    low, high = place(share - STANDARD_ERRORS * error), place(share + STANDARD_ERRORS * error) + (1 << coarse)
-    ends = [measure.distance(_value(place(share + sign * 1.96 * error), dtype)) for sign in (-1, 1)]
-    half = max((ends[1] - ends[0]) / 2, abs(measure.distance(value)) * 2.0**-9)  # no finer than a coarse bin
-    return Sample(value, _value(low, dtype), _value(min(high, infinity), dtype), half, rank, False)
+    low = quantile(share - STANDARD_ERRORS * error)
+    high = min(quantile(share + STANDARD_ERRORS * error) + (1 << shift), _bits(np.inf, dtype))
+    ends = [measure.distance(_value(quantile(share + sign * 1.96 * error), dtype)) for sign in (-1, 1)]
+    return Sample(value, _value(low, dtype), _value(high, dtype), (ends[1] - ends[0]) / 2, before.rank, False)
 
 
 def _take(context: Context, indices: np.ndarray) -> Array:
-    """Some of this rank's rows, by global number."""
+    """Those of some rows, by ascending global number, that are this rank's."""
     xp = context.kernels.xp
     parts = []
     for chunk in context.rows.chunks():
@@ -121,42 +147,41 @@ def _take(context: Context, indices: np.ndarray) -> Array:
     return xp.concatenate(parts)
 
 
-def pair_quantile(context: Context, sample: Sample, norm: str, points: Any) -> tuple[float, int]:
+def pair_quantile(context: Context, sample: Sample, norm: str, tree: Any) -> tuple[float, int]:
     """The exact reduced distance of the sample's rank, and the passes over all pairs that it took."""
     if sample.complete:
         return sample.value, 0
     kernels = context.kernels
-    dtype = np.dtype(context.dtype)
 
-    def count(low: int, shift: int) -> np.ndarray:
+    def count(first: int, shift: int) -> np.ndarray:
         out = kernels.xp.zeros(1 + BINS, dtype="int64")
-        if points is not None:
-            near_linear.pair_histogram(context, points, low, shift, out)
+        if tree is not None:
+            near_linear.pair_histogram(context, tree, first, shift, out)
         else:
             for x, y, diagonal in _half_pairs(context):
-                kernels.pair_histogram(x, y, norm=norm, diagonal=diagonal, low=low, shift=shift, out=out)
+                kernels.pair_histogram(x, y, norm=norm, diagonal=diagonal, low=first, shift=shift, out=out)
         return kernels.to_host(context.comm.all_reduce(out, "sum"))
 
-    return _refine(count, sample.rank, _bits(sample.low, dtype), _bits(sample.high, dtype), dtype)
+    return _refine(count, sample.rank, sample, np.dtype(context.dtype))
 
 
-def _refine(count: Count, rank: int, first: int, stop: int, dtype: np.dtype) -> tuple[float, int]:
+def _refine(count: Count, rank: int, bracket: Sample, dtype: np.dtype) -> tuple[float, int]:
     """The value whose rank is given, from histograms within ever narrower brackets; and their number."""
+    first, stop = _bits(bracket.low, dtype), _bits(bracket.high, dtype)
     passes = 0
     while True:
         shift = _shift(first, stop)
-        counts = count(first, shift)
+        histogram = Histogram(first, shift, count(first, shift))
         passes += 1
-        below, inside = int(counts[0]), np.cumsum(counts[1:])
-        if rank <= below:
-            first, stop = 0, first
-        elif rank > below + int(inside[-1]):
-            first, stop = first + (BINS << shift), _bits(np.inf, dtype)
-        else:
-            found = int(np.searchsorted(inside, rank - below))
-            first, stop = first + (found << shift), first + ((found + 1) << shift)
+        found = histogram.bin_of(rank)
+        if found is not None:
+            first, stop = found, found + (1 << shift)
             if shift == 0:
-                return _value(first, dtype), passes
+                return _value(found, dtype), passes
+        elif rank <= int(histogram.counts[0]):
+            first, stop = 0, first
+        else:
+            first, stop = first + (BINS << shift), _bits(np.inf, dtype)
 
 
 def _shift(first: int, stop: int) -> int:
@@ -173,19 +198,36 @@ def _value(bits: int, dtype: np.dtype) -> float:
 
 
 def _half_pairs(context: Context) -> Iterator[tuple[Array, Array, bool]]:
-    """Tiles that hold every pair i < j of this rank's share once: (rows, columns, columns are the rows)."""
-    partition = context.partition
-    count = partition.blocks
+    """Tiles that hold every pair i < j once: (rows, columns, columns are the rows).
+
+    A pair of row blocks could be counted by either's owner. Ranks wait for each other as columns stream by, so that
+    each should have as much to do as any other for *every* column block. Between two ranks p < q, halves meet: p
+    counts its lower half against q's lower half and its upper against q's upper; q counts the rest. Within a rank,
+    block I meets the half of the blocks behind it, cyclically.
+    """
+    partition, me = context.partition, context.comm.rank
+    own = partition.blocks_of(me)
     for chunk, block in context.all_pairs():
-        for j in range(block.start // partition.block_rows, -(-block.stop // partition.block_rows)):
+        size = partition.block_rows
+        for j in range(block.start // size, -(-block.stop // size)):
             start, stop = partition.bounds(j)
             y = block.x[start - block.start : stop - block.start]
             if chunk.start <= start and stop <= chunk.stop:
                 yield y, y, True
-            # I = j - t (mod count) for t = 1 .. half; at t = count / 2 each pair of blocks would come twice.
-            half = count // 2 if count % 2 or j >= count // 2 else count // 2 - 1
-            for first, last in ((j - half, j), (j - half + count, count)):
-                a = max(partition.bounds(max(first, 0))[0], chunk.start) if first < count else chunk.stop
-                b = min(partition.bounds(last - 1)[1] if last else 0, chunk.stop)
+            for first, last in _partners(own, partition.blocks_of(partition.owner(j)), j):
+                a, b = max(first * size, chunk.start), min(last * size, chunk.stop)
                 if a < b:
                     yield chunk.x[a - chunk.start : b - chunk.start], y, False
+
+
+def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:
+    """Runs of own blocks that count their pairs with column block j, other than itself."""
+    if own == theirs:
+        count, at = len(own), j - own.start
+        # Partners lie 1 .. half before j; at a distance of count / 2 each pair would come twice.
+        half = count // 2 if count % 2 or at >= count // 2 else count // 2 - 1
+        runs = [(max(at - half, 0), at), (count + min(at - half, 0), count)]
+        return [(own.start + first, own.start + last) for first, last in runs]
+    middle, lower = own.start + len(own) // 2, j < theirs.start + len(theirs) // 2
+    same_half = own.start < theirs.start
+    return [(own.start, middle) if lower == same_half else (middle, own.stop)]

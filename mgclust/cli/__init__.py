@@ -18,10 +18,8 @@ from typing import Any, NoReturn
 import click
 
 from mgclust import __version__
-from mgclust.cli.demo import demo
+from mgclust.cli import demo, run, show
 from mgclust.cli.options import CONTEXT, debug_option, debugging
-from mgclust.cli.run import run
-from mgclust.cli.show import info, methods
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled
 
 __all__ = ["main", "run_command"]
@@ -101,5 +99,5 @@ def commands() -> None:
 
 
 commands.params.append(debug_option())
-for _command in (run, demo, methods, info):
+for _command in (run.run, demo.demo, show.methods, show.info):
     commands.add_command(_command)

@@ -18,8 +18,8 @@ __all__ = ["demo"]
 # What is run, the parameters, and a title. In birch1 one pair in a hundred lies within a cluster at all, so dc
 # has to be smaller than the customary 2 % of the pairs.
 DEMO: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("r15", {}, "15 clusters in 600 points (Veenman, Reinders, Backer 2002)"),
-    ("birch1", {"dc_fraction": 0.002}, "100 clusters in 100,000 points (Zhang, Ramakrishnan, Livny 1997)"),
+    ("r15", {}, "600 points, 15 true clusters (Veenman et al. 2002)"),
+    ("birch1", {"dc_fraction": 0.002}, "100,000 points, 100 true clusters (Zhang et al. 1997)"),
 )
 
 
@@ -34,15 +34,15 @@ def demo(command: list[str], output: str | None) -> None:
 
     target = Path(output) if output else _free_name("mgclust-demo")
     started = time.monotonic()
-    with whole_directory(target) as directory, ShownProgress() as progress:
+    with whole_directory(target) as directory:
         for name, parameters, title in DEMO:
             dataset = samples.load(name)
-            estimator = METHODS["density-peaks"](client=None, **parameters)
-            result = fit(estimator, dataset, progress)
-            save(result, dataset, directory / name, False, True, command, progress)
+            with ShownProgress() as progress:
+                result = fit(METHODS["density-peaks"](client=None, **parameters), dataset, progress)
+                save(result, dataset, directory / name, False, True, command, progress)
             click.echo(f"{name}: {title}\n{summary(result, target / name, True)}\n")
     pictures = " and ".join(f"{target / name / '*.png'}" for name, *_ in DEMO)
-    click.echo(f"pictures  {pictures}\nwhole demo {time.monotonic() - started:.1f} s")
+    click.echo(f"pictures  {pictures}\ndone in   {time.monotonic() - started:.1f} s")
 
 
 def _free_name(name: str) -> Path:

@@ -51,7 +51,8 @@ class ShownProgress:
         self.stage = stage
         if self.bar is not None:
             if started:
-                self.bar.reset(self.task, description=stage, total=None)
+                self.bar.remove_task(self.task)
+                self.task = self.bar.add_task(stage, total=None)
             if fraction is not None:
                 self.bar.update(self.task, completed=100 * fraction, total=100)
         elif started or time.monotonic() - self.printed > LINE_SECONDS:
@@ -73,8 +74,9 @@ def summary(result: Result, path: Path, report: bool) -> str:
         lines.append(("dc", f"{result.scores['dc']:.5g}"))
     if "ari" in result.scores:
         lines.append(("truth", f"ARI {result.scores['ari']:.3f} (1: the same clusters)"))
-    stages = ", ".join(f"{name} {seconds_text(s)}" for name, s in result.timings.items() if name != "total")
-    lines.append(("time", f"{seconds_text(result.seconds)} ({stages})"))
+    lines.append(("time", seconds_text(result.seconds)))
+    stages = [f"{name} {seconds_text(s)}" for name, s in result.timings.items() if name != "total"]
+    lines.append(("stages", ", ".join(stages)))
     lines += [("warning", warning) for warning in result.warnings]
     lines.append(("report" if report else "result", str(path / "report.html" if report else path)))
     return "\n".join(f"{name:9} {text}" for name, text in lines)

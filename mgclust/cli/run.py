@@ -80,8 +80,8 @@ def _run_command(name: str, method: Any) -> click.Command:
 
 def _click_option(option: Any) -> click.Option:
     constraint, flag = option.constraint, option.name.replace("_", "-")
-    shown = "none" if option.default is None else str(option.default).lower()
-    text = f"{constraint.help} [default: {shown}]".strip()
+    shown = "" if option.default is None else f" [default: {str(option.default).lower()}]"
+    text = f"{constraint.help}{shown}"
     if constraint.type == "flag":
         return click.Option([f"--{flag}/--no-{flag}", option.name], default=None, help=text)
     metavar = "|".join(constraint.choices) or constraint.type.upper()

@@ -4,5 +4,7 @@
 
     spmd.run ─┬─ one rank, in this process ─────────────────> rank.prepare, rank.execute
               └─ driver (caller) ── Dask ── tasks (worker) ─> rank.prepare, rank.execute
-                                                                  └─ Context ─ Comm: SoloComm | HostComm | NcclComm
+                                                                  └─ Context ─ Comm
+
+A `Comm` is a SoloComm, HostComm or NcclComm.
 """

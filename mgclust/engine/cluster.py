@@ -1,7 +1,7 @@
 """Where ranks run: in this process, on all GPUs or cores of this machine, or on a running Dask cluster.
 
-`connect` decides and checks before any data is read; what cannot work is said in one sentence. In-process runs
-import neither Dask nor CuPy here.
+`connect` decides and checks before any data is read; what cannot work is said in one sentence. In-process
+runs import neither Dask nor CuPy here.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
     Parameters
     ----------
     client : "auto", None, "local", distributed.Client or str
-        "auto": the active Dask client, where there is one, else this process. None: this process, without Dask.
-        "local": a new cluster of this machine, one worker a GPU (or a core, with ``device="cpu"``), closed on
-        leaving. A Client: its cluster. A scheduler's address: that cluster; for ``tls://`` the certificates come
-        from MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's configuration.
+        "auto": the active Dask client, where there is one, else this process. None: this process, without
+        Dask. "local": a new cluster of this machine, one worker a GPU (or a core, with ``device="cpu"``),
+        closed on leaving. A Client: its cluster. A scheduler's address: that cluster; for ``tls://`` the
+        certificates come from MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's
+        configuration.
     device : {"auto", "cpu", "cuda"}
         "auto": GPUs if every rank has one, else CPUs.
     n_workers : int, optional
@@ -125,7 +126,7 @@ def _local_device(device: str) -> str:
 def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
     import distributed
 
-    common: dict[str, Any] = {"dashboard_address": None, "silence_logs": logging.ERROR}
+    common: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.ERROR}
     if device == "cuda" and n_workers is not None and n_workers > len(gpus()):
         raise DeviceUnavailableError(
             f"n_workers={n_workers} should be <= {len(gpus())}, the GPUs of this machine."
@@ -139,17 +140,21 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
             cluster = distributed.LocalCluster(n_workers=n_workers or cores(), threads_per_worker=1, **common)
     except ImportError as error:
         raise DeviceUnavailableError(
-            "client='local' on GPUs needs dask-cuda; install mgclust[gpu-cu13] (or gpu-cu12), or use client=None "
-            "for one GPU."
+            "client='local' on GPUs needs dask-cuda; install mgclust[gpu-cu13] (or gpu-cu12), or use "
+            "client=None for one GPU."
         ) from error
     except Exception as error:
-        # NVML's errors and failed nannies alike: who reads this needs the cause and what to do, not their trace.
+        # NVML's errors and failed nannies alike: who reads this needs the cause and what to do, not their
+        # trace.
         raise RunFailed(
-            f"a local {device} cluster could not be started: {type(error).__name__}: {error}. In a script, call "
-            "mgclust below `if __name__ == '__main__':`; client=None runs without a cluster."
+            f"a local {device} cluster could not be started: {type(error).__name__}: {error}. In a script, "
+            "call mgclust below `if __name__ == '__main__':`; client=None runs without a cluster."
         ) from error
     try:
+        from mgclust.engine.tasks import IgnoreInterrupts
+
         with distributed.Client(cluster, set_as_default=False) as client:
+            client.register_plugin(IgnoreInterrupts())
             yield client
     finally:
         cluster.close()
@@ -159,15 +164,21 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
 def _remote_client(address: str) -> Iterator[Any]:
     import distributed
 
+    security = _security(address)
+    # In two steps, so that a client that could not connect can be closed here: left to the garbage collector,
+    # it may be closed in the middle of the next client's start, where both wait for one lock for ever.
+    client = distributed.Client.__new__(distributed.Client)
     try:
-        client = distributed.Client(
-            address, timeout=CONNECT_TIMEOUT, set_as_default=False, security=_security(address)
-        )
+        client.__init__(address, timeout=CONNECT_TIMEOUT, set_as_default=False, security=security)
     except (OSError, ValueError, RuntimeError, TypeError) as error:
+        with contextlib.suppress(Exception):
+            client.close(timeout=1)
+        hint = "Give the address that the scheduler prints, such as tcp://host:8786 or tls://host:8786."
+        if address.startswith("tls://"):
+            hint = "Set MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY to the PEM files that it trusts."
         raise InputError(
             f"client={address!r}: no Dask scheduler answered there within {CONNECT_TIMEOUT:g} s "
-            f"({_first_line(error)}). Give the address that the scheduler prints, such as tcp://host:8786 or "
-            "tls://host:8786."
+            f"({_first_line(error)}). {hint}"
         ) from error
     with client:
         yield client
@@ -197,8 +208,8 @@ def _workers(client: Any, n_workers: int | None) -> tuple[str, ...]:
     found = sorted(client.scheduler_info(n_workers=-1)["workers"])
     if len(found) < wanted:
         raise InputError(
-            f"the cluster at {client.scheduler.address} has {len(found)} worker(s) after {WORKERS_TIMEOUT:g} s, "
-            f"{wanted} are needed; start some (dask worker, or dask cuda worker for GPUs)."
+            f"the cluster at {client.scheduler.address} has {len(found)} worker(s) after {WORKERS_TIMEOUT:g} "
+            f"s, {wanted} are needed; start some (dask worker, or dask cuda worker for GPUs)."
         )
     return tuple(found[: n_workers or len(found)])
 
@@ -221,7 +232,8 @@ def _common_device(client: Any, workers: tuple[str, ...], device: str) -> str:
     if without:
         raise DeviceUnavailableError(
             f"{len(without)} of {len(workers)} workers have no GPU, the first is {without[0]}: "
-            f"{offers[without[0]].why_no_gpu}. Use device='cpu', or a cluster of GPU workers only (dask cuda worker)."
+            f"{offers[without[0]].why_no_gpu}. Use device='cpu', or a cluster of GPU workers only (dask cuda "
+            "worker)."
         )
     shared = [gpu for gpu, count in Counter(offers[address].gpu for address in workers).items() if count > 1]
     if shared:

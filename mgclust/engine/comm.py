@@ -7,8 +7,9 @@
     NcclComm   GPUs (in `mgclust.engine.cuda`): NCCL for device arrays, a HostComm for small host values
 
 All ranks call the same collectives in the same order. Whatever they return is the same, bit for bit, for any
-number of ranks: integers may be summed, floats only compared (`Context.sum_over_blocks` adds floats in an order that
-does not depend on the ranks). Every wait has a deadline and looks at the abort flag at least five times a second.
+number of ranks: integers may be summed, floats only compared (`Context.sum_over_blocks` adds floats in an
+order that does not depend on the ranks). Every wait has a deadline and looks at the abort flag at least five
+times a second.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Comm(Protocol):
     size: int
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
-        """Element by element over all ranks: "sum" (integers only), "max" or "min". A new array, on all ranks."""
+        """Element by element over all ranks: "sum" (integers only), "max" or "min"; a new array."""
 
     def all_gather(self, array: Array) -> Array:
         """Arrays of all ranks one behind the other along axis 0, in rank order; lengths may differ."""
@@ -170,7 +171,8 @@ class HostComm:
             theirs = self._links[peer].receive(what)
             if theirs.shape != total.shape or theirs.dtype != total.dtype:
                 raise ValueError(
-                    f"{what}: rank {peer} has {theirs.dtype} {theirs.shape}, rank 0 {total.dtype} {total.shape}."
+                    f"{what}: rank {peer} has {theirs.dtype} {theirs.shape}, rank 0 {total.dtype} "
+                    f"{total.shape}."
                 )
             REDUCE[op](total, theirs, out=total)
         return self._to_all(what, total)
@@ -189,15 +191,12 @@ class HostComm:
         what = self._enter(f"broadcast({root})")
         if self.rank == root:
             assert array is not None
-            array = array.copy()
-        if self.rank:
-            if self.rank == root:
-                self._links[0].send(what, array)
-                return array
-            return self._links[0].receive(what)
-        if root:
-            array = self._links[root].receive(what)
-        return self._to_all(what, array, but=root)
+            value = array.copy()
+            if self.rank:
+                self._links[0].send(what, value)
+        else:
+            value = self._links[0 if self.rank else root].receive(what)
+        return value if self.rank else self._to_all(what, value, but=root)
 
     def agree(self, value: Any, root: int = 0) -> Any:
         """See `Comm`."""

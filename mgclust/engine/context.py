@@ -5,7 +5,7 @@ collectives in the same order; rank 0's return value is the result. The usual sh
 
     with context.stage("density"):
         for chunk, block in context.all_pairs():
-            context.kernels.gaussian_sum(chunk.x, block.x, ..., out=rho[chunk.start - first : chunk.stop - first])
+            kernels.gaussian_sum(chunk.x, block.x, ..., out=rho[chunk.start - first : chunk.stop - first])
     rho = context.comm.all_gather(rho)
 """
 
@@ -82,7 +82,7 @@ class Context:
 
     @property
     def rank(self) -> int:
-        """This rank, from 0."""
+        """Number of this rank, from 0."""
         return self.comm.rank
 
     @property
@@ -129,7 +129,7 @@ class Context:
             self._report(fraction)
 
     def chunks(self) -> Iterator[Block]:
-        """This rank's rows, in as many blocks on every rank: a single one where the rows of all ranks are resident.
+        """Rows of this rank, in equally many blocks on every rank: one where all ranks' rows are resident.
 
         Yields
         ------

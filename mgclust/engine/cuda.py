@@ -1,16 +1,16 @@
 """Collectives between GPUs, and pacing on one.
 
-Three things can wait on a GPU: this rank's own kernels, a collective, and the host. Host code never blocks in a
-CUDA call that another rank could keep from returning: it records an event and polls it, looking at the abort flag,
-at NCCL's own errors, at the other ranks' sockets and at the clock in between.
+Three things can wait on a GPU: this rank's own kernels, a collective, and the host. Host code never blocks in
+a CUDA call that another rank could keep from returning: it records an event and polls it, looking at the
+abort flag, at NCCL's own errors, at the other ranks' sockets and at the clock in between.
 
 ``stream`` broadcasts each run of rows on a second CUDA stream into one of three buffers::
 
     broadcasts   | run 0 | run 1 | run 2 |   ...           waits for the kernels that still read its buffer
     kernels              | run 0 | run 1 | run 2 |         the caller's, on the current stream
 
-The caller is handed run i once it has arrived, while run i + 1 is already on its way. Kernels are queued at most
-three runs ahead, so that a cancelled run stops within a few tiles.
+The caller is handed run i once it has arrived, while run i + 1 is already on its way. Kernels are queued at
+most three runs ahead, so that a cancelled run stops within a few tiles.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class NcclComm:
     ) -> None:
         if not nccl.available:
             raise DeviceUnavailableError(
-                "several GPUs need NCCL, which CuPy cannot load here; install mgclust[gpu-cu13] (or gpu-cu12), which "
-                "brings it, or use one GPU with client=None."
+                "several GPUs need NCCL, which CuPy cannot load here; install mgclust[gpu-cu13] (or "
+                "gpu-cu12), which brings it, or use one GPU with client=None."
             )
         self.rank = host.rank
         self.size = host.size
@@ -237,8 +237,8 @@ class NcclComm:
     def _connect(self) -> Any:
         """The NCCL communicator, made in a thread: NCCL waits for all ranks without a limit.
 
-        The host links have met already, so no rank is missing here unless it dies right now; then the thread is left
-        behind.
+        The host links have met already, so no rank is missing here unless it dies right now; then the thread
+        is left behind.
         """
         unique = self._host.agree(nccl.get_unique_id() if self.rank == 0 else None)
         device = cupy.cuda.Device().id
@@ -270,12 +270,14 @@ class NcclComm:
         if free[slot] is not None:
             self._stream.wait_event(free[slot])
         if run.owner == self.rank:
-            # On this stream, so that rows copied from the host or transformed are in order with their broadcast.
+            # On this stream, so that rows copied from the host or transformed are in order with their
+            # broadcast.
             with self._stream:
                 x = cupy.ascontiguousarray(rows.read(run.start, run.stop))
         else:
             x = buffers[slot][: run.stop - run.start]
-        # The array that the slot held before is freed here: behind the wait above, on the stream it came from.
+        # The array that the slot held before is freed here: behind the wait above, on the stream it came
+        # from.
         keep[slot] = x
         self._call("bcast", x.data.ptr, x.nbytes, nccl.NCCL_UINT8, run.owner, self._stream.ptr)
         return x, _mark(self._stream)
@@ -313,8 +315,8 @@ class NcclComm:
         self._host.check_peers()
         if time.monotonic() > end:
             raise CollectiveTimeout(
-                f"rank {self.rank} waited longer than timeout={self._timeout:g} s in {what}; another rank hangs or is "
-                "much slower."
+                f"rank {self.rank} waited longer than timeout={self._timeout:g} s in {what}; another rank "
+                "hangs or is much slower."
             )
 
 

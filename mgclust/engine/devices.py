@@ -1,7 +1,7 @@
 """The GPUs that this process sees, asked from the CUDA driver itself.
 
-Through ctypes, because these questions come before it is known whether CuPy is installed or usable, and without
-creating a CUDA context.
+Through ctypes, because these questions come before it is known whether CuPy is installed or usable, and
+without creating a CUDA context.
 """
 
 from __future__ import annotations

@@ -195,8 +195,8 @@ class Driver:
 
     def _lost(self, rank: int) -> WorkerLost:
         return WorkerLost(
-            f"worker {self._workers[rank]} of rank {rank} was lost during the run: its process died or left the "
-            "cluster (its log says why; often it ran out of memory). Run again."
+            f"worker {self._workers[rank]} of rank {rank} was lost during the run: its process died or left "
+            "the cluster (its log says why; often it ran out of memory). Run again."
         )
 
     def _reason(self, values: dict[int, Any], pending: dict[int, Future]) -> BaseException:
@@ -274,7 +274,8 @@ class Driver:
 
     def _unlock(self) -> None:
         assert self._lock is not None
-        # Without a lease there is nothing to release, and what an interrupted acquire may still get must expire.
+        # Without a lease there is nothing to release, and what an interrupted acquire may still get must
+        # expire.
         self._lock.refresh_leases = False
         if self._lock._leases:
             with contextlib.suppress(Exception):

@@ -75,9 +75,9 @@ class Estimate:
             remedies.append(f"{ranks} workers like this one instead of {size}")
         remedies.append(f"a worker with {human(self.needed)}")
         remedies.append(f"about {free / self.needed:.0%} of the rows")
+        needed = f"{human(self.needed)} on each of {size} rank(s)" + (f" ({parts})" if parts else "")
         raise InsufficientMemoryError(
-            f"not enough memory: needed {human(self.needed)} on each of {size} rank(s)"
-            f"{f' ({parts})' if parts else ''}, there {human(free)}. What would fit: {', or '.join(remedies)}."
+            f"not enough memory: needed {needed}, there {human(free)}. What would fit: {', or '.join(remedies)}."
         )
 
 

@@ -1,8 +1,8 @@
 """Which rank owns which rows.
 
-Rows are cut into blocks whose size depends on the data alone, never on the number of ranks: sums that are added
-block by block in global order are then the same, bit for bit, on any number of ranks. A rank owns a contiguous
-run of blocks.
+Rows are cut into blocks whose size depends on the data alone, never on the number of ranks: sums that are
+added block by block in global order are then the same, bit for bit, on any number of ranks. A rank owns a
+contiguous run of blocks.
 
 ::
 

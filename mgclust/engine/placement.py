@@ -36,8 +36,11 @@ class Pieces:
         Each (m, n_features), one behind the other.
     """
 
+    kind = "array"
+
     def __init__(self, shape: tuple[int, int], start: int, arrays: list[Any]) -> None:
         self.shape = shape
+        self.dtype = np.dtype(arrays[0].dtype if arrays else np.float64)
         self._edges = np.cumsum([start, *(len(array) for array in arrays)])
         self._arrays = arrays
 

@@ -1,4 +1,4 @@
-"""What happens on one rank: prepare (load, check, refuse), then execute. The same in-process and on a Dask worker."""
+"""What happens on one rank, in-process or on a worker: prepare (load, check, refuse), then execute."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def prepare(
             kernels=kernels,
             block_rows=partition.block_rows,
             chunk_rows=None if resident else residency.chunk_rows,
-            keep_on_host=assignment.device == "cuda" and host_bytes < _host_share(assignment) // 2,
+            keep_on_host=_keep_on_host(assignment, source, host_bytes),
         )
         report.bad, report.first = rows.load()
         kernels.synchronize()
@@ -218,8 +218,8 @@ def refusal(reports: list[Report], shape: tuple[int, int], dtype: str) -> Except
         return None
     first = min(report.first for report in reports if report.first is not None)
     return InputError(
-        f"Input X contains NaN or infinity (or values too large for {dtype}): {bad} of {shape[0] * shape[1]} values, "
-        f"the first in row {first} (counted from 0); drop or fill these rows."
+        f"Input X contains NaN or infinity (or values too large for {dtype}): {bad} of {shape[0] * shape[1]} "
+        f"values, the first in row {first} (counted from 0); drop or fill these rows."
     )
 
 
@@ -312,9 +312,15 @@ def _host_share(assignment: Assignment) -> int:
     """Bytes of host memory that this rank may take beside its neighbours."""
     share = psutil.virtual_memory().available // assignment.neighbours
     if assignment.worker_limit:
-        # Dask's nanny ends a worker at 95% of its limit.
-        share = min(share, max(0, assignment.worker_limit * 9 // 10 - psutil.Process().memory_info().rss))
+        # Above 80% of its limit a worker of Dask starts no task any more, at 95% its nanny ends it.
+        share = min(share, max(0, assignment.worker_limit * 3 // 4 - psutil.Process().memory_info().rss))
     return share
+
+
+def _keep_on_host(assignment: Assignment, source: Source, size: int) -> bool:
+    """Whether streamed rows of a GPU are worth a copy in host memory, and fit there."""
+    in_memory = source.kind == "array" and source.dtype == np.dtype(assignment.dtype)
+    return assignment.device == "cuda" and not in_memory and size < _host_share(assignment) // 2
 
 
 def _check_memory(
@@ -333,7 +339,7 @@ def _check_memory(
 
 
 def _run_rows(residency: Residency, device: str, partition: Partition, own_rows: int) -> int:
-    """Blocks are merged for GPUs only: there a tile of one block would be too short to be worth its launch."""
+    """Blocks are merged for GPUs only: there a tile of one block would be too short for its launch."""
     if device == "cpu":
         return 1
     # At most 2^36 pairs a tile, some 20 ms on a GPU of 2024: the run can be stopped between tiles.

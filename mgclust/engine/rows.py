@@ -24,6 +24,8 @@ class Source(Protocol):
     """Where rows are read from; a `mgclust.data.Dataset` is one."""
 
     shape: tuple[int, int]
+    dtype: np.dtype
+    kind: str
 
     def read(self, start: int, stop: int) -> Array:
         """Rows start to stop - 1."""
@@ -133,8 +135,8 @@ class Rows:
         Parameters
         ----------
         transform : callable
-            Maps device rows (m, n_features) to rows of the same shape and dtype; a row's result may depend on that
-            row alone. Resident rows are replaced at once, others at each read.
+            Maps device rows (m, n_features) to rows of the same shape and dtype; a row's result may depend on
+            that row alone. Resident rows are replaced at once, others at each read.
         """
         if self._device is None:
             self._transforms.append(transform)
@@ -159,7 +161,7 @@ class Rows:
         return self.read(start, min(start + self.block_rows, self.stop))
 
     def chunks(self) -> Iterator[Block]:
-        """This rank's rows, one device array after the other: a single one where they are resident."""
+        """Rows of this rank, one device array after the other: a single one where they are resident."""
         step = self._chunk_rows or max(1, len(self))
         for index in range(self.chunk_count):
             start = min(self.start + index * step, self.stop)

@@ -4,7 +4,7 @@
 
     run ──> one rank: prepare, execute, in this process; Dask is not imported
         └─> several:  lock the cluster
-                      prepare on all ranks: load rows, look for NaN, compare memory; any refusal ends the run here
+                      prepare on all ranks: load rows, look for NaN, compare memory; any refusal ends it here
                       execute on all ranks, one pinned task each; watch the workers meanwhile
                       whatever happens: all ranks stopped and awaited, rows freed, lock given back
 
@@ -82,14 +82,14 @@ def run(
     memory_limit : int, optional
         Bytes of its device that each rank may use. Rows that do not fit into half of them are streamed.
     estimate : callable, optional
-        ``(shape, itemsize, size, resident_limit) -> Estimate``, importable: compared with the memory that is free
-        on every rank before the run.
+        ``(shape, itemsize, size, resident_limit) -> Estimate``, importable: compared with the memory that is
+        free on every rank before the run.
     on_progress : callable, optional
         Receives ``dict(stage, fraction, elapsed)`` in the thread that called `run`. What it raises ends the
         run on all ranks: raise RunCancelled to cancel.
     timeout : float
-        Seconds that one rank waits for the others in a collective. Ranks that die are noticed at once; this is for
-        those that hang.
+        Seconds that one rank waits for the others in a collective. Ranks that die are noticed at once; this
+        is for those that hang.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def run(
     """
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype={dtype!r} should be 'float32' or 'float64'.")
-    partition = Partition.plan(*dataset.shape, cluster.size)
+    partition = Partition.plan(dataset.shape[0], dataset.shape[1], cluster.size)
     if cluster.client is not None:
         from mgclust.engine.driver import Driver
 

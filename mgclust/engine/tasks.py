@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import threading
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distributed import Worker, get_worker
+from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 
 from mgclust.engine.abort import Abort
@@ -25,7 +26,17 @@ from mgclust.engine.rank import Assignment, Report, Request, State, execute, pre
 from mgclust.engine.rows import Source
 from mgclust.errors import MgclustError, RunFailed, WorkerLost
 
-__all__ = ["TOPIC", "Failure", "Offer", "execute_task", "forget", "offer", "prepare_task", "stop"]
+__all__ = [
+    "TOPIC",
+    "Failure",
+    "IgnoreInterrupts",
+    "Offer",
+    "execute_task",
+    "forget",
+    "offer",
+    "prepare_task",
+    "stop",
+]
 
 TOPIC = "mgclust-progress"
 
@@ -61,6 +72,16 @@ class Failure:
         except Exception:
             error = RunFailed(f"rank {rank} ({address}) failed: {type(error).__name__}: {error}")
         return cls(error)
+
+
+class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]
+    """Leave Ctrl-C to the caller: a terminal sends it to all processes of a local cluster at once."""
+
+    name = "mgclust-ignore-interrupts"
+
+    def setup(self, worker: Worker) -> None:
+        """Run once on each worker, in its main thread."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def offer(dask_worker: Any) -> Offer:

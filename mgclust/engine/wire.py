@@ -1,7 +1,7 @@
 """A socket between two ranks: authenticated, never waiting without a limit.
 
-A message is a header and the raw bytes of one array. The header repeats which collective the sender is in, so that
-ranks that disagree about what comes next fail with a sentence instead of exchanging garbage.
+A message is a header and the raw bytes of one array. The header repeats which collective the sender is in, so
+that ranks that disagree about what comes next fail with a sentence instead of exchanging garbage.
 
 Not `multiprocessing.connection`: it cannot give up a wait, and copies what it receives twice.
 """
@@ -104,7 +104,7 @@ class Link:
         header = json.dumps([what, array.dtype.str, list(array.shape)]).encode()
         self._send(memoryview(LENGTH.pack(len(header)) + header), what)
         if array.nbytes:
-            self._send(memoryview(array.reshape(-1).view(np.uint8)), what)
+            self._send(_bytes(array), what)
 
     def receive(self, what: str) -> np.ndarray:
         """The array that the other end sends as part of the collective ``what``."""
@@ -118,7 +118,7 @@ class Link:
             raise RunFailed(f"ranks disagree: this one is in {what}, rank {self.peer} in {sent}.")
         array = np.empty(shape, np.dtype(dtype))
         if array.nbytes:
-            self._fill(memoryview(array.reshape(-1).view(np.uint8)), what)
+            self._fill(_bytes(array), what)
         return array
 
     def hung_up(self) -> bool:
@@ -163,14 +163,22 @@ class Link:
         except TimeoutError:
             self._wire.abort.check()
             self._wire.watch(self.peer)
-            if time.monotonic() - last > self._wire.timeout:
+            # Rank 0 waits for each rank and knows which one is late: it must be the first to give up.
+            limit = self._wire.timeout if self.peer else self._wire.timeout * 1.25
+            if time.monotonic() - last > limit:
                 raise CollectiveTimeout(
-                    f"rank {self.peer} did not answer within timeout={self._wire.timeout:g} s in {what}; it hangs or "
-                    "is much slower than the others."
+                    f"rank {self.peer} did not answer within timeout={self._wire.timeout:g} s in {what}; it "
+                    "hangs or is much slower than the others."
                 ) from None
             return 0
         except OSError as error:
             raise PeerLost(f"rank {self.peer} closed its connection in {what}.") from error
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    """The memory of a C-contiguous array."""
+    flat: Any = array.reshape(-1).view(np.uint8)
+    return memoryview(flat)
 
 
 def listen(host: str) -> socket.socket:
@@ -199,8 +207,8 @@ def accept(server: socket.socket, wire: Wire, size: int) -> dict[int, Link]:
                 missing = sorted(set(range(1, size)) - set(links))
                 if time.monotonic() > end:
                     raise CollectiveTimeout(
-                        f"rank(s) {missing} did not connect to rank 0 within timeout={wire.timeout:g} s; are their "
-                        "workers busy, or is there a firewall between workers?"
+                        f"rank(s) {missing} did not connect to rank 0 within timeout={wire.timeout:g} s; are "
+                        "their workers busy, or is there a firewall between workers?"
                     ) from None
                 continue
             with contextlib.suppress(OSError, ValueError, struct.error):

@@ -1,9 +1,9 @@
 """Spreading rows onto a grid and reading it off at rows: the inner loops for `mgclust.kernels.nufft`.
 
 A row's 16 window values along an axis are one vector of 16 doubles (two AVX-512 registers), so that 2-D
-spreading is 16 times "load 16 integers, add, store", 3-D spreading 256 times, next to 15 multiply-adds an axis for the
-window. Grids of 2 MB stay in L2; 3-D grids do not, and then rows in the tree's order are several times
-faster than rows in random order.
+spreading is 16 times "load 16 integers, add, store", 3-D spreading 256 times, next to 15 multiply-adds an
+axis for the window. Grids of 2 MB stay in L2; 3-D grids do not, and then rows in the tree's order are
+several times faster than rows in random order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def load_window(_: Any, array: Any, index: Any) -> Any:
     """16 consecutive doubles of a flat array; no bounds check."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(pointer_to(context, builder, array, *arguments, REALS), align=8)
+        return builder.load(pointer_to(context, builder, array, arguments[0], arguments[1], REALS), align=8)
 
     return Vector(types.float64, WINDOW)(array, types.int64), generate
 
@@ -69,16 +69,14 @@ def store_window(_: Any, array: Any, index: Any, vector: Any) -> Any:
     """Write 16 consecutive doubles of a flat array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], pointer_to(context, builder, array, *arguments[:2], REALS), align=8)
+        builder.store(arguments[2], pointer_to(context, builder, array, arguments[0], arguments[1], REALS), align=8)
         return context.get_dummy_value()
 
     return types.void(array, types.int64, vector), generate
 
 
 @inlined
-def _place(
-    x: Any, i: int, d: int, origin: Any, inverse: float, polynomials: Any, strides: Any, weights: Any
-) -> int:
+def _place(x: Any, i: int, d: int, origin: Any, inverse: float, polynomials: Any, strides: Any, weights: Any) -> int:
     """Fill the window values of row i, last axis in weights[:16]; return the first cell it covers."""
     first = 0
     for k in range(d):

@@ -33,10 +33,10 @@ from mgclust.kernels._simd import (
     WIDTH,
     absolute_step,
     add,
+    add_to,
     bits_below,
     bits_of,
     broadcast,
-    count_up,
     element,
     exp2_of,
     first_lane,
@@ -79,7 +79,7 @@ def pack(y: Any, start: int, panels: Any, first: int, last: int) -> None:
 
 
 @inlined
-def _distances(x: Any, i: int, last: int, d: int, panels: Any, p: int, manhattan: bool) -> Any:
+def pair_distances(x: Any, i: int, last: int, d: int, panels: Any, p: int, manhattan: bool) -> Any:
     """Reduced distances of rows i..i+3 (those beyond `last` repeat it) to a panel, as four vectors."""
     a = i * d
     b, c, e = min(i + 1, last) * d, min(i + 2, last) * d, min(i + 3, last) * d
@@ -118,6 +118,25 @@ def _gaussian_step(sums: Any, r: int, s: Any, coefficient: Any, squared: bool) -
     store(sums, r * WIDTH, add(load(sums, r * WIDTH), exp2_of(multiply(s, coefficient))))
 
 
+@inlined
+def _keep(s: Any, i: int, valid: int, number: int, near: Any, near_index: Any) -> None:
+    """Insert the lanes nearer than row i's last neighbour into its sorted list; equal ones in order of arrival."""
+    last = near.shape[1] - 1
+    nearer = values_below(s, near[i, last]) & valid
+    while nearer:
+        lane = first_lane(nearer)
+        nearer &= nearer - 1
+        value = element(s, lane)
+        q = last
+        if value < near[i, q]:
+            while q > 0 and near[i, q - 1] > value:
+                near[i, q] = near[i, q - 1]
+                near_index[i, q] = near_index[i, q - 1]
+                q -= 1
+            near[i, q] = value
+            near_index[i, q] = number + lane
+
+
 @compiled
 def gaussian(
     x: Any,
@@ -130,20 +149,37 @@ def gaussian(
     factor: Any,
     power: int,
     out: Any,
+    number: int,
+    near: Any,
+    near_index: Any,
 ) -> None:
-    """Add to out the sum of 2^(factor s^power), for rows start..stop-1."""
+    """Add to out the sum of 2^(factor s^power), for rows start..stop-1; column 0 has this number.
+
+    If near has columns, the nearest columns are kept there too, sorted by s.
+    """
     count = (columns + WIDTH - 1) // WIDTH
     sums = np.empty(ROWS * WIDTH, x.dtype)
     coefficient = splat(x.dtype.type(factor))
     squared = power == 2
+    keep = near.shape[1] > 0
     tile = SUM_TILE // WIDTH
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
         for first in range(0, count, tile):
             sums[:] = 0
             for p in range(first, min(first + tile, count)):
+                valid = _valid(p, columns)
                 for i in range(begin, end, 4):
-                    s0, s1, s2, s3 = _distances(x, i, end - 1, d, panels, p, manhattan)
+                    s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+                    if keep:
+                        j = number + p * WIDTH
+                        _keep(s0, i, valid, j, near, near_index)
+                        if i + 1 < end:
+                            _keep(s1, i + 1, valid, j, near, near_index)
+                        if i + 2 < end:
+                            _keep(s2, i + 2, valid, j, near, near_index)
+                        if i + 3 < end:
+                            _keep(s3, i + 3, valid, j, near, near_index)
                     r = i - begin
                     _gaussian_step(sums, r, s0, coefficient, squared)
                     _gaussian_step(sums, r + 1, s1, coefficient, squared)
@@ -172,7 +208,7 @@ def count(
         for p in range((columns + WIDTH - 1) // WIDTH):
             valid = _valid(p, columns)
             for i in range(begin, end, 4):
-                s0, s1, s2, s3 = _distances(x, i, end - 1, d, panels, p, manhattan)
+                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
                 out[i] += lanes_of(values_below(s0, limit) & valid)
                 if i + 3 < end:
                     out[i + 1] += lanes_of(values_below(s1, limit) & valid)
@@ -186,12 +222,12 @@ def count(
 
 
 @inlined
-def _tally(s: Any, valid: int, low: int, high: int, shift: int, out: Any) -> int:
+def tally(s: Any, valid: int, low: int, high: int, shift: int, out: Any) -> int:
     """Count a vector: returns how many are below the bracket, adds those within to their bins."""
     below = bits_below(s, low) & valid
     within = (bits_below(s, high) & valid) ^ below
     while within:
-        count_up(out, 1 + ((bits_of(s, first_lane(within)) - low) >> shift))
+        add_to(out, 1 + ((bits_of(s, first_lane(within)) - low) >> shift), 1)
         within &= within - 1
     return lanes_of(below)
 
@@ -224,68 +260,74 @@ def histogram(
                 first = i - skip + 1 - p * WIDTH  # lane of row i's first column
                 if first >= WIDTH:
                     break
-                s0, s1, s2, s3 = _distances(x, i, end - 1, d, panels, p, manhattan)
+                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
                 m0, m1, m2, m3 = valid, valid, valid, valid
                 if first + 3 > 0:
                     m0 &= FULL << max(first, 0)
                     m1 &= FULL << max(first + 1, 0)
                     m2 &= FULL << max(first + 2, 0)
                     m3 &= FULL << max(first + 3, 0)
-                below += _tally(s0, m0, low, high, shift, out)
+                below += tally(s0, m0, low, high, shift, out)
                 if i + 1 < end:
-                    below += _tally(s1, m1, low, high, shift, out)
+                    below += tally(s1, m1, low, high, shift, out)
                 if i + 2 < end:
-                    below += _tally(s2, m2, low, high, shift, out)
+                    below += tally(s2, m2, low, high, shift, out)
                 if i + 3 < end:
-                    below += _tally(s3, m3, low, high, shift, out)
+                    below += tally(s3, m3, low, high, shift, out)
     return below
 
 
 @inlined
 def _improve(
-    s: Any, order: Any, x_order: Any, i: int, valid: int, j: int, best: Any, best_index: Any
+    s: Any, order: Any, x_order: Any, i: int, valid: int, numbers: Any, j: int, best: Any, best_index: Any
 ) -> None:
     nearer = ordered_below(s, best[i], order, x_order[i]) & valid
     while nearer:
         lane = first_lane(nearer)
         nearer &= nearer - 1
-        value = element(s, lane)
-        if value < best[i] or (value == best[i] and j + lane < best_index[i]):
+        value, number = element(s, lane), numbers[j + lane]
+        if value < best[i] or (value == best[i] and number < best_index[i]):
             best[i] = value
-            best_index[i] = j + lane
+            best_index[i] = number
 
 
 @compiled
 def nearest(
     x: Any,
     d: int,
-    start: int,
-    stop: int,
+    rows: int,
     panels: Any,
     columns: int,
     manhattan: bool,
     x_order: Any,
     y_order: Any,
-    y_start: int,
+    numbers: Any,
     best: Any,
     best_index: Any,
 ) -> None:
-    """Lower best to the least (s, y_start + j) of columns with y_order[j] < x_order[i]; y_order is padded."""
-    for begin in range(start, stop, ROWS):
-        end = min(begin + ROWS, stop)
+    """Lower best to the least (s, numbers[j]) of columns with y_order[j] < x_order[i].
+
+    Rows and columns come sorted by order, so about half of the pairs are not looked at; y_order is padded.
+    """
+    for begin in range(0, rows, ROWS):
+        end = min(begin + ROWS, rows)
         for p in range((columns + WIDTH - 1) // WIDTH):
+            j = p * WIDTH
+            if y_order[j] >= x_order[end - 1]:
+                break
             valid = _valid(p, columns)
-            order = load(y_order, p * WIDTH)
-            j = y_start + p * WIDTH
+            order = load(y_order, j)
             for i in range(begin, end, 4):
-                s0, s1, s2, s3 = _distances(x, i, end - 1, d, panels, p, manhattan)
-                _improve(s0, order, x_order, i, valid, j, best, best_index)
+                if y_order[j] >= x_order[min(i + 3, end - 1)]:
+                    continue
+                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+                _improve(s0, order, x_order, i, valid, numbers, j, best, best_index)
                 if i + 1 < end:
-                    _improve(s1, order, x_order, i + 1, valid, j, best, best_index)
+                    _improve(s1, order, x_order, i + 1, valid, numbers, j, best, best_index)
                 if i + 2 < end:
-                    _improve(s2, order, x_order, i + 2, valid, j, best, best_index)
+                    _improve(s2, order, x_order, i + 2, valid, numbers, j, best, best_index)
                 if i + 3 < end:
-                    _improve(s3, order, x_order, i + 3, valid, j, best, best_index)
+                    _improve(s3, order, x_order, i + 3, valid, numbers, j, best, best_index)
 
 
 @compiled
@@ -310,7 +352,7 @@ def border(
             valid = _valid(p, columns)
             labels = load(y_labels, p * WIDTH)
             for i in range(begin, end, 4):
-                s0, s1, s2, s3 = _distances(x, i, end - 1, d, panels, p, manhattan)
+                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
                 if values_below(s0, limit) & values_differ(labels, x_labels[i]) & valid:
                     out[i] = 1
                 if i + 1 < end and values_below(s1, limit) & values_differ(labels, x_labels[i + 1]) & valid:
@@ -330,7 +372,7 @@ def distances(
         width = min(WIDTH, columns - p * WIDTH)
         buffer = np.empty(4 * WIDTH, x.dtype)
         for i in range(start, stop, 4):
-            s0, s1, s2, s3 = _distances(x, i, stop - 1, d, panels, p, manhattan)
+            s0, s1, s2, s3 = pair_distances(x, i, stop - 1, d, panels, p, manhattan)
             store(buffer, 0, s0)
             store(buffer, WIDTH, s1)
             store(buffer, 2 * WIDTH, s2)

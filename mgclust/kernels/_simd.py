@@ -27,14 +27,15 @@ from numba.extending import intrinsic, models, register_model
 
 __all__ = [
     "WIDTH",
+    "Format",
     "Vector",
     "absolute_step",
     "add",
+    "add_to",
     "bits_below",
     "bits_of",
     "broadcast",
     "call_intrinsic",
-    "count_up",
     "element",
     "exp2_of",
     "first_lane",
@@ -73,7 +74,7 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, vector, ir.VectorType(scalar, vector.width))
 
 
-class _Format:
+class Format:
     """Names and numbers that differ between float32 and float64."""
 
     def __init__(self, scalar: types.Type) -> None:
@@ -213,7 +214,7 @@ def square_step(_: Any, s: Any, x: Any, y: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, a, b = arguments
         difference = builder.fsub(a, b)
-        return call_intrinsic(builder, f"llvm.fma.{_Format(s.scalar).suffix}", [difference, difference, total])
+        return call_intrinsic(builder, f"llvm.fma.{Format(s.scalar).suffix}", [difference, difference, total])
 
     return s(s, x, y), generate
 
@@ -225,7 +226,7 @@ def absolute_step(_: Any, s: Any, x: Any, y: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, a, b = arguments
         return builder.fadd(
-            total, call_intrinsic(builder, f"llvm.fabs.{_Format(s.scalar).suffix}", [builder.fsub(a, b)])
+            total, call_intrinsic(builder, f"llvm.fabs.{Format(s.scalar).suffix}", [builder.fsub(a, b)])
         )
 
     return s(s, x, y), generate
@@ -236,7 +237,7 @@ def exp2_of(_: Any, vector: Any) -> Any:
     """2 to the power of each lane, for lanes <= 0; see the module's essay."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        fmt = _Format(vector.scalar)
+        fmt = Format(vector.scalar)
         fma = f"llvm.fma.{fmt.suffix}"
         lowest = fmt.constant(fmt.lowest)
         above = builder.fcmp_ordered(">", arguments[0], lowest)
@@ -278,7 +279,7 @@ def bits_below(_: Any, vector: Any, limit: Any) -> Any:
     """Mask (int64, one bit a lane) of lanes whose IEEE bits, as an integer, are < limit."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        fmt = _Format(vector.scalar)
+        fmt = Format(vector.scalar)
         bits = builder.bitcast(arguments[0], fmt.integers)
         bound = arguments[1] if fmt.integer.width == 64 else builder.trunc(arguments[1], fmt.integer)
         return _as_mask(builder, builder.icmp_signed("<", bits, spread_lanes(builder, bound)))
@@ -356,7 +357,7 @@ def bits_of(_: Any, vector: Any, lane: Any) -> Any:
     """One lane's IEEE bits as an integer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        integers = builder.bitcast(arguments[0], _Format(vector.scalar).integers)
+        integers = builder.bitcast(arguments[0], Format(vector.scalar).integers)
         value = builder.extract_element(integers, arguments[1])
         return builder.sext(value, INT64) if value.type != INT64 else value
 
@@ -364,12 +365,12 @@ def bits_of(_: Any, vector: Any, lane: Any) -> Any:
 
 
 @intrinsic
-def count_up(_: Any, counts: Any, index: Any) -> Any:
-    """counts[index] += 1, atomically: threads may share the array."""
+def add_to(_: Any, counts: Any, index: Any, count: Any) -> Any:
+    """counts[index] += count, atomically: threads may share the array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = pointer_to(context, builder, counts, *arguments)
-        builder.atomic_rmw("add", pointer, INT64(1), "monotonic")
+        pointer = pointer_to(context, builder, counts, *arguments[:2])
+        builder.atomic_rmw("add", pointer, arguments[2], "monotonic")
         return context.get_dummy_value()
 
-    return types.void(counts, types.int64), generate
+    return types.void(counts, types.int64, types.int64), generate

@@ -7,24 +7,38 @@ kernels and returns; `synchronize` waits.
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
+
+from mgclust.kernels._gpu_compile import compiled, multiprocessors
+from mgclust.kernels._gpu_low import (
+    interpolate,
+    spread,
+    tree_border,
+    tree_count_within,
+    tree_nearest_higher,
+    tree_pair_histogram,
+)
 
 __all__ = [
     "border",
     "count_within",
     "free_memory",
     "gaussian_sum",
+    "interpolate",
     "nearest_higher",
     "pair_histogram",
     "reduced_distances",
+    "spread",
     "synchronize",
     "to_device",
     "to_host",
+    "tree_border",
+    "tree_count_within",
+    "tree_nearest_higher",
+    "tree_pair_histogram",
     "xp",
 ]
 
@@ -36,7 +50,6 @@ GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
 SIDE = 128  # rows and columns of a tile in pairs_high.cu
 THREADS = 128  # threads of a block in pairs_low.cu
-NORMS = {"l2": "NORM_L2", "l2-dot": "NORM_DOT", "l1": "NORM_L1"}
 LOG2_E = 1.4426950408889634
 
 
@@ -90,15 +103,20 @@ def pair_histogram(
     )  # fmt: skip
 
 
-def gaussian_sum(x: Array, y: Array, *, norm: str, scale: float, power: int, out: Array) -> None:
-    """Add ``sum_j exp(-scale * s_ij**power)`` to each row's total, the row itself included.
+def gaussian_sum(
+    x: Array, y: Array, *, norm: str, scale: float, power: int, own: Array, out: Array
+) -> None:
+    """Add ``sum_j exp(-scale * s_ij**power)`` over the columns other than the row itself to each row's total.
 
     Parameters
     ----------
     x, y, norm
-        As in `pair_histogram`.
+        As in `pair_histogram`; the first column's global number is a multiple of 1024.
     scale : float
     power : {1, 2}
+    own : integer array of shape (m,)
+        The column of `y` that is the row itself; outside 0 .. k - 1 where there is none. (Subtracting its 1
+        afterwards would lose the digits of a small sum.)
     out : array of shape (m,), float64
     """
     factor = x.dtype.type(scale * LOG2_E)
@@ -107,7 +125,7 @@ def gaussian_sum(x: Array, y: Array, *, norm: str, scale: float, power: int, out
     for start in range(0, y.shape[0], step):
         columns = y[start : start + step]
         groups = cp.empty((-(-columns.shape[0] // GROUP), x.shape[0]), dtype=np.float64)
-        _launch(name, x, columns, norm, GROUP, factor, groups)
+        _launch(name, x, columns, norm, GROUP, factor, (own - start).astype(np.int32), groups)
         _by_rows("add_groups", x, norm, groups, np.int32(groups.shape[0]), np.int32(x.shape[0]), out)
 
 
@@ -196,7 +214,7 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
     """
     out = cp.empty((x.shape[0], y.shape[0]), dtype=x.dtype)
     if out.size:
-        kernel = _module("pairs_any.cu", x.dtype.name, norm).get_function("distances")
+        kernel = compiled("pairs_any.cu", x.dtype.name, norm).get_function("distances")
         sizes = (np.int32(x.shape[0]), y, np.int32(y.shape[0]), np.int32(x.shape[1]))
         kernel((-(-out.size // 256),), (256,), (x, *sizes, out))
     return out
@@ -217,7 +235,7 @@ def _run_length(x: Array, y: Array) -> int:
     Long, because a run starts its search for minima afresh; a multiple of GROUP.
     """
     row_blocks = max(1, x.shape[0] // 512)
-    runs = max(1, min(-(-16 * _multiprocessors() // row_blocks), -(-y.shape[0] // GROUP)))
+    runs = max(1, min(-(-16 * multiprocessors() // row_blocks), -(-y.shape[0] // GROUP)))
     return GROUP * -(-y.shape[0] // (runs * GROUP))
 
 
@@ -229,11 +247,11 @@ def _launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any)
     sizes: tuple[Any, ...]
     if _is_low(x, norm):
         rows = _rows_per_thread(m, d, x.dtype)
-        module = _module("pairs_low.cu", x.dtype.name, norm, ("DIM", d), ("ROWS", rows))
+        module = compiled("pairs_low.cu", x.dtype.name, norm, DIM=d, ROWS=rows)
         grid, threads = (-(-m // (rows * THREADS)), -(-k // run)), THREADS
         sizes = (x, np.int32(m), y, np.int32(k))
     else:
-        module = _module("pairs_high.cu", x.dtype.name, norm)
+        module = compiled("pairs_high.cu", x.dtype.name, norm)
         grid, threads = (-(-m // SIDE), -(-k // run)), 256
         sizes = (x, np.int32(m), y, np.int32(k), np.int32(d), *_norms(module, x, y, norm))
     if name not in ("gaussian", "gaussian_squared"):  # its run is GROUP, in the kernel too
@@ -244,12 +262,7 @@ def _launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any)
 def _rows_per_thread(m: int, d: int, dtype: Any) -> int:
     """More rows reuse a column's read more often; fewer rows make more threads of a small m."""
     most = 4 if d > 6 or dtype == np.float64 else 8
-    return next((rows for rows in (8, 4, 2) if rows <= most and m >= rows * THREADS * _multiprocessors()), 1)
-
-
-@functools.cache
-def _multiprocessors() -> int:
-    return int(cp.cuda.Device().attributes["MultiProcessorCount"])
+    return next((rows for rows in (8, 4, 2) if rows <= most and m >= rows * THREADS * multiprocessors()), 1)
 
 
 def _norms(module: Any, x: Array, y: Array, norm: str) -> tuple[Array, Array]:
@@ -267,16 +280,5 @@ def _norms(module: Any, x: Array, y: Array, norm: str) -> tuple[Array, Array]:
 
 def _by_rows(name: str, x: Array, norm: str, *arguments: Any) -> None:
     if x.shape[0]:
-        kernel = _module("pairs_any.cu", x.dtype.name, norm).get_function(name)
+        kernel = compiled("pairs_any.cu", x.dtype.name, norm).get_function(name)
         kernel((-(-x.shape[0] // 256),), (256,), arguments)
-
-
-@functools.cache
-def _module(file: str, dtype: str, norm: str, *defines: tuple[str, int]) -> Any:
-    """A compiled ``.cu`` file of this folder."""
-    folder = Path(__file__).parent
-    real = {"float32": "float", "float64": "double"}[dtype]
-    flags = [f"-DREAL={real}", f"-DNORM={NORMS[norm]}", *(f"-D{name}={value}" for name, value in defines)]
-    # The shared header goes in as text: the cache on disk then sees a change to it.
-    code = (folder / file).read_text().replace('#include "pairs.cuh"', (folder / "pairs.cuh").read_text())
-    return cp.RawModule(code=code.replace("#pragma once", ""), options=("--std=c++17", *flags))

@@ -5,18 +5,20 @@ In one to three dimensions ``G_i = sum_j exp(-scale |x_i - x_j|^2)`` is a convol
     rows --spread--> grid (int64) --all_reduce over ranks--> grid_convolve --> grid (float64) --interpolate--> G
            16^d cells a row            exact                  two FFTs          16^d cells a row
 
-The grid has a spacing of 0.27 / sqrt(scale), which resolves the Gaussian (its transform is 2e-15 of its peak at the
-grid's Nyquist frequency), and a margin of 20 cells, so that periodic images are 5.4 / sqrt(scale) away and add
-less than 3e-13. Rows meet the grid through a Kaiser-Bessel window of 16 cells (beta = 32), whose transform is
-divided out twice. That there is no oversampling is on purpose: what the window aliases, the Gaussian suppresses.
+The grid has a spacing of 0.27 / sqrt(scale), which resolves the Gaussian (its transform is 2e-15 of its peak
+at the grid's Nyquist frequency), and a margin of 20 cells, so that periodic images are 5.4 / sqrt(scale)
+away and add less than 3e-13. Rows meet the grid through a Kaiser-Bessel window of 16 cells (beta = 32),
+whose transform is divided out twice. That there is no oversampling is on purpose: what the window aliases,
+the Gaussian suppresses.
 
-Spread values are rounded to multiples of 2^-fraction_bits and added as integers, so the grid has the same bits
-whatever the threads, the ranks and the order of rows; and two equal rows receive the same bits.
+Spread values are rounded to multiples of 2^-fraction_bits and added as integers, so the grid has the same
+bits whatever the threads, the ranks and the order of rows; and two equal rows receive the same bits.
 
-Error. One pair's term is off by at most d KERNEL_ERROR + RESPONSE^d 2^-(fraction_bits + 1) + ROUNDING (of its
-largest value, 1); the window and the Gaussian are products over the axes, so the one-dimensional constants, which a
-test measures, bound all. n rows together: `GaussianGrid.error_bound`, absolute, usually much better. Rows whose
-sum is so small that this is no good relative bound are the caller's to add up directly.
+Error. One pair's term is off by at most d KERNEL_ERROR + RESPONSE^d 2^-(fraction_bits + 1) + ROUNDING (of
+its largest value, 1); the window and the Gaussian are products over the axes, so the one-dimensional
+constants, which a test measures, bound all. n rows together: `GaussianGrid.error_bound`, absolute, usually
+much better. Rows whose sum is so small that this is no good relative bound are the caller's to add up
+directly.
 
 Cost. Time: n 16^d multiply-adds twice (2-D: 0.1 us a row and core) and two real FFTs of the grid.
 Memory: 40 bytes a cell; cells = product over the axes of (3.7 extent sqrt(scale) + 20).
@@ -33,6 +35,8 @@ from typing import Any
 import numpy as np
 import scipy.fft
 from scipy.special import i0e
+
+from mgclust.kernels._threads import thread_count
 
 __all__ = ["WINDOW", "GaussianGrid", "grid_convolve", "plan_gaussian_grid", "window_polynomials"]
 
@@ -135,14 +139,15 @@ def grid_convolve(grid: Array, plan: GaussianGrid, xp: Any) -> Array:
         Band-limited; not yet the Gaussian sum at the cells (the second window is still to come).
     """
     fft: Any = scipy.fft if xp is np else xp.fft
-    spectrum = fft.rfftn(grid.astype("float64"))
+    threads = {"workers": thread_count()} if xp is np else {}
+    spectrum = fft.rfftn(grid.astype("float64"), **threads)
     last = len(plan.shape) - 1
     for axis, size in enumerate(plan.shape):
         gain = _gain(size)
         if axis == last:
             gain = gain[: size // 2 + 1] * 2.0**-plan.fraction_bits
         spectrum *= xp.asarray(gain.reshape([-1 if a == axis else 1 for a in range(last + 1)]))
-    return fft.irfftn(spectrum, plan.shape)
+    return fft.irfftn(spectrum, plan.shape, **threads)
 
 
 def _gain(size: int) -> np.ndarray:

@@ -152,11 +152,16 @@ struct Gaussian {
     real scale;             // includes log2(e)
     bool square;
     double* total;          // shared, one per row of the block
+    const int* self;        // shared: the column that is the row itself, left out
     __device__ void load_columns(int, int, int) {}
-    __device__ __forceinline__ void row(int local, int, const real (&s)[MICRO], int, int tx) {
+    __device__ __forceinline__ void row(int local, int, const real (&s)[MICRO], int t, int tx) {
         real part = 0;
+        const int own = self[local] - t;
 #pragma unroll
-        for (int j = 0; j < MICRO; ++j) part += exp2_of_minus((square ? s[j] * s[j] : s[j]) * scale);
+        for (int j = 0; j < MICRO; ++j) {
+            const real e = exp2_of_minus((square ? s[j] * s[j] : s[j]) * scale);
+            part += own == spread_of(tx, j) ? (real)0 : e;
+        }
         for (int step = 8; step; step >>= 1) part += __shfl_xor_sync(0xffffffffu, part, step);
         if (tx == 0) total[local] += (double)part;  // the 16 threads of a row share a warp; one of them adds
     }
@@ -164,29 +169,34 @@ struct Gaussian {
 
 template <bool SQUARE>
 __device__ __forceinline__ void gaussian_of(const real* x, int m, const real* y, int k, int d, const real* x_norms,
-                                            const real* y_norms, real scale, double* groups) {
+                                            const real* y_norms, real scale, const int* self_of, double* groups) {
     __shared__ double total[SIDE];
-    if (threadIdx.x < SIDE) total[threadIdx.x] = 0;
+    __shared__ int self[SIDE];
+    const int row = blockIdx.x * SIDE + threadIdx.x;
+    if (threadIdx.x < SIDE) {
+        total[threadIdx.x] = 0;
+        self[threadIdx.x] = row < m ? self_of[row] : -1;
+    }
     Gaussian op;
     op.scale = scale;
     op.square = SQUARE;
     op.total = total;
+    op.self = self;
     sweep(x, m, y, k, d, x_norms, y_norms, GROUP, op);
     __syncthreads();
-    const int row = blockIdx.x * SIDE + threadIdx.x;
     if (threadIdx.x < SIDE && row < m) groups[(int64)blockIdx.y * m + row] = total[threadIdx.x];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 gaussian(const real* x, int m, const real* y, int k, int d, const real* x_norms, const real* y_norms, real scale,
-         double* groups) {
-    gaussian_of<false>(x, m, y, k, d, x_norms, y_norms, scale, groups);
+         const int* self, double* groups) {
+    gaussian_of<false>(x, m, y, k, d, x_norms, y_norms, scale, self, groups);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 gaussian_squared(const real* x, int m, const real* y, int k, int d, const real* x_norms, const real* y_norms,
-                 real scale, double* groups) {
-    gaussian_of<true>(x, m, y, k, d, x_norms, y_norms, scale, groups);
+                 real scale, const int* self, double* groups) {
+    gaussian_of<true>(x, m, y, k, d, x_norms, y_norms, scale, self, groups);
 }
 
 struct Count {

@@ -104,10 +104,23 @@ histogram(const real* x, int m, const real* y, int k, int columns_per_block, sbi
 struct Gaussian {
     real scale;             // includes log2(e)
     bool square;
+    int self[ROWS];         // the column that is the row itself: left out, or a small sum would drown in its 1
+    bool meets_itself;
     real part[ROWS];
     double total[ROWS];
-    __device__ void load_tile(int, int) {}
-    __device__ __forceinline__ void group(const real (&s)[ROWS][COLUMNS], int, int) {
+    __device__ void load_tile(int t, int) {
+        meets_itself = false;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) meets_itself |= (unsigned int)(self[r] - t) < TILE;
+    }
+    __device__ __forceinline__ void group(real (&s)[ROWS][COLUMNS], int t, int c) {
+        if (meets_itself) {
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j)
+#pragma unroll
+                for (int r = 0; r < ROWS; ++r)
+                    if (self[r] == t + c + j) s[r][j] = infinity();
+        }
 #pragma unroll
         for (int j = 0; j < COLUMNS; ++j)
 #pragma unroll
@@ -123,12 +136,17 @@ struct Gaussian {
 };
 
 template <bool SQUARE>
-__device__ __forceinline__ void gaussian_of(const real* x, int m, const real* y, int k, real scale, double* groups) {
+__device__ __forceinline__ void gaussian_of(const real* x, int m, const real* y, int k, real scale, const int* self,
+                                            double* groups) {
     Gaussian op;
     op.scale = scale;
     op.square = SQUARE;
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) { op.part[r] = 0; op.total[r] = 0; }
+    for (int r = 0; r < ROWS; ++r) {
+        op.part[r] = 0;
+        op.total[r] = 0;
+        op.self[r] = row_of(r) < m ? self[row_of(r)] : -1;
+    }
     sweep(x, m, y, k, GROUP, op);
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)
@@ -136,13 +154,13 @@ __device__ __forceinline__ void gaussian_of(const real* x, int m, const real* y,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-gaussian(const real* x, int m, const real* y, int k, real scale, double* groups) {
-    gaussian_of<false>(x, m, y, k, scale, groups);
+gaussian(const real* x, int m, const real* y, int k, real scale, const int* self, double* groups) {
+    gaussian_of<false>(x, m, y, k, scale, self, groups);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-gaussian_squared(const real* x, int m, const real* y, int k, real scale, double* groups) {
-    gaussian_of<true>(x, m, y, k, scale, groups);
+gaussian_squared(const real* x, int m, const real* y, int k, real scale, const int* self, double* groups) {
+    gaussian_of<true>(x, m, y, k, scale, self, groups);
 }
 
 struct Count {

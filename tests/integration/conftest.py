@@ -12,10 +12,21 @@ RANKS = 4
 @pytest.fixture(scope="session")
 def dask_client():
     """A client of four CPU workers. Never the default client, so that client="auto" stays in-process."""
+    dask = pytest.importorskip("dask")
     distributed = pytest.importorskip("distributed")
     with (
+        # How long the lock of a caller that died is held: 30 s by default, too long for a test.
+        dask.config.set(
+            {
+                "distributed.scheduler.locks.lease-timeout": "3s",
+                "distributed.scheduler.locks.lease-validation-interval": "500ms",
+            }
+        ),
         distributed.LocalCluster(
-            n_workers=RANKS, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+            n_workers=RANKS,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):

@@ -27,11 +27,30 @@ def collectives(context):
     return sums, highest, lowest, gathered, sent, agreed, empty.shape
 
 
+def device_collectives(context):
+    """`collectives` on arrays of the rank's device; on GPUs these go through NCCL."""
+    comm, xp, host = context.comm, context.kernels.xp, context.kernels.to_host
+    rank, root = comm.rank, comm.size - 1
+    sums = comm.all_reduce(xp.arange(200_000) * (rank + 1))
+    highest = comm.all_reduce(xp.asarray([rank, -rank], dtype="float32"), "max")
+    gathered = comm.all_gather(xp.full((rank, 2), rank, dtype="float32"))
+    sent = comm.broadcast(xp.asarray([[1.5, root]]) if rank == root else None, root)
+    return host(sums), host(highest), host(gathered), host(sent)
+
+
 def streamed(context):
     """What every rank saw of the stream, as one array: sums and numbers of blocks."""
     seen = []
     for block in context.comm.stream(context.rows):
-        seen.append((block.start, block.stop, float(block.x.sum(dtype=np.float64)), block.x[0, 0], block.x[-1, -1]))
+        seen.append(
+            (
+                block.start,
+                block.stop,
+                float(block.x.sum(dtype=np.float64)),
+                float(block.x[0, 0]),
+                float(block.x[-1, -1]),
+            )
+        )
     own = np.array(seen)[None]
     return context.comm.all_gather(own)
 
@@ -50,7 +69,7 @@ def gram(context, centre=True):
             for a in range(0, len(chunk.x), 500):
                 piece = chunk.x[a : a + 500]
                 # einsum, not BLAS: its bits do not depend on how many rows are computed together.
-                tile = np.exp(-np.einsum("ik,jk->ij", piece, block.x) ** 2)
+                tile = np.exp(-(np.einsum("ik,jk->ij", piece, block.x) ** 2))
                 for j in range(0, tile.shape[1], 256):
                     # Tile by tile, so that merged blocks add up the same.
                     out[first + a : first + a + len(piece)] += tile[:, j : j + 256].sum(axis=1)
@@ -63,7 +82,9 @@ def where(context):
 
 def row_ranges(context):
     x = context.rows.read(context.rows.start, context.rows.stop)
-    return context.comm.all_gather(x), context.comm.all_gather(np.array([[context.rows.start, context.rows.stop]]))
+    return context.comm.all_gather(x), context.comm.all_gather(
+        np.array([[context.rows.start, context.rows.stop]])
+    )
 
 
 def fail_on(context, rank, kind="input"):
@@ -127,3 +148,25 @@ def needs_memory(shape, itemsize, size, resident_limit):
 def needs_little(shape, itemsize, size, resident_limit):
     assert resident_limit > 0
     return Estimate(shape[0] * shape[1] * itemsize // size, 0)
+
+
+class Deadly:
+    """Rows that kill whoever reads the last of them."""
+
+    kind = "file"
+    dask_array = None
+
+    def __init__(self, shape):
+        self.shape = shape
+        self.dtype = np.dtype(np.float32)
+
+    def read(self, start, stop):
+        if stop == self.shape[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.zeros((stop - start, self.shape[1]), np.float32)
+
+
+def kept():
+    from mgclust.engine import tasks
+
+    return len(tasks._STATES)

@@ -267,19 +267,130 @@ def start(code, *args):
     return subprocess.Popen(
         [sys.executable, "-c", script, *map(str, args)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(mgclust.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])},
+        env={**os.environ, "PYTHONPATH": str(Path(mgclust.__file__).parents[1])},
     )  # fmt: skip
 
 
 def test_help_is_quick_and_loads_nothing_heavy():
     check = (
-        "import atexit; atexit.register(lambda: print(sorted({'numpy', 'dask', 'sklearn', 'matplotlib', 'numba', "
-        "'rich'} & set(sys.modules))))"
+        "import atexit; heavy = {'numpy', 'dask', 'sklearn', 'matplotlib', 'numba', 'rich'};"
+        "atexit.register(lambda: print(sorted(heavy & set(sys.modules))))"
     )
     started = time.monotonic()
     out, err = start(check, "--help").communicate(timeout=20)
     assert out.splitlines()[-1] == "[]", err
     assert time.monotonic() - started < 2.0  # about 0.15 s on an idle machine
+
+
+def make_bad_inputs():
+    X = np.random.default_rng(0).normal(size=(200, 2)).astype("float32")
+    np.save("ok.npy", X)
+    np.save("few.npy", X[:5])
+    np.save("one.npy", X[:1])
+    np.save("none.npy", X[:0])
+    np.save("flat.npy", X[:, 0])
+    np.save("cube.npy", X.reshape(10, 20, 2))
+    np.save("same.npy", np.ones((50, 2)))
+    np.save("zeros.npy", np.vstack([X, np.zeros((1, 2), "float32")]))
+    np.save("pickle.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
+    np.save("text.npy", np.array([["a", "b"], ["c", "d"]]))
+    X[17, 1], X[40, 0] = np.nan, np.inf
+    np.save("nan.npy", X)
+    Path("short.npy").write_bytes(Path("ok.npy").read_bytes()[:500])
+    Path("short.npz").write_bytes(Path("points.npz").read_bytes()[:200])
+    Path("noise.npy").write_text("hello")
+    Path("word.csv").write_text("1,2\n3,x\n5,6\n")
+    Path("ragged.csv").write_text("1,2\n3\n5,6\n")
+    Path("points.xyz").write_text("1 2")
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ("nan.npy", "2 of 400 values, the first in row 17"),
+        ("flat.npy", "should be 2-dimensional"),
+        ("cube.npy", "should be 2-dimensional"),
+        ("none.npy", "0 sample"),
+        ("one.npy", "n_samples=1 should be >= 2"),
+        ("few.npy --n-clusters 8", "n_samples=5 should be >= n_clusters=8"),
+        ("same.npy", "duplicate"),
+        ("zeros.npy --metric cosine", "metric='cosine' is undefined for all-zero rows"),
+        ("ok.npy --metric chebyshev", "metric='chebyshev' should be one of 'euclidean'"),
+        ("ok.npy --dc 0", "dc=0.0 should be"),
+        ("ok.npy --dc-fraction 2", "dc_fraction=2.0 should be"),
+        ("ok.npy --rho-min 1e9", "choose lower thresholds"),
+        ("ok.npy --dtype float16", "dtype='float16' should be"),
+        ("ok.npy --mask ok.npy", "mask="),
+        ("ok.npy --standardize minmax", "standardize='minmax' should be"),
+        ("ok.npy --memory-limit 20kB", "What would fit"),
+        ("pickle.npy", "pickle"),
+        ("text.npy", "text"),
+        ("short.npy", "truncated"),
+        ("short.npz", "truncated"),
+        ("noise.npy", "not a whole .npy"),
+        ("word.csv", "line 2"),
+        ("ragged.csv", "line 2"),
+        ("points.xyz", "'.xyz'"),
+        ("missing.npy", "missing.npy does not exist"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(mgclust_, args, expected):
+    make_bad_inputs()
+    assert expected in refused(mgclust_, "run", "density-peaks", *args.split(), "-o", "out", "--cpu")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_gpu_where_there_is_none(mgclust_, monkeypatch, count):
+    from mgclust.engine import devices
+
+    monkeypatch.setattr(devices, "gpus", lambda: ())
+    assert "device='cuda'" in refused(mgclust_, "run", "density-peaks", "points.npy", "-o", "out", "--gpus", count)
+
+
+def test_density_peaks_of_a_sample_finds_its_clusters(mgclust_):
+    from mgclust.data import samples
+
+    args = ("run", "density-peaks", samples.path("r15"), "-o", "out", "--cpu", "--halo")
+    code, out, err = mgclust_(*args)
+    assert code == 0, err
+    result = load_result("out")
+    assert result.scores["n_clusters"] == 15 and result.scores["ari"] > 0.99
+    assert result.scores["dc"] == pytest.approx(0.3694, abs=1e-4)
+    assert len(result.source["sha256"]) == 64
+    assert {"rho", "delta", "nearest_higher", "centers", "halo"} == set(result.arrays)
+    assert "clusters  15, of 39 to 41 rows" in out and "ARI 0.993" in out
+    page = Path("out/report.html").read_text()
+    assert page.count("data:image/png;base64,") == 2 and "exact: the same as sorting all distances" in page
+
+
+def test_demo(mgclust_, monkeypatch):
+    from mgclust.cli import demo
+
+    monkeypatch.setattr(demo, "DEMO", demo.DEMO[:1])
+    for directory in ("mgclust-demo", "mgclust-demo-2"):
+        code, out, err = mgclust_("demo")
+        assert code == 0, err
+        assert "ARI 0.993" in out and f"{directory}/r15/*.png" in out and "rho" in out
+        assert load_result(f"{directory}/r15").scores["n_clusters"] == 15
+    code, _, _ = mgclust_("demo", "-o", "here")
+    assert code == 0 and Path("here/r15/report.html").exists()
+
+
+def test_on_workers_of_this_machine():
+    process = start("", "run", "density-peaks", "points.npz", "-o", "two", "--cpu", "--workers", 2, "--json")
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert json.loads(out)["hardware"]["ranks"] == 2
+    assert "Traceback" not in err
+
+
+def test_info_asks_a_cluster(mgclust_):
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        code, out, err = mgclust_("info", "--scheduler", cluster.scheduler_address)
+    assert code == 0, err
+    assert out.count("1 threads") == 2
 
 
 SLOW_REPORT = """
@@ -304,4 +415,32 @@ def test_a_signal_while_writing_leaves_nothing(number, code):
     _, err = process.communicate(timeout=20)
     assert process.returncode == code, lines
     assert err.split() == ["cancelled"]
+    assert sorted(os.listdir()) == ["points.npy", "points.npz"]
+
+
+SLOW_RANK = """
+import time
+from mgclust.engine import context
+stage = context.Context.stage
+def slow(self, name):
+    if name == "rho":
+        while True:
+            time.sleep(0.05)
+            self.progress(0.0)
+    return stage(self, name)
+context.Context.stage = slow
+"""
+
+
+def test_a_signal_while_computing_leaves_nothing():
+    process = start(SLOW_RANK, "run", "density-peaks", "points.npy", "-o", "out", "--cpu")
+    for line in process.stderr:
+        if " dc" in line:
+            break
+    time.sleep(0.5)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and err.split()[-1] == "cancelled" and "Traceback" not in err
+    assert time.monotonic() - sent < 5  # about 0.2 s on an idle machine
     assert sorted(os.listdir()) == ["points.npy", "points.npz"]

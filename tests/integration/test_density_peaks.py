@@ -9,6 +9,7 @@ from points import TRUE_CLUSTERS, load_points
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks
+from mgclust.errors import InputError
 
 LITERATURE = [name for name in TRUE_CLUSTERS if name != "birch1"]
 
@@ -116,17 +117,25 @@ def test_dc_among_equal_distances_is_exact(device, rng):
 
 
 def test_sampled_dc_reports_its_error(device):
-    X, _ = load_points("s1")
+    X = load_points("birch1")[0][::8]  # more rows than the sample takes
     exact = reference.cutoff_distance(X)
     models = [
-        fit(X, device, n_clusters=15, dc_method="sample", random_state=seed) for seed in (0, 0, 1, 2, 3)
+        fit(X, device, n_clusters=100, dc_method="sample", random_state=seed) for seed in (0, 0, 1, 2, 3)
     ]
     assert models[0].dc_ == models[1].dc_
     assert len({model.dc_ for model in models}) > 1
     for model in models:
-        assert 0 < model.dc_error_ < 0.1 * exact
+        assert 0 < model.dc_error_ < 0.05 * exact
         assert abs(model.dc_ - exact) <= 2 * model.dc_error_
-    assert fit(X, device, n_clusters=15).dc_error_ in (None, 0.0)
+    assert fit(X, device, n_clusters=100).dc_error_ == 0.0
+
+
+def test_dc_of_more_rows_than_the_sample_is_exact(device):
+    """The bracket comes from a sample, the answer from all pairs."""
+    X = load_points("pendigits")[0]
+    for fraction in (0.0001, 0.02, 0.6):
+        expected = reference.cutoff_distance(X, fraction)
+        assert fit(X, device, n_clusters=10, dc_fraction=fraction).dc_ == pytest.approx(expected, rel=2e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -195,9 +204,9 @@ def test_halo(name, device, oracle):
     assert (single.halo_ != expected).mean() <= 0.002  # a point *on* dc decides a whole border density
 
 
-def test_halo_is_absent_unless_asked_for(device):
+def test_no_halo_unless_asked_for(device):
     model = fit(load_points("r15")[0], device, n_clusters=15)
-    assert getattr(model, "halo_", None) is None
+    assert not np.any(model.halo_)
 
 
 def test_one_cluster_has_no_halo(device):
@@ -223,11 +232,12 @@ def test_select_centers_relabels_without_another_pass(device, oracle):
     fresh = fit(X, device, **threshold)
     np.testing.assert_array_equal(fresh.labels_, model.labels_)
 
-    chosen = [10, 500, int(ref.centers[0]), 2999]
+    with pytest.raises(InputError, match=f"densest row, {ref.rho.argmax()}"):
+        model.select_centers(indices=[10, 500])  # some chains end at the densest row
+    chosen = [10, 500, int(ref.rho.argmax()), 2999]
     model.select_centers(indices=chosen)
     np.testing.assert_array_equal(np.sort(model.cluster_centers_indices_), np.sort(chosen))
     assert (reference.owners(model)[chosen] == chosen).all()
-    # A chain that ends at a densest point which is no centre is still labelled.
     assert set(np.unique(model.labels_)) == set(range(4))
 
 

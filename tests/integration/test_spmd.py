@@ -35,11 +35,25 @@ def test_collectives(ranks, size, x):
     assert outcome.hardware["versions"]["numpy"] == np.__version__
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_collectives_of_device_arrays(ranks, size, x):
+    with ranks(size) as cluster:
+        value = spmd.run(rank_jobs.device_collectives, open_dataset(x), cluster).value
+    sums, highest, gathered, sent = value
+    np.testing.assert_array_equal(sums, np.arange(200_000) * sum(range(1, size + 1)))
+    assert highest.tolist() == [size - 1, 0]
+    expected = np.concatenate([np.full((rank, 2), rank, np.float32) for rank in range(size)])
+    np.testing.assert_array_equal(gathered, expected)
+    assert sent.tolist() == [[1.5, size - 1]]
+
+
 def test_equal_bits_on_any_number_of_ranks(ranks, x):
     answers = []
     for size in SIZES:
         with ranks(size) as cluster:
-            outcome = spmd.run(rank_jobs.gram, open_dataset(x), cluster, memory_limit=80_000 if size > 2 else None)
+            outcome = spmd.run(
+                rank_jobs.gram, open_dataset(x), cluster, memory_limit=80_000 if size > 2 else None
+            )
         answers.append(outcome.value[0].tobytes())
         assert outcome.timings["pairs"] > 0
         assert outcome.timings["load"] > 0
@@ -84,7 +98,8 @@ def test_chunks_that_live_on_workers_stay_there(client, ranks, x):
     with ranks(4) as cluster:
         addresses = list(cluster.workers)
         futures = [
-            client.scatter(x[i * 1024 : (i + 1) * 1024], workers=[addresses[(i + 1) % 4]], hash=False) for i in range(4)
+            client.scatter(x[i * 1024 : (i + 1) * 1024], workers=[addresses[(i + 1) % 4]], hash=False)
+            for i in range(4)
         ]
         array = dask.array.concatenate(
             [dask.array.from_delayed(future, (1024, 3), np.float32) for future in futures], axis=0
@@ -98,7 +113,8 @@ def test_chunks_that_live_on_workers_stay_there(client, ranks, x):
 @pytest.mark.parametrize("size", [1, 3])
 def test_not_finite_values_are_counted_over_all_ranks(ranks, size, x):
     x[[3001, 5000, 6400], 1] = [np.inf, np.nan, np.nan]
-    with ranks(size) as cluster, pytest.raises(InputError, match=r"NaN or infinity.* 3 of 19500 .* row 3001 "):
+    message = r"NaN or infinity.* 3 of 19500 .* row 3001 "
+    with ranks(size) as cluster, pytest.raises(InputError, match=message):
         spmd.run(rank_jobs.where, open_dataset(x), cluster)
 
 
@@ -144,10 +160,8 @@ def test_errors_keep_their_type(ranks, size, x):
 
 
 def test_a_rank_that_hangs_is_a_timeout(ranks, x):
-    with ranks(3) as cluster, pytest.raises(RunFailed, match="rank 2 .* timeout=0.5 s"):
-        spmd.run(
-            rank_jobs.hang, open_dataset(x), cluster, parameters={"rank": 2, "seconds": 2}, timeout=0.5
-        )
+    with ranks(3) as cluster, pytest.raises(RunFailed, match=r"rank 2 .* timeout=0.5 s"):
+        spmd.run(rank_jobs.hang, open_dataset(x), cluster, parameters={"rank": 2, "seconds": 2}, timeout=0.5)
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mgclust.kernels import cpu
+from mgclust.kernels.neighbors import nearest_known
 
 REALS = (np.float32, np.float64)
 SHAPES = ((1, 1, 1), (5, 33, 2), (67, 1100, 3), (130, 700, 16), (41, 95, 70))
@@ -142,9 +143,7 @@ def test_nearest_higher(m, k, d, norm, dtype):
             best_index=index,
         )
 
-    whole, pieces = whole_then_pieces(
-        call, k, lambda: (np.full(m, np.inf, dtype), np.full(m, -1, np.int64)), step=64
-    )
+    whole, pieces = whole_then_pieces(call, k, lambda: (np.full(m, np.inf, dtype), np.full(m, -1, np.int64)), step=64)
     assert all((a == b).all() for a, b in zip(whole, pieces, strict=True))
     s = cpu.reduced_distances(x, y, norm=norm)
     s[y_order[None] >= x_order[:, None]] = np.inf
@@ -246,3 +245,47 @@ def test_device_functions():
     strided = np.arange(12.0).reshape(3, 4)[:, ::2]
     assert cpu.to_device(strided).flags.c_contiguous and (cpu.to_host(strided) == strided).all()
     assert cpu.synchronize() is None
+
+
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("m, k, d", SHAPES)
+def test_neighbors_kept_in_the_density_pass(m, k, d, norm, dtype):
+    x, y = rows(m, d, dtype), rows(k, d, dtype, seed=1)
+    s = cpu.reduced_distances(x, y, norm=norm)
+
+    def call(start, stop, out):
+        rho, near, index = out
+        cpu.gaussian_sum_and_neighbors(
+            x, y[start:stop], norm=norm, scale=0.3, power=1, y_start=7 + start, out=rho, near=near, near_index=index
+        )
+
+    whole, pieces = whole_then_pieces(
+        call, k, lambda: (np.zeros(m), np.full((m, 4), np.inf, dtype), np.full((m, 4), -1, np.int64))
+    )
+    assert all((a == b).all() for a, b in zip(whole, pieces, strict=True))
+    rho, near, index = whole
+    alone = np.zeros(m)
+    cpu.gaussian_sum(x, y, norm=norm, scale=0.3, power=1, out=alone)
+    assert (rho == alone).all()
+    padded = np.pad(s, ((0, 0), (0, 4)), constant_values=np.inf)
+    stable = np.argsort(padded, axis=1, kind="stable")[:, :4]
+    assert (near == np.take_along_axis(padded, stable, 1)).all()
+    assert (index == np.where(stable < k, 7 + stable, -1)).all()
+
+
+@pytest.mark.parametrize("make", ["lattice", "continuous", "fewer than kept"])
+def test_nearest_known_is_right_where_it_is_certain(make):
+    n = 5 if make == "fewer than kept" else 3000
+    x = np.random.default_rng(0).standard_normal((n, 3)).astype(np.float32)
+    if make == "lattice":
+        x = np.round(x * 4)
+    rho, near, index = np.zeros(n), np.full((n, 8), np.inf, x.dtype), np.full((n, 8), -1)
+    cpu.gaussian_sum_and_neighbors(x, x, norm="l2", scale=1.0, power=1, y_start=0, out=rho, near=near, near_index=index)
+    order = np.empty(n, np.int32)
+    order[np.argsort(-rho, kind="stable")] = np.arange(n)
+    best, best_index = np.full(n, np.inf, x.dtype), np.full(n, -1)
+    cpu.nearest_higher(x, x, order, order, norm="l2", y_start=0, best=best, best_index=best_index)
+    known, known_index, certain = nearest_known(order, order, near, index, np)
+    assert (known[certain] == best[certain]).all() and (known_index[certain] == best_index[certain]).all()
+    assert certain.mean() > {"lattice": 0.5, "continuous": 0.98, "fewer than kept": 0.99}[make]

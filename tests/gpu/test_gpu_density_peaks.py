@@ -1,0 +1,114 @@
+"""Density peaks on GPUs: the CPU's labels, and the same bits on 1, 2, 4 and 8 of them.
+
+The oracle's tests (tests/integration/test_density_peaks.py) have a GPU half of their own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+from points import TRUE_CLUSTERS, load_points
+
+from mgclust import DensityPeaks
+from mgclust.engine.memory import Residency
+
+pytestmark = pytest.mark.gpu
+
+ATTRIBUTES = ("rho_", "delta_", "nearest_higher_", "labels_", "cluster_centers_indices_", "halo_")
+
+
+def fit(X, device="cuda", client=None, **parameters):
+    return DensityPeaks(device=device, client=client, halo=True, **parameters).fit(X)
+
+
+def assert_same_bits(model, other):
+    assert model.dc_ == other.dc_
+    for name in ATTRIBUTES:
+        np.testing.assert_array_equal(getattr(model, name), getattr(other, name), err_msg=name)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "grid"])
+@pytest.mark.parametrize("name", TRUE_CLUSTERS)
+def test_labels_equal_the_cpus(name, algorithm):
+    X, _ = load_points(name)
+    X = X[::10] if name == "birch1" else X
+    if algorithm == "grid" and X.shape[1] > 3:
+        pytest.skip("the grid is for three dimensions at most")
+    k = TRUE_CLUSTERS[name]
+    ours, theirs = (fit(X, device, n_clusters=k, algorithm=algorithm) for device in ("cpu", "cuda"))
+    assert theirs.dc_ == pytest.approx(ours.dc_, rel=1e-6)
+    np.testing.assert_allclose(theirs.rho_, ours.rho_, rtol=1e-5, atol=1e-12 * len(X))
+    np.testing.assert_array_equal(theirs.cluster_centers_indices_, ours.cluster_centers_indices_)
+    np.testing.assert_array_equal(theirs.labels_, ours.labels_)
+    assert (theirs.nearest_higher_ != ours.nearest_higher_).mean() <= 0.002  # rho or distances equal to rounding
+    assert (theirs.halo_ != ours.halo_).mean() <= 0.002
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "cutoff"])
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"])
+def test_metrics_equal_the_cpus(metric, kernel):
+    X, _ = load_points("pendigits")
+    X = X[:3000]
+    options = {"n_clusters": 10, "metric": metric, "kernel": kernel, "dtype": "float64"}
+    ours, theirs = (fit(X, device, **options) for device in ("cpu", "cuda"))
+    np.testing.assert_allclose(theirs.rho_, ours.rho_, rtol=1e-10)
+    np.testing.assert_array_equal(theirs.labels_, ours.labels_)
+
+
+@pytest.mark.parametrize("name", ["s1", "dim064", "pendigits"])
+def test_rows_on_the_device_and_on_the_host(name):
+    import cupy
+
+    X, _ = load_points(name)
+    assert_same_bits(fit(cupy.asarray(X), n_clusters=10), fit(X, n_clusters=10))
+
+
+@pytest.mark.parametrize("name", ["s1", "dim064", "pendigits"])
+def test_streamed_rows_give_the_same_bits(name, monkeypatch):
+    """One block of own rows at a time, as if they did not fit."""
+    X, _ = load_points(name)
+    resident = fit(X, n_clusters=10, algorithm="brute")
+    monkeypatch.setattr(Residency, "resident", lambda self, rows: False)
+    monkeypatch.setattr(Residency, "chunk_rows", property(lambda self: self.block_rows))
+    assert_same_bits(fit(X, n_clusters=10, algorithm="brute"), resident)
+
+
+def test_a_memory_limit_gives_the_same_bits(tmp_path):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(40_000, 500)).astype("float32") + rng.normal(size=(40, 500))[np.arange(40_000) % 40].astype(
+        "float32"
+    )
+    np.save(tmp_path / "rows.npy", X)  # 80 MB
+    limited = fit(tmp_path / "rows.npy", n_clusters=40, memory_limit=120_000_000)
+    assert_same_bits(limited, fit(X, n_clusters=40))
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_same_bits_on_several_gpus(size, tmp_path):
+    import cupy
+
+    for package in ("distributed", "dask_cuda"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    if cupy.cuda.runtime.getDeviceCount() < size:
+        pytest.skip(f"fewer than {size} GPUs here")
+    from dask_cuda import LocalCUDACluster
+    from distributed import Client
+
+    rng = np.random.default_rng(0)
+    sets = {
+        "2-D": rng.normal(size=(60_000, 2)).astype("float32"),
+        "128-D": (rng.normal(size=(20_000, 128)) + 3 * (np.arange(20_000) % 7)[:, None]).astype("float32"),
+    }
+    with (
+        LocalCUDACluster(n_workers=size, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        for name, X in sets.items():
+            path = tmp_path / f"{name}.npy"
+            np.save(path, X)
+            for options in ({"algorithm": "brute"}, {"kernel": "cutoff"}, {"dtype": "float64"}):
+                one = fit(X, n_clusters=7, **options)
+                assert_same_bits(fit(path, client=client, n_clusters=7, **options), one)
