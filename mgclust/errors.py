@@ -14,6 +14,8 @@
 Every message is a sentence for the person who can mend it: ``name=value``, the bound, the remedy.
 """
 
+from __future__ import annotations
+
 __all__ = [
     "CollectiveTimeout",
     "DeviceUnavailableError",
@@ -28,6 +30,11 @@ __all__ = [
 
 class MgclustError(Exception):
     """Root of every error that mgclust raises on purpose."""
+
+    def __reduce__(self) -> tuple[type[MgclustError], tuple[object, ...]]:
+        # Errors travel between processes. Left to themselves, pickling aids would rebuild one that is also a
+        # MemoryError as a bare MemoryError, and fail.
+        return type(self), self.args
 
 
 class InputError(MgclustError, ValueError):

@@ -245,9 +245,7 @@ class Choice(Constraint):
 
     type = "choice"
 
-    def __init__(
-        self, *choices: str, optional: bool = False, help: str = "", remedy: str | None = None
-    ) -> None:
+    def __init__(self, *choices: str, optional: bool = False, help: str = "", remedy: str | None = None) -> None:
         super().__init__(optional=optional, help=help, remedy=remedy)
         self.choices = choices
 

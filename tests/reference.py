@@ -196,9 +196,7 @@ def check_against_reference(X, model, ref, metric="euclidean", rtol_rho=1e-5, at
             continue
         assert mine >= 0 and theirs >= 0, f"point {i} is not the densest one: {mine} against {theirs}"
         a, b = pair_distances(X, [i, i], [mine, theirs], metric)
-        assert abs(a - b) <= 4e-6 * b + 2 * atol, (
-            f"point {i} names {mine} at {a}, should name {theirs} at {b}"
-        )
+        assert abs(a - b) <= 4e-6 * b + 2 * atol, f"point {i} names {mine} at {a}, should name {theirs} at {b}"
     same = model.nearest_higher_ == ref.higher
     np.testing.assert_allclose(model.delta_[same], ref.delta[same], rtol=4e-6, atol=2 * atol, err_msg="delta")
     return len(differ)

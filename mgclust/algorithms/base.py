@@ -100,9 +100,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         self.fit_dataset(X if isinstance(X, Dataset) else open_dataset(X), provenance=False)
         return self
 
-    def fit_dataset(
-        self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True
-    ) -> Result:
+    def fit_dataset(self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:
         """Cluster an open data set and say everything about the run.
 
         Parameters

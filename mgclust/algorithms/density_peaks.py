@@ -32,7 +32,7 @@ flight, 40 n bytes of vectors. Communication per rank: three times the data, one
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -44,6 +44,7 @@ from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context, Outcome
 from mgclust.errors import InputError
 from mgclust.kernels.metrics import METRICS, Metric
+from mgclust.kernels.neighbors import nearest_known
 from mgclust.params import Boolean, Choice, Constraint, Integer, Real, check_parameters
 from mgclust.result import Result
 
@@ -55,6 +56,7 @@ Array = Any
 # under 1e-5 for every pair, and about 1e-6 in a sum.
 DOT_CONDITION = 32.0
 MIN_FEATURES_FOR_DOT = 17
+MIN_FEATURES_FOR_NEIGHBORS = 4
 # The automatic choice of centres looks no further than this.
 MOST_AUTOMATIC_CENTERS = 256
 
@@ -102,15 +104,16 @@ def density_peaks(
             )
     norm = exactness["norm"] = choose_norm(measure, d, radius, s_dc)
 
+    neighbors = None
     with context.stage("rho"):
         if kernel == "cutoff":
             rho = cutoff_rho(context, tree, norm, s_dc)
         else:
-            rho = gaussian_rho(context, tree, measure, norm, dc, exactness)
+            rho, neighbors = gaussian_rho(context, tree, measure, norm, dc, exactness)
 
     with context.stage("delta"):
         order = density_order(xp, rho)
-        best, nearest = nearest_higher(context, tree, norm, order)
+        best, nearest = nearest_higher(context, tree, neighbors, norm, order, exactness)
         densest = int(xp.argmin(order))
         best[densest] = farthest(context, measure, densest)
         delta = distances(xp, measure, best)
@@ -163,24 +166,45 @@ def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:
     return measure.norm
 
 
+class Neighbors(NamedTuple):
+    """The nearest rows of each of this rank's rows, kept on the way by the density pass."""
+
+    s: Array
+    index: Array
+
+
 def gaussian_rho(
     context: Context, tree: Any, measure: Metric, norm: str, dc: float, exactness: dict[str, Any]
-) -> Array:
+) -> tuple[Array, Neighbors | None]:
     """Gaussian density of all rows, float64: by the FFT where there is a tree, else by a pass over all pairs."""
-    kernels, xp = context.kernels, context.kernels.xp
+    kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     scale = measure.scale(dc)
     if tree is not None and measure.power == 1:
         found = near_linear.gaussian_rho(context, tree, scale)
         if found is not None:
             exactness["rho_relative_error"] = found.relative_error
             exactness["rho_recomputed_rows"] = found.recomputed
-            return found.values
-    mine = xp.zeros(len(context.rows), dtype="float64")
+            return found.values, None
+    mine = xp.zeros(len(rows), dtype="float64")
+    keep = kernels.NEIGHBORS if tree is None and rows.n_features >= MIN_FEATURES_FOR_NEIGHBORS else 0
+    near = Neighbors(
+        xp.full((len(rows), keep), xp.inf, dtype=context.dtype), xp.full((len(rows), keep), -1, dtype="int64")
+    )
     for chunk, block in context.all_pairs():
-        own = xp.arange(chunk.start - block.start, chunk.stop - block.start)
-        out = mine[chunk.start - context.rows.start : chunk.stop - context.rows.start]
-        kernels.gaussian_sum(chunk.x, block.x, norm=norm, scale=scale, power=measure.power, own=own, out=out)
-    return context.comm.all_gather(mine)
+        own = slice(chunk.start - rows.start, chunk.stop - rows.start)
+        kernels.gaussian_sum(
+            chunk.x,
+            block.x,
+            norm=norm,
+            scale=scale,
+            power=measure.power,
+            out=mine[own],
+            rows=xp.arange(chunk.start, chunk.stop),
+            y_start=block.start,
+            near=near.s[own] if keep else None,
+            near_index=near.index[own] if keep else None,
+        )
+    return context.comm.all_gather(mine), near if keep else None
 
 
 def cutoff_rho(context: Context, tree: Any, norm: str, s_dc: float) -> Array:
@@ -201,25 +225,41 @@ def density_order(xp: Any, rho: Array) -> Array:
     return order
 
 
-def nearest_higher(context: Context, tree: Any, norm: str, order: Array) -> tuple[Array, Array]:
+def nearest_higher(
+    context: Context, tree: Any, neighbors: Neighbors | None, norm: str, order: Array, exactness: dict[str, Any]
+) -> tuple[Array, Array]:
     """Reduced distance and index of each row's nearest denser row; inf and -1 for the densest."""
     if tree is not None:
         return near_linear.nearest_higher(context, tree, order)
     xp, rows = context.kernels.xp, context.rows
+    own_order = order[rows.start : rows.stop]
     best = xp.full(len(rows), xp.inf, dtype=context.dtype)
     index = xp.full(len(rows), -1, dtype="int64")
+    missing = None  # rows whose kept neighbours do not decide
+    if neighbors is not None:
+        known, where, certain = nearest_known(order, own_order, *neighbors, xp)
+        best[certain], index[certain] = known[certain], where[certain]
+        missing = ~certain
+        searched = context.comm.all_reduce(xp.asarray([int(missing.sum())]), "sum")
+        exactness["delta_searched_rows"] = int(searched[0])
     for chunk, block in context.all_pairs():
         mine = slice(chunk.start - rows.start, chunk.stop - rows.start)
+        x, which = chunk.x, mine
+        if missing is not None:
+            few = xp.flatnonzero(missing[mine])
+            x, which = chunk.x[few], few + mine.start
+        s, at = best[which], index[which]
         context.kernels.nearest_higher(
-            chunk.x,
+            x,
             block.x,
-            order[chunk.start : chunk.stop],
+            own_order[which],
             order[block.start : block.stop],
             norm=norm,
             y_start=block.start,
-            best=best[mine],
-            best_index=index[mine],
+            best=s,
+            best_index=at,
         )
+        best[which], index[which] = s, at
     return context.comm.all_gather(best), context.comm.all_gather(index)
 
 
@@ -339,9 +379,7 @@ def assign_labels(xp: Any, nearest_higher: Array, centers: np.ndarray) -> Array:
     return number[root]
 
 
-def halo_rows(
-    context: Context, tree: Any, norm: str, s_dc: float, labels: Array, rho: np.ndarray
-) -> np.ndarray:
+def halo_rows(context: Context, tree: Any, norm: str, s_dc: float, labels: Array, rho: np.ndarray) -> np.ndarray:
     """Whether each row is in its cluster's halo."""
     if tree is not None:
         border = near_linear.halo_border(context, tree, labels, s_dc)

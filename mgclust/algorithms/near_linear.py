@@ -32,7 +32,7 @@ WORTH_IT = 10_000  # rows from which "auto" takes this path
 RHO_TOLERANCE = 1e-6
 BYTES_PER_CELL = 40
 BYTES_PER_ROW = 96  # rows, tree, and what a search keeps, in float32
-CELLS_PER_ROW = 8  # a grid with more cells than this per row (and 2^22) is left to all pairs
+CELLS_PER_ROW = 16  # a grid with more cells than this per row (and 2^21) is left to all pairs
 
 
 class Rho(NamedTuple):
@@ -57,7 +57,7 @@ def applies(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
 
 def most_cells(n: int) -> int:
     """Cells of the largest grid that `gaussian_rho` takes."""
-    return max(1 << 22, CELLS_PER_ROW * n)
+    return max(1 << 21, CELLS_PER_ROW * n)
 
 
 def plant(context: Context) -> BoxTree:
@@ -69,9 +69,7 @@ def plant(context: Context) -> BoxTree:
 
 def pair_histogram(context: Context, tree: BoxTree, low: int, shift: int, out: Array) -> None:
     """Count a share of the pairs into the bins of `mgclust.kernels.cpu.pair_histogram`."""
-    context.kernels.tree_pair_histogram(
-        tree, part=context.rank, parts=context.size, low=low, shift=shift, out=out
-    )
+    context.kernels.tree_pair_histogram(tree, part=context.rank, parts=context.size, low=low, shift=shift, out=out)
 
 
 def gaussian_rho(context: Context, tree: BoxTree, scale: float) -> Rho | None:
@@ -94,11 +92,12 @@ def gaussian_rho(context: Context, tree: BoxTree, scale: float) -> Rho | None:
     few = xp.flatnonzero(rho < smallest)
     if few.size:
         direct = xp.zeros(few.size, dtype="float64")
+        positions = few + start
         for first in range(0, n, context.partition.block_rows):
             columns = tree.rows[first : first + context.partition.block_rows]
             context.progress(first / n)
             kernels.gaussian_sum(
-                x[few], columns, norm="l2", scale=scale, power=1, own=few + (start - first), out=direct
+                x[few], columns, norm="l2", scale=scale, power=1, rows=positions, y_start=first, out=direct
             )
         rho[few] = direct
     recomputed = comm.all_reduce(xp.asarray([few.size]), "sum")

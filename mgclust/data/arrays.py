@@ -129,9 +129,7 @@ def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | No
     for column in columns:
         if isinstance(column, (int, np.integer)) and not isinstance(column, bool):
             if not 0 <= column < len(names):
-                raise InputError(
-                    f"columns={column} should be from 0 to {len(names) - 1}: {name} has that many."
-                )
+                raise InputError(f"columns={column} should be from 0 to {len(names) - 1}: {name} has that many.")
             chosen.append(int(column))
         elif column in names:
             chosen.append(names.index(column))
@@ -151,9 +149,7 @@ def _as_numbers(source: Any) -> np.ndarray:
     """Whatever NumPy makes of ``source``, if those are numbers."""
     name = "X"
     if source is None or isinstance(source, (dict, set, bytes)) or hasattr(source, "__next__"):
-        raise InputTypeError(
-            f"{name} is a {type(source).__name__}; give an array of rows x features or a path."
-        )
+        raise InputTypeError(f"{name} is a {type(source).__name__}; give an array of rows x features or a path.")
     if isinstance(source, np.ma.MaskedArray) and np.ma.is_masked(source):
         # Masked is missing: it must not come back as the number underneath.
         source = np.ma.filled(source.astype(float_dtype(source.dtype, name)), np.nan)

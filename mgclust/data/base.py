@@ -139,8 +139,7 @@ def float_dtype(dtype: Any, name: str) -> np.dtype:
     if dtype.kind not in "fiub":
         what = {"S": "text", "U": "text", "T": "text", "M": "dates", "m": "durations", "O": "Python objects"}
         raise InputError(
-            f"{name} holds {what.get(dtype.kind, 'records')} (dtype {dtype}), not numbers; convert them to "
-            "float first."
+            f"{name} holds {what.get(dtype.kind, 'records')} (dtype {dtype}), not numbers; convert them to float first."
         )
     lossless = dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize == 4)
     return np.dtype(np.float32 if lossless else np.float64)

@@ -59,9 +59,7 @@ def open_dataset(
         The source is no table of real numbers, or cannot be read.
     """
     if mask is not None:
-        raise InputError(
-            "mask=... applies to volumes (NIfTI), which are not read yet; leave it out for a table."
-        )
+        raise InputError("mask=... applies to volumes (NIfTI), which are not read yet; leave it out for a table.")
     if standardize not in (None, "zscore"):
         raise InputError(f"standardize={standardize!r} should be 'zscore' or None.")
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
@@ -107,9 +105,7 @@ def _open_object(source: Any, columns: Sequence[str | int] | str | None) -> Data
 def _inside_zarr(location: Location) -> bool:
     if location.remote:
         return ".zarr/" in location.path
-    return any(
-        os.path.isfile(os.path.join(location.path, name)) for name in ("zarr.json", ".zarray", ".zgroup")
-    )
+    return any(os.path.isfile(os.path.join(location.path, name)) for name in ("zarr.json", ".zarray", ".zgroup"))
 
 
 def _unreadable(location: Location) -> InputError:
@@ -120,6 +116,4 @@ def _unreadable(location: Location) -> InputError:
         return InputError(f"{name} does not exist, nor is its suffix one of {_FORMATS}; check the path.")
     if not location.remote and os.path.isdir(location.path):
         return InputError(f"{name} is a directory that is no zarr store; give the path of a file.")
-    return InputError(
-        f"{name} has suffix {location.suffix!r}; mgclust reads {_FORMATS}: convert it to one of them."
-    )
+    return InputError(f"{name} has suffix {location.suffix!r}; mgclust reads {_FORMATS}: convert it to one of them.")

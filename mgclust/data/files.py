@@ -335,9 +335,7 @@ def _open_zarr(location: Location) -> Any:
         try:
             node = zarr.open(location.path, mode="r")
         except FileNotFoundError as error:
-            raise InputError(
-                f"{location.name} holds no zarr array, or does not exist; check the path."
-            ) from error
+            raise InputError(f"{location.name} holds no zarr array, or does not exist; check the path.") from error
         if isinstance(node, zarr.Array):
             return node
         arrays = dict(node.arrays())

@@ -93,17 +93,13 @@ class Location:
         except InputError:
             raise
         except FileNotFoundError as error:
-            raise InputError(
-                f"{self.name} does not exist; check the path (each worker must see it)."
-            ) from error
+            raise InputError(f"{self.name} does not exist; check the path (each worker must see it).") from error
         except IsADirectoryError as error:
             raise InputError(f"{self.name} is a directory; give the path of a file.") from error
         except PermissionError as error:
             raise InputError(f"{self.name} may not be read (permission denied).") from error
         except (EOFError, BadZipFile, zlib.error) as error:
-            raise InputError(
-                f"{self.name} is damaged or truncated: {reason(error)}; write it again."
-            ) from error
+            raise InputError(f"{self.name} is damaged or truncated: {reason(error)}; write it again.") from error
         except ImportError as error:
             raise InputError(f"reading {self.name} needs another package: {reason(error)}.") from error
         except (OSError, ValueError, KeyError, NotImplementedError) as error:

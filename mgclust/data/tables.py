@@ -137,9 +137,7 @@ class ParquetDataset(FileDataset):
             dtypes = [_column_dtype(schema.field(name), location) for name in self._columns]
             sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self._edges = np.cumsum([0, *sizes])
-        super().__init__(
-            location, (self._edges[-1], len(names)), np.result_type(*dtypes) if dtypes else float
-        )
+        super().__init__(location, (self._edges[-1], len(names)), np.result_type(*dtypes) if dtypes else float)
         self.shape = (self.shape[0], len(self._columns))
 
     def describe(self) -> dict[str, Any]:
@@ -168,9 +166,7 @@ class ParquetDataset(FileDataset):
 
 
 def _stack(columns: list[np.ndarray]) -> np.ndarray:
-    return np.stack(
-        [np.asarray(column, dtype=float_dtype(column.dtype, "column")) for column in columns], axis=1
-    )
+    return np.stack([np.asarray(column, dtype=float_dtype(column.dtype, "column")) for column in columns], axis=1)
 
 
 @contextmanager
@@ -205,9 +201,7 @@ def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
         try:
             line = raw.decode("utf-8-sig").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise InputError(
-                f"{location.name} is not text in UTF-8 ({error.reason}); save it as UTF-8."
-            ) from error
+            raise InputError(f"{location.name} is not text in UTF-8 ({error.reason}); save it as UTF-8.") from error
         if line:
             return line, blank
     raise InputError(f"{location.name} is empty; it should hold one row of numbers a line.")

@@ -93,9 +93,7 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
             else:
                 client = stack.enter_context(_remote_client(client))
         if getattr(client, "asynchronous", True):
-            raise InputError(
-                f"client={client!r} should be a synchronous distributed.Client (asynchronous=False)."
-            )
+            raise InputError(f"client={client!r} should be a synchronous distributed.Client (asynchronous=False).")
         workers = _workers(client, n_workers)
         yield Cluster(len(workers), _common_device(client, workers, device), client, workers)
 
@@ -116,9 +114,7 @@ def _local_device(device: str) -> str:
     if device == "auto":
         return "cpu" if reason else "cuda"
     if device == "cuda" and reason:
-        raise DeviceUnavailableError(
-            f"device='cuda' needs an NVIDIA GPU: {reason}. Use device='cpu' or 'auto'."
-        )
+        raise DeviceUnavailableError(f"device='cuda' needs an NVIDIA GPU: {reason}. Use device='cpu' or 'auto'.")
     return device
 
 
@@ -128,9 +124,7 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
 
     common: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.ERROR}
     if device == "cuda" and n_workers is not None and n_workers > len(gpus()):
-        raise DeviceUnavailableError(
-            f"n_workers={n_workers} should be <= {len(gpus())}, the GPUs of this machine."
-        )
+        raise DeviceUnavailableError(f"n_workers={n_workers} should be <= {len(gpus())}, the GPUs of this machine.")
     try:
         if device == "cuda":
             from dask_cuda import LocalCUDACluster

@@ -171,8 +171,7 @@ class HostComm:
             theirs = self._links[peer].receive(what)
             if theirs.shape != total.shape or theirs.dtype != total.dtype:
                 raise ValueError(
-                    f"{what}: rank {peer} has {theirs.dtype} {theirs.shape}, rank 0 {total.dtype} "
-                    f"{total.shape}."
+                    f"{what}: rank {peer} has {theirs.dtype} {theirs.shape}, rank 0 {total.dtype} {total.shape}."
                 )
             REDUCE[op](total, theirs, out=total)
         return self._to_all(what, total)
@@ -271,9 +270,7 @@ class HostComm:
             except queue.Empty:
                 self._abort.check()
 
-    def _pump(
-        self, what: str, rows: Rows, ready: queue.Queue[Block | BaseException], gone: threading.Event
-    ) -> None:
+    def _pump(self, what: str, rows: Rows, ready: queue.Queue[Block | BaseException], gone: threading.Event) -> None:
         try:
             for run in self._runs:
                 item = Block(run.start, run.stop, self._relay(what, rows, run))

@@ -188,6 +188,4 @@ class Context:
         if self._emit is None:
             return
         self._emitted = time.perf_counter()
-        self._emit(
-            {"stage": self._stage, "fraction": float(fraction), "elapsed": self._emitted - self._began}
-        )
+        self._emit({"stage": self._stage, "fraction": float(fraction), "elapsed": self._emitted - self._began})

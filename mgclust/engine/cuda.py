@@ -102,9 +102,7 @@ class NcclComm:
         Most rows of a block in `stream`, equal on all ranks.
     """
 
-    def __init__(
-        self, host: HostComm, abort: Abort, timeout: float, partition: Partition, run_rows: int
-    ) -> None:
+    def __init__(self, host: HostComm, abort: Abort, timeout: float, partition: Partition, run_rows: int) -> None:
         if not nccl.available:
             raise DeviceUnavailableError(
                 "several GPUs need NCCL, which CuPy cannot load here; install mgclust[gpu-cu13] (or "
@@ -187,9 +185,7 @@ class NcclComm:
         # Whatever prepared the rows was queued on the current stream.
         self._stream.wait_event(_mark(compute))
         largest = max((run.stop - run.start for run in self._runs), default=0)
-        buffers = [
-            cupy.empty((largest, rows.n_features), rows.dtype) for _ in range(min(BUFFERS, len(self._runs)))
-        ]
+        buffers = [cupy.empty((largest, rows.n_features), rows.dtype) for _ in range(min(BUFFERS, len(self._runs)))]
         keep: list[Any] = [None] * BUFFERS  # a sender's own rows, until their readers are done
         free: list[Any] = [None] * BUFFERS  # events: kernels no longer read the buffer
         try:

@@ -49,8 +49,7 @@ class Pieces:
         first = int(np.searchsorted(self._edges, start, side="right")) - 1
         last = int(np.searchsorted(self._edges, stop, side="left"))
         parts = [
-            self._arrays[i][max(start - self._edges[i], 0) : stop - self._edges[i]]
-            for i in range(max(first, 0), last)
+            self._arrays[i][max(start - self._edges[i], 0) : stop - self._edges[i]] for i in range(max(first, 0), last)
         ]
         parts = [part for part in parts if len(part)]
         if len(parts) == 1:
@@ -60,9 +59,7 @@ class Pieces:
         return np.concatenate(parts) if parts else np.empty((0, self.shape[1]))
 
 
-def place(
-    client: Client, dataset: Any, partition: Partition, workers: list[str]
-) -> tuple[list[str], list[Any]]:
+def place(client: Client, dataset: Any, partition: Partition, workers: list[str]) -> tuple[list[str], list[Any]]:
     """Decide which worker is which rank, and what each is given as its source.
 
     Returns
@@ -96,9 +93,7 @@ def _place_chunks(
     for future in chunks:
         error = future.exception()
         if error is not None:
-            raise RunFailed(
-                f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}"
-            )
+            raise RunFailed(f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}")
     by_key = {future.key: future for future in chunks}
     keys = [key for row in array.__dask_keys__() for key in row]
     edges = np.cumsum([0, *array.chunks[0]])

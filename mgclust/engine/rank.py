@@ -161,9 +161,7 @@ def prepare(
         Rank 0 of several: the host name under which the others know this one.
     """
     began = time.perf_counter()
-    report = Report(
-        device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname()
-    )
+    report = Report(device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname())
     try:
         kernels = kernel_modules.load(assignment.device)
         partition = assignment.partition

@@ -111,9 +111,7 @@ def run(
         from mgclust.engine.driver import Driver
 
         with Driver(cluster, dtype, memory_limit, on_progress, timeout) as driver:
-            value, timings, reports = driver.run(
-                function, dataset, partition, dict(parameters or {}), estimate
-            )
+            value, timings, reports = driver.run(function, dataset, partition, dict(parameters or {}), estimate)
         return Outcome(value, timings, hardware(reports, cluster.device), cluster.size)
     abort = Abort()
     assignment = Assignment(uuid.uuid4().hex, 0, partition, dtype, cluster.device, memory_limit)

@@ -96,9 +96,7 @@ def prepare_task(
     """`prepare` on a worker; its state waits here for `execute_task`."""
     worker = get_worker()
     if worker.address != address:
-        return Report(
-            error=RunFailed(f"the task of rank {assignment.rank} landed on {worker.address}, not {address}.")
-        )
+        return Report(error=RunFailed(f"the task of rank {assignment.rank} landed on {worker.address}, not {address}."))
     abort = Abort(_orphaned(worker))
     with _LOCK:
         older = _STATES.pop(address, None)
@@ -109,9 +107,7 @@ def prepare_task(
     limit = worker.memory_manager.memory_limit or 0
     assignment = replace(assignment, worker_limit=int(limit))
     with _threads(assignment):
-        state, report = prepare(
-            assignment, source, estimate, abort, get_address_host(address) if hosts else None
-        )
+        state, report = prepare(assignment, source, estimate, abort, get_address_host(address) if hosts else None)
     if report.error is not None:
         report.error = Failure.of(report.error, assignment.rank, address).error  # type: ignore[assignment]
     with _LOCK:

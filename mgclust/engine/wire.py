@@ -110,9 +110,7 @@ class Link:
         """The array that the other end sends as part of the collective ``what``."""
         size = LENGTH.unpack(self._receive(LENGTH.size, what))[0]
         if size > LARGEST_HEADER:
-            raise RunFailed(
-                f"rank {self.peer} sent a header of {size} bytes; is it the same version of mgclust?"
-            )
+            raise RunFailed(f"rank {self.peer} sent a header of {size} bytes; is it the same version of mgclust?")
         sent, dtype, shape = json.loads(bytes(self._receive(size, what)))
         if sent != what:
             raise RunFailed(f"ranks disagree: this one is in {what}, rank {self.peer} in {sent}.")
@@ -230,9 +228,7 @@ def dial(address: tuple[str, int], wire: Wire, rank: int) -> Link:
         except OSError as error:
             wire.abort.check()
             if time.monotonic() > end or isinstance(error, (ConnectionRefusedError, ssl.SSLError)):
-                raise PeerLost(
-                    f"rank {rank} cannot reach rank 0 at {address[0]}:{address[1]}: {error}."
-                ) from error
+                raise PeerLost(f"rank {rank} cannot reach rank 0 at {address[0]}:{address[1]}: {error}.") from error
             time.sleep(TICK)
 
 

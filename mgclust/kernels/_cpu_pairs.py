@@ -137,6 +137,16 @@ def _keep(s: Any, i: int, valid: int, number: int, near: Any, near_index: Any) -
             near_index[i, q] = number + lane
 
 
+@inlined
+def _swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, number: int) -> None:
+    """Save the lanes in which rows i.. are about to meet themselves; called again afterwards, put them back."""
+    for q in range(rows):
+        lane = numbers[i + q] - number
+        if 0 <= lane < WIDTH:
+            at = (r + q) * WIDTH + lane
+            saved[q], sums[at] = sums[at], saved[q]
+
+
 @compiled
 def gaussian(
     x: Any,
@@ -149,26 +159,31 @@ def gaussian(
     factor: Any,
     power: int,
     out: Any,
+    numbers: Any,
     number: int,
     near: Any,
     near_index: Any,
 ) -> None:
     """Add to out the sum of 2^(factor s^power), for rows start..stop-1; column 0 has this number.
 
-    If near has columns, the nearest columns are kept there too, sorted by s.
+    A row leaves out the column of its own number. If near has columns, the nearest columns are kept there too,
+    sorted by s.
     """
     count = (columns + WIDTH - 1) // WIDTH
     sums = np.empty(ROWS * WIDTH, x.dtype)
+    saved = np.empty(4, x.dtype)
     coefficient = splat(x.dtype.type(factor))
     squared = power == 2
     keep = near.shape[1] > 0
     tile = SUM_TILE // WIDTH
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
+        least, most = numbers[begin:end].min() - number, numbers[begin:end].max() - number
         for first in range(0, count, tile):
             sums[:] = 0
             for p in range(first, min(first + tile, count)):
                 valid = _valid(p, columns)
+                meets_itself = least < (p + 1) * WIDTH and most >= p * WIDTH
                 for i in range(begin, end, 4):
                     s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
                     if keep:
@@ -181,10 +196,14 @@ def gaussian(
                         if i + 3 < end:
                             _keep(s3, i + 3, valid, j, near, near_index)
                     r = i - begin
+                    if meets_itself:
+                        _swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
                     _gaussian_step(sums, r, s0, coefficient, squared)
                     _gaussian_step(sums, r + 1, s1, coefficient, squared)
                     _gaussian_step(sums, r + 2, s2, coefficient, squared)
                     _gaussian_step(sums, r + 3, s3, coefficient, squared)
+                    if meets_itself:
+                        _swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
             for i in range(begin, end):
                 out[i] += np.float64(total(load(sums, (i - begin) * WIDTH)))
 

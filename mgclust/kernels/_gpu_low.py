@@ -134,9 +134,7 @@ def tree_count_within(tree: BoxTree, *, start: int, stop: int, threshold: float,
     """
     limit = tree.rows.dtype.type(threshold)
     n = np.int32(len(tree.index))
-    _search(
-        "tree_count", tree, stop - start, tree.rows, *_boxes(tree), n, limit, np.int32(start), np.int32(stop), out
-    )
+    _search("tree_count", tree, stop - start, tree.rows, *_boxes(tree), n, limit, np.int32(start), np.int32(stop), out)
 
 
 def tree_border(tree: BoxTree, labels: Array, *, start: int, stop: int, threshold: float, out: Array) -> None:

@@ -38,12 +38,12 @@ from mgclust.kernels._simd import WIDTH
 from mgclust.kernels._threads import run_tasks, thread_count
 
 __all__ = [
+    "NEIGHBORS",
     "SUM_TILE",
     "border",
     "count_within",
     "free_memory",
     "gaussian_sum",
-    "gaussian_sum_and_neighbors",
     "interpolate",
     "nearest_higher",
     "pair_histogram",
@@ -64,6 +64,7 @@ xp = np
 CHUNK_BYTES = 4 << 20
 TASK_PAIRS = 4 << 20
 LOG2_E = 1.4426950408889634
+NEIGHBORS = 8  # rows that `gaussian_sum` remembers for each: 5 to 10% more time, and no pass of `nearest_higher`
 
 
 def to_device(array: Array) -> Array:
@@ -160,13 +161,25 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
     out[0] += sum(below)
 
 
-def gaussian_sum(x: Array, y: Array, *, norm: str, scale: float, power: int, out: Array) -> None:
-    """Add to each row the sum over all columns of ``exp(-scale * s**power)``, itself included.
+def gaussian_sum(
+    x: Array,
+    y: Array,
+    *,
+    norm: str,
+    scale: float,
+    power: int,
+    out: Array,
+    rows: Array | None = None,
+    y_start: int = 0,
+    near: Array | None = None,
+    near_index: Array | None = None,
+) -> None:
+    """Add to each row the sum over all columns of ``exp(-scale * s**power)``.
 
     Parameters
     ----------
     x, y : arrays of shape (m, d) and (k, d)
-        Rows, both float32 or both float64. y starts at a multiple of SUM_TILE of the global rows.
+        Rows, both float32 or both float64.
     norm : {"l2", "l2-dot", "l1"}
         Which reduced distance.
     scale : float
@@ -175,48 +188,27 @@ def gaussian_sum(x: Array, y: Array, *, norm: str, scale: float, power: int, out
         2 where the distance is proportional to s.
     out : float64 array of shape (m,)
         Added to in place, columns in ascending order.
-    """
-    near, near_index = np.empty((len(x), 0), x.dtype), np.empty((len(x), 0), np.int64)
-    gaussian_sum_and_neighbors(
-        x, y, norm=norm, scale=scale, power=power, y_start=0, out=out, near=near, near_index=near_index
-    )
-
-
-def gaussian_sum_and_neighbors(
-    x: Array,
-    y: Array,
-    *,
-    norm: str,
-    scale: float,
-    power: int,
-    y_start: int,
-    out: Array,
-    near: Array,
-    near_index: Array,
-) -> None:
-    """Do as `gaussian_sum` does, and keep each row's nearest columns (itself among them) on the way.
-
-    The nearest higher row is usually one of the nearest rows; `kernels.neighbors.nearest_known` finds it there and says
-    for which rows that is certain. On the CPU the first 8 cost 5 to 10% of the pass and save the pass of
-    `nearest_higher` but for a few rows in a thousand.
-
-    Parameters
-    ----------
-    x, y, norm, scale, power, out
-        As for `gaussian_sum`.
+    rows : int64 array of shape (m,), optional
+        Global numbers of the rows of x: each leaves out the column of its own number. (Subtracting its 1 afterwards
+        would lose the digits of a small sum.)
     y_start : int
-        Global number of y's first row.
-    near : array of shape (m, k), the rows' type
-        The k smallest s so far, ascending (infinity at first), in place.
-    near_index : int64 array of shape (m, k)
-        Their global rows (-1 at first), in place.
+        Global number of the first column, a multiple of 1024.
+    near : array of shape (m, NEIGHBORS), the rows' type, optional
+        The smallest s so far, the row's own among them, ascending (infinity at first), in place: what
+        `mgclust.kernels.neighbors` needs. Only where this module's NEIGHBORS is not 0.
+    near_index : int64 array of shape (m, NEIGHBORS), optional
+        Their global numbers (-1 at first), in place.
     """
+    if near is None or near_index is None:
+        near, near_index = np.empty((len(x), 0), x.dtype), np.empty((len(x), 0), np.int64)
+    numbers = np.full(len(x), -1, np.int64) if rows is None else rows
     flat, d, factor = x.reshape(-1), x.shape[1], x.dtype.type(-scale * LOG2_E)
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         pairs.gaussian(
-            flat, d, start, stop, panels, columns, norm == "l1", factor, power, out, y_start + first, near, near_index
-        )
+            flat, d, start, stop, panels, columns, norm == "l1", factor, power, out, numbers, y_start + first, near,
+            near_index,
+        )  # fmt: skip
 
     _each_task(x, y, body)
 

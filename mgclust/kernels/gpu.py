@@ -23,6 +23,7 @@ from mgclust.kernels._gpu_low import (
 )
 
 __all__ = [
+    "NEIGHBORS",
     "border",
     "count_within",
     "free_memory",
@@ -45,6 +46,7 @@ __all__ = [
 Array = Any
 
 xp = cp
+NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: their lists would not stay in registers
 LOW_DIMENSIONS = 16
 GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
@@ -74,9 +76,7 @@ def free_memory() -> int:
     return int(free + cp.get_default_memory_pool().free_bytes())
 
 
-def pair_histogram(
-    x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array
-) -> None:
+def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array) -> None:
     """Count the pairs below a bracket of reduced distances and in each of its bins.
 
     Parameters
@@ -104,28 +104,47 @@ def pair_histogram(
 
 
 def gaussian_sum(
-    x: Array, y: Array, *, norm: str, scale: float, power: int, own: Array, out: Array
+    x: Array,
+    y: Array,
+    *,
+    norm: str,
+    scale: float,
+    power: int,
+    out: Array,
+    rows: Array | None = None,
+    y_start: int = 0,
+    near: Array | None = None,
+    near_index: Array | None = None,
 ) -> None:
-    """Add ``sum_j exp(-scale * s_ij**power)`` over the columns other than the row itself to each row's total.
+    """Add to each row the sum over all columns of ``exp(-scale * s**power)``.
 
     Parameters
     ----------
     x, y, norm
-        As in `pair_histogram`; the first column's global number is a multiple of 1024.
+        As in `pair_histogram`.
     scale : float
     power : {1, 2}
-    own : integer array of shape (m,)
-        The column of `y` that is the row itself; outside 0 .. k - 1 where there is none. (Subtracting its 1
-        afterwards would lose the digits of a small sum.)
     out : array of shape (m,), float64
+        Added to in place, columns in ascending order.
+    rows : int64 array of shape (m,), optional
+        Global numbers of the rows of x: each leaves out the column of its own number. (Subtracting its 1 afterwards
+        would lose the digits of a small sum.)
+    y_start : int
+        Global number of the first column, a multiple of 1024.
+    near, near_index : None
+        Nearest rows are not kept on a GPU: NEIGHBORS is 0.
     """
+    if near is not None or near_index is not None:
+        raise ValueError("near and near_index should be None where NEIGHBORS is 0.")
+    if rows is None:
+        rows = cp.full(x.shape[0], -1, dtype=np.int64)
     factor = x.dtype.type(scale * LOG2_E)
     name = "gaussian_squared" if power == 2 else "gaussian"
     step = GROUP * max(1, SCRATCH_BYTES // (8 * max(1, x.shape[0])))
     for start in range(0, y.shape[0], step):
         columns = y[start : start + step]
         groups = cp.empty((-(-columns.shape[0] // GROUP), x.shape[0]), dtype=np.float64)
-        _launch(name, x, columns, norm, GROUP, factor, (own - start).astype(np.int32), groups)
+        _launch(name, x, columns, norm, GROUP, factor, (rows - (y_start + start)).astype(np.int32), groups)
         _by_rows("add_groups", x, norm, groups, np.int32(groups.shape[0]), np.int32(x.shape[0]), out)
 
 
@@ -180,9 +199,7 @@ def nearest_higher(
     )  # fmt: skip
 
 
-def border(
-    x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array
-) -> None:
+def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:
     """Mark the rows that have a column of another label within the threshold.
 
     Parameters

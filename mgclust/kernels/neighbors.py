@@ -2,7 +2,8 @@
 
 The density pass sees all distances; keeping the k smallest of each row costs little, and once all densities are known,
 the nearest denser row is among them for all but a few rows in a thousand (those are density maxima, or have many
-duplicates). Then a second pass over all pairs shrinks to a pass for those few.
+duplicates). Then a second pass over all pairs shrinks to a pass for those few. Measured on two CPU cores, n = 20,000
+in 64 dimensions: 8 neighbours miss 0.3 to 0.7% of the rows at 5% more time, 32 miss 0.1% at 60% more.
 
 The certificate. A list holds *every* row whose reduced distance is smaller than its last entry. So the least
 (s, row) of the denser rows in the list is the answer if its s is smaller than the last entry; if it
@@ -13,10 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["NEIGHBORS", "nearest_known"]
+__all__ = ["nearest_known"]
 
 Array = Any
-NEIGHBORS = 8  # measured, n = 20,000 in 64 dimensions: 8 miss 0.3 to 0.7% of the rows at +5% time, 32 0.1% at +60%
 
 
 def nearest_known(

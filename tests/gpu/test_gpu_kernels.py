@@ -126,6 +126,18 @@ def test_gaussian_sum_is_the_same_however_it_is_split(gpu, d, dtype, norm, split
     np.testing.assert_array_equal(gpu.to_host(parts), gpu.to_host(whole))
 
 
+def test_gaussian_sum_without_the_row_itself(gpu, d, dtype, norm):
+    """Rows are a part of the columns; each leaves itself out, however small what remains is."""
+    _, y = rows("normal", ROWS, COLUMNS, d, dtype)
+    x, numbers = y[700 : 700 + ROWS], np.arange(ROWS, dtype=np.int64) + 700 + 4096
+    s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
+    options = {"norm": norm, "scale": 1 / float(np.quantile(s, 0.02)), "power": 1, "y_start": 4096}
+    ours, theirs = np.zeros(ROWS), gpu.xp.zeros(ROWS)
+    cpu.gaussian_sum(x, y, **options, rows=numbers, out=ours)
+    gpu.gaussian_sum(gpu.to_device(x), gpu.to_device(y), **options, rows=gpu.to_device(numbers), out=theirs)
+    np.testing.assert_allclose(gpu.to_host(theirs), ours, rtol=3e-5 if dtype == "float32" else 1e-11, atol=1e-30)
+
+
 def test_count_within(gpu, d, dtype, norm):
     x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
     s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")

@@ -82,9 +82,7 @@ def where(context):
 
 def row_ranges(context):
     x = context.rows.read(context.rows.start, context.rows.stop)
-    return context.comm.all_gather(x), context.comm.all_gather(
-        np.array([[context.rows.start, context.rows.stop]])
-    )
+    return context.comm.all_gather(x), context.comm.all_gather(np.array([[context.rows.start, context.rows.stop]]))
 
 
 def fail_on(context, rank, kind="input"):

@@ -37,9 +37,7 @@ def test_equals_the_oracle(X, metric, kernel, algorithm, dc):
     ref = reference.density_peaks(X, 2, dc=dc, kernel=kernel, metric=metric)
     model = fit(X, dc=dc, kernel=kernel, metric=metric, algorithm=algorithm)
     np.testing.assert_allclose(model.rho_, ref.rho, rtol=1e-11, atol=1e-11)
-    reference.check_nearest_higher(
-        X, model.rho_, model.delta_, model.nearest_higher_, metric=metric, atol=1e-9
-    )
+    reference.check_nearest_higher(X, model.rho_, model.delta_, model.nearest_higher_, metric=metric, atol=1e-9)
     if kernel == "cutoff":  # counts are exact, so every tie falls the same way
         np.testing.assert_array_equal(model.nearest_higher_, ref.higher)
         np.testing.assert_array_equal(reference.owners(model), ref.owner)

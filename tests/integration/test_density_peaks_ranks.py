@@ -17,16 +17,17 @@ ATTRIBUTES = ("rho_", "delta_", "nearest_higher_", "labels_", "cluster_centers_i
 
 CASES = {
     # name: (rows, parameters); blocks hold 1,024 rows, so 5,000 make five of them and 700 leave ranks without any
-    "2-D": ("s1", {}),
+    "2-D grid": ("s1", {"algorithm": "grid"}),
     "2-D brute": ("s1", {"algorithm": "brute"}),
     "cutoff": ("s2", {"kernel": "cutoff", "algorithm": "brute"}),
     "double": ("s1", {"dtype": "float64", "algorithm": "brute"}),
-    "3-D": ((5000, 3), {}),
+    "3-D grid": ((5000, 3), {"algorithm": "grid"}),
+    "cutoff grid": ("s2", {"kernel": "cutoff", "algorithm": "grid"}),
     "products": ((4500, 40), {}),
     "manhattan": ((3000, 6), {"metric": "manhattan"}),
     "cosine": ((3000, 20), {"metric": "cosine"}),
-    "more than the dc sample": ((9500, 2), {"algorithm": "brute"}),
-    "sampled dc": ((9500, 2), {"dc_method": "sample", "random_state": 3}),
+    "more than the dc sample": ((6000, 400), {}),
+    "sampled dc": ((6000, 400), {"dc_method": "sample", "random_state": 3}),
     "given dc": ((3000, 2), {"dc": 0.5}),
     "fewer blocks than ranks": ((700, 2), {}),
     "automatic centres": ("s1", {"n_clusters": None}),
@@ -91,7 +92,7 @@ def test_same_bits_under_a_memory_limit(fit_on, tmp_path):
 
 def test_a_limit_that_cannot_be_kept_is_refused(fit_on):
     with pytest.raises(InsufficientMemoryError, match=r"needed .* there .* What would fit"):
-        fit_on(1, rows_of("2-D"), memory_limit=1_000_000)
+        fit_on(1, rows_of("2-D brute"), memory_limit=1_000_000)
 
 
 def test_same_bits_from_arrays_files_and_chunks(fit_on, tmp_path):
@@ -108,7 +109,7 @@ def test_same_bits_from_arrays_files_and_chunks(fit_on, tmp_path):
 
 
 def test_client_parameter_reaches_the_workers(client):
-    X = rows_of("2-D")
+    X = rows_of("2-D brute")
     there = DensityPeaks(n_clusters=12, device="cpu", client=client, halo=True).fit(X)
     here = DensityPeaks(n_clusters=12, device="cpu", client=None, halo=True).fit(X)
     assert bits(there) == bits(here)

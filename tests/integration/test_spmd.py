@@ -51,9 +51,7 @@ def test_equal_bits_on_any_number_of_ranks(ranks, x):
     answers = []
     for size in SIZES:
         with ranks(size) as cluster:
-            outcome = spmd.run(
-                rank_jobs.gram, open_dataset(x), cluster, memory_limit=80_000 if size > 2 else None
-            )
+            outcome = spmd.run(rank_jobs.gram, open_dataset(x), cluster, memory_limit=80_000 if size > 2 else None)
         answers.append(outcome.value[0].tobytes())
         assert outcome.timings["pairs"] > 0
         assert outcome.timings["load"] > 0
@@ -98,8 +96,7 @@ def test_chunks_that_live_on_workers_stay_there(client, ranks, x):
     with ranks(4) as cluster:
         addresses = list(cluster.workers)
         futures = [
-            client.scatter(x[i * 1024 : (i + 1) * 1024], workers=[addresses[(i + 1) % 4]], hash=False)
-            for i in range(4)
+            client.scatter(x[i * 1024 : (i + 1) * 1024], workers=[addresses[(i + 1) % 4]], hash=False) for i in range(4)
         ]
         array = dask.array.concatenate(
             [dask.array.from_delayed(future, (1024, 3), np.float32) for future in futures], axis=0
@@ -189,9 +186,7 @@ def test_cancelled_from_the_progress(ranks, size, x, tmp_path):
 
     began = time.monotonic()
     with ranks(size) as cluster, pytest.raises(RunCancelled, match="enough"):
-        spmd.run(
-            rank_jobs.slow, open_dataset(x), cluster, parameters={"folder": str(tmp_path)}, on_progress=cancel
-        )
+        spmd.run(rank_jobs.slow, open_dataset(x), cluster, parameters={"folder": str(tmp_path)}, on_progress=cancel)
     assert time.monotonic() - began < 5
     assert len(list(tmp_path.glob("left-*"))) == size
     assert not list(tmp_path.glob("done-*"))

@@ -568,9 +568,7 @@ def test_csv_with_very_long_lines(tmp_path):
 
 def test_parquet_columns_index_and_types(tmp_path):
     pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(
-        {"a": [1, 2], "b": [True, False], "c": ["x", "y"]}, index=pd.Index([5, 6], name="id")
-    )
+    frame = pd.DataFrame({"a": [1, 2], "b": [True, False], "c": ["x", "y"]}, index=pd.Index([5, 6], name="id"))
     frame.to_parquet(tmp_path / "x.parquet")
     dataset = open_dataset(tmp_path / "x.parquet", columns=["b", "a"])
     np.testing.assert_array_equal(dataset.read(0, 2), [[1, 1], [0, 2]])
@@ -714,9 +712,7 @@ def test_detrend():
 
 
 @given(
-    x=hnp.arrays(
-        np.float32, st.tuples(st.integers(2, 30), st.just(4)), elements=st.floats(-10, 10, width=32)
-    ),
+    x=hnp.arrays(np.float32, st.tuples(st.integers(2, 30), st.just(4)), elements=st.floats(-10, 10, width=32)),
     split=st.integers(1, 29),
 )
 @settings(deadline=None)

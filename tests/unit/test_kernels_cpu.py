@@ -256,7 +256,7 @@ def test_neighbors_kept_in_the_density_pass(m, k, d, norm, dtype):
 
     def call(start, stop, out):
         rho, near, index = out
-        cpu.gaussian_sum_and_neighbors(
+        cpu.gaussian_sum(
             x, y[start:stop], norm=norm, scale=0.3, power=1, y_start=7 + start, out=rho, near=near, near_index=index
         )
 
@@ -281,7 +281,7 @@ def test_nearest_known_is_right_where_it_is_certain(make):
     if make == "lattice":
         x = np.round(x * 4)
     rho, near, index = np.zeros(n), np.full((n, 8), np.inf, x.dtype), np.full((n, 8), -1)
-    cpu.gaussian_sum_and_neighbors(x, x, norm="l2", scale=1.0, power=1, y_start=0, out=rho, near=near, near_index=index)
+    cpu.gaussian_sum(x, x, norm="l2", scale=1.0, power=1, out=rho, near=near, near_index=index)
     order = np.empty(n, np.int32)
     order[np.argsort(-rho, kind="stable")] = np.arange(n)
     best, best_index = np.full(n, np.inf, x.dtype), np.full(n, -1)

@@ -1,0 +1,119 @@
+"""The near-linear kernels of one to three dimensions on the GPU, against the CPU's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpu_cases import order_of, rows
+
+from mgclust.kernels import cpu
+from mgclust.kernels.boxes import BoxTree
+from mgclust.kernels.nufft import grid_convolve, plan_gaussian_grid
+
+pytestmark = pytest.mark.gpu
+
+N = 5003
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    from mgclust.kernels import gpu
+
+    return gpu
+
+
+@pytest.fixture(params=[1, 2, 3])
+def d(request):
+    return request.param
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=["lattice", "normal"])
+def points(request, d, dtype):
+    scale = {"lattice": 3, "normal": 1}[request.param]
+    return rows(request.param, N, 1, d, dtype)[0] * np.dtype(dtype).type(scale)
+
+
+@pytest.fixture
+def trees(gpu, points):
+    return BoxTree.build(points, np), BoxTree.build(gpu.to_device(points), gpu.xp)
+
+
+def call(kernels, name, tree, *arguments, outputs, **options):
+    """Run one kernel into fresh outputs; returns them in NumPy."""
+    made = {key: kernels.to_device(value.copy()) for key, value in outputs.items()}
+    getattr(kernels, name)(tree, *map(kernels.to_device, arguments), **options, **made)
+    return [kernels.to_host(value) for value in made.values()]
+
+
+def test_both_devices_plant_the_same_tree(gpu, trees):
+    ours, theirs = trees
+    np.testing.assert_array_equal(gpu.to_host(theirs.index), ours.index)
+    np.testing.assert_array_equal(gpu.to_host(theirs.rows), ours.rows)
+
+
+def test_nearest_higher(gpu, trees, dtype):
+    order = order_of(N, 0)[0]
+    start, stop = 1000, 4100
+    outputs = {"best": np.empty(stop - start, dtype), "best_index": np.empty(stop - start, np.int64)}
+    ours, theirs = (
+        call(kernels, "tree_nearest_higher", tree, order, outputs=outputs, start=start, stop=stop)
+        for kernels, tree in zip((cpu, gpu), trees, strict=True)
+    )
+    np.testing.assert_array_equal(theirs[0], ours[0])
+    np.testing.assert_array_equal(theirs[1], ours[1])
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_pair_histogram(gpu, trees, points, parts, dtype):
+    kind = "i4" if dtype == "float32" else "i8"
+    s = cpu.reduced_distances(points[:50], points, norm="l2")
+    low, high = (int(np.array(np.quantile(s, q), dtype).view(kind)) for q in (0.1, 0.4))
+    shift = max((high - low).bit_length() - 12, 0)
+    expected = np.zeros((1 << 12) + 1, np.int64)
+    options = {"low": low, "shift": shift}
+    cpu.pair_histogram(points, points, norm="l2", diagonal=True, **options, out=expected)
+    total = sum(
+        call(gpu, "tree_pair_histogram", trees[1], outputs={"out": 0 * expected}, part=part, parts=parts, **options)[0]
+        for part in range(parts)
+    )
+    assert np.abs(np.cumsum(total) - np.cumsum(expected)).max() <= 4
+    ours = call(cpu, "tree_pair_histogram", trees[0], outputs={"out": 0 * expected}, part=0, parts=1, **options)[0]
+    np.testing.assert_array_equal(total, ours)
+
+
+def test_count_within_and_border(gpu, trees, points):
+    threshold = float(np.quantile(cpu.reduced_distances(points[:50], points, norm="l2"), 0.05))
+    labels = np.random.default_rng(1).integers(0, 3, N).astype(np.int32)
+    span = {"start": 17, "stop": N, "threshold": threshold}
+    for name, arguments, dtype in (("tree_count_within", (), np.int64), ("tree_border", (labels,), np.uint8)):
+        ours, theirs = (
+            call(kernels, name, tree, *arguments, outputs={"out": np.zeros(N - 17, dtype)}, **span)[0]
+            for kernels, tree in zip((cpu, gpu), trees, strict=True)
+        )
+        np.testing.assert_array_equal(theirs, ours, err_msg=name)
+
+
+def test_gaussian_by_non_uniform_fft(gpu, points):
+    s = cpu.reduced_distances(points[:50], points, norm="l2")
+    scale = 1 / float(np.quantile(s, 0.02) + 1e-3)
+    plan = plan_gaussian_grid(points.min(axis=0).tolist(), points.max(axis=0).tolist(), scale, N)
+    x = gpu.to_device(points)
+    grid, rho = gpu.xp.zeros(plan.shape, np.int64), gpu.xp.empty(N)
+    gpu.spread(x, plan, grid)
+    ours = np.zeros(plan.shape, np.int64)
+    cpu.spread(points, plan, ours)
+    np.testing.assert_allclose(gpu.to_host(grid), ours, rtol=0, atol=4 * N)  # one unit a row and cell at most
+    gpu.interpolate(x, grid_convolve(grid, plan, gpu.xp), plan, rho)
+    wide = points.astype("float64")
+    exact = np.concatenate(
+        [
+            np.exp(-scale * ((wide[a : a + 500, None] - wide[None]) ** 2).sum(axis=2)).sum(axis=1)
+            for a in range(0, N, 500)
+        ]
+    )
+    np.testing.assert_allclose(gpu.to_host(rho), exact, rtol=0, atol=plan.error_bound)
