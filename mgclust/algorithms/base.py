@@ -54,7 +54,7 @@ class Job(NamedTuple):
     estimate: EstimateFunction
 
 
-class Clusterer(ClusterMixin, BaseEstimator):
+class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: everything but the method itself.
 
     A method declares `method` (its name on the command line), `constraints` (its own parameters), and implements

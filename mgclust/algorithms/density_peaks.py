@@ -146,17 +146,30 @@ def density_peaks(
 def prepare_rows(context: Context, measure: Metric) -> float:
     """Centre (or normalise) the rows; return the largest squared length of a row after that."""
     comm, xp, kernels = context.comm, context.kernels.xp, context.kernels
-    n, d = context.dataset_shape
-    mean = xp.zeros(d)
-    if not measure.unit_rows:
-        mean = xp.asarray(context.sum_over_blocks(lambda x: x.sum(axis=0, dtype="float64")) / n)
-    context.rows.apply(measure.prepare(mean))
+    d = context.dataset_shape[1]
+    centre = xp.zeros(d) if measure.unit_rows else xp.asarray(round_centre(context))
+    context.rows.apply(measure.prepare(centre))
     largest = xp.zeros(1)
     origin = xp.zeros((1, d), dtype=context.dtype)
     for chunk in context.rows.chunks():
         if chunk.x.shape[0]:
             largest = xp.maximum(largest, kernels.reduced_distances(origin, chunk.x, norm="l2").max())
     return float(comm.all_reduce(largest, "max")[0])
+
+
+def round_centre(context: Context) -> np.ndarray:
+    """The mean of the rows, rounded to a power of two below the standard deviation of each feature; float64.
+
+    Subtracting a number with few digits is exact for data that have few themselves, such as integers: distances that
+    are equal then stay equal, which the mean itself would not grant.
+    """
+    n = context.dataset_shape[0]
+    mean = context.sum_over_blocks(lambda x: x.sum(axis=0, dtype="float64")) / n
+    about = context.kernels.xp.asarray(mean)
+    variance = context.sum_over_blocks(lambda x: ((x - about) ** 2).sum(axis=0, dtype="float64")) / n
+    # Of a constant feature only rounding is left.
+    step = np.exp2(np.floor(np.log2(np.maximum(np.sqrt(variance), np.abs(mean) * 1e-15 + 1e-300))) - 2)
+    return np.round(mean / step) * step
 
 
 def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:
@@ -571,7 +584,7 @@ class DensityPeaks(Clusterer):
             and becomes all False.
         """
         check_is_fitted(self, "rho_")
-        wanted = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
+        wanted: dict[str, Any] = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
         check_parameters({name: self.constraints[name] for name in wanted}, wanted)
         centers = choose_centers(self.rho_, self.delta_, indices=indices, **wanted)
         self._relabel(centers, assign_labels(np, self.nearest_higher_, centers), None)

@@ -5,9 +5,9 @@ A kernel never computes a distance; it computes a *reduced distance* s, cheaper 
 =============  ==========================================  ================  =============
 metric         rows are first                              s                 distance
 =============  ==========================================  ================  =============
-euclidean      centred by the mean of all rows             sum (x - y)^2     sqrt(s)
-sqeuclidean    centred by the mean of all rows             sum (x - y)^2     s
-manhattan      centred by the mean of all rows             sum |x - y|       s
+euclidean      centred near the mean of all rows           sum (x - y)^2     sqrt(s)
+sqeuclidean    centred near the mean of all rows           sum (x - y)^2     s
+manhattan      centred near the mean of all rows           sum |x - y|       s
 cosine         scaled to unit length                       sum (x - y)^2     s / 2
 correlation    centred each by its own mean, unit length   sum (x - y)^2     s / 2
 =============  ==========================================  ================  =============
@@ -76,13 +76,13 @@ class Metric:
         """The reduced distance that belongs to a distance."""
         return distance / self.factor if self.squared else distance**2
 
-    def prepare(self, mean: Array) -> Callable[[Array], Array]:
+    def prepare(self, centre: Array) -> Callable[[Array], Array]:
         """The transform that every row passes before it meets a kernel.
 
         Parameters
         ----------
-        mean : array of shape (n_features,), float64
-            Mean of all rows; unused by the metrics that scale rows.
+        centre : array of shape (n_features,), float64
+            A point near the mean of all rows; unused by the metrics that scale rows.
 
         Returns
         -------
@@ -92,7 +92,7 @@ class Metric:
             whose direction is undefined.
         """
         if not self.unit_rows:
-            return lambda x: (x - mean).astype(x.dtype)
+            return lambda x: (x - centre).astype(x.dtype)
         return self._to_unit_rows
 
     def _to_unit_rows(self, x: Array) -> Array:
