@@ -62,24 +62,29 @@ class Sample:
     complete: bool
 
 
-@dataclass(frozen=True)
 class Histogram:
-    """Pairs below a bracket and in its bins, which begin at `first` and are ``2**shift`` values wide."""
+    """Pairs below a bracket and in its bins, which begin at `first` and are ``2**shift`` values wide.
 
-    first: int
-    shift: int
-    counts: np.ndarray
+    The counts stay on the device: a million of them would take longer to fetch than many a pass takes.
+    """
 
-    def bin_of(self, rank: int) -> int | None:
-        """First value of the bin that holds a rank, or None if the bracket missed it."""
-        rank -= int(self.counts[0])
-        inside = np.cumsum(self.counts[1:])
-        if not 0 < rank <= inside[-1]:
-            return None
-        return self.first + (int(np.searchsorted(inside, rank)) << self.shift)
+    def __init__(self, xp: Any, counts: Array, first: int, shift: int) -> None:
+        self._xp = xp
+        self._below_end = xp.cumsum(counts)  # pairs below the end of the bracket's outside, of bin 0, of bin 1, ...
+        self.first = first
+        self.shift = shift
+        self.below, self.total = (int(count) for count in self._below_end[[0, -1]])
+
+    def bins_of(self, ranks: list[int]) -> list[int | None]:
+        """First value of the bin that holds each rank (from 1), or None if the bracket missed it."""
+        at = self._xp.searchsorted(self._below_end, self._xp.asarray(ranks)).tolist()
+        return [
+            self.first + ((index - 1) << self.shift) if self.below < rank <= self.total else None
+            for index, rank in zip(at, ranks, strict=True)
+        ]
 
 
-Count = Callable[[int, int], np.ndarray]  # (first, shift) -> pairs below, pairs in each bin
+Count = Callable[[int, int], Array]  # (first, shift) -> pairs below, pairs in each bin; on the device
 
 
 def sample_size(n: int, d: int) -> int:
@@ -98,42 +103,43 @@ def sample_rows(context: Context, measure: Metric, fraction: float, seed: int) -
     for m in sorted({min(n, FIRST_ROWS), sample_size(n, d)}):
         chosen = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
         x = context.comm.all_gather(_take(context, chosen))
-        sample = _narrow(context, measure, x, sample, rank / pairs, dtype)
         if m == n:
-            value, _ = _refine(_sample_count(context, measure, x), rank, sample, dtype)
+            value, _ = _refine(context, _sample_count(context, measure, x), rank, sample, dtype)
             return Sample(value, value, value, 0.0, rank, True)
+        sample = _narrow(context, measure, x, sample, rank / pairs, dtype)
     return sample
 
 
 def _sample_count(context: Context, measure: Metric, x: Array) -> Count:
-    def count(first: int, shift: int) -> np.ndarray:
+    def count(first: int, shift: int) -> Array:
         out = context.kernels.xp.zeros(1 + BINS, dtype="int64")
         context.kernels.pair_histogram(x, x, norm=measure.norm, diagonal=True, low=first, shift=shift, out=out)
-        return context.kernels.to_host(out)
+        return out
 
     return count
 
 
 def _narrow(context: Context, measure: Metric, x: Array, before: Sample, share: float, dtype: np.dtype) -> Sample:
     """The bracket that a (larger) sample gives, from a histogram within the bracket of the one before."""
-    kernels = context.kernels
-    m = x.shape[0]
+    kernels, m = context.kernels, x.shape[0]
     first, stop = _bits(before.low, dtype), _bits(before.high, dtype)
     shift = _shift(first, stop)
-    histogram = Histogram(first, shift, _sample_count(context, measure, x)(first, shift))
+    histogram = Histogram(kernels.xp, _sample_count(context, measure, x)(first, shift), first, shift)
 
-    def quantile(wanted: float) -> int:
+    def quantiles(*shares: float) -> list[int]:
         sample_pairs = m * (m - 1) // 2
-        at = histogram.bin_of(min(max(round(wanted * sample_pairs), 1), sample_pairs))
-        return at if at is not None else first if wanted < share else stop
+        bins = histogram.bins_of([min(max(round(wanted * sample_pairs), 1), sample_pairs) for wanted in shares])
+        missed = [first if wanted < share else stop for wanted in shares]
+        return [end if at is None else at for at, end in zip(bins, missed, strict=True)]
 
-    value = _value(quantile(share), dtype)
+    value = _value(quantiles(share)[0], dtype)
     within = kernels.xp.zeros(m, dtype="int64")
     kernels.count_within(x, x, norm=measure.norm, threshold=value, out=within)
-    error = 2 * float(kernels.to_host(within).std()) / m**1.5 + 2 / m**2
-    low = quantile(share - STANDARD_ERRORS * error)
-    high = min(quantile(share + STANDARD_ERRORS * error) + (1 << shift), _bits(np.inf, dtype))
-    ends = [measure.distance(_value(quantile(share + sign * 1.96 * error), dtype)) for sign in (-1, 1)]
+    error = 2 * float(within.std()) / m**1.5 + 2 / m**2
+    steps = (-STANDARD_ERRORS, -1.96, 1.96, STANDARD_ERRORS)
+    low, *confidence, high = quantiles(*(share + step * error for step in steps))
+    ends = [measure.distance(_value(end, dtype)) for end in confidence]
+    high = min(high + (1 << shift), _bits(np.inf, dtype))
     return Sample(value, _value(low, dtype), _value(high, dtype), (ends[1] - ends[0]) / 2, before.rank, False)
 
 
@@ -153,32 +159,32 @@ def pair_quantile(context: Context, sample: Sample, norm: str, tree: Any) -> tup
         return sample.value, 0
     kernels = context.kernels
 
-    def count(first: int, shift: int) -> np.ndarray:
+    def count(first: int, shift: int) -> Array:
         out = kernels.xp.zeros(1 + BINS, dtype="int64")
         if tree is not None:
             near_linear.pair_histogram(context, tree, first, shift, out)
         else:
             for x, y, diagonal in _half_pairs(context):
                 kernels.pair_histogram(x, y, norm=norm, diagonal=diagonal, low=first, shift=shift, out=out)
-        return kernels.to_host(context.comm.all_reduce(out, "sum"))
+        return context.comm.all_reduce(out, "sum")
 
-    return _refine(count, sample.rank, sample, np.dtype(context.dtype))
+    return _refine(context, count, sample.rank, sample, np.dtype(context.dtype))
 
 
-def _refine(count: Count, rank: int, bracket: Sample, dtype: np.dtype) -> tuple[float, int]:
+def _refine(context: Context, count: Count, rank: int, bracket: Sample, dtype: np.dtype) -> tuple[float, int]:
     """The value whose rank is given, from histograms within ever narrower brackets; and their number."""
     first, stop = _bits(bracket.low, dtype), _bits(bracket.high, dtype)
     passes = 0
     while True:
         shift = _shift(first, stop)
-        histogram = Histogram(first, shift, count(first, shift))
+        histogram = Histogram(context.kernels.xp, count(first, shift), first, shift)
         passes += 1
-        found = histogram.bin_of(rank)
+        (found,) = histogram.bins_of([rank])
         if found is not None:
             first, stop = found, found + (1 << shift)
             if shift == 0:
                 return _value(found, dtype), passes
-        elif rank <= int(histogram.counts[0]):
+        elif rank <= histogram.below:
             first, stop = 0, first
         else:
             first, stop = first + (BINS << shift), _bits(np.inf, dtype)
