@@ -9,7 +9,6 @@ in a process of its own, so that peak memory is its own; then how far the two ag
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -35,7 +34,7 @@ def work(path: str, k: str, algorithm: str) -> None:
     from mgclust import DensityPeaks
 
     X = np.load(path)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = bench.peak_bytes()
     options = {"n_clusters": int(k), "device": "cpu", "client": None, "algorithm": algorithm}
     runs = []
     for _ in range(4):
@@ -49,8 +48,8 @@ def work(path: str, k: str, algorithm: str) -> None:
     took, stages = warm[(len(warm) - 1) // 2]
     np.savez(path, rho=model.rho_, delta=model.delta_, higher=model.nearest_higher_, labels=model.labels_)
     figures = {"seconds": took, "first_seconds": first, "stages": stages, "dc": model.dc_}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    memory = {"peak_mib": peak / 2**10, "grown_mib": (peak - before) / 2**10}
+    peak = bench.peak_bytes()
+    memory = {"peak_mib": peak / 2**20, "grown_mib": (peak - before) / 2**20}
     print(json.dumps({**figures, **memory, "exactness": model.exactness_}, default=float))
 
 

@@ -131,3 +131,9 @@ def seconds(function: Callable[[], Any], repeat: int = 3) -> tuple[float, Any]:
         value = function()
         times.append(time.perf_counter() - start)
     return statistics.median(times), value
+
+
+def peak_bytes() -> int:
+    """Most memory that this process ever held; not its parent's, which `getrusage` passes on."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))

@@ -39,7 +39,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms import near_linear
 from mgclust.algorithms.base import Clusterer, Job
+from mgclust.algorithms.centers import assign_labels, choose_centers
 from mgclust.algorithms.pair_quantile import BINS, pair_quantile, sample_rows, sample_size
+from mgclust.algorithms.preparation import choose_norm, prepare_rows
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context, Outcome
 from mgclust.errors import InputError
@@ -48,17 +50,11 @@ from mgclust.kernels.neighbors import nearest_known
 from mgclust.params import Boolean, Choice, Constraint, Integer, Real, check_parameters
 from mgclust.result import Result
 
-__all__ = ["DensityPeaks", "assign_labels", "choose_centers"]
+__all__ = ["DensityPeaks"]
 
 Array = Any
 
-# A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then
-# under 1e-5 for every pair, and about 1e-6 in a sum.
-DOT_CONDITION = 32.0
-MIN_FEATURES_FOR_DOT = 17
 MIN_FEATURES_FOR_NEIGHBORS = 4
-# The automatic choice of centres looks no further than this.
-MOST_AUTOMATIC_CENTERS = 256
 
 
 def density_peaks(
@@ -141,42 +137,6 @@ def density_peaks(
         "dc_error": dc_error,
         "exactness": exactness,
     }
-
-
-def prepare_rows(context: Context, measure: Metric) -> float:
-    """Centre (or normalise) the rows; return the largest squared length of a row after that."""
-    comm, xp, kernels = context.comm, context.kernels.xp, context.kernels
-    d = context.dataset_shape[1]
-    centre = xp.zeros(d) if measure.unit_rows else xp.asarray(round_centre(context))
-    context.rows.apply(measure.prepare(centre))
-    largest = xp.zeros(1)
-    origin = xp.zeros((1, d), dtype=context.dtype)
-    for chunk in context.rows.chunks():
-        if chunk.x.shape[0]:
-            largest = xp.maximum(largest, kernels.reduced_distances(origin, chunk.x, norm="l2").max())
-    return float(comm.all_reduce(largest, "max")[0])
-
-
-def round_centre(context: Context) -> np.ndarray:
-    """The mean of the rows, rounded to a power of two below the standard deviation of each feature; float64.
-
-    Subtracting a number with few digits is exact for data that have few themselves, such as integers: distances that
-    are equal then stay equal, which the mean itself would not grant.
-    """
-    n = context.dataset_shape[0]
-    mean = context.sum_over_blocks(lambda x: x.sum(axis=0, dtype="float64")) / n
-    about = context.kernels.xp.asarray(mean)
-    variance = context.sum_over_blocks(lambda x: ((x - about) ** 2).sum(axis=0, dtype="float64")) / n
-    # Of a constant feature only rounding is left.
-    step = np.exp2(np.floor(np.log2(np.maximum(np.sqrt(variance), np.abs(mean) * 1e-15 + 1e-300))) - 2)
-    return np.round(mean / step) * step
-
-
-def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:
-    """Products where they are accurate enough at the scale s, direct differences elsewhere."""
-    if measure.norm == "l2" and d >= MIN_FEATURES_FOR_DOT and radius <= DOT_CONDITION * s:
-        return "l2-dot"
-    return measure.norm
 
 
 class Neighbors(NamedTuple):
@@ -293,103 +253,6 @@ def distances(xp: Any, measure: Metric, s: Array) -> Array:
     """Reduced distances as distances, float64."""
     wide = s.astype("float64")
     return wide * measure.factor if measure.squared else xp.sqrt(wide)
-
-
-def choose_centers(
-    rho: np.ndarray,
-    delta: np.ndarray,
-    *,
-    n_clusters: int | None = None,
-    rho_min: float | None = None,
-    delta_min: float | None = None,
-    indices: Any = None,
-) -> np.ndarray:
-    """Row numbers of the centres, by decreasing gamma = rho * delta, equal gamma by index.
-
-    `indices` as given; else the rows with ``rho > rho_min`` and ``delta > delta_min`` where either is given (the
-    first `n_clusters` of them if that is given too); else the `n_clusters` largest gamma; else the automatic rule
-    of `automatic_count`.
-    """
-    n = rho.shape[0]
-    gamma = rho * delta
-    if indices is not None:
-        return _by_gamma(gamma, _given_centers(np.asarray(indices), rho))
-    if n_clusters is not None and n_clusters > n:
-        raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
-    if rho_min is not None or delta_min is not None:
-        above = np.ones(n, dtype=bool)
-        if rho_min is not None:
-            above &= rho > rho_min
-        if delta_min is not None:
-            above &= delta > delta_min
-        if not above.any():
-            raise InputError(
-                f"rho_min={rho_min}, delta_min={delta_min}: no row lies above both; the densest row has "
-                f"rho={rho.max():g} and delta={delta[np.argmax(rho)]:g}; choose lower thresholds."
-            )
-        return _by_gamma(gamma, np.flatnonzero(above))[:n_clusters]
-    most = n_clusters if n_clusters is not None else min(n, MOST_AUTOMATIC_CENTERS + 1)
-    # Of equal gamma the lower index comes first, so all rows that tie with the last one compete.
-    candidates = np.flatnonzero(gamma >= np.partition(gamma, n - most)[n - most])
-    ranked = _by_gamma(gamma, candidates)
-    return ranked[: most if n_clusters is not None else automatic_count(gamma[ranked], n)]
-
-
-def _by_gamma(gamma: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return rows[np.argsort(-gamma[rows], kind="stable")]
-
-
-def _given_centers(indices: np.ndarray, rho: np.ndarray) -> np.ndarray:
-    n = rho.shape[0]
-    if indices.ndim != 1 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
-        raise InputError("indices should be a list of row numbers, one per cluster, and not empty.")
-    if indices.min() < 0 or indices.max() >= n or np.unique(indices).size != indices.size:
-        raise InputError(f"indices should be different row numbers from 0 to {n - 1}.")
-    densest = int(np.argmax(rho))
-    if densest not in indices:
-        raise InputError(
-            f"indices should contain the densest row, {densest}: the links of some rows lead nowhere else."
-        )
-    return np.sort(indices)
-
-
-def automatic_count(gamma: np.ndarray, n: int) -> int:
-    """How many centres stand out: the k, from 2 on, where the sorted gamma falls by the largest factor.
-
-    Parameters
-    ----------
-    gamma : ndarray
-        The largest ``rho * delta``, largest first. Of these only the first 2 sqrt(n), at most 256, are looked at:
-        behind them come the rows within clusters.
-    n : int
-        Number of rows.
-
-    Returns
-    -------
-    int
-        1 where fewer than three rows have a positive gamma.
-    """
-    positive = int(np.count_nonzero(gamma > 0))
-    most = min(MOST_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)), positive - 1)
-    if most < 2:
-        return 1
-    logs = np.log(gamma[1 : most + 1])
-    return int(np.argmax(logs[:-1] - logs[1:])) + 2
-
-
-def assign_labels(xp: Any, nearest_higher: Array, centers: np.ndarray) -> Array:
-    """Each row's cluster: follow nearest_higher up to a centre, doubling the stride at every step; int32."""
-    root = nearest_higher.copy()
-    where = xp.asarray(centers)
-    root[where] = where
-    while True:
-        further = root[root]
-        if bool((further == root).all()):
-            break
-        root = further
-    number = xp.full(root.shape[0], -1, dtype="int32")
-    number[where] = xp.arange(len(centers), dtype="int32")
-    return number[root]
 
 
 def halo_rows(context: Context, tree: Any, norm: str, s_dc: float, labels: Array, rho: np.ndarray) -> np.ndarray:

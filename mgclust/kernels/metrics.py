@@ -23,8 +23,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mgclust.errors import InputError
-
 __all__ = ["METRICS", "Metric"]
 
 Array = Any
@@ -88,28 +86,39 @@ class Metric:
         -------
         callable
             Maps rows (m, n_features) to rows of the same shape and dtype. Each row's result depends on
-            that row alone, so it is the same however rows are split. Raises InputError for rows
-            whose direction is undefined.
+            that row alone, so it is the same however rows are split. See `undefined` for rows that it cannot map.
         """
         if not self.unit_rows:
             return lambda x: (x - centre).astype(x.dtype)
         return self._to_unit_rows
 
+    def undefined(self, x: Array) -> Array:
+        """Which rows have no direction, so that no distance to them is defined; all False where none is needed.
+
+        Parameters
+        ----------
+        x : array of shape (m, n_features)
+
+        Returns
+        -------
+        bool array of shape (m,)
+        """
+        if not self.unit_rows:
+            return x[:, 0] != x[:, 0]
+        _, length = self._direction(x)
+        # Centring a constant row leaves rounding errors, which are no direction either.
+        smallest = 1e-12 * abs(x.astype("float64")).max(axis=1) * x.shape[1] ** 0.5
+        return length[:, 0] <= smallest
+
     def _to_unit_rows(self, x: Array) -> Array:
+        wide, length = self._direction(x)
+        return (wide / length).astype(x.dtype)
+
+    def _direction(self, x: Array) -> tuple[Array, Array]:
         wide = x.astype("float64")
-        scale = abs(wide).max(axis=1, keepdims=True)
         if self.centre_rows:
             wide = wide - wide.mean(axis=1, keepdims=True)
-        length = (wide * wide).sum(axis=1, keepdims=True) ** 0.5
-        # A row that centring left with rounding errors only has no direction.
-        bad = (length <= 1e-12 * scale * x.shape[1] ** 0.5)[:, 0]
-        if bool(bad.any()):
-            what = "constant" if self.centre_rows else "all-zero"
-            raise InputError(
-                f"metric='{self.name}' is undefined for {what} rows: {int(bad.sum())} of them, the first "
-                f"is row {int(bad.argmax())} of its block; drop them or choose metric='euclidean'."
-            )
-        return (wide / length).astype(x.dtype)
+        return wide, (wide * wide).sum(axis=1, keepdims=True) ** 0.5
 
 
 METRICS = {

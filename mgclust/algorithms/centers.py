@@ -1,0 +1,113 @@
+"""Which rows of a decision graph are centres, and which cluster that gives to the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.errors import InputError
+
+__all__ = ["assign_labels", "automatic_count", "choose_centers"]
+
+Array = Any
+
+# The automatic choice of centres looks no further than this.
+MOST_AUTOMATIC_CENTERS = 256
+
+
+def choose_centers(
+    rho: np.ndarray,
+    delta: np.ndarray,
+    *,
+    n_clusters: int | None = None,
+    rho_min: float | None = None,
+    delta_min: float | None = None,
+    indices: Any = None,
+) -> np.ndarray:
+    """Row numbers of the centres, by decreasing gamma = rho * delta, equal gamma by index.
+
+    `indices` as given; else the rows with ``rho > rho_min`` and ``delta > delta_min`` where either is given (the
+    first `n_clusters` of them if that is given too); else the `n_clusters` largest gamma; else the automatic rule
+    of `automatic_count`.
+    """
+    n = rho.shape[0]
+    gamma = rho * delta
+    if indices is not None:
+        return _by_gamma(gamma, _given_centers(np.asarray(indices), rho))
+    if n_clusters is not None and n_clusters > n:
+        raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
+    if rho_min is not None or delta_min is not None:
+        above = np.ones(n, dtype=bool)
+        if rho_min is not None:
+            above &= rho > rho_min
+        if delta_min is not None:
+            above &= delta > delta_min
+        if not above.any():
+            raise InputError(
+                f"rho_min={rho_min}, delta_min={delta_min}: no row lies above both; the densest row has "
+                f"rho={rho.max():g} and delta={delta[np.argmax(rho)]:g}; choose lower thresholds."
+            )
+        return _by_gamma(gamma, np.flatnonzero(above))[:n_clusters]
+    most = n_clusters if n_clusters is not None else min(n, MOST_AUTOMATIC_CENTERS + 1)
+    # Of equal gamma the lower index comes first, so all rows that tie with the last one compete.
+    candidates = np.flatnonzero(gamma >= np.partition(gamma, n - most)[n - most])
+    ranked = _by_gamma(gamma, candidates)
+    return ranked[: most if n_clusters is not None else automatic_count(gamma[ranked], n)]
+
+
+def _by_gamma(gamma: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return rows[np.argsort(-gamma[rows], kind="stable")]
+
+
+def _given_centers(indices: np.ndarray, rho: np.ndarray) -> np.ndarray:
+    n = rho.shape[0]
+    if indices.ndim != 1 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
+        raise InputError("indices should be a list of row numbers, one per cluster, and not empty.")
+    if indices.min() < 0 or indices.max() >= n or np.unique(indices).size != indices.size:
+        raise InputError(f"indices should be different row numbers from 0 to {n - 1}.")
+    densest = int(np.argmax(rho))
+    if densest not in indices:
+        raise InputError(
+            f"indices should contain the densest row, {densest}: the links of some rows lead nowhere else."
+        )
+    return np.sort(indices)
+
+
+def automatic_count(gamma: np.ndarray, n: int) -> int:
+    """How many centres stand out: the k, from 2 on, where the sorted gamma falls by the largest factor.
+
+    Parameters
+    ----------
+    gamma : ndarray
+        The largest ``rho * delta``, largest first. Of these only the first 2 sqrt(n), at most 256, are looked at:
+        behind them come the rows within clusters.
+    n : int
+        Number of rows.
+
+    Returns
+    -------
+    int
+        1 where fewer than three rows have a positive gamma.
+    """
+    positive = int(np.count_nonzero(gamma > 0))
+    most = min(MOST_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)), positive - 1)
+    if most < 2:
+        return 1
+    logs = np.log(gamma[1 : most + 1])
+    return int(np.argmax(logs[:-1] - logs[1:])) + 2
+
+
+def assign_labels(xp: Any, nearest_higher: Array, centers: np.ndarray) -> Array:
+    """Each row's cluster: follow nearest_higher up to a centre, doubling the stride at every step; int32."""
+    root = nearest_higher.copy()
+    where = xp.asarray(centers)
+    root[where] = where
+    while True:
+        further = root[root]
+        if bool((further == root).all()):
+            break
+        root = further
+    number = xp.full(root.shape[0], -1, dtype="int32")
+    number[where] = xp.arange(len(centers), dtype="int32")
+    return number[root]

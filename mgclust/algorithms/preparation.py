@@ -1,0 +1,88 @@
+"""How rows are made ready for the kernels, and which arithmetic their distances can afford."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgclust.engine.spmd import Context
+from mgclust.errors import InputError
+from mgclust.kernels.metrics import Metric
+
+__all__ = ["choose_norm", "prepare_rows"]
+
+# A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then
+# under 1e-5 for every pair, and about 1e-6 in a sum.
+DOT_CONDITION = 32.0
+MIN_FEATURES_FOR_DOT = 17
+
+
+def prepare_rows(context: Context, measure: Metric) -> float:
+    """Centre (or normalise) the rows; return the largest squared length of a row after that."""
+    comm, xp, kernels = context.comm, context.kernels.xp, context.kernels
+    d = context.dataset_shape[1]
+    if measure.unit_rows:
+        _refuse_undefined(context, measure)
+        centre = xp.zeros(d)
+    else:
+        centre = xp.asarray(round_centre(context))
+    context.rows.apply(measure.prepare(centre))
+    longest, largest = xp.zeros(1), xp.zeros(1)
+    origin = xp.zeros((1, d), dtype=context.dtype)
+    for chunk in context.rows.chunks():
+        if chunk.x.shape[0]:
+            longest = xp.maximum(longest, kernels.reduced_distances(origin, chunk.x, norm="l2").max())
+            largest = xp.maximum(largest, abs(chunk.x).max())
+    _refuse_out_of_range(context, measure, float(comm.all_reduce(largest, "max")[0]))
+    return float(comm.all_reduce(longest, "max")[0])
+
+
+def _refuse_out_of_range(context: Context, measure: Metric, largest: float) -> None:
+    """Squares (of squares, for some metrics) must neither overflow nor lose digits to underflow."""
+    limits = np.finfo(context.dtype)
+    power = 2 * measure.power
+    d = context.dataset_shape[1]
+    high, low = float(limits.max) ** (1 / power) / (4 * d**0.5), float(limits.tiny) ** (1 / power) * 2.0**20
+    if largest and not low < largest < high:
+        raise InputError(
+            f"centred values reach {largest:.3g}; with metric='{measure.name}' and dtype='{context.dtype}' that "
+            f"should be between {low:.1g} and {high:.1g}; rescale the data or use dtype='float64'."
+        )
+
+
+def _refuse_undefined(context: Context, measure: Metric) -> None:
+    count, first = 0, context.dataset_shape[0]
+    for chunk in context.rows.chunks():
+        bad = measure.undefined(chunk.x)
+        if bool(bad.any()):
+            count += int(bad.sum())
+            first = min(first, chunk.start + int(bad.argmax()))
+    count = int(context.comm.all_reduce(np.array([count]), "sum")[0])
+    first = int(context.comm.all_reduce(np.array([first]), "min")[0])
+    if count:
+        what = "constant" if measure.centre_rows else "all-zero"
+        raise InputError(
+            f"metric='{measure.name}' is undefined for {what} rows: {count} of them, the first is row {first}; "
+            "drop them or choose metric='euclidean'."
+        )
+
+
+def round_centre(context: Context) -> np.ndarray:
+    """The mean of the rows, rounded to a power of two below the standard deviation of each feature; float64.
+
+    Subtracting a number with few digits is exact for data that have few themselves, such as integers: distances that
+    are equal then stay equal, which the mean itself would not grant.
+    """
+    n = context.dataset_shape[0]
+    mean = context.sum_over_blocks(lambda x: x.sum(axis=0, dtype="float64")) / n
+    about = context.kernels.xp.asarray(mean)
+    variance = context.sum_over_blocks(lambda x: ((x - about) ** 2).sum(axis=0, dtype="float64")) / n
+    # Of a constant feature only rounding is left.
+    step = np.exp2(np.floor(np.log2(np.maximum(np.sqrt(variance), np.abs(mean) * 1e-15 + 1e-300))) - 2)
+    return np.round(mean / step) * step
+
+
+def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:
+    """Products where they are accurate enough at the scale s, direct differences elsewhere."""
+    if measure.norm == "l2" and d >= MIN_FEATURES_FOR_DOT and radius <= DOT_CONDITION * s:
+        return "l2-dot"
+    return measure.norm
