@@ -10,9 +10,9 @@ from mgclust.kernels.metrics import Metric
 
 __all__ = ["choose_norm", "prepare_rows"]
 
-# A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then
-# under 1e-5 for every pair, and about 1e-6 in a sum.
-DOT_CONDITION = 32.0
+# A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then about
+# 2e-6 for every pair.
+DOT_CONDITION = 8.0
 MIN_FEATURES_FOR_DOT = 17
 
 

@@ -39,7 +39,6 @@ from mgclust.kernels._threads import run_tasks, thread_count
 
 __all__ = [
     "NEIGHBORS",
-    "SUM_TILE",
     "border",
     "count_within",
     "free_memory",

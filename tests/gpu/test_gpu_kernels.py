@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gpu_cases import DIMENSIONS, NORMS, order_of, rows
 
+from mgclust.algorithms.preparation import DOT_CONDITION
 from mgclust.kernels import cpu
 
 pytestmark = pytest.mark.gpu
@@ -68,10 +69,10 @@ def bits(value, dtype):
 def useful(norm, s, share, x) -> float:
     """The distance below which a share of the pairs lie; for products, no less than they can resolve.
 
-    `mgclust.algorithms.density_peaks.choose_norm` takes products only while |x|^2 <= 32 times that distance.
+    `choose_norm` takes products only while |x|^2 <= DOT_CONDITION times that distance.
     """
     radius = float((x.astype("float64") ** 2).sum(axis=1).max())
-    return max(float(np.quantile(s, share)), radius / 32 if norm == "l2-dot" else 0.0)
+    return max(float(np.quantile(s, share)), radius / DOT_CONDITION if norm == "l2-dot" else 0.0)
 
 
 def test_same_names_and_signatures(gpu):
