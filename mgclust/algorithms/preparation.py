@@ -11,7 +11,7 @@ from mgclust.kernels.metrics import Metric
 __all__ = ["choose_norm", "prepare_rows"]
 
 # A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then about
-# 2e-6 for every pair.
+# 2e-6 for every pair. Where (d/dc)^2 goes with s^2, the error grows with s: no products there.
 DOT_CONDITION = 8.0
 MIN_FEATURES_FOR_DOT = 17
 
@@ -83,6 +83,7 @@ def round_centre(context: Context) -> np.ndarray:
 
 def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:
     """Products where they are accurate enough at the scale s, direct differences elsewhere."""
-    if measure.norm == "l2" and d >= MIN_FEATURES_FOR_DOT and radius <= DOT_CONDITION * s:
+    affordable = measure.power == 1 and radius <= DOT_CONDITION * s
+    if measure.norm == "l2" and d >= MIN_FEATURES_FOR_DOT and affordable:
         return "l2-dot"
     return measure.norm
