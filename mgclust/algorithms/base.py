@@ -120,7 +120,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n, d = dataset.shape
         if n < 2:
             raise InputError(f"n_samples={n} should be >= 2: one row has no neighbours; give more rows.")
-        job = self._job(parameters)
+        job = self._job(parameters, dataset.shape)
         with connect(client=self.client, device=self.device) as cluster:
             outcome = run(
                 job.function,
@@ -165,8 +165,8 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return int(draw(2**31 - 1))
 
     @abstractmethod
-    def _job(self, parameters: dict[str, Any]) -> Job:
-        """What the ranks run, from checked parameters."""
+    def _job(self, parameters: dict[str, Any], shape: tuple[int, int]) -> Job:
+        """What the ranks run, from checked parameters; refuses those that do not go with the data's shape."""
 
     @abstractmethod
     def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:

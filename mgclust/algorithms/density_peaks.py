@@ -31,6 +31,7 @@ flight, 40 n bytes of vectors. Communication per rank: three times the data, one
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -39,7 +40,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms import near_linear
 from mgclust.algorithms.base import Clusterer, Job
-from mgclust.algorithms.centers import assign_labels, choose_centers
+from mgclust.algorithms.centers import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
 from mgclust.algorithms.pair_quantile import BINS, pair_quantile, sample_rows, sample_size
 from mgclust.algorithms.preparation import choose_norm, prepare_rows
 from mgclust.engine.memory import Estimate
@@ -443,14 +444,18 @@ class DensityPeaks(Clusterer):
         Returns
         -------
         self
-            With new `labels_`, `cluster_centers_indices_`, `n_clusters_`. `halo_` belongs to the clusters of `fit`
-            and becomes all False.
+            With new `labels_`, `cluster_centers_indices_`, `n_clusters_` and `result_`. `halo_`, which would take a
+            pass, becomes all False.
         """
         check_is_fitted(self, "rho_")
         wanted: dict[str, Any] = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
         check_parameters({name: self.constraints[name] for name in wanted}, wanted)
         centers = choose_centers(self.rho_, self.delta_, indices=indices, **wanted)
         self._relabel(centers, assign_labels(np, self.nearest_higher_, centers), None)
+        given = {} if indices is None else {"indices": centers.tolist()}
+        parameters = {**self.result_.parameters, **wanted, **given, "halo": False}
+        automatic = indices is None and _is_automatic(wanted)
+        self.result_ = replace(self.result_, parameters=parameters, **self._findings(automatic))
         return self
 
     def _relabel(self, centers: np.ndarray, labels: np.ndarray, halo: np.ndarray | None) -> None:
@@ -459,7 +464,10 @@ class DensityPeaks(Clusterer):
         self.labels_ = labels
         self.halo_ = np.zeros(len(labels), dtype=bool) if halo is None else halo
 
-    def _job(self, parameters: dict[str, Any]) -> Job:
+    def _job(self, parameters: dict[str, Any], shape: tuple[int, int]) -> Job:
+        n_clusters = parameters["n_clusters"]
+        if n_clusters is not None and n_clusters > shape[0]:
+            raise InputError(f"n_samples={shape[0]} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
         own = ("metric", "dc", "dc_fraction", "dc_method", "kernel", "halo", "algorithm")
         arguments = {name: parameters[name] for name in own}
         arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
@@ -473,24 +481,37 @@ class DensityPeaks(Clusterer):
         self.dc_, self.dc_error_ = value["dc"], value["dc_error"]
         self.exactness_ = value["exactness"]
         self._relabel(value["centers"], value["labels"], value["halo"])
+        return Result(**self._findings(_is_automatic(frame["parameters"])), **frame)
+
+    def _findings(self, automatic: bool) -> dict[str, Any]:
+        """The part of a Result that depends on the centres, and what to warn of."""
         arrays = {
             "rho": self.rho_,
             "delta": self.delta_,
             "nearest_higher": self.nearest_higher_,
             "centers": self.cluster_centers_indices_,
         }
-        if value["halo"] is not None:
+        if self.halo_.any():
             arrays["halo"] = self.halo_
+        drop = gamma_drop(self.rho_, self.delta_, self.cluster_centers_indices_)
         warnings = []
         if self.dc_error_:
             warnings.append(
                 f"dc={self.dc_:g} was sampled: the exact value lies within {self.dc_error_:.2g} of it (95%)."
             )
-        return Result(
-            labels=self.labels_,
-            arrays=arrays,
-            scores={"n_clusters": self.n_clusters_, "dc": self.dc_, "dc_error": self.dc_error_},
-            diagnostics={"exactness": self.exactness_},
-            warnings=warnings,
-            **frame,
-        )
+        if automatic and drop < CLEAR_DROP:
+            warnings.append(
+                f"the centres do not stand out: the last one's rho * delta is only {drop:.2g} times the next row's. "
+                "Look at the decision graph; give n_clusters, or thresholds, or try another dc_fraction."
+            )
+        return {
+            "labels": self.labels_,
+            "arrays": arrays,
+            "scores": {"n_clusters": self.n_clusters_, "dc": self.dc_, "dc_error": self.dc_error_, "gamma_drop": drop},
+            "diagnostics": {"exactness": self.exactness_},
+            "warnings": warnings,
+        }
+
+
+def _is_automatic(parameters: dict[str, Any]) -> bool:
+    return all(parameters[name] is None for name in ("n_clusters", "rho_min", "delta_min"))

@@ -114,7 +114,9 @@ def _local_device(device: str) -> str:
     if device == "auto":
         return "cpu" if reason else "cuda"
     if device == "cuda" and reason:
-        raise DeviceUnavailableError(f"device='cuda' needs an NVIDIA GPU: {reason}. Use device='cpu' or 'auto'.")
+        raise DeviceUnavailableError(
+            f"device='cuda' needs an NVIDIA GPU: {reason}. Use device='cpu' (--cpu) or 'auto'."
+        )
     return device
 
 

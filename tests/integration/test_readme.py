@@ -226,5 +226,8 @@ def test_options_parameters_links_and_errors_exist():
     for name in re.findall(r"`([A-Z]\w+)`", README):
         assert any(hasattr(module, name) for module in (mgclust.errors, mgclust, builtins)), name
     for link in re.findall(r"\]\(([^)]+)\)", README):
-        assert link.startswith("https://") or (ROOT / link).exists(), link
+        if link.startswith("#"):
+            assert f"## {link[1:].replace('-', ' ')}\n" in README.lower(), link
+        else:
+            assert link.startswith("https://") or (ROOT / link).exists(), link
     assert (ROOT / "docs/images/demo.png").stat().st_size < 250_000

@@ -1,0 +1,5 @@
+"""``python -m mgclust`` is ``mgclust``."""
+
+from mgclust.cli import main
+
+main()
