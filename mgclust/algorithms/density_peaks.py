@@ -455,7 +455,7 @@ class DensityPeaks(Clusterer):
         given = {} if indices is None else {"indices": centers.tolist()}
         parameters = {**self.result_.parameters, **wanted, **given, "halo": False}
         automatic = indices is None and _is_automatic(wanted)
-        self.result_ = replace(self.result_, parameters=parameters, **self._findings(automatic))
+        self.result_ = replace(self.result_, parameters=parameters, **self._findings(automatic, False))
         return self
 
     def _relabel(self, centers: np.ndarray, labels: np.ndarray, halo: np.ndarray | None) -> None:
@@ -481,9 +481,9 @@ class DensityPeaks(Clusterer):
         self.dc_, self.dc_error_ = value["dc"], value["dc_error"]
         self.exactness_ = value["exactness"]
         self._relabel(value["centers"], value["labels"], value["halo"])
-        return Result(**self._findings(_is_automatic(frame["parameters"])), **frame)
+        return Result(**self._findings(_is_automatic(frame["parameters"]), self.halo), **frame)
 
-    def _findings(self, automatic: bool) -> dict[str, Any]:
+    def _findings(self, automatic: bool, halo: bool) -> dict[str, Any]:
         """The part of a Result that depends on the centres, and what to warn of."""
         arrays = {
             "rho": self.rho_,
@@ -491,7 +491,7 @@ class DensityPeaks(Clusterer):
             "nearest_higher": self.nearest_higher_,
             "centers": self.cluster_centers_indices_,
         }
-        if self.halo_.any():
+        if halo:
             arrays["halo"] = self.halo_
         drop = gamma_drop(self.rho_, self.delta_, self.cluster_centers_indices_)
         warnings = []
