@@ -11,7 +11,7 @@ staged in shared memory or registers with one coalesced read of the row-major in
 timed to show that cost per pair and feature stays level from 32 to 1024 dimensions.
 
     python benchmarks/density_peaks_paper.py --devices cpu,cuda --out NAME.json
-    python benchmarks/density_peaks_paper.py --figure NAME.json
+    python benchmarks/density_peaks_paper.py --figure NAME.json [OTHER.json ...]
 """
 
 from __future__ import annotations
@@ -90,44 +90,53 @@ def measure(out: bench.Record, device: str, client, repeat: int) -> None:
         )
 
 
-def figure(path: Path) -> None:
-    """Draw the paper's figure, run time over points, from a results file; a PNG beside it."""
+def figure(paths: list[Path]) -> None:
+    """Draw the paper's figure, run time over points, from results files; a PNG beside the first.
+
+    Of a device that several files measured, the first file's runs are taken.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    document = json.loads(path.read_text())
-    runs: dict[str, list[tuple[int, float]]] = {}
-    for item in document["items"]:
-        if item["item"].startswith("birch n="):
-            runs.setdefault(item["device"], []).append((item["n"], item["seconds"]))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
-    names = {"cpu": f"CPU, {document['hardware']['cores']} cores"}
+    runs: dict[str, dict[int, float]] = {}
+    names: dict[str, str] = {}
+    for path in paths:
+        document = json.loads(path.read_text())
+        items = [item for item in document["items"] if item["item"].startswith("birch n=")]
+        for device in dict.fromkeys(item["device"] for item in items):
+            if device not in runs:
+                runs[device] = {item["n"]: item["seconds"] for item in items if item["device"] == device}
+                names[device] = device.replace("cuda:", "GPUs: ").replace("cuda", "1 GPU")
+                if device == "cpu":
+                    names[device] = f"CPU, {document['hardware']['cores']} cores"
+    base = runs.get("cpu", {})
+    drawing, axes = plt.subplots(1, 2 if len(runs) > 1 and base else 1, figsize=(10, 4), layout="constrained")
+    left, *right = np.atleast_1d(axes)
     for device, points in runs.items():
-        n, took = zip(*sorted(points), strict=True)
-        left.loglog(n, took, "o-", label=names.get(device, device.replace("cuda", "GPU").replace(":", " x ")))
-    if "cpu" in runs:
-        base = dict(runs["cpu"])
-        for device, points in runs.items():
-            if device != "cpu":
-                both = [(n, base[n] / t) for n, t in sorted(points) if n in base]
-                right.semilogx(*zip(*both, strict=True), "o-", label=device.replace("cuda", "GPU").replace(":", " x "))
-    right.axhline(45, color="grey", linestyle="--", label="paper: 45x one core (K40m)")
+        left.loglog(list(points), list(points.values()), "o-", label=names[device])
+        both = {n: base[n] / took for n, took in points.items() if n in base}
+        if right and device != "cpu":
+            right[0].semilogx(list(both), list(both.values()), "o-", label=f"{names[device]} over {names['cpu']}")
     left.axvline(46_000, color="grey", linestyle=":", label="end of the paper's GPU memory")
     left.set(xlabel="points (BIRCH1 subsets)", ylabel="whole run, seconds")
-    right.set(xlabel="points (BIRCH1 subsets)", ylabel="speed-up over this CPU, all cores")
-    left.legend()
-    right.legend()
-    figure.savefig(path.with_suffix(".png"), dpi=120)
-    print(path.with_suffix(".png").name)
+    for plot in right:
+        plot.axhline(45, color="grey", linestyle="--", label="paper: K40m over one Xeon core")
+        plot.set(xlabel="points (BIRCH1 subsets)", ylabel="speed-up")
+    for plot in (left, *right):
+        plot.legend()
+    drawing.savefig(paths[0].with_suffix(".png"), dpi=110)
+    print(paths[0].with_suffix(".png").name)
 
 
 def main() -> None:
     parser = bench.parser(__doc__)
     parser.add_argument("--devices", default="cpu", help="cpu, cuda, cuda:N for N GPUs; comma-separated")
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--figure", type=Path, help="draw the figure of this results file, measure nothing")
+    parser.add_argument(
+        "--figure", type=Path, nargs="+", help="draw the figure of these results files, measure nothing"
+    )
     options = parser.parse_args()
     if options.figure:
         figure(options.figure)
@@ -143,7 +152,7 @@ def main() -> None:
         else:
             measure(out, device, None, options.repeat if device == "cuda" else min(3, options.repeat))
     if options.out:
-        figure(options.out)
+        figure([options.out])
 
 
 if __name__ == "__main__":

@@ -87,8 +87,9 @@ def density_peaks(
         if dc is not None:
             s_dc = measure.reduced(dc)
         else:
-            sample = sample_rows(context, measure, dc_fraction, seed)
-            if dc_method == "exact":
+            exact = dc_method == "exact"
+            sample = sample_rows(context, measure, dc_fraction, seed, rough=exact and near)
+            if exact:
                 norm = choose_norm(measure, d, radius, sample.low)
                 s_dc, exactness["dc_passes"] = pair_quantile(context, sample, norm, tree)
             else:

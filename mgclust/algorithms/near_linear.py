@@ -32,7 +32,8 @@ WORTH_IT = 10_000  # rows from which "auto" takes this path
 RHO_TOLERANCE = 1e-6
 BYTES_PER_CELL = 40
 BYTES_PER_ROW = 96  # rows, tree, and what a search keeps, in float32
-CELLS_PER_ROW = 16  # a grid with more cells than this per row (and 2^21) is left to all pairs
+CELLS_PER_ROW = 32
+LEAST_CELLS, MOST_CELLS = 1 << 21, 1 << 24
 
 
 class Rho(NamedTuple):
@@ -56,8 +57,8 @@ def applies(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
 
 
 def most_cells(n: int) -> int:
-    """Cells of the largest grid that `gaussian_rho` takes."""
-    return max(1 << 21, CELLS_PER_ROW * n)
+    """Cells of the largest grid that `gaussian_rho` takes; finer ones are left to all pairs."""
+    return min(max(LEAST_CELLS, CELLS_PER_ROW * n), MOST_CELLS)
 
 
 def plant(context: Context) -> BoxTree:

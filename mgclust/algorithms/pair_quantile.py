@@ -6,7 +6,8 @@ power of two of neighbouring representable values.
 
 1. A sample of 4096 rows brackets the value: with p_i the share of the sample within s of row i, the standard error of
    the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans four of these to each side.
-2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly.
+2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (Not where the next
+   step takes near-linear time: there it would cost more than it saves.)
 3. One pass over all pairs counts those below the bracket and those in each of its bins. The bin that holds rank k
    becomes the next bracket until bins are one value wide; in float32 the first ones nearly always are. A bracket
    that missed never decides: the side where the rank lies replaces it.
@@ -92,15 +93,26 @@ def sample_size(n: int, d: int) -> int:
     return min(n, max(FIRST_ROWS, min(SECOND_ROWS, int((SECOND_WORK / d) ** 0.5))))
 
 
-def sample_rows(context: Context, measure: Metric, fraction: float, seed: int) -> Sample:
-    """Bracket the quantile from the distances within samples of the rows, the same on every rank."""
+def sample_rows(context: Context, measure: Metric, fraction: float, seed: int, *, rough: bool) -> Sample:
+    """Bracket the quantile from the distances within samples of the rows, the same on every rank.
+
+    Parameters
+    ----------
+    context : Context
+    measure : Metric
+    fraction : float
+        Share of the pairs.
+    seed : int
+    rough : bool
+        Leave out the second sample.
+    """
     dtype = np.dtype(context.dtype)
     n, d = context.dataset_shape
     pairs = n * (n - 1) // 2
     rank = min(max(round(fraction * pairs), 1), pairs)
     rng = np.random.default_rng(seed)
     sample = Sample(0.0, 0.0, np.inf, np.inf, rank, False)
-    for m in sorted({min(n, FIRST_ROWS), sample_size(n, d)}):
+    for m in sorted({min(n, FIRST_ROWS), min(n, FIRST_ROWS) if rough else sample_size(n, d)}):
         chosen = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
         x = context.comm.all_gather(_take(context, chosen))
         if m == n:
