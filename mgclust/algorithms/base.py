@@ -52,6 +52,7 @@ class Job(NamedTuple):
     function: Callable[..., Any]
     arguments: dict[str, Any]
     estimate: EstimateFunction
+    shift: bool  # the answer is the same wherever the origin of the rows lies
 
 
 class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -130,6 +131,7 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 dtype=self.dtype,
                 memory_limit=parameters["memory_limit"],
                 estimate=job.estimate,
+                shift=job.shift,
                 on_progress=on_progress or (_print_progress if self.verbose else None),
             )
         self.n_features_in_ = d

@@ -474,7 +474,7 @@ class DensityPeaks(Clusterer):
         arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
         arguments["seed"] = self._seed(parameters["random_state"])
         need = partial(estimate, metric=parameters["metric"], algorithm=parameters["algorithm"])
-        return Job(density_peaks, arguments, need)
+        return Job(density_peaks, arguments, need, shift=not METRICS[parameters["metric"]].unit_rows)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
         value = outcome.value

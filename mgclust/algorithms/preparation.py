@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mgclust.engine.rows import few_digits
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.metrics import Metric
@@ -67,18 +68,12 @@ def _refuse_undefined(context: Context, measure: Metric) -> None:
 
 
 def round_centre(context: Context) -> np.ndarray:
-    """The mean of the rows, rounded to a power of two below the standard deviation of each feature; float64.
-
-    Subtracting a number with few digits is exact for data that have few themselves, such as integers: distances that
-    are equal then stay equal, which the mean itself would not grant.
-    """
+    """The mean of the rows, of few digits so that integers stay integers; float64."""
     n = context.dataset_shape[0]
     mean = context.sum_over_blocks(lambda x: x.sum(axis=0, dtype="float64")) / n
     about = context.kernels.xp.asarray(mean)
     variance = context.sum_over_blocks(lambda x: ((x - about) ** 2).sum(axis=0, dtype="float64")) / n
-    # Of a constant feature only rounding is left.
-    step = np.exp2(np.floor(np.log2(np.maximum(np.sqrt(variance), np.abs(mean) * 1e-15 + 1e-300))) - 2)
-    return np.round(mean / step) * step
+    return few_digits(mean, np.sqrt(variance))
 
 
 def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:

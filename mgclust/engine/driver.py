@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from distributed import Client, Future, Semaphore
 from distributed.comm.addressing import get_address_host
 
@@ -51,10 +52,18 @@ class Driver:
         With a client.
     dtype, memory_limit, on_progress, timeout
         As for `mgclust.engine.spmd.run`.
+    offset : ndarray or None
+        As for `mgclust.engine.rows.Rows`.
     """
 
     def __init__(
-        self, cluster: Cluster, dtype: str, memory_limit: int | None, on_progress: Emit | None, timeout: float
+        self,
+        cluster: Cluster,
+        dtype: str,
+        memory_limit: int | None,
+        on_progress: Emit | None,
+        timeout: float,
+        offset: np.ndarray | None,
     ) -> None:
         self._client: Client = cluster.client
         self._cluster = cluster
@@ -63,6 +72,7 @@ class Driver:
         self._memory_limit = memory_limit
         self._on_progress = on_progress
         self._timeout = timeout
+        self._offset = offset
         self._run = uuid.uuid4().hex
         self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._lock: Semaphore | None = None
@@ -103,7 +113,14 @@ class Driver:
         for rank, address in enumerate(self._workers):
             neighbours = on_host[get_address_host(address)]
             assignment = Assignment(
-                self._run, rank, partition, self._dtype, self._cluster.device, self._memory_limit, neighbours
+                self._run,
+                rank,
+                partition,
+                self._dtype,
+                self._cluster.device,
+                self._memory_limit,
+                neighbours,
+                offset=self._offset,
             )
             calls.append((assignment, address, sources[rank], estimate, rank == 0))
         reports: list[Report] = self._wave(tasks.prepare_task, calls)

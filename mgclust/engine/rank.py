@@ -47,6 +47,8 @@ class Assignment:
         Ranks on this host, this one included: they share its memory and cores.
     worker_limit : int
         Bytes at which Dask's nanny would end the worker; 0: never.
+    offset : ndarray or None
+        For `Rows`.
     """
 
     run: str
@@ -57,6 +59,7 @@ class Assignment:
     memory_limit: int | None = None
     neighbours: int = 1
     worker_limit: int = 0
+    offset: np.ndarray | None = None
 
 
 @dataclass
@@ -181,10 +184,11 @@ def prepare(
             block_rows=partition.block_rows,
             chunk_rows=None if resident else residency.chunk_rows,
             keep_on_host=_keep_on_host(assignment, source, host_bytes),
+            offset=assignment.offset,
         )
         report.bad, report.first = rows.load()
         kernels.synchronize()
-        report.run_rows = _run_rows(residency, assignment.device, partition, stop - start)
+        report.run_rows = _run_rows(residency, assignment.device, source.shape[1], stop - start)
         state = State(assignment, rows, kernels, residency, abort)
         if listen_on is not None:
             state.listener = listen(listen_on)
@@ -336,9 +340,8 @@ def _check_memory(
         need.check(residency.free, partition.size)
 
 
-def _run_rows(residency: Residency, device: str, partition: Partition, own_rows: int) -> int:
-    """Blocks are merged for GPUs only: there a tile of one block would be too short for its launch."""
-    if device == "cpu":
-        return 1
-    # At most 2^36 pairs a tile, some 20 ms on a GPU of 2024: the run can be stopped between tiles.
-    return max(1, min(residency.run_rows, (1 << 36) // max(1, own_rows)))
+def _run_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:
+    """Blocks are merged, or a tile would be too short for its launch, while the run can still be stopped."""
+    # Some 20 ms on a GPU of 2024; some 100 ms on two cores.
+    pairs = 1 << 36 if device == "cuda" else (1 << 31) // max(4, n_features)
+    return max(1, min(residency.run_rows, pairs // max(1, own_rows)))

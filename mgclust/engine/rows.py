@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = ["Block", "Rows", "Source"]
+__all__ = ["Block", "Rows", "Source", "few_digits", "offset_of"]
 
 Array = Any
 Transform = Callable[[Array], Array]
 
 # Rows are read and transformed in pieces of about this many numbers, so that temporaries stay small.
 PIECE_NUMBERS = 1 << 24
+OFFSET_ROWS = 1024
 
 
 class Source(Protocol):
@@ -39,6 +40,30 @@ class Block(NamedTuple):
     x: Array
 
 
+def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Round a mean to a power of two below the standard deviation of each feature.
+
+    Subtracting a number with few digits is exact for data that have few themselves, such as integers: distances that
+    are equal then stay equal, which the mean itself would not grant.
+    """
+    # Of a constant feature only rounding is left.
+    step = np.exp2(np.floor(np.log2(np.maximum(deviation, np.abs(mean) * 1e-15 + 1e-300))) - 2)
+    return np.round(mean / step) * step
+
+
+def offset_of(source: Source, dtype: np.dtype) -> np.ndarray | None:
+    """Find a point near the data to subtract before rows are rounded to a narrower type, or None if they are not.
+
+    float64 rows far from the origin would lose in float32 the digits by which they differ.
+    """
+    if source.dtype.itemsize <= np.dtype(dtype).itemsize:
+        return None
+    first = source.read(0, min(OFFSET_ROWS, source.shape[0]))
+    host = np.asarray(first.get() if hasattr(first, "get") else first, np.float64)
+    host = host[np.isfinite(host).all(axis=1)]
+    return few_digits(host.mean(axis=0), host.std(axis=0)) if len(host) else None
+
+
 class Rows:
     """A rank's rows ``start`` to ``stop - 1``.
 
@@ -58,6 +83,8 @@ class Rows:
         None: resident. Else the rows that are on the device at a time.
     keep_on_host : bool
         Streamed rows of a GPU are read from the source once and kept in host memory.
+    offset : ndarray of shape (n_features,), float64, optional
+        Subtracted before rows become `dtype`; see `offset_of`.
     """
 
     def __init__(
@@ -71,6 +98,7 @@ class Rows:
         block_rows: int,
         chunk_rows: int | None = None,
         keep_on_host: bool = False,
+        offset: np.ndarray | None = None,
     ) -> None:
         self.start = start
         self.stop = stop
@@ -84,6 +112,7 @@ class Rows:
         self._device: Array | None = None
         self._host: np.ndarray | None = None
         self._keep_on_host = keep_on_host
+        self._offset = offset
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -182,6 +211,8 @@ class Rows:
             rows = rows.get()
         # Too large for float32 becomes infinite and is refused as such.
         with np.errstate(over="ignore", invalid="ignore"):
+            if self._offset is not None:
+                rows = rows - (self._kernels.xp.asarray(self._offset) if hasattr(rows, "get") else self._offset)
             return rows.astype(self.dtype, order="C", copy=False)
 
     def _not_finite(self, x: Array) -> tuple[int, int]:

@@ -18,12 +18,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mgclust.engine.abort import Abort
 from mgclust.engine.cluster import Cluster
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.memory import Estimate, EstimateFunction
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, Request, execute, hardware, prepare, refusal
+from mgclust.engine.rows import offset_of
 from mgclust.errors import InputError
 
 __all__ = ["Context", "Estimate", "Outcome", "run"]
@@ -64,6 +67,7 @@ def run(
     estimate: EstimateFunction | None = None,
     on_progress: Emit | None = None,
     timeout: float = TIMEOUT,
+    shift: bool = False,
 ) -> Outcome:
     """Run ``function(context, **parameters)`` on every rank of a cluster.
 
@@ -90,6 +94,9 @@ def run(
     timeout : float
         Seconds that one rank waits for the others in a collective. Ranks that die are noticed at once; this
         is for those that hang.
+    shift : bool
+        The function's answer does not change when one point is subtracted from all rows: float64 rows may be moved
+        to the origin before they become float32 (`mgclust.engine.rows.offset_of`).
 
     Returns
     -------
@@ -107,14 +114,15 @@ def run(
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype={dtype!r} should be 'float32' or 'float64'.")
     partition = Partition.plan(dataset.shape[0], dataset.shape[1], cluster.size)
+    offset = offset_of(dataset, np.dtype(dtype)) if shift else None
     if cluster.client is not None:
         from mgclust.engine.driver import Driver
 
-        with Driver(cluster, dtype, memory_limit, on_progress, timeout) as driver:
+        with Driver(cluster, dtype, memory_limit, on_progress, timeout, offset) as driver:
             value, timings, reports = driver.run(function, dataset, partition, dict(parameters or {}), estimate)
         return Outcome(value, timings, hardware(reports, cluster.device), cluster.size)
     abort = Abort()
-    assignment = Assignment(uuid.uuid4().hex, 0, partition, dtype, cluster.device, memory_limit)
+    assignment = Assignment(uuid.uuid4().hex, 0, partition, dtype, cluster.device, memory_limit, offset=offset)
     state, report = prepare(assignment, dataset, estimate, abort)
     error = refusal([report], dataset.shape, dtype)
     if error is not None:

@@ -62,6 +62,7 @@ Array = Any
 xp = np
 CHUNK_BYTES = 4 << 20
 TASK_PAIRS = 4 << 20
+LEAST_TASK = 1 << 22  # multiply-adds: less is not worth waking a thread
 LOG2_E = 1.4426950408889634
 NEIGHBORS = 8  # rows that `gaussian_sum` remembers for each: 5 to 10% more time, and no pass of `nearest_higher`
 
@@ -100,7 +101,7 @@ def _each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, in
         def task(start: int, stop: int, thread: int, first: int = first, columns: int = columns) -> None:
             body(start, stop, panels, first, columns, thread)
 
-        _by_rows(m, columns, task)
+        _by_rows(m, d, columns, task)
 
 
 def _chunk(x: Array) -> int:
@@ -108,10 +109,10 @@ def _chunk(x: Array) -> int:
     return int(max(1, CHUNK_BYTES // (x.shape[1] * x.itemsize * SUM_TILE)) * SUM_TILE)
 
 
-def _by_rows(m: int, columns: int, body: Callable[[int, int, int], None]) -> None:
+def _by_rows(m: int, d: int, columns: int, body: Callable[[int, int, int], None]) -> None:
     """Call ``body(start, stop, thread)`` until all rows are done, a task's worth of pairs at a time."""
-    rows = min(TASK_PAIRS // columns, -(-m // (4 * thread_count())))
-    rows = max(8, -(-rows // 4) * 4)
+    rows = max(-(-m // (4 * thread_count())), LEAST_TASK // (columns * d))
+    rows = max(8, -(-min(rows, TASK_PAIRS // columns) // 4) * 4)
     run_tasks(-(-m // rows), lambda index, thread: body(index * rows, min((index + 1) * rows, m), thread))
 
 
@@ -284,7 +285,7 @@ def _nearest_in_chunk(
         pairs.nearest(own, d, len(rows), panels, columns, norm == "l1", own_order, padded, numbers, near, found)
         best[rows], best_index[rows] = near, found
 
-    _by_rows(x.shape[0], columns, body)
+    _by_rows(x.shape[0], x.shape[1], columns, body)
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:
