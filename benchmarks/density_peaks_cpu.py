@@ -1,7 +1,8 @@
-"""What the near-linear ideas buy on a CPU: birch1 (100,000 x 2) and skin (245,057 x 3) by stage.
+"""What the ideas buy on a CPU: birch1 (100,000 x 2), skin (245,057 x 3) and Gaussians (20,000 x 64) by stage.
 
-"grid" (cells for dc and delta, a non-uniform FFT for the Gaussian rho) against "brute" (all pairs), each
-in a process of its own, so that peak memory is its own; then how far the two agree.
+"grid" (a tree of boxes for dc and delta, a non-uniform FFT for the Gaussian rho) against "brute" (all pairs), each
+in a process of its own, so that peak memory is its own; then how far the two agree. In 64 dimensions: all pairs with
+the nearest rows kept in the density pass, so that delta needs no second one, against two passes.
 
     python benchmarks/density_peaks_cpu.py --out benchmarks/results/density_peaks_cpu.json
 """
@@ -19,6 +20,7 @@ import numpy as np
 import record as bench
 import sets
 
+TWO_PASSES = "brute, nearest rows not kept"
 CASES = [
     # name, centres, algorithm, rows (None: all), limit in seconds
     ("birch1", 100, "grid", None, 10.0),
@@ -26,6 +28,8 @@ CASES = [
     ("skin", 2, "grid", None, None),
     ("birch1", 100, "grid", 20_000, None),
     ("birch1", 100, "brute", 20_000, None),
+    ("gaussians64", 20, "brute", None, None),
+    ("gaussians64", 20, TWO_PASSES, None, None),
 ]
 
 
@@ -33,6 +37,10 @@ def work(path: str, k: str, algorithm: str) -> None:
     """Inside a process of its own: a run that includes reading compiled kernels, then a median of three."""
     from mgclust import DensityPeaks
 
+    if algorithm == TWO_PASSES:
+        from mgclust.kernels import cpu
+
+        cpu.NEIGHBORS, algorithm = 0, "brute"
     X = np.load(path)
     before = bench.peak_bytes()
     options = {"n_clusters": int(k), "device": "cpu", "client": None, "algorithm": algorithm}
@@ -59,7 +67,7 @@ def main() -> None:
     results: dict[tuple, dict] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, k, algorithm, rows, limit in CASES:
-            loaded = sets.load(name, options.data)
+            loaded = sets.gaussians(20_000, 64, k) if name == "gaussians64" else sets.load(name, options.data)
             if loaded is None:
                 continue
             X = loaded[0] if rows is None else sets.birch_subset(rows)
@@ -79,7 +87,7 @@ def main() -> None:
                 mine = {key: arrays[key] for key in arrays.files}
             other = results.setdefault((name, len(X)), mine)
             if other is not mine:
-                compare(out, f"{name} n={len(X)} grid against brute", other, mine)
+                compare(out, f"{name} n={len(X)}, the first against {algorithm}", other, mine)
 
 
 def compare(out: bench.Record, item: str, grid: dict, brute: dict) -> None:

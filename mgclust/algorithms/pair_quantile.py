@@ -4,7 +4,7 @@ Wanted is the k-th smallest reduced distance s of the pairs i < j. IEEE numbers 
 integers that their bits are, so this is integer work: histograms of 2^20 bins within a bracket, a bin being some
 power of two of neighbouring representable values.
 
-1. A sample of 4096 rows brackets the value: with p_i the share of the sample within s of row i, the standard error of
+1. A sample of 2048 rows brackets the value: with p_i the share of the sample within s of row i, the standard error of
    the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans four of these to each side.
 2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (Not where the next
    step takes near-linear time: there it would cost more than it saves.)
@@ -31,7 +31,7 @@ __all__ = ["BINS", "Sample", "pair_quantile", "sample_rows", "sample_size"]
 
 Array = Any
 
-FIRST_ROWS, SECOND_ROWS = 4096, 32768
+FIRST_ROWS, SECOND_ROWS = 2048, 32768
 SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
 BINS = 1 << 20
 STANDARD_ERRORS = 4.0
@@ -51,6 +51,8 @@ class Sample:
         Half the width of the 95% confidence interval of the sampled value, as a *distance*.
     rank : int
         The exact value is the `rank`-th smallest, from 1, of all pairs i < j.
+    deviation : float
+        Standard deviation of the rows' shares p_i, as the first sample has it.
     complete : bool
         Every row is in the sample, so that `value` is the exact one.
     """
@@ -60,6 +62,7 @@ class Sample:
     high: float
     error: float
     rank: int
+    deviation: float
     complete: bool
 
 
@@ -111,13 +114,13 @@ def sample_rows(context: Context, measure: Metric, fraction: float, seed: int, *
     pairs = n * (n - 1) // 2
     rank = min(max(round(fraction * pairs), 1), pairs)
     rng = np.random.default_rng(seed)
-    sample = Sample(0.0, 0.0, np.inf, np.inf, rank, False)
+    sample = Sample(0.0, 0.0, np.inf, np.inf, rank, np.nan, False)
     for m in sorted({min(n, FIRST_ROWS), min(n, FIRST_ROWS) if rough else sample_size(n, d)}):
         chosen = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
         x = context.comm.all_gather(_take(context, chosen))
         if m == n:
             value, _ = _refine(context, _sample_count(context, measure, x), rank, sample, dtype)
-            return Sample(value, value, value, 0.0, rank, True)
+            return Sample(value, value, value, 0.0, rank, 0.0, True)
         sample = _narrow(context, measure, x, sample, rank / pairs, dtype)
     return sample
 
@@ -145,14 +148,19 @@ def _narrow(context: Context, measure: Metric, x: Array, before: Sample, share: 
         return [end if at is None else at for at, end in zip(bins, missed, strict=True)]
 
     value = _value(quantiles(share)[0], dtype)
-    within = kernels.xp.zeros(m, dtype="int64")
-    kernels.count_within(x, x, norm=measure.norm, threshold=value, out=within)
-    error = 2 * float(within.std()) / m**1.5 + 2 / m**2
+    deviation = before.deviation
+    if np.isnan(deviation):
+        within = kernels.xp.zeros(m, dtype="int64")
+        kernels.count_within(x, x, norm=measure.norm, threshold=value, out=within)
+        deviation = float(within.std()) / m
+    error = 2 * deviation / m**0.5 + 2 / m**2
     steps = (-STANDARD_ERRORS, -1.96, 1.96, STANDARD_ERRORS)
     low, *confidence, high = quantiles(*(share + step * error for step in steps))
     ends = [measure.distance(_value(end, dtype)) for end in confidence]
     high = min(high + (1 << shift), _bits(np.inf, dtype))
-    return Sample(value, _value(low, dtype), _value(high, dtype), (ends[1] - ends[0]) / 2, before.rank, False)
+    return Sample(
+        value, _value(low, dtype), _value(high, dtype), (ends[1] - ends[0]) / 2, before.rank, deviation, False
+    )
 
 
 def _take(context: Context, indices: np.ndarray) -> Array:
