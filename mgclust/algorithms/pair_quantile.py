@@ -6,8 +6,8 @@ power of two of neighbouring representable values.
 
 1. A sample of 2048 rows brackets the value: with p_i the share of the sample within s of row i, the standard error of
    the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans four of these to each side.
-2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (Not where the next
-   step takes near-linear time: there it would cost more than it saves.)
+2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (An eighth of the
+   rows, if that is less, where the next step takes near-linear time and a larger sample would cost more than it saves.)
 3. One pass over all pairs counts those below the bracket and those in each of its bins. The bin that holds rank k
    becomes the next bracket until bins are one value wide; in float32 the first ones nearly always are. A bracket
    that missed never decides: the side where the rank lies replaces it.
@@ -107,7 +107,7 @@ def sample_rows(context: Context, measure: Metric, fraction: float, seed: int, *
         Share of the pairs.
     seed : int
     rough : bool
-        Leave out the second sample.
+        A smaller second sample will do.
     """
     dtype = np.dtype(context.dtype)
     n, d = context.dataset_shape
@@ -115,7 +115,8 @@ def sample_rows(context: Context, measure: Metric, fraction: float, seed: int, *
     rank = min(max(round(fraction * pairs), 1), pairs)
     rng = np.random.default_rng(seed)
     sample = Sample(0.0, 0.0, np.inf, np.inf, rank, np.nan, False)
-    for m in sorted({min(n, FIRST_ROWS), min(n, FIRST_ROWS) if rough else sample_size(n, d)}):
+    first, second = min(n, FIRST_ROWS), sample_size(n, d)
+    for m in sorted({first, max(first, min(second, n // 8)) if rough else second}):
         chosen = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
         x = context.comm.all_gather(_take(context, chosen))
         if m == n:
