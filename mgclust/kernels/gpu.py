@@ -50,6 +50,7 @@ NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: their lists would 
 LOW_DIMENSIONS = 16
 GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
+TILE = 256  # columns that a block of pairs_low.cu reads at a time: the shortest run
 SIDE = 128  # rows and columns of a tile in pairs_high.cu
 THREADS = 128  # threads of a block in pairs_low.cu
 LOG2_E = 1.4426950408889634
@@ -98,7 +99,7 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
     width = min((out.size - 1) << shift, infinity - low)
     unsigned = np.uint32 if bits is np.int32 else np.uint64
     _launch(
-        "histogram", x, y, _direct(norm), _run_length(x, y),
+        "histogram", x, y, _direct(norm), _run_length(x, y, TILE),
         bits(low), unsigned(width), np.int32(shift), np.bool_(diagonal), out,
     )  # fmt: skip
 
@@ -159,7 +160,7 @@ def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array)
         A reduced distance.
     out : array of shape (m,), int64
     """
-    _launch("count", x, y, _direct(norm), _run_length(x, y), x.dtype.type(threshold), out)
+    _launch("count", x, y, _direct(norm), _run_length(x, y, TILE), x.dtype.type(threshold), out)
 
 
 def nearest_higher(
@@ -188,7 +189,7 @@ def nearest_higher(
     best_index : array of shape (m,), int64
         Its global index, -1 at first; updated. Of equal s, the lowest index stays.
     """
-    run = _run_length(x, y)
+    run = _run_length(x, y, GROUP)  # not shorter: each run starts its search afresh
     shape = (-(-y.shape[0] // run), x.shape[0])
     part_best = cp.empty(shape, dtype=x.dtype)
     part_index = cp.empty(shape, dtype=np.int32)
@@ -214,7 +215,7 @@ def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, t
         Set to 1 where such a column exists, left alone elsewhere.
     """
     threshold = x.dtype.type(threshold)
-    _launch("border", x, y, _direct(norm), _run_length(x, y), x_labels, y_labels, threshold, out)
+    _launch("border", x, y, _direct(norm), _run_length(x, y, TILE), x_labels, y_labels, threshold, out)
 
 
 def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
@@ -246,14 +247,11 @@ def _direct(norm: str) -> str:
     return "l2" if norm == "l2-dot" else norm
 
 
-def _run_length(x: Array, y: Array) -> int:
-    """Columns for one block where their split does not matter: long runs, yet blocks enough for the device.
-
-    Long, because a run starts its search for minima afresh; a multiple of GROUP.
-    """
+def _run_length(x: Array, y: Array, unit: int) -> int:
+    """Columns for one block where their split does not matter: long runs, yet blocks enough for the device."""
     row_blocks = max(1, x.shape[0] // 512)
-    runs = max(1, min(-(-16 * multiprocessors() // row_blocks), -(-y.shape[0] // GROUP)))
-    return GROUP * -(-y.shape[0] // (runs * GROUP))
+    runs = max(1, min(-(-16 * multiprocessors() // row_blocks), -(-y.shape[0] // unit)))
+    return unit * -(-y.shape[0] // (runs * unit))
 
 
 def _launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) -> None:
