@@ -22,8 +22,8 @@ order, and tiles are reduced as they are computed, so there is never an n x n ar
     labels  pointer jumping along nearest_higher, log2(n) steps
     halo    one more pass, if asked for
 
-In one, two or three dimensions the same answers come in near-linear time (``algorithm="grid"``): cells for dc
-and delta, bit for bit the same, and a non-uniform FFT for the Gaussian rho, with a stated error.
+In one, two or three dimensions the answers come in near-linear time (``algorithm="grid"``): a tree of boxes for dc,
+and for delta given rho, bit for bit the same; a non-uniform FFT for the Gaussian rho, with a stated error.
 
 Cost. Time: 2.5 n^2 reduced distances (d multiply-adds each) over all ranks. Memory per rank: its rows, two blocks in
 flight, 40 n bytes of vectors. Communication per rank: three times the data, one histogram (8 MB), 20 n bytes.
@@ -290,10 +290,13 @@ def estimate(
     histogram = 2 * 8 * BINS
     sample = sample_size(n, d) * d * itemsize
     what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
-    if near_linear.applies(shape, METRICS[metric], algorithm):
+    near = near_linear.applies(shape, METRICS[metric], algorithm)
+    if near:
         what["tree"] = near_linear.BYTES_PER_ROW * n * itemsize // 4
         what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)
-    return Estimate(0, sum(what.values()), what)
+    return Estimate(
+        0, sum(what.values()), what, histogram + near_linear.BYTES_PER_CELL * near_linear.LEAST_CELLS * near
+    )
 
 
 class DensityPeaks(Clusterer):
@@ -311,7 +314,8 @@ class DensityPeaks(Clusterer):
         Share of the pairs i < j that lie within dc; 0.01 to 0.02 is customary. dc is the
         ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance.
     dc_method : {"exact", "sample"}, default="exact"
-        "sample" takes dc from the distances among 8192 rows and reports its error as `dc_error_`.
+        "sample" takes dc from the distances among at most 32768 rows (fewer of many features) and reports its error
+        as `dc_error_`.
     kernel : {"gaussian", "cutoff"}, default="gaussian"
         How a neighbour counts for rho: ``exp(-(d / dc)^2)``, or 1 if ``d < dc``.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
@@ -320,8 +324,9 @@ class DensityPeaks(Clusterer):
     halo : bool, default=False
         Also find each cluster's halo, the rows that may be noise, with one more pass.
     algorithm : {"auto", "brute", "grid"}, default="auto"
-        "brute" passes over all pairs. "grid" takes near-linear time in one to three dimensions: dc and delta
-        stay exact bit for bit, the Gaussian rho has the relative error in ``exactness_``. "auto" takes it for
+        "brute" passes over all pairs. "grid" takes near-linear time in one to three dimensions: dc, cutoff densities,
+        and delta for the densities found are the same bit for bit; the Gaussian rho has the relative error in
+        ``exactness_``, which may order rows of nearly equal density differently. "auto" takes it for
         Euclidean data that it pays for.
     device : {"auto", "cpu", "cuda"}, default="auto"
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
@@ -466,7 +471,14 @@ class DensityPeaks(Clusterer):
         self.halo_ = np.zeros(len(labels), dtype=bool) if halo is None else halo
 
     def _job(self, parameters: dict[str, Any], shape: tuple[int, int]) -> Job:
-        n_clusters = parameters["n_clusters"]
+        n_clusters, dc = parameters["n_clusters"], parameters["dc"]
+        limits = np.finfo(parameters["dtype"])
+        low, high = float(limits.tiny) ** 0.45, float(limits.max) ** 0.45
+        if dc is not None and not low < dc < high:
+            raise InputError(
+                f"dc={dc:g} should be between {low:.1g} and {high:.1g}, whose squares "
+                f"dtype='{parameters['dtype']}' holds; rescale the data or leave dc out."
+            )
         if n_clusters is not None and n_clusters > shape[0]:
             raise InputError(f"n_samples={shape[0]} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
         own = ("metric", "dc", "dc_fraction", "dc_method", "kernel", "halo", "algorithm")

@@ -48,7 +48,7 @@ class Sample:
     low, high : float
         Reduced distances that bracket the exact one, very probably.
     error : float
-        Half the width of the 95% confidence interval of the sampled value, as a *distance*.
+        The sampled value, as a *distance*, is this far from the farther end of its 95% confidence interval.
     rank : int
         The exact value is the `rank`-th smallest, from 1, of all pairs i < j.
     deviation : float
@@ -157,11 +157,10 @@ def _narrow(context: Context, measure: Metric, x: Array, before: Sample, share: 
     error = 2 * deviation / m**0.5 + 2 / m**2
     steps = (-STANDARD_ERRORS, -1.96, 1.96, STANDARD_ERRORS)
     low, *confidence, high = quantiles(*(share + step * error for step in steps))
-    ends = [measure.distance(_value(end, dtype)) for end in confidence]
+    middle, *ends = (measure.distance(at) for at in (value, *(_value(end, dtype) for end in confidence)))
+    far = max(abs(end - middle) for end in ends)
     high = min(high + (1 << shift), _bits(np.inf, dtype))
-    return Sample(
-        value, _value(low, dtype), _value(high, dtype), (ends[1] - ends[0]) / 2, before.rank, deviation, False
-    )
+    return Sample(value, _value(low, dtype), _value(high, dtype), far, before.rank, deviation, False)
 
 
 def _take(context: Context, indices: np.ndarray) -> Array:

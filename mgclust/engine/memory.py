@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from mgclust.engine.partition import SMALLEST_BLOCK
 from mgclust.errors import InsufficientMemoryError
 
 __all__ = ["Estimate", "EstimateFunction", "Residency", "human"]
@@ -40,11 +41,14 @@ class Estimate:
         What every rank needs whatever their number: tiles, columns, grids.
     what : mapping of str to int
         The parts by name, for the refusal.
+    fixed : int
+        The part of `working` that fewer rows would need as well.
     """
 
     resident: int
     working: int
     what: Mapping[str, int] = field(default_factory=dict)
+    fixed: int = 0
 
     @property
     def needed(self) -> int:
@@ -74,7 +78,8 @@ class Estimate:
             ranks = -(-self.resident * size // (free - self.working))
             remedies.append(f"{ranks} workers like this one instead of {size}")
         remedies.append(f"a worker with {human(self.needed)}")
-        remedies.append(f"about {free / self.needed:.0%} of the rows")
+        if free > self.fixed:
+            remedies.append(f"about {(free - self.fixed) / (self.needed - self.fixed):.0%} of the rows")
         needed = f"{human(self.needed)} on each of {size} rank(s)" + (f" ({parts})" if parts else "")
         raise InsufficientMemoryError(
             f"not enough memory: needed {needed}, there {human(free)}. What would fit: {', or '.join(remedies)}."
@@ -127,4 +132,5 @@ class Residency:
         """What rows and travelling blocks need by themselves."""
         own = rows * self.row_bytes if self.resident(rows) else self.chunk_rows * self.row_bytes
         travelling = TRAVELLING_BLOCKS * self.block_rows * self.row_bytes
-        return Estimate(own, travelling, {"rows": own, "blocks on their way": travelling})
+        parts = {"rows": own, "blocks on their way": travelling}
+        return Estimate(own, travelling, parts, travelling if self.block_rows == SMALLEST_BLOCK else 0)
