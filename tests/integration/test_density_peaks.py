@@ -334,3 +334,19 @@ def test_runs_repeat_to_the_bit(name, device):
     first, second = (fit(X, device, n_clusters=15) for _ in range(2))
     for attribute in ("rho_", "delta_", "nearest_higher_", "labels_"):
         np.testing.assert_array_equal(getattr(first, attribute), getattr(second, attribute))
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6, 1e9])
+def test_float64_rows_far_from_the_origin(device, offset):
+    """They are moved there before float32 could cost them the digits by which they differ."""
+    X, _ = load_points("r15")
+    near, far = (fit(rows, device, n_clusters=15) for rows in (X, X + offset))
+    np.testing.assert_allclose(far.rho_, near.rho_, rtol=1e-5)
+    np.testing.assert_array_equal(far.labels_, near.labels_)
+
+
+@pytest.mark.parametrize("dc", [1e300, 1e-300])
+def test_dc_whose_square_does_not_exist(device, dc):
+    X, _ = load_points("r15")
+    with pytest.raises(InputError, match="should be between"):
+        fit(X, device, dc=dc)
