@@ -96,7 +96,7 @@ def compare(out: bench.Record, item: str, grid: dict, brute: dict) -> None:
         item,
         rho_largest_relative_difference=float(np.max(np.abs(grid["rho"] - brute["rho"]) / brute["rho"])),
         nearest_higher_that_differ=int((~same).sum()),
-        delta_largest_relative_difference=float(
+        delta_largest_relative_difference_of_the_others=float(
             np.max(np.abs(grid["delta"] - brute["delta"])[same] / np.maximum(brute["delta"][same], 1e-30))
         ),
         labels_that_differ=int((grid["labels"] != brute["labels"]).sum()),

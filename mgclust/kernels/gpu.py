@@ -46,7 +46,7 @@ __all__ = [
 Array = Any
 
 xp = cp
-NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: their lists would not stay in registers
+NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `nearest_higher` passes over all pairs
 LOW_DIMENSIONS = 16
 GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
