@@ -31,9 +31,11 @@ def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Any:
     folder = Path(__file__).parent
     real = {"float32": "float", "float64": "double"}[dtype]
     flags = [f"-DREAL={real}", f"-DNORM={NORMS[norm]}", *(f"-D{name}={value}" for name, value in defines.items())]
-    # The shared header goes in as text: the cache on disk then sees a change to it.
-    header = (folder / "pairs.cuh").read_text().replace("#pragma once", "")
-    code = (folder / file).read_text().replace('#include "pairs.cuh"', header)
+    code = (folder / file).read_text()
+    for header in ("pairs.cuh", "noise.cuh"):
+        # Shared headers go in as text: the cache on disk then sees a change to them.
+        text = (folder / header).read_text().replace("#pragma once", "")
+        code = code.replace(f'#include "{header}"', text)
     return cp.RawModule(code=code, options=("--std=c++17", *flags))
 
 

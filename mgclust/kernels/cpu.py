@@ -25,6 +25,8 @@ import numpy as np
 import psutil
 
 from mgclust.kernels import _cpu_pairs as pairs
+from mgclust.kernels import _cpu_similarities
+from mgclust.kernels._cpu_labels import add_by_label, best_columns, cluster_sums, group_sums, same_label_sums
 from mgclust.kernels._cpu_low import (
     interpolate,
     spread,
@@ -33,20 +35,31 @@ from mgclust.kernels._cpu_low import (
     tree_nearest_higher,
     tree_pair_histogram,
 )
+from mgclust.kernels._cpu_messages import pass_columns, pass_rows
 from mgclust.kernels._cpu_pairs import SUM_TILE
+from mgclust.kernels._cpu_similarities import jitter, noise_of, signed, value_histogram
 from mgclust.kernels._simd import WIDTH
 from mgclust.kernels._threads import run_tasks, thread_count
 
 __all__ = [
     "NEIGHBORS",
+    "add_by_label",
+    "best_columns",
     "border",
+    "cluster_sums",
     "count_within",
     "free_memory",
     "gaussian_sum",
+    "group_sums",
     "interpolate",
+    "jitter",
     "nearest_higher",
     "pair_histogram",
+    "pass_columns",
+    "pass_rows",
     "reduced_distances",
+    "same_label_sums",
+    "similarities",
     "spread",
     "synchronize",
     "to_device",
@@ -55,6 +68,7 @@ __all__ = [
     "tree_count_within",
     "tree_nearest_higher",
     "tree_pair_histogram",
+    "value_histogram",
     "xp",
 ]
 
@@ -336,3 +350,38 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
 
     _each_task(x, y, body)
     return out
+
+
+def similarities(
+    x: Array, y: Array, *, norm: str, factor: float, first_row: int, y_start: int, seed: int, out: Array
+) -> None:
+    """Write similarities, minus the distances, with the noise that breaks ties.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows, both float32 or both float64.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance s.
+    factor : float
+        The similarity is ``-factor * s``; noise as in `jitter`, draw 0 and tiny 100.
+    first_row, y_start : int
+        Global numbers of the first rows of x and y; y_start a multiple of 16.
+    seed : int
+        Below 2**64.
+    out : array of shape (m, padded(n)), the rows' type
+        Columns y_start .. y_start + k - 1 are written; -inf where a row meets itself.
+    """
+    if y_start % 16:
+        raise ValueError(f"y_start={y_start} is not a multiple of 16")
+    flat, d, negated = x.reshape(-1), x.shape[1], x.dtype.type(-factor)
+    eps, offset = noise_of(x.dtype, 100.0)
+    matrix, width = out.reshape(-1), out.shape[1]
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        _cpu_similarities.similarities(
+            flat, d, start, stop, panels, columns, norm == "l1", negated, first_row, y_start + first, width,
+            signed(seed), eps, offset, matrix,
+        )  # fmt: skip
+
+    _each_task(x, y, body)

@@ -12,7 +12,8 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels._gpu_compile import compiled, multiprocessors
+from mgclust.kernels._gpu_labels import add_by_label, best_columns, cluster_sums, group_sums, same_label_sums
+from mgclust.kernels._gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
 from mgclust.kernels._gpu_low import (
     interpolate,
     spread,
@@ -21,17 +22,27 @@ from mgclust.kernels._gpu_low import (
     tree_nearest_higher,
     tree_pair_histogram,
 )
+from mgclust.kernels._gpu_messages import jitter, pass_columns, pass_rows, similarities, value_histogram
 
 __all__ = [
     "NEIGHBORS",
+    "add_by_label",
+    "best_columns",
     "border",
+    "cluster_sums",
     "count_within",
     "free_memory",
     "gaussian_sum",
+    "group_sums",
     "interpolate",
+    "jitter",
     "nearest_higher",
     "pair_histogram",
+    "pass_columns",
+    "pass_rows",
     "reduced_distances",
+    "same_label_sums",
+    "similarities",
     "spread",
     "synchronize",
     "to_device",
@@ -40,6 +51,7 @@ __all__ = [
     "tree_count_within",
     "tree_nearest_higher",
     "tree_pair_histogram",
+    "value_histogram",
     "xp",
 ]
 
@@ -47,12 +59,7 @@ Array = Any
 
 xp = cp
 NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `nearest_higher` passes over all pairs
-LOW_DIMENSIONS = 16
-GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
-TILE = 256  # columns that a block of pairs_low.cu reads at a time: the shortest run
-SIDE = 128  # rows and columns of a tile in pairs_high.cu
-THREADS = 128  # threads of a block in pairs_low.cu
 LOG2_E = 1.4426950408889634
 
 
@@ -98,8 +105,8 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
     infinity = int(np.array(np.inf, dtype=x.dtype).view(bits))
     width = min((out.size - 1) << shift, infinity - low)
     unsigned = np.uint32 if bits is np.int32 else np.uint64
-    _launch(
-        "histogram", x, y, _direct(norm), _run_length(x, y, TILE),
+    launch(
+        "histogram", x, y, direct(norm), run_length(x, y, TILE),
         bits(low), unsigned(width), np.int32(shift), np.bool_(diagonal), out,
     )  # fmt: skip
 
@@ -145,8 +152,8 @@ def gaussian_sum(
     for start in range(0, y.shape[0], step):
         columns = y[start : start + step]
         groups = cp.empty((-(-columns.shape[0] // GROUP), x.shape[0]), dtype=np.float64)
-        _launch(name, x, columns, norm, GROUP, factor, (rows - (y_start + start)).astype(np.int32), groups)
-        _by_rows("add_groups", x, norm, groups, np.int32(groups.shape[0]), np.int32(x.shape[0]), out)
+        launch(name, x, columns, norm, GROUP, factor, (rows - (y_start + start)).astype(np.int32), groups)
+        by_rows("add_groups", x, norm, groups, np.int32(groups.shape[0]), np.int32(x.shape[0]), out)
 
 
 def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
@@ -160,7 +167,7 @@ def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array)
         A reduced distance.
     out : array of shape (m,), int64
     """
-    _launch("count", x, y, _direct(norm), _run_length(x, y, TILE), x.dtype.type(threshold), out)
+    launch("count", x, y, direct(norm), run_length(x, y, TILE), x.dtype.type(threshold), out)
 
 
 def nearest_higher(
@@ -189,12 +196,12 @@ def nearest_higher(
     best_index : array of shape (m,), int64
         Its global index, -1 at first; updated. Of equal s, the lowest index stays.
     """
-    run = _run_length(x, y, GROUP)  # not shorter: each run starts its search afresh
+    run = run_length(x, y, GROUP)  # not shorter: each run starts its search afresh
     shape = (-(-y.shape[0] // run), x.shape[0])
     part_best = cp.empty(shape, dtype=x.dtype)
     part_index = cp.empty(shape, dtype=np.int32)
-    _launch("nearest", x, y, _direct(norm), run, x_order, y_order, best, part_best, part_index)
-    _by_rows(
+    launch("nearest", x, y, direct(norm), run, x_order, y_order, best, part_best, part_index)
+    by_rows(
         "merge_nearest", x, norm, part_best, part_index, np.int32(shape[0]), np.int32(shape[1]),
         np.int64(y_start), best, best_index,
     )  # fmt: skip
@@ -215,7 +222,7 @@ def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, t
         Set to 1 where such a column exists, left alone elsewhere.
     """
     threshold = x.dtype.type(threshold)
-    _launch("border", x, y, _direct(norm), _run_length(x, y, TILE), x_labels, y_labels, threshold, out)
+    launch("border", x, y, direct(norm), run_length(x, y, TILE), x_labels, y_labels, threshold, out)
 
 
 def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
@@ -231,69 +238,5 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
     array of shape (m, k), dtype of `x`
     """
     out = cp.empty((x.shape[0], y.shape[0]), dtype=x.dtype)
-    if out.size:
-        kernel = compiled("pairs_any.cu", x.dtype.name, norm).get_function("distances")
-        sizes = (np.int32(x.shape[0]), y, np.int32(y.shape[0]), np.int32(x.shape[1]))
-        kernel((-(-out.size // 256),), (256,), (x, *sizes, out))
+    distances(x, y, norm=direct(norm), root=False, out=out)
     return out
-
-
-def _is_low(x: Array, norm: str) -> bool:
-    return x.shape[1] <= LOW_DIMENSIONS and norm != "l2-dot"
-
-
-def _direct(norm: str) -> str:
-    """The norm where a threshold decides: near it, products would need a second look (see pairs_high.cu)."""
-    return "l2" if norm == "l2-dot" else norm
-
-
-def _run_length(x: Array, y: Array, unit: int) -> int:
-    """Columns for one block where their split does not matter: long runs, yet blocks enough for the device."""
-    row_blocks = max(1, x.shape[0] // 512)
-    runs = max(1, min(-(-16 * multiprocessors() // row_blocks), -(-y.shape[0] // unit)))
-    return unit * -(-y.shape[0] // (runs * unit))
-
-
-def _launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) -> None:
-    """Start an all-pairs kernel: rows along the grid's x, runs of columns along its y."""
-    (m, d), k = x.shape, y.shape[0]
-    if not m or not k:
-        return
-    sizes: tuple[Any, ...]
-    if _is_low(x, norm):
-        rows = _rows_per_thread(m, d, x.dtype)
-        module = compiled("pairs_low.cu", x.dtype.name, norm, DIM=d, ROWS=rows)
-        grid, threads = (-(-m // (rows * THREADS)), -(-k // run)), THREADS
-        sizes = (x, np.int32(m), y, np.int32(k))
-    else:
-        module = compiled("pairs_high.cu", x.dtype.name, norm)
-        grid, threads = (-(-m // SIDE), -(-k // run)), 256
-        sizes = (x, np.int32(m), y, np.int32(k), np.int32(d), *_norms(module, x, y, norm))
-    if name not in ("gaussian", "gaussian_squared"):  # its run is GROUP, in the kernel too
-        sizes = (*sizes, np.int32(run))
-    module.get_function(name)(grid, (threads,), (*sizes, *arguments))
-
-
-def _rows_per_thread(m: int, d: int, dtype: Any) -> int:
-    """More rows reuse a column's read more often; fewer rows make more threads of a small m."""
-    most = 4 if d > 6 or dtype == np.float64 else 8
-    return next((rows for rows in (8, 4, 2) if rows <= most and m >= rows * THREADS * multiprocessors()), 1)
-
-
-def _norms(module: Any, x: Array, y: Array, norm: str) -> tuple[Array, Array]:
-    if norm != "l2-dot":
-        return x, y  # not read
-    out = []
-    for rows in (x, y):
-        lengths = cp.empty(rows.shape[0], dtype=rows.dtype)
-        blocks = (-(-rows.shape[0] // 256),)
-        arguments = (rows, np.int32(rows.shape[0]), np.int32(rows.shape[1]), lengths)
-        module.get_function("squared_norms")(blocks, (256,), arguments)
-        out.append(lengths)
-    return out[0], out[1]
-
-
-def _by_rows(name: str, x: Array, norm: str, *arguments: Any) -> None:
-    if x.shape[0]:
-        kernel = compiled("pairs_any.cu", x.dtype.name, norm).get_function(name)
-        kernel((-(-x.shape[0] // 256),), (256,), arguments)

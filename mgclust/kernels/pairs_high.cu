@@ -12,6 +12,7 @@
 // decides, deciding the doubtful pairs again by direct differences cost more than it saved (nearest: 4.1e10
 // pairs/s, histogram 0.7e11 to 1.0e11), so those kernels take direct differences for all pairs.
 #include "pairs.cuh"
+#include "noise.cuh"
 
 #define SIDE 128
 #define MICRO 8
@@ -38,15 +39,15 @@ __device__ __forceinline__ void fetch(const real* __restrict__ rows, int row, in
     }
 }
 
+// Calls op.load_columns() before, op.row() for each of a thread's rows and op.end_tile() after every tile.
 template <class Op>
-__device__ __forceinline__ void sweep(const real* __restrict__ x, int m, const real* __restrict__ y, int k, int d,
-                                      const real* __restrict__ x_norms, const real* __restrict__ y_norms,
-                                      int columns_per_block, Op& op) {
+__device__ __forceinline__ void sweep_columns(const real* __restrict__ x, int m, const real* __restrict__ y, int d,
+                                              const real* __restrict__ x_norms, const real* __restrict__ y_norms,
+                                              int start, int stop, Op& op) {
     __shared__ __align__(16) Shared sh;
     const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
     const int row0 = blockIdx.x * SIDE;
     const int load_row = threadIdx.x >> 1, load_f = (threadIdx.x & 1) * 4;
-    const int start = blockIdx.y * columns_per_block, stop = min(k, start + columns_per_block);
 
     for (int t = start; t < stop; t += SIDE) {
         real s[MICRO][MICRO];
@@ -91,7 +92,7 @@ __device__ __forceinline__ void sweep(const real* __restrict__ x, int m, const r
                 __syncthreads();
             }
         }
-        op.load_columns(t, stop, tx);
+        op.load_columns(t, stop, tx, reinterpret_cast<real*>(&sh));
 #pragma unroll
         for (int i = 0; i < MICRO; ++i) {
             const int row = row0 + spread_of(ty, i);
@@ -107,8 +108,24 @@ __device__ __forceinline__ void sweep(const real* __restrict__ x, int m, const r
             }
             op.row(spread_of(ty, i), row, s[i], t, tx);
         }
+        op.end_tile(t, stop);
     }
 }
+
+// The columns of this block's run.
+template <class Op>
+__device__ __forceinline__ void sweep(const real* __restrict__ x, int m, const real* __restrict__ y, int k, int d,
+                                      const real* __restrict__ x_norms, const real* __restrict__ y_norms,
+                                      int columns_per_block, Op& op) {
+    const int start = blockIdx.y * columns_per_block;
+    sweep_columns(x, m, y, d, x_norms, y_norms, start, min(k, start + columns_per_block), op);
+}
+
+// What most reductions need not do.
+struct Reduction {
+    __device__ void load_columns(int, int, int, real*) {}
+    __device__ void end_tile(int, int) {}
+};
 
 // Squared lengths, summed over the features in ascending order: one value per row, of that row alone.
 extern "C" __global__ void squared_norms(const real* x, int m, int d, real* out) {
@@ -120,12 +137,11 @@ extern "C" __global__ void squared_norms(const real* x, int m, int d, real* out)
     out[row] = s;
 }
 
-struct Histogram {
+struct Histogram : Reduction {
     Bracket bracket;
     bool diagonal;
     uint64* out;
     unsigned int below = 0;
-    __device__ void load_columns(int, int, int) {}
     __device__ __forceinline__ void row(int, int row, const real (&s)[MICRO], int t, int tx) {
 #pragma unroll
         for (int j = 0; j < MICRO; ++j) {
@@ -148,12 +164,11 @@ histogram(const real* x, int m, const real* y, int k, int d, const real* x_norms
     add_warp_total(op.below, out);
 }
 
-struct Gaussian {
+struct Gaussian : Reduction {
     real scale;             // includes log2(e)
     bool square;
     double* total;          // shared, one per row of the block
     const int* self;        // shared: the column that is the row itself, left out
-    __device__ void load_columns(int, int, int) {}
     __device__ __forceinline__ void row(int local, int, const real (&s)[MICRO], int t, int tx) {
         real part = 0;
         const int own = self[local] - t;
@@ -199,10 +214,9 @@ gaussian_squared(const real* x, int m, const real* y, int k, int d, const real* 
     gaussian_of<true>(x, m, y, k, d, x_norms, y_norms, scale, self, groups);
 }
 
-struct Count {
+struct Count : Reduction {
     real threshold;
     int* inside;            // shared
-    __device__ void load_columns(int, int, int) {}
     __device__ __forceinline__ void row(int local, int, const real (&s)[MICRO], int, int tx) {
         int part = 0;
 #pragma unroll
@@ -226,13 +240,13 @@ count(const real* x, int m, const real* y, int k, int d, const real* x_norms, co
     if (threadIdx.x < SIDE && row < m) atomicAdd(out + row, (uint64)inside[threadIdx.x]);
 }
 
-struct Nearest {
+struct Nearest : Reduction {
     const int* y_order;
     real* best;             // shared, one per row of the block
     int* index;
     const int* order;
     int other[MICRO];       // density orders of this thread's columns
-    __device__ void load_columns(int t, int stop, int tx) {
+    __device__ void load_columns(int t, int stop, int tx, real*) {
 #pragma unroll
         for (int j = 0; j < MICRO; ++j) {
             const int column = t + spread_of(tx, j);
@@ -284,13 +298,13 @@ nearest(const real* x, int m, const real* y, int k, int d, const real* x_norms, 
     }
 }
 
-struct Border {
+struct Border : Reduction {
     const int* y_labels;
     real threshold;
     const int* label;       // shared
     int* found;             // shared
     int other[MICRO];
-    __device__ void load_columns(int t, int stop, int tx) {
+    __device__ void load_columns(int t, int stop, int tx, real*) {
 #pragma unroll
         for (int j = 0; j < MICRO; ++j) {
             const int column = t + spread_of(tx, j);
@@ -322,4 +336,138 @@ border(const real* x, int m, const real* y, int k, int d, const real* x_norms, c
     sweep(x, m, y, k, d, x_norms, y_norms, columns_per_block, op);
     __syncthreads();
     if (threadIdx.x < SIDE && row < m && found[threadIdx.x]) out[row] = 1;
+}
+
+// The tile itself, for what needs every value: columns count from the first of the call.
+struct Store : Reduction {
+    real* out;
+    int64 stride;
+    int stop;
+    bool root;
+    __device__ void load_columns(int, int last, int, real*) { stop = last; }
+    __device__ __forceinline__ void row(int, int row, const real (&s)[MICRO], int t, int tx) {
+        if (row >= rows) return;
+#pragma unroll
+        for (int j = 0; j < MICRO; ++j) {
+            const int column = t + spread_of(tx, j);
+            if (column < stop) out[row * stride + column] = root ? sqrt(s[j]) : s[j];
+        }
+    }
+    int rows;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+distances(const real* x, int m, const real* y, int k, int d, const real* x_norms, const real* y_norms,
+          int columns_per_block, bool root, int64 stride, real* out) {
+    Store op;
+    op.out = out;
+    op.stride = stride;
+    op.root = root;
+    op.rows = m;
+    sweep(x, m, y, k, d, x_norms, y_norms, columns_per_block, op);
+}
+
+struct Similarity : Reduction {
+    real factor;
+    int first_row, y_start, rows, stop;
+    Noise noise;
+    int64 stride;
+    real* out;
+    __device__ void load_columns(int, int last, int, real*) { stop = last; }
+    __device__ __forceinline__ void row(int, int row, const real (&s)[MICRO], int t, int tx) {
+        if (row >= rows) return;
+#pragma unroll
+        for (int half = 0; half < MICRO; half += 4) {
+            const int column = t + spread_of(tx, half);
+            const int first = y_start + column;  // a multiple of 4
+            const unsigned int word = word_of(noise.words(first_row + row, first & ~15), first / 4 & 3);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const bool itself = first_row + row == y_start + column + j;
+                const real v = itself ? -infinity() : noise.add(-factor * s[half + j], word >> (8 * j));
+                if (column + j < stop) out[row * stride + y_start + column + j] = v;
+            }
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+similarities(const real* x, int m, const real* y, int k, int d, const real* x_norms, const real* y_norms,
+             int columns_per_block, real factor, int first_row, int y_start, uint64 seed, real tiny, int64 stride,
+             real* out) {
+    Similarity op;
+    op.factor = factor;
+    op.first_row = first_row;
+    op.y_start = y_start;
+    op.rows = m;
+    op.noise = Noise{seed, 0, tiny};
+    op.stride = stride;
+    op.out = out;
+    sweep(x, m, y, k, d, x_norms, y_norms, columns_per_block, op);
+}
+
+// Sums by cluster. The columns come sorted by cluster, in partial sums that begin at multiples of four: four columns of
+// one thread are of one partial sum, or padding (clusters < 0). A tile's sums of four go through shared memory, where
+// the slices of the features were, to one thread a row.
+struct ClusterSum : Reduction {
+    const int* clusters_of; // of each column, -1: padding
+    const int* ends_of;     // of each four columns: 1 after the last of a partial sum, 3 after the last of a cluster
+    bool root, counts[MICRO];
+    double scale;
+    int m, clusters;
+    uint64* out;
+    real* sums;             // shared, [SIDE / 4][SIDE], turned by one row for each four columns: no bank meets another
+    real part = 0;          // of the row of this thread
+    int64 total = 0;
+    __device__ void load_columns(int t, int stop, int tx, real* scratch) {
+        sums = scratch;
+        __syncthreads();    // nobody reads features any more
+#pragma unroll
+        for (int j = 0; j < MICRO; ++j) {
+            const int column = t + spread_of(tx, j);
+            counts[j] = column < stop && clusters_of[column] >= 0;
+        }
+    }
+    __device__ __forceinline__ void row(int local, int, const real (&s)[MICRO], int, int tx) {
+#pragma unroll
+        for (int half = 0; half < MICRO; half += 4) {
+            real d[4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) d[j] = counts[half + j] ? (root ? sqrt(s[half + j]) : s[half + j]) : (real)0;
+            const real sum = (d[0] + d[1]) + (d[2] + d[3]);
+            const int four = half * (SIDE / 8) / 4 + tx;
+            sums[four * SIDE + ((local + four) & (SIDE - 1))] = sum;
+        }
+    }
+    __device__ void end_tile(int t, int stop) {
+        __syncthreads();
+        if (threadIdx.x >= SIDE) return;
+        const int row = blockIdx.x * SIDE + threadIdx.x;
+        for (int four = 0; four < SIDE / 4 && t + 4 * four < stop; ++four) {
+            part += sums[four * SIDE + ((threadIdx.x + four) & (SIDE - 1))];
+            const int end = ends_of[t / 4 + four];
+            if (end == 0) continue;
+            total += __double2ll_rn((double)part * scale);
+            part = 0;
+            if (end == 3) {
+                if (row < m) atomicAdd(out + (int64)row * clusters + clusters_of[t + 4 * four], (uint64)total);
+                total = 0;
+            }
+        }
+    }
+};
+
+// Runs begin where a partial sum does, and end with one whose end is 3.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+cluster_sums(const real* x, int m, const real* y, int d, const int* runs, const int* clusters_of, const int* ends_of,
+             bool root, double scale, int clusters, uint64* out) {
+    ClusterSum op;
+    op.clusters_of = clusters_of;
+    op.ends_of = ends_of;
+    op.root = root;
+    op.scale = scale;
+    op.m = m;
+    op.clusters = clusters;
+    op.out = out;
+    sweep_columns(x, m, y, d, x, y, runs[blockIdx.y], runs[blockIdx.y + 1], op);
 }

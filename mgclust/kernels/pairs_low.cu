@@ -19,10 +19,10 @@
 
 __device__ __forceinline__ int row_of(int r) { return (blockIdx.x * ROWS + r) * THREADS + threadIdx.x; }
 
-// Calls op(s, column) for every group of COLUMNS columns of this block's run, and op.end_tile() after each TILE.
+// Calls op.group(s, ...) for every group of COLUMNS columns from start to stop, and op.end_tile() after each TILE.
 template <class Op>
-__device__ __forceinline__ void sweep(const real* __restrict__ x, int m, const real* __restrict__ y, int k,
-                                      int columns_per_block, Op& op) {
+__device__ __forceinline__ void sweep_columns(const real* __restrict__ x, int m, const real* __restrict__ y, int start,
+                                              int stop, Op& op) {
     __shared__ __align__(16) real tile[DIM][TILE];
     real own[ROWS][DIM];
 #pragma unroll
@@ -30,8 +30,6 @@ __device__ __forceinline__ void sweep(const real* __restrict__ x, int m, const r
 #pragma unroll
         for (int f = 0; f < DIM; ++f) own[r][f] = row_of(r) < m ? x[(int64)row_of(r) * DIM + f] : infinity();
 
-    const int start = blockIdx.y * columns_per_block;
-    const int stop = min(k, start + columns_per_block);
     for (int t = start; t < stop; t += TILE) {
         __syncthreads();
         for (int c = threadIdx.x; c < TILE; c += THREADS)
@@ -57,6 +55,14 @@ __device__ __forceinline__ void sweep(const real* __restrict__ x, int m, const r
         }
         op.end_tile();
     }
+}
+
+// The columns of this block's run.
+template <class Op>
+__device__ __forceinline__ void sweep(const real* __restrict__ x, int m, const real* __restrict__ y, int k,
+                                      int columns_per_block, Op& op) {
+    const int start = blockIdx.y * columns_per_block;
+    sweep_columns(x, m, y, start, min(k, start + columns_per_block), op);
 }
 
 struct Histogram {
@@ -273,4 +279,88 @@ border(const real* x, int m, const real* y, int k, int columns_per_block, const 
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)
         if (row_of(r) < m && op.found[r]) out[row_of(r)] = 1;  // every writer writes the same
+}
+
+__device__ __forceinline__ float root_of(float s) {
+    float d;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(s));  // relative error 2^-22; s below 2^-126 counts as 0
+    return d;
+}
+__device__ __forceinline__ double root_of(double s) { return sqrt(s); }
+
+// Sums by cluster. The columns come sorted by cluster, in partial sums that begin at multiples of four: four columns are
+// of one partial sum, perhaps with padding behind them (clusters < 0). `ends` tells, of each four columns, whether the
+// partial sum is then added to the integer total (1), and whether that total then belongs to the cluster's sum (3).
+struct ClusterSum {
+    const int* clusters_of;
+    const int* ends_of;
+    bool root;
+    double scale;
+    int m, clusters;
+    uint64* out;
+    int *ends, *counts, *cluster;   // shared: of each four columns of the tile
+    real part[ROWS];
+    int64 total[ROWS];
+    __device__ void load_tile(int t, int stop) {
+        for (int q = threadIdx.x; q < TILE / 4; q += THREADS) {
+            const bool there = t + 4 * q < stop;
+            ends[q] = there ? ends_of[t / 4 + q] : 0;
+            cluster[q] = there ? clusters_of[t + 4 * q] : 0;
+            counts[q] = 0;
+            for (int j = 0; there && j < 4; ++j) counts[q] += clusters_of[t + 4 * q + j] >= 0;
+        }
+    }
+    __device__ __forceinline__ real of(real s) const { return root ? root_of(s) : s; }
+    __device__ __forceinline__ void group(real (&s)[ROWS][COLUMNS], int, int c) {
+        const int count = counts[c / 4];
+        if (count == 4) {
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) part[r] += (of(s[r][0]) + of(s[r][1])) + (of(s[r][2]) + of(s[r][3]));
+        } else {
+#pragma unroll
+            for (int j = 0; j < 3; ++j)
+                if (j < count)
+#pragma unroll
+                    for (int r = 0; r < ROWS; ++r) part[r] += of(s[r][j]);
+        }
+        const int end = ends[c / 4];
+        if (end == 0) return;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            total[r] += __double2ll_rn((double)part[r] * scale);
+            part[r] = 0;
+        }
+        if (end == 1) return;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            const int row = row_of(r);
+            if (row < m) atomicAdd(out + (int64)row * clusters + cluster[c / 4], (uint64)total[r]);
+            total[r] = 0;
+        }
+    }
+    __device__ void end_tile() {}
+};
+
+// Runs begin where a partial sum does, and the last four columns of each have ends = 3.
+extern "C" __global__ void __launch_bounds__(THREADS)
+cluster_sums(const real* x, int m, const real* y, const int* runs, const int* clusters_of, const int* ends_of,
+             bool root, double scale, int clusters, uint64* out) {
+    __shared__ int ends[TILE / 4], counts[TILE / 4], cluster[TILE / 4];
+    ClusterSum op;
+    op.clusters_of = clusters_of;
+    op.ends_of = ends_of;
+    op.root = root;
+    op.scale = scale;
+    op.m = m;
+    op.clusters = clusters;
+    op.out = out;
+    op.ends = ends;
+    op.counts = counts;
+    op.cluster = cluster;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        op.part[r] = 0;
+        op.total[r] = 0;
+    }
+    sweep_columns(x, m, y, runs[blockIdx.y], runs[blockIdx.y + 1], op);
 }

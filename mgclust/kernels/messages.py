@@ -1,0 +1,101 @@
+r"""What affinity propagation keeps on one rank, and why that is two n x n arrays and not four.
+
+One iteration of Frey and Dueck (Science 315:972, 2007, equations 1 and 2), damped by lam, on similarities S with the
+preferences on the diagonal::
+
+    R(i,k) <- lam R(i,k) + (1 - lam) (S(i,k) - max over k' != k of (A(i,k') + S(i,k')))
+    c(k)    = R(k,k) + sum over i != k of max(0, R(i,k))
+    A(i,k) <- lam A(i,k) + (1 - lam) min(0, c(k) - max(0, R(i,k)))          i != k
+    A(k,k) <- lam A(k,k) + (1 - lam) (c(k) - R(k,k))
+
+Responsibilities are not stored. With m1, j and m2 the largest value of row i of A + S, its column, and the second
+largest value, the update subtracts the same m1 in all columns but j, hence::
+
+    R(i,k) = sigma S(i,k) - u(i) - E(i,k)            i != k
+    sigma <- lam sigma + (1 - lam)
+    u(i)  <- lam u(i)  + (1 - lam) m1
+    E     <- lam E,    and E(i,j) += (1 - lam) (m2 - m1) <= 0
+
+where E is zero but in the few columns that lately were a row's j: its *hot* columns. The diagonals of R and A are
+vectors. Columns of A that are kept elsewhere (the diagonal, the hot columns, the padding) hold -inf in `a`: then they
+are nobody's maximum, and every element can be treated alike.
+
+Per iteration, element and rank: A and S are read, A is written; 12 bytes in float32. Across ranks: the sums over i of
+max(0, R(i,k)) and the R(k,k), 2 n integers. max(0, R) <= max S - min preference, so the sums are fixed-point numbers
+that cannot overflow and do not depend on the order of addition: the same bits on any number of ranks.
+
+A pass over the rows finishes A of the last iteration, for which it needs that iteration's c, and then begins the next::
+
+    pass_rows       A with the c, sigma, u, E it finds;  m1, j, m2;  new u, E, R(k,k);  own part of the sums
+    all_reduce      sums
+    pass_columns    c, A(k,k), who is an exemplar (A(k,k) + R(k,k) > 0), how many, and whether that has changed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["HOT_COLUMNS", "Messages", "padded"]
+
+Array = Any
+PADDING = 32
+HOT_COLUMNS = 32  # places of a row at first; a multiple of this whenever more are needed
+
+
+def padded(columns: int) -> int:
+    """Columns of an n x n matrix as it is stored: a multiple of 32, so that rows are aligned for vector loads."""
+    return -(-columns // PADDING) * PADDING
+
+
+@dataclass
+class Messages:
+    """State of the message passing on one rank, with m own rows of n; `real` is float32 or float64.
+
+    Attributes
+    ----------
+    n, first_row : int
+        Rows of the data, and the number of the rank's first.
+    s : array of shape (m, padded(n)), real
+        Similarities; -inf on the diagonal and in the padding.
+    a : array of shape (m, padded(n)), real
+        Availabilities, one iteration behind; -inf on the diagonal, in hot columns and in the padding.
+    u : array of shape (m,), float64
+    hot_column : array of shape (m, places), int32
+        Columns with E != 0; -1: a free place. Places are a multiple of `HOT_COLUMNS`.
+    hot_e, hot_a : arrays of shape (m, places), real
+        E and A there.
+    hot_most : array of shape (1,), int32
+        The most places that a row has ever filled: raised by `pass_rows`.
+    c : array of shape (padded(n),), real
+        As above; anything in the padding.
+    r_diagonal, a_diagonal, preference : arrays of shape (n,), float64
+        R(k,k), A(k,k) and S(k,k), equal on all ranks.
+    sums : array of shape (2, n), int64
+        Row 0: sums over own rows of ``rint(max(0, R(i,k)) * scale)``. Row 1: the bits of the new R(k,k) as float64,
+        of own rows; 0 elsewhere. To be zero when `pass_rows` begins; `pass_columns` leaves them so.
+    exemplars : array of shape (slots, n), uint8
+        Whether each row was an exemplar after the iterations that were written to these slots.
+    last_exemplars : array of shape (n,), uint8
+        The same after the last iteration.
+    counts : array of shape (slots, 2), int64
+        How many exemplars there were, and how many rows differ in that from the iteration before.
+    """
+
+    n: int
+    first_row: int
+    s: Array
+    a: Array
+    u: Array
+    hot_column: Array
+    hot_e: Array
+    hot_a: Array
+    hot_most: Array
+    c: Array
+    r_diagonal: Array
+    a_diagonal: Array
+    preference: Array
+    sums: Array
+    exemplars: Array
+    last_exemplars: Array
+    counts: Array
