@@ -41,6 +41,12 @@ class Comm(Protocol):
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         """Element by element over all ranks: "sum" (integers only), "max" or "min"; a new array."""
 
+    def queue_sum(self, array: Array) -> None:
+        """Replace an integer array by its sum over all ranks; later kernels see the sum, the host after `settle`."""
+
+    def settle(self) -> None:
+        """Wait until what was queued is done, on a GPU; the run can be stopped meanwhile."""
+
     def all_gather(self, array: Array) -> Array:
         """Arrays of all ranks one behind the other along axis 0, in rank order; lengths may differ."""
 
@@ -98,6 +104,12 @@ class SoloComm:
         """See `Comm`."""
         check_reducible(array.dtype, op)
         return array.copy()
+
+    def queue_sum(self, array: Array) -> None:
+        """See `Comm`."""
+
+    def settle(self) -> None:
+        """See `Comm`."""
 
     def all_gather(self, array: Array) -> Array:
         """See `Comm`."""
@@ -175,6 +187,13 @@ class HostComm:
                 )
             REDUCE[op](total, theirs, out=total)
         return self._to_all(what, total)
+
+    def queue_sum(self, array: Array) -> None:
+        """See `Comm`."""
+        array[...] = self.all_reduce(array, "sum")
+
+    def settle(self) -> None:
+        """See `Comm`."""
 
     def all_gather(self, array: Array) -> Array:
         """See `Comm`."""

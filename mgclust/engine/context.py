@@ -111,13 +111,15 @@ class Context:
             self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - began
             self._stage = outer
 
-    def progress(self, fraction: float) -> None:
+    def progress(self, fraction: float, **details: float) -> None:
         """Say how far the stage is; call it once a tile.
 
         Parameters
         ----------
         fraction : float
             From 0 to 1. Passed on at most ten times a second.
+        **details : float
+            Figures of the method at this moment, for people: ``n_clusters=34``.
 
         Raises
         ------
@@ -126,7 +128,7 @@ class Context:
         """
         self._abort.check()
         if time.perf_counter() - self._emitted >= EMIT_EVERY:
-            self._report(fraction)
+            self._report(fraction, **details)
 
     def chunks(self) -> Iterator[Block]:
         """Rows of this rank, in equally many blocks on every rank: one where all ranks' rows are resident.
@@ -184,8 +186,9 @@ class Context:
             total += part
         return total
 
-    def _report(self, fraction: float) -> None:
+    def _report(self, fraction: float, **details: float) -> None:
         if self._emit is None:
             return
         self._emitted = time.perf_counter()
-        self._emit({"stage": self._stage, "fraction": float(fraction), "elapsed": self._emitted - self._began})
+        elapsed = self._emitted - self._began
+        self._emit({"stage": self._stage, "fraction": float(fraction), "elapsed": elapsed, **details})

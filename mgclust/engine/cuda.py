@@ -75,6 +75,10 @@ class DeviceSoloComm(SoloComm):
         super().__init__(partition, run_rows)
         self._abort = abort
 
+    def settle(self) -> None:
+        """See `Comm`."""
+        _poll(_mark(cupy.cuda.get_current_stream()), self._abort.check)
+
     def stream(self, rows: Rows) -> Iterator[Block]:
         """See `Comm`."""
         marks: list[Any] = []
@@ -133,6 +137,17 @@ class NcclComm:
             self._call("allReduce", source.data.ptr, result.data.ptr, source.size, kind, operation, here.ptr)
             self._wait(_mark(here), "all_reduce")
         return result
+
+    def queue_sum(self, array: Array) -> None:
+        """See `Comm`."""
+        check_reducible(array.dtype, "sum")
+        self._enter("queue_sum")
+        pointer, kind, here = array.data.ptr, _nccl_type(array.dtype), cupy.cuda.get_current_stream()
+        self._call("allReduce", pointer, pointer, array.size, kind, nccl.NCCL_SUM, here.ptr)
+
+    def settle(self) -> None:
+        """See `Comm`."""
+        self._wait(_mark(cupy.cuda.get_current_stream()), "queue_sum")
 
     def all_gather(self, array: Array) -> Array:
         """See `Comm`."""

@@ -64,6 +64,7 @@ class Driver:
         on_progress: Emit | None,
         timeout: float,
         offset: np.ndarray | None,
+        resident: bool,
     ) -> None:
         self._client: Client = cluster.client
         self._cluster = cluster
@@ -73,6 +74,7 @@ class Driver:
         self._on_progress = on_progress
         self._timeout = timeout
         self._offset = offset
+        self._resident = resident
         self._run = uuid.uuid4().hex
         self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._lock: Semaphore | None = None
@@ -121,6 +123,7 @@ class Driver:
                 self._memory_limit,
                 neighbours,
                 offset=self._offset,
+                resident=self._resident,
             )
             calls.append((assignment, address, sources[rank], estimate, rank == 0))
         reports: list[Report] = self._wave(tasks.prepare_task, calls)

@@ -8,6 +8,7 @@ A rank's memory, or the part of it that `memory_limit` grants, is shared out lik
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -43,12 +44,24 @@ class Estimate:
         The parts by name, for the refusal.
     fixed : int
         The part of `working` that fewer rows would need as well.
+    squared : int
+        The part of `resident` that grows with the square of the number of rows.
     """
 
     resident: int
     working: int
     what: Mapping[str, int] = field(default_factory=dict)
     fixed: int = 0
+    squared: int = 0
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(
+            self.resident + other.resident,
+            self.working + other.working,
+            {**self.what, **other.what},
+            self.fixed + other.fixed,
+            self.squared + other.squared,
+        )
 
     @property
     def needed(self) -> int:
@@ -79,11 +92,18 @@ class Estimate:
             remedies.append(f"{ranks} workers like this one instead of {size}")
         remedies.append(f"a worker with {human(self.needed)}")
         if free > self.fixed:
-            remedies.append(f"about {(free - self.fixed) / (self.needed - self.fixed):.0%} of the rows")
+            remedies.append(f"about {self._share(free):.0%} of the rows")
         needed = f"{human(self.needed)} on each of {size} rank(s)" + (f" ({parts})" if parts else "")
         raise InsufficientMemoryError(
             f"not enough memory: needed {needed}, there {human(free)}. What would fit: {', or '.join(remedies)}."
         )
+
+    def _share(self, free: int) -> float:
+        """The share f of the rows with ``squared f^2 + linear f + fixed = free``."""
+        linear, left = self.needed - self.fixed - self.squared, free - self.fixed
+        if not self.squared:
+            return left / linear
+        return (math.sqrt(linear**2 + 4.0 * self.squared * left) - linear) / (2.0 * self.squared)
 
 
 EstimateFunction = Callable[[tuple[int, int], int, int, int], Estimate]
@@ -102,11 +122,14 @@ class Residency:
         Bytes of one row in the type that kernels see.
     block_rows : int
         Rows of a block.
+    keep : bool
+        Whether rows may stay in memory; False: each is read when it is asked for, a block at a time.
     """
 
     free: int
     row_bytes: int
     block_rows: int
+    keep: bool = True
 
     @property
     def resident_limit(self) -> int:
@@ -115,11 +138,13 @@ class Residency:
 
     def resident(self, rows: int) -> bool:
         """Whether so many rows stay in memory for the whole run."""
-        return rows * self.row_bytes <= self.resident_limit
+        return self.keep and rows * self.row_bytes <= self.resident_limit
 
     @property
     def chunk_rows(self) -> int:
         """Rows of a chunk where they do not."""
+        if not self.keep:
+            return self.block_rows
         blocks = self.resident_limit // 2 // (self.row_bytes * self.block_rows)
         return max(1, blocks) * self.block_rows
 

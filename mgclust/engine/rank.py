@@ -49,6 +49,8 @@ class Assignment:
         Bytes at which Dask's nanny would end the worker; 0: never.
     offset : ndarray or None
         For `Rows`.
+    resident : bool
+        Whether rows may stay in memory, or are read when they are asked for.
     """
 
     run: str
@@ -60,6 +62,7 @@ class Assignment:
     neighbours: int = 1
     worker_limit: int = 0
     offset: np.ndarray | None = None
+    resident: bool = True
 
 
 @dataclass
@@ -171,7 +174,7 @@ def prepare(
         start, stop = partition.rows_of(assignment.rank)
         dtype = np.dtype(assignment.dtype)
         free = _free_memory(assignment, kernels)
-        residency = Residency(free, source.shape[1] * dtype.itemsize, partition.block_rows)
+        residency = Residency(free, source.shape[1] * dtype.itemsize, partition.block_rows, assignment.resident)
         _check_memory(residency, partition, assignment.rank, source.shape, dtype, estimate)
         resident = residency.resident(stop - start)
         host_bytes = (stop - start) * residency.row_bytes
@@ -334,10 +337,10 @@ def _check_memory(
     estimate: EstimateFunction | None,
 ) -> None:
     start, stop = partition.rows_of(rank)
-    residency.rows_estimate(stop - start).check(residency.free, partition.size)
+    need = residency.rows_estimate(stop - start)
     if estimate is not None:
-        need = estimate(shape, dtype.itemsize, partition.size, residency.resident_limit)
-        need.check(residency.free, partition.size)
+        need += estimate(shape, dtype.itemsize, partition.size, residency.resident_limit)
+    need.check(residency.free, partition.size)
 
 
 def _run_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:

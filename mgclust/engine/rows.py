@@ -142,6 +142,8 @@ class Rows:
             self._device = self._kernels.xp.empty(shape, self.dtype)
         elif self._keep_on_host:
             self._host = np.empty(shape, self.dtype)
+        if self._source is not None and hasattr(self._source, "expect"):
+            self._source.expect(self.start, self.stop)
         bad, first = 0, None
         for start, stop in self._pieces(self.start, self.stop):
             piece = self._read_source(start, stop)

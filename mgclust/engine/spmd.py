@@ -68,6 +68,7 @@ def run(
     on_progress: Emit | None = None,
     timeout: float = TIMEOUT,
     shift: bool = False,
+    resident: bool = True,
 ) -> Outcome:
     """Run ``function(context, **parameters)`` on every rank of a cluster.
 
@@ -98,6 +99,9 @@ def run(
         The function's answer does not change when one point is subtracted from all rows: float64 rows may be moved
         to the origin before they become float32 (`mgclust.engine.rows.offset_of`).
 
+    resident : bool
+        Rows that fit stay in memory; False: each is read when it is asked for, as suits a function that asks once.
+
     Returns
     -------
     Outcome
@@ -118,11 +122,13 @@ def run(
     if cluster.client is not None:
         from mgclust.engine.driver import Driver
 
-        with Driver(cluster, dtype, memory_limit, on_progress, timeout, offset) as driver:
+        with Driver(cluster, dtype, memory_limit, on_progress, timeout, offset, resident) as driver:
             value, timings, reports = driver.run(function, dataset, partition, dict(parameters or {}), estimate)
         return Outcome(value, timings, hardware(reports, cluster.device), cluster.size)
     abort = Abort()
-    assignment = Assignment(uuid.uuid4().hex, 0, partition, dtype, cluster.device, memory_limit, offset=offset)
+    assignment = Assignment(
+        uuid.uuid4().hex, 0, partition, dtype, cluster.device, memory_limit, offset=offset, resident=resident
+    )
     state, report = prepare(assignment, dataset, estimate, abort)
     error = refusal([report], dataset.shape, dtype)
     if error is not None:
