@@ -5,7 +5,8 @@
     open_dataset(source)  (dataset.py)
       |-- arrays.py    NumPy, CuPy and Dask arrays, memory maps, DataFrames, lists
       |-- files.py     .npy, .npz, zarr                          Location: one local path or URL
-      `-- tables.py    .csv, .tsv, Parquet
+      |-- tables.py    .csv, .tsv, Parquet
+      `-- volumes.py   BOLD series: nifti.py and cifti.py read them, segmentation.py writes clusters back
              all of them are a Dataset  (base.py): shape, dtype, read(start, stop)
              rows.py wraps one whose rows are standardised or detrended
 

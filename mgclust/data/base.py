@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,60 @@ class Dataset:
         """The rows as a Dask array, where the source is one."""
         return None
 
+    @property
+    def warnings(self) -> list[str]:
+        """What the user of a result should know of these rows, as sentences."""
+        return []
+
+    def write_labels(
+        self,
+        labels: Any,
+        directory: str | os.PathLike[str],
+        *,
+        method: str = "labels",
+        centers: Any = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> list[Path]:
+        """Write clusters in the form that the source has; rows of a table have no other than ``labels.csv``.
+
+        Parameters
+        ----------
+        labels : array of shape (n_samples,), int
+            Clusters 0, 1, ...; -1 for none.
+        directory : path
+            An existing one. Of a BOLD series it gets ``<stem>_desc-<method>_dseg.nii.gz`` (int32, the grid of the
+            series, 0 background, cluster k is k + 1), ``_dseg.tsv`` (one line a cluster, named as in the report) and
+            ``_dseg.json`` (how it was made). Of a CIFTI file ``_dseg.dlabel.nii`` in place of the volume.
+        method : str
+            Of the clustering; becomes a part of the names.
+        centers : array of shape (n_clusters,), int, optional
+            The row that stands for each cluster.
+        parameters : dict, optional
+            Of the clustering, for the JSON file.
+
+        Returns
+        -------
+        list of Path
+            The files; none where the source is no volume.
+        """
+        return []
+
+    def pictures(self, labels: Any) -> dict[str, bytes]:
+        """Draw clusters where the rows have places in space, as PNG files by name.
+
+        Parameters
+        ----------
+        labels : array of shape (n_samples,), int
+            Clusters 0, 1, ...; -1 for none.
+        """
+        return {}
+
+    def expect(self, start: int, stop: int) -> None:
+        """Say that this process is going to read rows ``start`` to ``stop - 1`` only.
+
+        A source that can only be read as a whole then keeps no more than those. Reading others stays possible.
+        """
+
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start`` to ``stop - 1``.
 
@@ -75,6 +131,22 @@ class Dataset:
         if not 0 <= start <= stop <= self.shape[0]:
             raise InputError(f"rows {start}:{stop} should lie within 0:{self.shape[0]} of {self.name}.")
         return self._read(int(start), int(stop))
+
+    def take(self, indices: Any) -> np.ndarray:
+        """A few rows, in host memory.
+
+        Parameters
+        ----------
+        indices : sequence of int
+            Row numbers; the rows come in this order.
+
+        Returns
+        -------
+        ndarray of shape (len(indices), n_features)
+        """
+        rows = [self.read(int(index), int(index) + 1) for index in indices]
+        host = [row.get() if hasattr(row, "get") else np.asarray(row) for row in rows]
+        return np.concatenate(host) if host else np.empty((0, self.shape[1]), self.dtype)
 
     def _read(self, start: int, stop: int) -> Any:
         raise NotImplementedError

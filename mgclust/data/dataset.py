@@ -12,13 +12,15 @@ from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
 from mgclust.data.files import ZarrDataset, open_memmap, open_npy, open_npz
 from mgclust.data.location import Location
+from mgclust.data.nifti import is_volume
 from mgclust.data.rows import RowTransform, TransformedDataset
 from mgclust.data.tables import ParquetDataset, TextDataset
+from mgclust.data.volumes import open_volumes
 from mgclust.errors import InputError
 
 __all__ = ["Dataset", "open_dataset"]
 
-_FORMATS = ".npy, .npz, .csv, .tsv, .parquet and .zarr"
+_FORMATS = ".npy, .npz, .csv, .tsv, .parquet, .zarr, .nii and .nii.gz"
 
 
 def open_dataset(
@@ -28,6 +30,7 @@ def open_dataset(
     detrend: bool = False,
     delimiter: str | None = None,
     columns: Sequence[str | int] | str | None = None,
+    constant: str | None = None,
 ) -> Dataset:
     """Open rows for clustering without reading more of them than needed.
 
@@ -35,39 +38,73 @@ def open_dataset(
     ----------
     source : array, DataFrame, list, path, URL or Dataset
         NumPy, CuPy or Dask array, memory map, pandas or pyarrow table, nested list; or the path or URL
-        (``http``, ``s3``, ``file``: whatever fsspec knows) of a .npy, .npz, .csv, .tsv, .parquet or .zarr.
-        In a .npz the array ``X`` or the only one is taken and ``y`` becomes the labels.
-    mask : path or array, optional
-        Which voxels of a volume are rows. Tables have none.
+        (``http``, ``s3``, ``file``: whatever fsspec knows) of a .npy, .npz, .csv, .tsv, .parquet, .zarr, .nii or
+        .nii.gz. In a .npz the array ``X`` or the only one is taken and ``y`` becomes the labels. Of a 4-D NIfTI file
+        the voxels are rows, in C order of the grid (the order of ``volume[mask]``), and the points in time are
+        features; of a CIFTI file (.dtseries.nii) the grayordinates are rows. A list of such files are runs on one
+        grid: they are put one after the other in time, each detrended and standardised by itself.
+    mask : path, optional
+        Which voxels of a NIfTI series are rows: a 3-D NIfTI file on the same grid, not 0 where they are. By default
+        every voxel that is not 0 at all times.
     standardize : {None, "zscore"}
-        "zscore": each row to mean 0 and standard deviation 1 over its features.
+        "zscore": each row to mean 0 and standard deviation 1 over its features (divisor: their number).
     detrend : bool
         Subtract from each row its least-squares line over its features, before standardising.
     delimiter : str, optional
         Of a .csv or .tsv file; guessed from its first line.
     columns : sequence of str or int, optional
         Columns of a table by name or by position from 0; all by default.
+    constant : {None, "drop", "refuse"}
+        Of a volume: what to do with voxels that do not change over time in at least one run. By default they are left
+        out, and `Dataset.warnings` says how many.
 
     Returns
     -------
     Dataset
-        Values are not looked at: NaN and infinity are found by the run that reads them.
+        Values of tables are not looked at: NaN and infinity are found by the run that reads them. A volume is read
+        when it is opened, and refused if a voxel of the mask holds such values.
 
     Raises
     ------
     InputError
         The source is no table of real numbers, or cannot be read.
     """
-    if mask is not None:
-        raise InputError("mask=... applies to volumes (NIfTI), which are not read yet; leave it out for a table.")
     if standardize not in (None, "zscore"):
         raise InputError(f"standardize={standardize!r} should be 'zscore' or None.")
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise InputError(f"delimiter={delimiter!r} should be one character, such as ',' or '\\t'.")
+    transform = RowTransform(detrend=bool(detrend), zscore=standardize == "zscore")
+    volumes = _volumes(source)
+    if volumes:
+        if delimiter is not None or columns is not None:
+            raise InputError("delimiter and columns apply to tables; leave them out for a volume.")
+        return open_volumes(volumes, mask, transform, constant)
+    for name, value in (("mask", mask), ("constant", constant)):
+        if value is not None:
+            raise InputError(f"{name}=... applies to volumes (NIfTI); leave it out for a table.")
     dataset = _open(source, delimiter, columns)
-    if standardize is None and not detrend:
-        return dataset
-    return TransformedDataset(dataset, RowTransform(detrend=bool(detrend), zscore=standardize == "zscore"))
+    if transform.detrend or transform.zscore:
+        return TransformedDataset(dataset, transform)
+    return dataset
+
+
+def _volumes(source: Any) -> list[Location]:
+    """The runs, if `source` is the path of a volume or a list of such paths."""
+    if isinstance(source, (str, os.PathLike)):
+        location = Location.of(source)
+        return [location] if is_volume(location) else []
+    if not isinstance(source, (list, tuple)) or not source:
+        return []
+    if not all(isinstance(part, (str, os.PathLike)) for part in source):
+        return []
+    locations = [Location.of(part) for part in source]
+    for location in locations:
+        if not is_volume(location):
+            raise InputError(
+                f"source names {len(source)} files, and {location.name} is no volume; several files are runs of a BOLD "
+                "series (.nii, .nii.gz): give one file."
+            )
+    return locations
 
 
 def _open(source: Any, delimiter: str | None, columns: Sequence[str | int] | str | None) -> Dataset:
@@ -110,8 +147,6 @@ def _inside_zarr(location: Location) -> bool:
 
 def _unreadable(location: Location) -> InputError:
     name = location.name
-    if name.lower().endswith((".nii", ".nii.gz")):
-        return InputError(f"{name}: NIfTI volumes are not read yet; save voxels x time as .npy.")
     if not location.remote and not os.path.exists(location.path):
         return InputError(f"{name} does not exist, nor is its suffix one of {_FORMATS}; check the path.")
     if not location.remote and os.path.isdir(location.path):

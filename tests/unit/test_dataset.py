@@ -639,10 +639,9 @@ def test_other_formats_are_told_what_is_read(tmp_path, name):
     assert ".npy, .npz, .csv" in message
 
 
-@pytest.mark.parametrize("name", ["x.nii", "x.nii.gz"])
-def test_volumes_are_not_read_yet(tmp_path, name):
-    assert "not read yet" in refusal(text(tmp_path, "", name))
-    assert "mask=..." in refusal(X, mask="mask.nii")
+def test_options_of_volumes_are_refused_for_tables():
+    assert "mask=... applies to volumes" in refusal(X, mask="mask.nii")
+    assert "constant=... applies to volumes" in refusal(X, constant="drop")
 
 
 def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):

@@ -1,0 +1,360 @@
+"""One NIfTI or CIFTI file of time series: its header, and its numbers as a stream.
+
+nibabel interprets headers; the numbers are read here, in the order in which they are stored, because a compressed
+file can only be read once from front to back. In a NIfTI file one volume follows the other; in a CIFTI
+file (.dtseries.nii) one grayordinate's whole series follows the other's.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from mgclust.data.base import float_dtype
+from mgclust.data.location import Location, Stamp, reason
+from mgclust.errors import InputError
+
+__all__ = ["Grid", "SeriesFile", "cifti_axes", "is_volume", "need_nibabel", "open_series", "read_header", "read_mask"]
+
+_CIFTI_EXTENSION = 32
+# Bytes of the file that are in memory at a time.
+_PIECE_BYTES = 2**25
+# Deflate cannot make less of its input than this share.
+_MOST_COMPRESSION = 1032
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where the voxels are.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Voxels along i, j and k; of a CIFTI file the number of its grayordinates.
+    affine : tuple of 4 rows
+        Maps (i, j, k, 1) to millimetres.
+    oriented : bool
+        Whether the file says what its affine is, so that left and right are known.
+    """
+
+    shape: tuple[int, ...]
+    affine: tuple[tuple[float, ...], ...]
+    oriented: bool
+
+    @property
+    def size(self) -> int:
+        """Number of voxels."""
+        return math.prod(self.shape)
+
+    def same_as(self, other: Grid) -> bool:
+        """Whether both have the same shape, and put their voxels at the same places to a thousandth of a millimetre."""
+        if self.shape != other.shape:
+            return False
+        # The largest difference that any voxel sees lies at a corner of the grid.
+        corners = np.array([(*corner, 1) for corner in product(*((0, n - 1) for n in self.shape))])
+        difference = np.array(self.affine) - np.array(other.affine)
+        return bool(abs(difference @ corners.T).max() < 1e-3)
+
+    def __str__(self) -> str:
+        rows = ", ".join("[" + " ".join(f"{value:.6g}" for value in row) + "]" for row in self.affine[:3])
+        return f"{' x '.join(map(str, self.shape))} voxels with affine {rows}"
+
+
+@dataclass(frozen=True)
+class SeriesFile:
+    """What has to be known to read one file again: small, so that it travels well.
+
+    Attributes
+    ----------
+    location : Location
+    stamp : Stamp
+    kind : {"nifti", "cifti"}
+    grid : Grid
+    n_times : int
+    dtype : numpy.dtype
+        As stored, with its byte order.
+    offset : int
+        Of the first number, in the uncompressed file.
+    slope, inter : float
+        A value is ``slope * stored + inter``.
+    repetition_time : float or None
+        Seconds from one volume to the next, if the file says so.
+    """
+
+    location: Location
+    stamp: Stamp
+    kind: Literal["nifti", "cifti"]
+    grid: Grid
+    n_times: int
+    dtype: np.dtype
+    offset: int
+    slope: float
+    inter: float
+    repetition_time: float | None
+
+    @property
+    def lossless(self) -> bool:
+        """Whether float32 holds every stored number."""
+        return float_dtype(self.dtype, self.location.name) == np.float32
+
+    def nonzero(self) -> np.ndarray:
+        """Which voxels, in C order of the grid, have a value other than 0 at some time."""
+        found = np.zeros(self.grid.size, dtype=bool)
+
+        def look(voxels: slice, times: slice, stored: np.ndarray) -> None:
+            values = stored if self.slope == 1 and self.inter == 0 else self.slope * stored.astype(float) + self.inter
+            found[voxels] |= (values != 0).any(axis=0)
+
+        self._stream(look)
+        return found[self._file_order()]
+
+    def fill(self, out: np.ndarray, chosen: np.ndarray, base: np.ndarray | None = None) -> None:
+        """Read the series of some voxels as they are stored.
+
+        Parameters
+        ----------
+        out : ndarray of shape (n, n_times), float32
+            Receives the stored numbers, less `base`.
+        chosen : ndarray of shape (grid size,), bool
+            The n voxels, in C order of the grid, which is the order of the rows.
+        base : ndarray of shape (n,), float64, optional
+            Receives the first number of each series, which is then subtracted from the others: what float32 rounds is
+            the change over time.
+        """
+        rows = self._file_order()[chosen]  # positions in the file, row by row
+
+        def take(voxels: slice, times: slice, stored: np.ndarray) -> None:
+            if voxels.stop - voxels.start == self.grid.size:
+                own: Any = slice(None)
+                part = stored[:, rows]
+            else:
+                low, high = np.searchsorted(rows, (voxels.start, voxels.stop))
+                own = slice(low, high)
+                part = stored[:, rows[own] - voxels.start]
+            if base is not None:
+                if times.start == 0:
+                    base[own] = part[0]
+                part = part.astype(np.float64) - base[own]
+            with np.errstate(over="ignore", invalid="ignore"):  # infinite values are counted later
+                out[own, times] = part.T
+
+        self._stream(take)
+
+    def _file_order(self) -> np.ndarray:
+        """Position in the file of each voxel of the grid, in C order."""
+        return np.arange(self.grid.size).reshape(self.grid.shape, order="F").reshape(-1)
+
+    def _stream(self, visit: Callable[[slice, slice, np.ndarray], None]) -> None:
+        """Call `visit` with pieces (times x voxels, in file order) that together are the whole file."""
+        self.location.check(self.stamp)
+        size, times = self.grid.size, self.n_times
+        outer, inner = (times, size) if self.kind == "nifti" else (size, times)
+        step = max(1, _PIECE_BYTES // (inner * self.dtype.itemsize))
+        with _decompressed(self.location) as stream:
+            stream.seek(self.offset)
+            for start in range(0, outer, step):
+                stop = min(start + step, outer)
+                wanted = (stop - start) * inner * self.dtype.itemsize
+                data = stream.read(wanted)
+                if len(data) < wanted:
+                    raise _truncated(self.location, f"{start:,} of {outer:,} {_PARTS[self.kind]} are whole")
+                stored = np.frombuffer(data, dtype=self.dtype).reshape(stop - start, inner)
+                if self.kind == "nifti":
+                    visit(slice(0, size), slice(start, stop), stored)
+                else:
+                    visit(slice(start, stop), slice(0, times), stored.T)
+            while stream.read(_PIECE_BYTES):  # a compressed file ends with a checksum, which only its end tells
+                pass
+
+
+_PARTS = {"nifti": "volumes", "cifti": "series"}
+
+
+def is_volume(location: Location) -> bool:
+    """Whether the name is that of a NIfTI or CIFTI file."""
+    return location.path.lower().endswith((".nii", ".nii.gz"))
+
+
+def need_nibabel(name: str) -> Any:
+    """Import nibabel, or say how to get it."""
+    try:
+        import nibabel
+        import nibabel.cifti2  # registers the extension that holds a CIFTI header
+    except ImportError as error:
+        raise InputError(
+            f"{name} is a NIfTI or CIFTI file, which needs nibabel: pip install 'mgclust[fmri]'."
+        ) from error
+    return nibabel
+
+
+def read_header(location: Location) -> Any:
+    """Read the NIfTI-1 or NIfTI-2 header with its extensions, as nibabel's object."""
+    nibabel = need_nibabel(location.name)
+    with _decompressed(location) as stream:
+        start = stream.read(4)
+        sizes = {348: nibabel.Nifti1Header, 540: nibabel.Nifti2Header}
+        kind = sizes.get(int.from_bytes(start, "little")) or sizes.get(int.from_bytes(start, "big"))
+        if kind is None:
+            what = "is not a NIfTI file" if start else "is empty"
+            raise InputError(f"{location.name} {what}; mgclust reads NIfTI-1, NIfTI-2 and CIFTI-2 (.nii, .nii.gz).")
+        stream.seek(0)
+        try:
+            with nibabel.imageglobals.LoggingOutputSuppressor():
+                header = kind.from_fileobj(stream)
+        except (EOFError, OSError):
+            raise
+        except Exception as error:  # a parser that meets any bytes has many ways to fail
+            raise InputError(
+                f"{location.name} is not a whole NIfTI file ({reason(error)}); copy or write it again."
+            ) from error
+    if bytes(header["magic"]).startswith(b"ni"):
+        raise InputError(f"{location.name} is half of a pair (.hdr and .img); save it as one .nii or .nii.gz.")
+    return header
+
+
+def open_series(location: Location) -> SeriesFile:
+    """Interpret a file's header as that of time series, and refuse anything else."""
+    with location.reading():
+        stamp = location.stamp()
+        header = read_header(location)
+        cifti = _CIFTI_EXTENSION in header.extensions.get_codes()
+        shape = tuple(int(size) for size in header.get_data_shape())
+        while len(shape) > 4 and shape[-1] == 1 and not cifti:
+            shape = shape[:-1]
+        if not cifti and len(shape) != 4:
+            what = "one volume" if len(shape) == 3 else f"{len(shape)}-dimensional"
+            raise InputError(f"{location.name} is {what} (shape={shape}); a BOLD series is 4-D: x, y, z and time.")
+        if cifti:
+            _check_cifti(location, header)
+            shape = (shape[5], shape[4])
+        if min(shape) < 1 or shape[-1] < 2:
+            raise InputError(f"{location.name} has shape={shape}; clustering needs at least 2 points in time.")
+        slope, inter = header.get_slope_inter()
+        series = SeriesFile(
+            location=location,
+            stamp=stamp,
+            kind="cifti" if cifti else "nifti",
+            grid=Grid(shape[:-1], _affine(header), cifti or _oriented(header)),
+            n_times=shape[-1],
+            dtype=header.get_data_dtype(),
+            offset=int(header.get_data_offset()),
+            slope=1.0 if slope is None else float(slope),
+            inter=0.0 if inter is None else float(inter),
+            repetition_time=None if cifti else _repetition_time(header),
+        )
+        float_dtype(series.dtype, location.name)  # refuses colours and complex numbers
+        _check_size(location, stamp, series.offset + math.prod(shape) * series.dtype.itemsize)
+        return series
+
+
+def cifti_axes(header: Any) -> list[Any]:
+    """The axes of a CIFTI file, that of the points in time first."""
+    content = next(e.get_content() for e in header.extensions if e.get_code() == _CIFTI_EXTENSION)
+    return [content.get_axis(index) for index in sorted(content.mapped_indices)]
+
+
+def read_mask(location: Location, grid: Grid, of: str) -> np.ndarray:
+    """Which voxels a mask chooses.
+
+    Parameters
+    ----------
+    location : Location
+        A 3-D NIfTI file; every value but 0 and NaN chooses its voxel.
+    grid : Grid
+        That it has to be on.
+    of : str
+        Whose grid that is, for the sentence.
+
+    Returns
+    -------
+    ndarray of shape (grid size,), bool
+        In C order of the grid.
+    """
+    with location.reading():
+        if not is_volume(location):
+            raise InputError(f"mask={location.name!r} should be a NIfTI file (.nii, .nii.gz).")
+        header = read_header(location)
+        shape = tuple(int(size) for size in header.get_data_shape())
+        while len(shape) > 3 and shape[-1] == 1:
+            shape = shape[:-1]
+        if len(shape) != 3:
+            raise InputError(f"mask={location.name!r} has shape={shape}; a mask is 3-D, one value a voxel.")
+        own = Grid(shape, _affine(header), _oriented(header))
+        if not own.same_as(grid):
+            raise InputError(
+                f"mask={location.name!r} is on another grid than {of}: the mask has {own}; the series has {grid}. "
+                "Resample the mask to the grid of the series."
+            )
+        dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
+        wanted = own.size * dtype.itemsize
+        _check_size(location, location.stamp(), offset + wanted)
+        with _decompressed(location) as stream:
+            stream.seek(offset)
+            data = stream.read(wanted)
+        if len(data) < wanted:
+            raise _truncated(location, f"{len(data):,} of {wanted:,} bytes are there")
+        stored = np.frombuffer(data, dtype=dtype).reshape(shape, order="F").reshape(-1)
+        slope, inter = header.get_slope_inter()
+        values = stored if slope is None else float(slope) * stored.astype(float) + float(inter)
+        chosen = (values != 0) & (values == values)
+    if not chosen.any():
+        raise InputError(f"mask={location.name!r} is empty: all its values are 0; give a mask that holds the brain.")
+    return chosen
+
+
+@contextmanager
+def _decompressed(location: Location) -> Iterator[IO[bytes]]:
+    """Open the bytes of a file, uncompressed; its content tells whether it is compressed, not its name."""
+    with location.open() as file:
+        magic = file.read(2)
+        file.seek(0)
+        if magic != b"\x1f\x8b":
+            yield file
+            return
+        try:
+            with gzip.GzipFile(fileobj=file) as stream:
+                yield stream  # type: ignore[misc]
+        except gzip.BadGzipFile as error:
+            raise EOFError(str(error)) from error
+
+
+def _truncated(location: Location, what: str) -> InputError:
+    return InputError(f"{location.name} is truncated: {what}; copy or write it again.")
+
+
+def _check_size(location: Location, stamp: Stamp, wanted: int) -> None:
+    """Refuse a file that cannot hold what its header says, before memory is taken for it."""
+    with location.open() as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    if 0 < stamp.size * (_MOST_COMPRESSION if compressed else 1) < wanted:
+        raise _truncated(location, f"its header says {wanted:,} bytes, the file has {stamp.size:,}")
+
+
+def _affine(header: Any) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(float(value) for value in row) for row in header.get_best_affine())
+
+
+def _oriented(header: Any) -> bool:
+    return int(header["sform_code"]) > 0 or int(header["qform_code"]) > 0
+
+
+def _repetition_time(header: Any) -> float | None:
+    seconds = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6}.get(header.get_xyzt_units()[1])
+    step = float(header["pixdim"][4])
+    return step * seconds if seconds and step > 0 else None
+
+
+def _check_cifti(location: Location, header: Any) -> None:
+    names = [type(axis).__name__ for axis in cifti_axes(header)]
+    if names != ["SeriesAxis", "BrainModelAxis"]:
+        kinds = " by ".join(name.removesuffix("Axis") for name in names)
+        raise InputError(
+            f"{location.name} is a CIFTI file of {kinds}; mgclust reads time series of grayordinates (.dtseries.nii)."
+        )
