@@ -11,12 +11,16 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "AdaptiveAffinityPropagation": "mgclust.algorithms",
+    "AffinityPropagation": "mgclust.algorithms",
     "DensityPeaks": "mgclust.algorithms",
+    "silhouette_samples": "mgclust.algorithms.silhouette",
+    "silhouette_score": "mgclust.algorithms.silhouette",
     "open_dataset": "mgclust.data",
     "load_result": "mgclust.result",
     "Result": "mgclust.result",
 }
-_MODULES = ("algorithms", "data", "engine", "errors", "kernels", "plots", "report")
+_MODULES = ("algorithms", "data", "datasets", "engine", "errors", "kernels", "plots", "report")
 
 __all__ = [*_HOME, *_MODULES]
 

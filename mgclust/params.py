@@ -24,6 +24,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from mgclust.errors import InputError
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "Constraint",
     "Integer",
     "Real",
+    "RealOrPerRow",
     "Seed",
     "check_parameters",
 ]
@@ -327,6 +330,40 @@ class Seed(Constraint):
 
     def _convert(self, text: str) -> Any:
         return int(text) if text.isdecimal() else text
+
+
+class RealOrPerRow(Constraint):
+    """A finite number for all rows, or an array with one for each; the command line takes a number or a .npy file."""
+
+    type = "number|FILE"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return "a finite number, or a one-dimensional array of finite numbers, one per row"
+
+    def _check(self, name: str, value: Any) -> Any:
+        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+            if not math.isfinite(value):
+                raise self.refuse(name, value)
+            return float(value)
+        if isinstance(value, str):
+            raise self.refuse(name, value)
+        array = np.asarray(value.get() if hasattr(value, "get") else value)
+        if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+            raise self.refuse(name, value)
+        return array.astype(np.float64)
+
+    def _convert(self, text: str) -> Any:
+        if text.endswith(".npy"):
+            try:
+                return np.load(text, allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise InputError(f"{text} cannot be read as an array ({error}); give a number or a .npy.") from None
+        try:
+            return float(text)
+        except ValueError:
+            return text
 
 
 class Anything(Constraint):

@@ -1,8 +1,24 @@
-"""The clustering methods, by their names on the command line."""
+"""The methods, by their names on the command line."""
 
-from mgclust.algorithms.base import Clusterer, Option
+from mgclust.algorithms.adaptive_affinity_propagation import AdaptiveAffinityPropagation
+from mgclust.algorithms.affinity_propagation import AffinityPropagation
+from mgclust.algorithms.base import Clusterer, Method, Option
 from mgclust.algorithms.density_peaks import DensityPeaks
+from mgclust.algorithms.silhouette import Silhouette, silhouette_samples, silhouette_score
 
-__all__ = ["METHODS", "Clusterer", "DensityPeaks", "Option"]
+__all__ = [
+    "METHODS",
+    "AdaptiveAffinityPropagation",
+    "AffinityPropagation",
+    "Clusterer",
+    "DensityPeaks",
+    "Method",
+    "Option",
+    "Silhouette",
+    "silhouette_samples",
+    "silhouette_score",
+]
 
-METHODS: dict[str, type[Clusterer]] = {estimator.method: estimator for estimator in (DensityPeaks,)}
+METHODS: dict[str, type[Method]] = {
+    method.method: method for method in (DensityPeaks, AffinityPropagation, AdaptiveAffinityPropagation, Silhouette)
+}

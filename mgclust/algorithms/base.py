@@ -1,7 +1,8 @@
-"""What every estimator of mgclust has in common: parameters, fitting on a cluster, and its result.
+"""What the methods of mgclust have in common: parameters, running on a cluster, and a result.
 
-A `Clusterer` is a scikit-learn estimator whose parameters are declared once, in `constraints`. The same
-declaration checks them in `fit` and makes the options of the command line; their values go into a result.
+A `Method` declares its parameters once, in `constraints`. The same declaration checks them before a run and makes
+the options of the command line; their values go into a result. A `Clusterer` is a method that is a scikit-learn
+estimator too: it finds the clusters that others, such as the silhouette, are given.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import _check_feature_names
@@ -21,9 +22,10 @@ from mgclust.engine.memory import EstimateFunction
 from mgclust.engine.spmd import Outcome, run
 from mgclust.errors import InputError
 from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, check_parameters
+from mgclust.progress import progress_text
 from mgclust.result import Result, installed_versions
 
-__all__ = ["Clusterer", "Job", "Option"]
+__all__ = ["Clusterer", "Job", "Method", "Option"]
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -53,10 +55,12 @@ class Job(NamedTuple):
     arguments: dict[str, Any]
     estimate: EstimateFunction
     shift: bool  # the answer is the same wherever the origin of the rows lies
+    resident: bool = True  # rows may stay on the device for the whole run
+    dtype: str | None = None  # type of the rows on the device, where the method wants another than was asked for
 
 
-class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators: everything but the method itself.
+class Method(BaseEstimator):  # type: ignore[misc]
+    """Base of all methods: everything but the method itself.
 
     A method declares `method` (its name on the command line), `constraints` (its own parameters), and implements
     `_job` and `_publish`.
@@ -83,32 +87,15 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         defaults = cls().get_params()
         return [Option(name, defaults[name], constraint) for name, constraint in constraints.items()]
 
-    def fit(self, X: Any, y: Any = None) -> Clusterer:
-        """Cluster the rows of `X`.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features), path, URL or Dataset
-            Whatever `open_dataset` understands: NumPy, CuPy or Dask arrays, data frames, files.
-        y : ignored
-
-        Returns
-        -------
-        self
-        """
-        if hasattr(X, "columns"):
-            _check_feature_names(self, X, reset=True)
-        self.fit_dataset(X if isinstance(X, Dataset) else open_dataset(X), provenance=False)
-        return self
-
     def fit_dataset(self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:
-        """Cluster an open data set and say everything about the run.
+        """Run on an open data set and say everything about the run.
 
         Parameters
         ----------
         dataset : Dataset
         on_progress : callable, optional
-            Called with a dict of ``stage``, ``fraction`` and ``elapsed`` (seconds) a few times a second.
+            Called with a dict of ``stage``, ``fraction`` and ``elapsed`` (seconds) a few times a second; a method may
+            add more, such as ``n_clusters``.
         provenance : bool
             Hash the data, which reads them once more.
 
@@ -128,15 +115,17 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 dataset,
                 cluster,
                 parameters=job.arguments,
-                dtype=self.dtype,
+                dtype=job.dtype or self.dtype,
                 memory_limit=parameters["memory_limit"],
                 estimate=job.estimate,
                 shift=job.shift,
+                resident=job.resident,
                 on_progress=on_progress or (_print_progress if self.verbose else None),
             )
         self.n_features_in_ = d
         self.timings_ = outcome.timings
-        self.result_ = self._publish(outcome, self._frame(outcome, dataset, parameters, provenance))
+        result = self._publish(outcome, self._frame(outcome, dataset, parameters, provenance))
+        self.result_ = replace(result, warnings=[*dataset.warnings, *result.warnings])
         return self.result_
 
     def _checked(self) -> dict[str, Any]:
@@ -175,5 +164,27 @@ class Clusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Set the fitted attributes and make the Result."""
 
 
+class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
+    """Base of the estimators: methods that find clusters."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Cluster the rows of `X`.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+            Whatever `open_dataset` understands: NumPy, CuPy or Dask arrays, data frames, files.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        if hasattr(X, "columns"):
+            _check_feature_names(self, X, reset=True)
+        self.fit_dataset(X if isinstance(X, Dataset) else open_dataset(X), provenance=False)
+        return self
+
+
 def _print_progress(event: dict[str, Any]) -> None:
-    print(f"{event['stage']}: {event['fraction']:.0%} ({event['elapsed']:.1f} s)", file=sys.stderr)
+    print(f"{event['stage']}: {progress_text(event)} ({event['elapsed']:.1f} s)", file=sys.stderr)

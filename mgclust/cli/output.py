@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mgclust.progress import details_text, progress_text
+
 if TYPE_CHECKING:
     from mgclust.result import Result
 
@@ -34,9 +36,10 @@ class ShownProgress:
                 BarColumn(),
                 TaskProgressColumn(),
                 TimeElapsedColumn(),
+                TextColumn("{task.fields[details]}"),
             )
             self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self.task = self.bar.add_task("open", total=None)
+            self.task = self.bar.add_task("open", total=None, details="")
             self.bar.start()
         return self
 
@@ -45,20 +48,21 @@ class ShownProgress:
             self.bar.stop()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take the ``stage`` and ``fraction`` that a run reports."""
+        """Take the ``stage`` and ``fraction`` that a run reports, and whatever figures its method adds."""
         stage, fraction = str(event.get("stage", self.stage)), event.get("fraction")
         started = stage != self.stage
         self.stage = stage
         if self.bar is not None:
             if started:
                 self.bar.remove_task(self.task)
-                self.task = self.bar.add_task(stage, total=None)
+                self.task = self.bar.add_task(stage, total=None, details="")
+            self.bar.update(self.task, details=details_text(event))
             if fraction is not None:
                 self.bar.update(self.task, completed=100 * fraction, total=100)
         elif started or time.monotonic() - self.printed > LINE_SECONDS:
             self.printed = time.monotonic()
-            done = "" if fraction is None or started else f" {100 * fraction:.0f} %"
-            click.echo(f"{time.strftime('%H:%M:%S')} {stage}{done}", err=True)
+            text = "" if started else progress_text(event)
+            click.echo(f"{time.strftime('%H:%M:%S')} {stage}{': ' if text else ''}{text}", err=True)
 
 
 def summary(result: Result, path: Path, report: bool) -> str:
@@ -72,6 +76,10 @@ def summary(result: Result, path: Path, report: bool) -> str:
         lines.append(("clusters", f"{len(sizes):,}, of {spread} rows"))
     if "dc" in result.scores:
         lines.append(("dc", f"{result.scores['dc']:.5g}"))
+    if "silhouette" in result.scores:
+        lowest = result.scores.get("min_cluster_silhouette")
+        worst = "" if lowest is None else f", of the worst cluster {lowest:.4f}"
+        lines.append(("score", f"silhouette {result.scores['silhouette']:.4f}{worst}"))
     if "ari" in result.scores:
         lines.append(("truth", f"ARI {result.scores['ari']:.3f} (1: the same clusters)"))
     lines.append(("time", seconds_text(result.seconds)))

@@ -45,12 +45,12 @@ def _methods() -> dict[str, Any]:
     return METHODS
 
 
-@click.group("run", cls=_Methods, context_settings=CONTEXT, subcommand_metavar="METHOD INPUT -o DIR [OPTIONS]")
+@click.group("run", cls=_Methods, context_settings=CONTEXT, subcommand_metavar="METHOD INPUT... -o DIR [OPTIONS]")
 def run() -> None:
     """Cluster a file and write a result directory.
 
-    INPUT is a .npy, .npz, .csv, .tsv, .parquet or .zarr; 'mgclust methods' lists the methods, and 'mgclust
-    run METHOD --help' the options of one.
+    INPUT is a .npy, .npz, .csv, .tsv, .parquet or .zarr, or a BOLD series: .nii, .nii.gz or .dtseries.nii, several
+    runs one after the other. 'mgclust methods' lists the methods, and 'mgclust run METHOD --help' the options of one.
     """
 
 
@@ -58,7 +58,7 @@ def _run_command(name: str, method: Any) -> click.Command:
     options = [option for option in method.options() if option.name not in OWN_WORDS]
     summary = (method.__doc__ or "").strip().split("\n")[0]
     parameters: list[click.Parameter] = [
-        click.Argument(["source"], metavar="INPUT"),
+        click.Argument(["sources"], metavar="INPUT...", nargs=-1, required=True),
         click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to make."),
         *map(_click_option, options),
         *_common_options(),
@@ -90,10 +90,14 @@ def _click_option(option: Any) -> click.Option:
 
 def _common_options() -> list[click.Parameter]:
     return [
-        click.Option(["--mask"], metavar="FILE", help="Which voxels of a volume are rows."),
+        click.Option(["--mask"], metavar="FILE", help="Which voxels of a volume are rows: 3-D NIfTI, not 0 there."),
+        click.Option(["--constant"], metavar="drop|refuse",
+                     help="Voxels of a volume that never change: leave them out, or stop. [default: drop]"),
         click.Option(["--columns"], metavar="A,B,...", help="Columns of a table, by name or number."),
         click.Option(["--delimiter"], metavar="CHAR", help="Of a .csv or .tsv; guessed by default."),
-        click.Option(["--standardize"], metavar="zscore", help="Each row to mean 0, standard deviation 1."),
+        click.Option(["--standardize"], metavar="zscore",
+                     help="Each row (of each run) to mean 0, standard deviation 1."),
+        click.Option(["--detrend"], is_flag=True, help="Subtract each row's line first (of each run)."),
         *place_options(),
         click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of a summary."),
@@ -107,12 +111,14 @@ def _cluster(
     parameters: dict[str, Any],
     command: list[str],
     *,
-    source: str,
+    sources: tuple[str, ...],
     output: str,
     mask: str | None,
+    constant: str | None,
     columns: str | None,
     delimiter: str | None,
     standardize: str | None,
+    detrend: bool,
     overwrite: bool,
     as_json: bool,
     report: bool,
@@ -123,7 +129,15 @@ def _cluster(
 
     check_target(output, overwrite)  # before hours of computing
     chosen = None if columns is None else [int(c) if c.isdigit() else c for c in columns.split(",")]
-    dataset = open_dataset(source, mask=mask, columns=chosen, delimiter=delimiter, standardize=standardize)
+    dataset = open_dataset(
+        sources[0] if len(sources) == 1 else sources,
+        mask=mask,
+        columns=chosen,
+        delimiter=delimiter,
+        standardize=standardize,
+        detrend=detrend,
+        constant=constant,
+    )
     with ShownProgress() as progress, placed(**place) as where:
         result = fit(method(**parameters, **where), dataset, progress)
         save(result, dataset, Path(output), overwrite, report, command, progress)
@@ -157,11 +171,22 @@ def save(
     progress({"stage": "write"})
 
     def add(directory: Path) -> None:
+        if result.labels is not None:
+            dataset.write_labels(
+                result.labels,
+                directory,
+                method=result.method,
+                centers=result.arrays.get("centers"),
+                parameters=result.parameters,
+            )
+        if not report:
+            return
         from mgclust.report import draw_pictures, sample_rows, write_report
 
-        pictures = draw_pictures(result, sample_rows(dataset, result))
+        pictures = {} if result.labels is None else dataset.pictures(result.labels)
+        pictures |= draw_pictures(result, sample_rows(dataset, result))
         for name, data in pictures.items():
             (directory / f"{name}.png").write_bytes(data)
         write_report(result, directory / "report.html", pictures, command)
 
-    result.save(path, overwrite, add=add if report else None)
+    result.save(path, overwrite, add=add)

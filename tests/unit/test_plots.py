@@ -1,6 +1,7 @@
 import io
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def test_scatter_of_any_width(d):
 
 
 def test_the_same_picture_every_time_and_told_when_sampled(monkeypatch):
-    monkeypatch.setattr(plots, "MAX_POINTS", 100)
+    monkeypatch.setattr(plots.style, "MAX_POINTS", 100)
     X, labels = blobs(d=5)
     first, second = (plots.png(plots.scatter(X, labels), dpi=50) for _ in range(2))
     assert first == second
@@ -111,3 +112,96 @@ def test_png_is_readable():
 
     image = Image.open(io.BytesIO(plots.png(plots.scatter(*blobs()), dpi=100)))
     assert image.size == (660, 560)
+
+
+def silhouettes_of(n=300, k=5):
+    labels = np.sort(np.random.default_rng(0).integers(0, k, n))
+    return np.clip(np.random.default_rng(1).normal(0.4, 0.3, n), -1, 1), labels
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 2), (300, 5), (3000, 200), (3000, 34), (3000, 35)])
+def test_silhouettes_of_any_number_of_clusters(n, k):
+    samples, labels = silhouettes_of(n, k)
+    ax = plots.silhouettes(samples, labels)
+    assert plots.png(ax, dpi=40)
+    assert f"Silhouettes: {len(np.unique(labels))} clusters, {n:,} points" in ax.get_title()
+    assert f"mean of all rows, {samples.mean():.3f}" in ax.get_xlabel()
+    assert 0 < len(ax.get_yticks()) <= 34
+    left, right = ax.get_xlim()
+    assert left <= samples.min() and right == 1
+
+
+def test_silhouettes_show_the_means_of_the_clusters():
+    samples, labels = silhouettes_of()
+    means = [samples[labels == k].mean() for k in range(5)]
+    (marks,) = plots.silhouettes(samples, labels).collections
+    np.testing.assert_allclose([path.vertices[:, 0] for path in marks.get_paths()], np.column_stack([means, means]))
+    many, several = silhouettes_of(3000, 100)
+    profile = plots.silhouettes(many, several).patches[-1].get_data().values
+    np.testing.assert_allclose(profile, sorted((many[several == k].mean() for k in range(100)), reverse=True))
+
+
+def test_silhouettes_are_thinned_and_say_so(monkeypatch):
+    monkeypatch.setattr(plots.style, "MAX_POINTS", 100)
+    samples, labels = silhouettes_of(1000, 2)
+    ax = plots.silhouettes(samples, labels)
+    assert "1,000 points (99 drawn)" in ax.get_title()
+    drawn = ax.patches[0].get_data().values
+    own = samples[labels == 0]
+    assert drawn[0] == own.max() and drawn[-1] == own.min() and (np.diff(drawn) <= 0).all()
+
+
+def test_silhouettes_take_names_and_leave_out_what_has_no_cluster():
+    samples, labels = silhouettes_of()
+    figure = Figure()
+    ax = figure.subplots()
+    assert plots.silhouettes(samples, np.array(list("abcde"))[labels], ax=ax) is ax
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == list("abcde")
+    labels[:10] = -1
+    assert "290 points" in plots.silhouettes(samples, labels).get_title()
+
+
+def candidates(k=(2, 3, 4, 9), best=1):
+    k = np.array(k)
+    score = np.linspace(0.3, 0.2, len(k))
+    score[best] = 0.6
+    return {
+        "n_clusters": k, "preference": -1.0 * k, "damping": np.full(len(k), 0.5), "n_iter": 100 * k, 
+        "silhouette": score,
+        "min_cluster_silhouette": score - 0.1, "net_similarity": -2.0 * k, "min_cluster_size": 30 - k,
+    }  # fmt: skip
+
+
+def marked(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_scan_marks_the_largest_silhouette_or_what_a_result_chose():
+    table = candidates()
+    assert marked(plots.scan(table)) == ["K = 3: 0.600"]
+    arrays = {f"scan_{name}": column[::-1] for name, column in table.items()}
+    result = Result("adaptive-affinity-propagation", arrays=arrays, scores={"n_clusters": 4})
+    ax = plots.scan(result)
+    assert (
+        marked(ax) == [f"K = 4: {table['silhouette'][2]:.3f}"] and "4 candidates, 4 clusters chosen" in ax.get_title()
+    )
+    assert ax.get_xscale() == "linear" and plots.png(ax, dpi=40)
+    strict = replace(result, parameters={"min_cluster_size": 27})
+    assert [line.get_label() for line in plots.scan(result).lines].count("mean of all rows") == 1
+    (small,) = [line for line in plots.scan(strict).lines if "not eligible" in str(line.get_label())]
+    assert small.get_xdata().tolist() == [4, 9]
+    figure = Figure()
+    given = figure.subplots()
+    assert plots.scan(table, ax=given) is given
+
+
+def test_scan_of_few_and_of_many_and_without_some_figures():
+    many = candidates(range(2, 900))
+    assert plots.scan(many).get_xscale() == "log" and plots.png(plots.scan(many), dpi=40)
+    undefined = candidates()
+    undefined["silhouette"] = np.full(4, np.nan)
+    assert marked(plots.scan(undefined)) == [] and plots.png(plots.scan(undefined), dpi=40)
+    for length in (0, 1):
+        few = {name: column[:length] for name, column in candidates().items()}
+        assert plots.png(plots.scan(few), dpi=40)
+    assert plots.png(plots.scan({name: many[name] for name in ("n_clusters", "silhouette")}), dpi=40)

@@ -115,3 +115,93 @@ def test_sample_is_fixed_and_holds_the_centres():
     np.testing.assert_array_equal(sample.rows, X[sample.index])
     np.testing.assert_array_equal(sample.centers, X[:3])
     assert len(sample.index) == 1000 and (np.diff(sample.index) > 0).all()
+
+
+def test_silhouettes_have_their_picture_and_column(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {"samples": rng.random(60), "cluster_silhouettes": np.array([0.111, 0.222, 0.333]), "classes": list("xyz")}
+    result = make(
+        method="silhouette",
+        arrays={name: np.asarray(array) for name, array in arrays.items()},
+        scores={"n_clusters": 3, "silhouette": 0.25, "min_cluster_silhouette": 0.111},
+        source={"name": "x.npy", "shape": [60, 2], "labels_sha256": "cd" * 32},
+        diagnostics={"exactness": {"algorithm": "closed-form"}, "computed_in": "float64", "negative_rows": 4},
+    )
+    assert list(draw_pictures(result)) == ["silhouettes"]
+    report = page(result, tmp_path)
+    for text in (
+        "silhouette, mean of all rows", "0.250", "lowest mean of a cluster", "0.111", "0.333", "computed in float64",
+        "closed form about the means", "rows with a negative silhouette", "SHA-256 of the labels", "near 1 well inside",
+    ):  # fmt: skip
+        assert text in report.text, text
+    assert "\ny\n" in report.text
+
+
+def scanned(**changes):
+    k = np.array([9, 2, 3])
+    table = {
+        "n_clusters": k, "preference": -1.5 * k, "damping": np.array([0.5, 0.7, 0.85]), "n_iter": 100 * k,
+        "silhouette": np.array([np.nan, 0.31, 0.62]), "min_cluster_silhouette": np.array([np.nan, 0.1, 0.52]),
+        "net_similarity": -200.0 * k, "min_cluster_size": 20 - k,
+    }  # fmt: skip
+    fields = {
+        "method": "adaptive-affinity-propagation",
+        "arrays": {"centers": np.arange(3), **{f"scan_{name}": column for name, column in table.items()}},
+        "scores": {"n_clusters": 3, "silhouette": 0.62, "net_similarity": -600.0, "converged": True, "n_iter": 2500},
+        "parameters": {"affinity": "euclidean"},
+        "diagnostics": {"log": ["iteration 150: 9 clusters", f"iteration 300: {HOSTILE}"], "stopped": "two clusters"},
+    }
+    return make(**{**fields, **changes})
+
+
+def test_a_scan_has_its_picture_table_and_log(tmp_path):
+    result = scanned()
+    X = np.random.default_rng(1).normal(size=(60, 2))
+    assert list(draw_pictures(result, sample_rows(open_dataset(X), result))) == ["scan", "scatter"]
+    report = page(result, tmp_path)
+    for text in (
+        "Adaptive affinity propagation", "3 candidates of the scan", "0.6200", "undefined", "0.850", "net similarity",
+        "yes", "2,500", "iteration 150: 9 clusters", "two clusters",
+    ):  # fmt: skip
+        assert text in report.text, text
+    assert "script" not in report.tags and report.text.count("iteration 150") == 1
+    text = (tmp_path / "report.html").read_text("utf-8")
+    chosen = text[text.index('<tr class="chosen">') :].split("</tr>")[0]
+    assert text.count('<tr class="chosen">') == 1 and "<td>3</td>" in chosen and "0.6200" in chosen
+    rows = [int(part.split("<")[0]) for part in text[text.index("candidates of the scan") :].split("<tr")[2:5]
+            for part in [part.split("<td>")[1]]]  # fmt: skip
+    assert rows == [2, 3, 9]
+
+
+def test_one_candidate_and_no_log(tmp_path):
+    arrays = {name: array[-1:] for name, array in scanned().arrays.items()}
+    report = page(scanned(arrays=arrays, diagnostics={}), tmp_path)
+    assert "One candidate of the scan" in report.text and "Log" not in report.text
+
+
+def test_similarities_are_not_drawn_as_points():
+    result = scanned(parameters={"affinity": "precomputed"})
+    assert sample_rows(open_dataset(np.eye(60)), result) is None
+    assert list(draw_pictures(result, None)) == ["scan"]
+
+
+def test_fewer_rows_are_drawn_of_wide_data():
+    result = make(n=3000)
+    X = np.zeros((3000, 3)).astype("float32")
+    wide = open_dataset(np.broadcast_to(X[:, :1], (3000, 40_000)))
+    assert len(sample_rows(open_dataset(X), result).index) == 3000
+    assert len(sample_rows(wide, result).index) == 1000
+
+
+def test_affinity_propagation_that_did_not_converge(tmp_path):
+    result = make(
+        method="affinity-propagation",
+        arrays={"centers": np.arange(3)},
+        scores={"n_clusters": 3, "net_similarity": -12.5, "n_iter": 200, "converged": False, "preference": -3.25},
+        parameters={"affinity": "cosine", "preference": None},
+        diagnostics={},
+        warnings=["the exemplars still changed; raise damping."],
+    )
+    report = page(result, tmp_path)
+    for text in ("Affinity propagation: x.npy", "converged", "no", "200", "-12.50", "-3.250", "still changed"):
+        assert text in report.text, text

@@ -1,0 +1,196 @@
+"""What an adaptive scan knows: its constants, what it has seen, what it decides. `adaptive_scan` has the rules."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mgclust.errors import InputError
+
+__all__ = ["MEAN_OF", "PROFILES", "Candidate", "Decision", "Profile", "ScanState", "Stats", "start"]
+
+MEAN_OF = 6  # iterations in the running mean of K
+SPREAD_OF = 50  # iterations whose K tell how wide an escape must be
+ALWAYS = 1 << 62  # a run length longer than any: before any flag was set, all were alike for ever
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The constants in which the two descriptions of the method differ, or that a test may wish to shorten.
+
+    Attributes
+    ----------
+    name : str
+    rest, half_rest : int
+        Iterations without a change of any flag that count as being at rest, and as half so; 0: there is no half.
+    delay : int
+        Times in a row at rest that make a confirmation.
+    settle : int
+        No decision falls before this iteration.
+    window : int
+        Iterations that are watched for oscillation.
+    calm_share : float
+        Share of calm marks below which it is one.
+    stall : int
+        Iterations without a change that count as an oscillation, whatever the marks; 0: none do.
+    damping, damping_limit : float
+        Initial damping, and the most that oscillations alone raise it to.
+    step : float
+        Step of the preference, in medians.
+    plain : bool
+        The simpler rules of profile "paper": how far a confirmation and an oscillation move damping and preference,
+        and that nothing is recorded in between.
+    """
+
+    name: str
+    rest: int
+    half_rest: int
+    calm_share: float
+    stall: int
+    damping_limit: float
+    plain: bool
+    delay: int = 10
+    settle: int = 100
+    window: int = 40
+    damping: float = 0.5
+    step: float = 0.01
+
+    def unit(self, median: float, n_clusters: int) -> float:
+        """Step of the preference at this many clusters: finer where there are many."""
+        return self.step * median / (0.1 * math.sqrt(n_clusters + 50))
+
+
+PROFILES = {
+    "code": Profile("code", 50, 15, calm_share=0.66, stall=150, damping_limit=0.9, plain=False),
+    "paper": Profile("paper", 40, 0, calm_share=2 / 3, stall=0, damping_limit=0.85, plain=True),
+}
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What one iteration came to: how many exemplars, and whether they are those of the iteration before."""
+
+    n_exemplars: int
+    unchanged: bool
+
+
+class Candidate(NamedTuple):
+    """A solution worth scoring, and how it was come by."""
+
+    n_clusters: int
+    iteration: int
+    strength: int
+    preference: float
+    damping: float
+    confirmed: bool
+
+
+class Decision(NamedTuple):
+    """What follows from one iteration.
+
+    `record`: keep its exemplars as the solution of so many clusters. `renoise`: draw new noise on all similarities
+    before the next one. `event`: a line for people, or None.
+    """
+
+    record: bool
+    strength: int
+    stop: bool
+    renoise: bool
+    event: str | None
+    used_damping: float
+    used_preference: float
+
+
+@dataclass
+class ScanState:
+    """Where a scan stands; made by `start`, moved on by `step`.
+
+    Attributes
+    ----------
+    iteration : int
+        Iterations done.
+    damping, preference : float
+        Of the next one.
+    phase : int
+        1 until the first confirmation, then 2.
+    candidates : dict of int to Candidate
+        The best solution so far at each number of clusters.
+    latest : Candidate or None
+        The last iteration's solution; its strength is 0 where it was not worth recording.
+    stopped : str
+        Why the scan is over; empty while it is not.
+    """
+
+    profile: Profile
+    n: int
+    median: float
+    max_iter: int
+    fixed: bool
+    damping: float
+    preference: float
+    unit: float
+    marks: deque[bool]
+    patience: int  # iterations at rest that end the scan
+    iteration: int = 0
+    phase: int = 1
+    run: int = ALWAYS  # iterations over which no flag has changed
+    held: int = 0  # times in a row at rest since the last confirmation
+    half_held: int = 0
+    confirmations: int = 0  # in a row
+    half_confirmations: int = 0
+    confirmed_at: int = 0  # number of clusters of the last confirmation
+    repeats: int = 0  # confirmations in a row that found that number again
+    waited: int = 0
+    oscillated: bool = False
+    escapes: float = 2.0
+    top: int = 0  # most clusters among what was confirmed or recorded
+    counts: deque[int] = field(default_factory=lambda: deque([0], maxlen=SPREAD_OF))
+    sums: deque[int] = field(default_factory=lambda: deque([0] * MEAN_OF, maxlen=MEAN_OF))
+    candidates: dict[int, Candidate] = field(default_factory=dict)
+    latest: Candidate | None = None
+    stopped: str = ""
+
+
+def start(
+    profile: Profile | str,
+    n: int,
+    median: float,
+    preference: float | None = None,
+    *,
+    max_iter: int = 50_000,
+    fixed: bool = False,
+) -> ScanState:
+    """Begin a scan of n rows.
+
+    Parameters
+    ----------
+    profile : {"code", "paper"} or Profile
+    n : int
+    median : float
+        Median of the n (n - 1) similarities off the diagonal; below zero, since every step is a share of it.
+    preference : float, optional
+        Where to start; half the median by default. A caller with one preference a row gives 0 and adds what it is told.
+    max_iter : int
+    fixed : bool
+        Keep the preference: only the damping adapts, and the first confirmation ends the run.
+    """
+    profile = PROFILES[profile] if isinstance(profile, str) else profile
+    if not median < 0 and not fixed:
+        raise InputError(
+            f"median={median!r} of the similarities must be below 0: each step of the scan is a share of it and must "
+            "lower the preference. Subtract a constant from all similarities, for example their maximum"
+        )
+    return ScanState(
+        profile=profile,
+        n=n,
+        median=median,
+        max_iter=max_iter,
+        fixed=fixed,
+        damping=profile.damping,
+        preference=0.5 * median if preference is None else preference,
+        unit=profile.step * median,
+        marks=deque([True] * profile.window, maxlen=profile.window),
+        patience=profile.rest if fixed else max(max_iter // 10, 2000),
+    )

@@ -1,0 +1,13 @@
+"""Pictures of results.
+
+Every function draws on the axes it is given, or makes its own figure, and returns the axes; the figure is
+``ax.figure``. Only matplotlib's object-oriented interface is used: no global state, no window, safe in a
+thread of a service. Clusters keep their colour across pictures: it is a function of the label alone.
+"""
+
+from mgclust.plots.clusters import decision_graph, scatter
+from mgclust.plots.silhouette import scan, silhouettes
+from mgclust.plots.style import MAX_POINTS, cluster_colors, png
+from mgclust.plots.volumes import label_slices
+
+__all__ = ["MAX_POINTS", "cluster_colors", "decision_graph", "label_slices", "png", "scan", "scatter", "silhouettes"]

@@ -1,0 +1,218 @@
+"""Silhouettes: the rows of one labeling as bars, and how labelings of a scan compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mgclust.plots import style
+from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, cluster_colors, own_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from mgclust.result import Result
+
+__all__ = ["scan", "silhouettes"]
+
+LEAST_BAND = 0.35  # a band's height is at least this share of the mean one, so that small clusters are seen
+GAP = 0.12  # between bands, as a share of the mean height
+NAMED_BANDS = 34  # so many numbers have room beside the bands
+BAND_ROWS = 40  # rows drawn of each cluster where there are more clusters than that
+CIRCLED = 14  # size of the mark of what was chosen
+
+
+def silhouettes(samples: Any, labels: Any, ax: Axes | None = None) -> Axes:
+    """Every row's silhouette as a bar, by cluster and sorted, with the means of the clusters and of all rows.
+
+    Parameters
+    ----------
+    samples : array of shape (n_samples,)
+        As `mgclust.silhouette_samples` gives them.
+    labels : array of shape (n_samples,), int or str
+        Clusters; rows labelled -1 are left out.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        Many rows are thinned: of each cluster, equally spaced ones of its sorted rows are drawn.
+    """
+    samples, labels = np.asarray(samples, dtype=float), np.asarray(labels)
+    if labels.dtype.kind in "if":
+        samples, labels = samples[labels >= 0], labels[labels >= 0]
+    names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    means = np.bincount(codes, weights=samples) / np.maximum(sizes, 1)
+    many = len(names) > NAMED_BANDS
+    ordered = np.split(samples[np.lexsort((-samples, codes))], np.cumsum(sizes)[:-1])
+    thinned = [rows[_thinned(len(rows), len(samples), len(names))] for rows in ordered]
+    ax = own_axes(ax, FIGURE)
+    ax.grid(visible=False, axis="y")
+    # Many bands are narrow: equal ones, by their means, show a profile where others would be stripes.
+    places = np.argsort(-means, kind="stable") if many else np.arange(len(names))
+    edges = np.empty((len(names), 2))
+    edges[places] = _bands(np.ones(len(names)) if many else sizes, 0.0 if many else GAP)
+    colors = _colors(names)
+    look: dict[str, Any] = {"orientation": "horizontal", "linewidth": 0, "rasterized": True}
+    for k, rows in enumerate(thinned):
+        y = np.linspace(edges[k, 0], edges[k, 1], len(rows) + 1)
+        ax.stairs(rows, y, fill=True, color=colors[k], alpha=0.6 if many else 0.85, **look)
+    _mark_means(ax, means, edges[places], places, many)
+    mean = float(samples.mean()) if len(samples) else 0.0
+    ax.axvline(0, color=MUTED, linewidth=0.8)
+    ax.axvline(mean, color=INK, linewidth=1.1, linestyle=(0, (4, 3)))
+    step = max(1, -(-len(names) // NAMED_BANDS))
+    shown = places[::step]
+    ax.set_yticks(edges[shown].mean(axis=1), [str(name) for name in names[shown]])
+    ax.tick_params(axis="y", length=0, labelsize=9 if len(names) <= 20 else 7.5)
+    ax.set_xlim(min(-0.02, 1.05 * float(samples.min(initial=0.0))), 1.0)
+    ax.set_ylim(edges.max(initial=0.1), 0.0)
+    ax.set_xlabel(
+        f"silhouette (dashed: mean of all rows, {mean:.3f}; {'dark' if many else 'short'} lines: of each cluster)"
+    )
+    every = f"one in {step} named; " if step > 1 else ""
+    ax.set_ylabel(f"clusters ({every}equal heights, by their means)" if many else "cluster")
+    drawn = sum(map(len, thinned))
+    ax.set_title(style.counted_title(f"Silhouettes: {len(names):,} clusters", drawn, len(samples)))
+    return ax
+
+
+def scan(result_or_scan: Result | Mapping[str, Any], ax: Axes | None = None) -> Axes:
+    """Silhouettes of the candidates of a scan by their number of clusters, with the chosen one marked.
+
+    Parameters
+    ----------
+    result_or_scan : Result or mapping
+        Of ``adaptive-affinity-propagation``; or its scan, equally long arrays ``n_clusters``, ``silhouette``,
+        ``min_cluster_silhouette`` and perhaps ``preference``. Without a result the largest silhouette is marked.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    table, chosen, small = _scan_table(result_or_scan)
+    ax = own_axes(ax, FIGURE)
+    k, best = table["n_clusters"], table["silhouette"]
+    many = len(k) > 60
+    least = table.get("min_cluster_silhouette")
+    if least is not None:
+        ax.plot(
+            k,
+            least,
+            color=POINT,
+            marker="o",
+            markersize=2 if many else 3.5,
+            linewidth=1.0,
+            label="lowest mean of a cluster",
+        )
+    ax.plot(k, best, color=ACCENT, marker="o", markersize=3 if many else 5, linewidth=1.6, label="mean of all rows")
+    if small.any():
+        look: dict[str, Any] = {
+            "color": ACCENT,
+            "markerfacecolor": "white",
+            "markersize": 3 if many else 5,
+            "linestyle": "none",
+        }
+        ax.plot(k[small], best[small], marker="o", label="not eligible: a cluster is too small", **look)
+    at = np.flatnonzero(k == chosen)
+    if len(at):
+        _mark_chosen(ax, int(k[at[0]]), float(best[at[0]]))
+    if "preference" in table:
+        _draw_preference(ax, k, table["preference"])
+    if k.max(initial=1) > 12 * k.min(initial=k.max(initial=1)):
+        _log_axis(ax)
+    ax.set_xlabel("clusters K")
+    ax.set_ylabel("silhouette")
+    ax.legend(frameon=True, framealpha=0.85, edgecolor="none", fontsize=9, labelcolor=MUTED, loc="best")
+    ax.set_title(f"Scan: {len(k):,} candidates" + (f", {chosen:,} clusters chosen" if len(at) else ""))
+    return ax
+
+
+def _colors(names: np.ndarray) -> np.ndarray:
+    """By the label where labels are numbers of clusters, else by its place."""
+    numbered = names.dtype.kind in "iu" and len(names) > 0 and int(names.max()) < 2 * len(names)
+    return cluster_colors(int(names.max()) + 1)[names] if numbered else cluster_colors(len(names))
+
+
+def _bands(sizes: np.ndarray, gap: float) -> np.ndarray:
+    """Edges of the bands, from 0 downwards."""
+    if not len(sizes):
+        return np.zeros((0, 2))
+    heights = np.maximum(sizes / sizes.mean(), LEAST_BAND)
+    begins = np.concatenate([[0.0], np.cumsum(heights + gap)[:-1]]) + gap
+    return np.column_stack([begins, begins + heights])
+
+
+def _thinned(count: int, total: int, clusters: int) -> np.ndarray:
+    """Places of the sorted rows of one cluster to draw: all, or as many as its band has room for."""
+    most = BAND_ROWS if clusters > NAMED_BANDS else max(20, style.MAX_POINTS * count // max(total, 1))
+    if count <= most:
+        return np.arange(count)
+    return np.linspace(0, count - 1, most).round().astype(int)
+
+
+def _mark_means(ax: Axes, means: np.ndarray, edges: np.ndarray, places: np.ndarray, many: bool) -> None:
+    if many:
+        ax.stairs(
+            means[places],
+            [*edges[:, 0], edges[-1, 1]],
+            orientation="horizontal",
+            color=INK,
+            linewidth=1.2,
+            baseline=None,
+        )
+    else:
+        ax.vlines(means[places], edges[:, 0], edges[:, 1], color=INK, linewidth=1.4)
+
+
+def _scan_table(source: Any) -> tuple[dict[str, np.ndarray], int, np.ndarray]:
+    """Candidates by ascending K as arrays, the K that was chosen, and which candidates have too small a cluster."""
+    chosen, least = None, 0
+    if isinstance(source, Mapping):
+        table = {name: np.asarray(values) for name, values in source.items()}
+    else:
+        table = {name[5:]: np.asarray(column) for name, column in source.arrays.items() if name.startswith("scan_")}
+        chosen, least = source.scores.get("n_clusters"), source.parameters.get("min_cluster_size") or 0
+    order = np.argsort(table["n_clusters"], kind="stable")
+    table = {name: values[order] for name, values in table.items()}
+    if chosen is None and len(order) and np.isfinite(table["silhouette"]).any():
+        chosen = table["n_clusters"][np.nanargmax(table["silhouette"])]
+    small = table.get("min_cluster_size", np.full(len(order), least)) < least
+    return table, -1 if chosen is None else int(chosen), small & ~small.all()
+
+
+def _log_axis(ax: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _mark_chosen(ax: Axes, k: int, value: float) -> None:
+    ax.axvline(k, color=INK, linewidth=1.0, linestyle=(0, (4, 3)), alpha=0.7, zorder=1.5)
+    ax.plot([k], [value], marker="o", markersize=CIRCLED, markerfacecolor="none", markeredgecolor=INK, linestyle="none")
+    ax.annotate(
+        f"K = {k:,}: {value:.3f}", (k, value), xytext=(10, 8), textcoords="offset points", fontsize=10, color=INK,
+        bbox={"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 1.5}, zorder=5,
+    )  # fmt: skip
+
+
+def _draw_preference(ax: Axes, k: np.ndarray, preference: np.ndarray) -> None:
+    """The preference of each candidate, faint, on an axis of its own at the right."""
+    right = ax.twinx()
+    own_axes(right, FIGURE)
+    right.grid(visible=False)
+    right.set_zorder(ax.get_zorder() - 1)  # behind everything else
+    ax.patch.set_visible(False)
+    right.spines["left"].set_visible(False)
+    right.plot(k, preference, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
+    right.set_ylabel("preference (dotted)", color=MUTED)
+    right.yaxis.label.set(fontsize=9, color=MUTED)
+    right.tick_params(axis="y", labelsize=8)

@@ -1,0 +1,136 @@
+"""What all pictures share: colours, axes, how many points are drawn, PNG files."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "ACCENT",
+    "FIGURE",
+    "GRID",
+    "INK",
+    "MAX_POINTS",
+    "MUTED",
+    "POINT",
+    "UNASSIGNED",
+    "cluster_colors",
+    "counted_title",
+    "drawn_rows",
+    "own_axes",
+    "png",
+    "rgb",
+]
+
+MAX_POINTS = 50_000  # drawn at most: more only darkens the picture and slows it down
+FIGURE = (6.6, 5.6)  # inches
+
+INK = "#22262b"
+MUTED = "#6b7280"
+GRID = "#e6e8eb"
+UNASSIGNED = "#a9aeb6"
+POINT = "#8f99a8"
+ACCENT = "#3566b0"
+
+# Ten hues that stay apart for most kinds of colour vision; further clusters walk the colour circle.
+_FIRST = (
+    "#3566b0", "#e07b27", "#2f9560", "#c8453b", "#7b5ab5",
+    "#8a6242", "#d062a4", "#5f6b78", "#a3a329", "#29a3b8",
+)  # fmt: skip
+_GOLDEN = 0.6180339887498949  # consecutive multiples, modulo 1, spread as evenly as can be
+
+
+def cluster_colors(n_clusters: int) -> np.ndarray:
+    """RGB colour of each cluster, in label order.
+
+    Parameters
+    ----------
+    n_clusters : int
+        How many are wanted.
+
+    Returns
+    -------
+    ndarray of shape (n_clusters, 3)
+        Neighbouring labels differ in hue and in lightness, for any number of clusters.
+    """
+    if n_clusters <= len(_FIRST):
+        return np.array([rgb(code) for code in _FIRST[:n_clusters]]).reshape(-1, 3)
+    k = np.arange(n_clusters)
+    lightness = np.array([0.56, 0.70, 0.47])[k % 3]
+    chroma = np.array([0.15, 0.125])[k % 2]
+    return _oklch(lightness, chroma, 0.72 + k * _GOLDEN)
+
+
+def png(ax: Axes, dpi: int = 160) -> bytes:
+    """Encode the figure of `ax` as a PNG file."""
+    buffer = io.BytesIO()
+    figure: Any = ax.figure
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def own_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """Give the axes the look that all pictures share, making them where there are none."""
+    if ax is None:
+        figure = Figure(figsize=size, layout="constrained", facecolor="white")
+        FigureCanvasAgg(figure)
+        ax = figure.add_subplot()
+    ax.set_axisbelow(True)
+    ax.grid(color=GRID, linewidth=0.8)
+    for side, spine in ax.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color("#c3c7cd")
+    ax.tick_params(which="both", colors=MUTED, labelsize=9, length=3)
+    ax.ticklabel_format(style="sci", scilimits=(-3, 5), useMathText=True)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.get_offset_text().set(fontsize=9, color=MUTED)
+    ax.title.set(fontsize=12, color=INK)
+    ax.xaxis.label.set(fontsize=10, color=INK)
+    ax.yaxis.label.set(fontsize=10, color=INK)
+    return ax
+
+
+def drawn_rows(n: int, always: np.ndarray | None = None) -> np.ndarray:
+    """Rows to draw, ascending: all, or a fixed random choice that contains `always`."""
+    if n <= MAX_POINTS:
+        return np.arange(n)
+    chosen = np.random.default_rng(0).choice(n, size=MAX_POINTS, replace=False)
+    if always is not None:
+        chosen = np.union1d(chosen[: MAX_POINTS - len(always)], always)
+    return np.sort(chosen)
+
+
+def counted_title(what: str, shown: int, total: int) -> str:
+    """Say how many points there are, and how many of them the picture shows."""
+    if shown == total:
+        return f"{what}, {total:,} points"
+    return f"{what}, {total:,} points ({shown:,} drawn)"
+
+
+def _oklch(lightness: np.ndarray, chroma: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """Convert to sRGB from Oklch, in which equal lightness looks equally light in every hue."""
+    a, b = chroma * np.cos(2 * np.pi * turn), chroma * np.sin(2 * np.pi * turn)
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = np.stack(
+        [
+            4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short,
+            -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
+            -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
+        ],
+        axis=-1,
+    ).clip(0, 1)
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).clip(0, 1)
+
+
+def rgb(code: str) -> tuple[float, float, float]:
+    """Convert from ``#rrggbb``."""
+    return tuple(int(code[i : i + 2], 16) / 255 for i in (1, 3, 5))  # type: ignore[return-value]

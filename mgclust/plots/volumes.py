@@ -1,0 +1,189 @@
+"""Clusters of voxels in their place: axial slices of a label volume."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from mgclust.plots.style import INK, MUTED, cluster_colors, own_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["label_slices"]
+
+MOST_SLICES = 24
+_GAP = 0.04  # between slices, as a share of their width
+_TEXT = 0.09  # room for the text above a slice, as a share of its height
+_FIGURE_WIDTH, _MOST_HEIGHT = 9.2, 9.2  # inches
+_PIXELS = 1_600  # across the picture, so that borders can be thinner than voxels
+_OPACITY = 0.78  # of the clusters over the background
+_BORDER = 0.5  # brightness where two clusters meet
+
+
+def label_slices(
+    volume: Any,
+    background: Any = None,
+    ax: Axes | None = None,
+    *,
+    affine: Any = None,
+    oriented: bool = True,
+) -> Axes:
+    """Axial slices of a label volume, each cluster in its own colour.
+
+    Parameters
+    ----------
+    volume : array of shape (x, y, z), int
+        0 for background, 1, 2, ... for clusters; cluster ``k`` has the colour of label ``k - 1`` elsewhere.
+    background : array of shape (x, y, z), optional
+        Drawn in grey beneath, e.g. the mean over time; NaN is left white.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+    affine : array of shape (4, 4), optional
+        Voxel to millimetres, as in NIfTI: turns slices so that left is left and front is up. By default slices
+        are those of the last axis, and voxels are cubes.
+    oriented : bool
+        False: the affine is a guess, so the picture uses its voxel sizes and does not name sides.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    volume = np.asarray(volume)
+    if volume.ndim != 3:
+        raise ValueError(f"volume has shape {volume.shape}, it should be 3-dimensional")
+    known = affine is not None and oriented
+    turned, sizes, heights = _axial(volume, affine, known)
+    grey = None if background is None else _axial(np.asarray(background, dtype=float), affine, known)[0]
+    box = _bounding_box(turned != 0 if grey is None else (turned != 0) | np.isfinite(grey))
+    turned, heights = turned[box], heights[box[2]]
+    grey = None if grey is None else _to_grey(grey[box])
+    shown = _chosen_slices(turned)
+    columns, rows = _layout(len(shown), turned.shape[0] * sizes[0], turned.shape[1] * sizes[1])
+    mosaic, corners = _mosaic(turned, grey, shown, columns, rows)
+
+    width = _FIGURE_WIDTH * (0.6 if len(shown) == 1 else 1)
+    height = width * mosaic.shape[0] * sizes[1] / (mosaic.shape[1] * sizes[0]) + 0.6
+    ax = own_axes(ax, (width, min(height, _MOST_HEIGHT)))
+    ax.imshow(mosaic, aspect=sizes[1] / sizes[0], interpolation="nearest")
+    ax.set(xticks=[], yticks=[])
+    ax.grid(False)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    for k, (top, left) in zip(shown, corners, strict=True):
+        text = f"z = {round(float(heights[k]), 1):g} mm" if known else f"slice {heights[k]}"
+        ax.annotate(
+            text, (left, top), xytext=(0, 1), textcoords="offset points", va="bottom", fontsize=7.5, color=MUTED
+        )
+    _name_sides(ax, mosaic.shape[:2], known)
+    n_clusters, labelled = int(turned.max(initial=0)), int((volume > 0).sum())
+    filled = int((turned > 0).any(axis=(0, 1)).sum())
+    slices = f"{len(shown)}{f' of {filled}' * (filled > len(shown))} axial slice{'s' * (len(shown) != 1)}"
+    ax.set_title(f"{n_clusters:,} clusters of {labelled:,} voxels, {slices}")
+    return ax
+
+
+def _axial(volume: np.ndarray, affine: Any, known: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Turn a volume so that its axes point right, forward and up; voxel sizes, and the height of each slice."""
+    if affine is None:
+        return volume, np.ones(3), np.arange(volume.shape[2])
+    affine = np.asarray(affine, dtype=float)
+    directions = affine[:3, :3]
+    sizes = np.sqrt((directions**2).sum(axis=0))
+    if not known:
+        return volume, sizes, np.arange(volume.shape[2])
+    world, own = linear_sum_assignment(-abs(directions / sizes))
+    order = own[np.argsort(world)]
+    turned = np.transpose(volume, order)
+    # Oblique slices have no one height: that of their middle.
+    middle = (np.array(volume.shape) - 1) / 2
+    along = np.arange(volume.shape[order[2]])
+    heights = affine[2, :3] @ middle + affine[2, 3] + affine[2, order[2]] * (along - middle[order[2]])
+    for axis in range(3):
+        if directions[axis, order[axis]] < 0:
+            turned = np.flip(turned, axis)
+            heights = heights[::-1] if axis == 2 else heights
+    return turned, sizes[order], heights
+
+
+def _bounding_box(inside: np.ndarray) -> tuple[slice, slice, slice]:
+    if not inside.any():
+        return (slice(None),) * 3
+    limits = []
+    for axis in range(3):
+        found = np.flatnonzero(inside.any(axis=tuple({0, 1, 2} - {axis})))
+        limits.append(slice(int(found[0]), int(found[-1]) + 1))
+    return limits[0], limits[1], limits[2]
+
+
+def _to_grey(values: np.ndarray) -> np.ndarray:
+    """Brightness from 0.2 to 0.95; NaN stays."""
+    finite = values[np.isfinite(values)]
+    low, high = np.percentile(finite, [2, 98]) if len(finite) else (0.0, 1.0)
+    return 0.2 + 0.75 * np.clip((values - low) / max(high - low, np.finfo(float).tiny), 0, 1)
+
+
+def _chosen_slices(volume: np.ndarray) -> np.ndarray:
+    """Slices with clusters in them, evenly spaced if there are many."""
+    filled = np.flatnonzero((volume > 0).any(axis=(0, 1)))
+    if not len(filled):
+        filled = np.arange(volume.shape[2])
+    if len(filled) <= MOST_SLICES:
+        return filled
+    return filled[np.linspace(0, len(filled) - 1, MOST_SLICES).round().astype(int)]
+
+
+def _layout(count: int, width: float, height: float) -> tuple[int, int]:
+    """Columns and rows of slices that together are somewhat wider than high."""
+    columns = max(1, min(count, round(math.sqrt(1.5 * count * height / width))))
+    rows = -(-count // columns)
+    return -(-count // rows), rows
+
+
+def _mosaic(
+    volume: np.ndarray, grey: np.ndarray | None, shown: np.ndarray, columns: int, rows: int
+) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """The slices side by side as one RGB image, front up, and where each one's upper left corner is."""
+    scale = max(1, _PIXELS // (columns * volume.shape[0]))
+    width, height = volume.shape[0] * scale, volume.shape[1] * scale
+    gap, text = max(1, round(_GAP * width)), max(1, round(_TEXT * height))
+    mosaic = np.ones((rows * (height + text), columns * (width + gap) - gap, 3))
+    colors = cluster_colors(int(volume.max(initial=0)))
+    corners = []
+    for number, k in enumerate(shown):
+        top, left = (number // columns) * (height + text) + text, (number % columns) * (width + gap)
+        beneath = None if grey is None else grey[:, ::-1, k].T
+        mosaic[top : top + height, left : left + width] = _slice(volume[:, ::-1, k].T, beneath, colors, scale)
+        corners.append((top, left))
+    return mosaic, corners
+
+
+def _slice(labels: np.ndarray, grey: np.ndarray | None, colors: np.ndarray, scale: int) -> np.ndarray:
+    """One slice in colours, `scale` pixels a voxel, dark where clusters meet."""
+    image = np.ones((*labels.shape, 3))
+    if grey is not None:
+        image[np.isfinite(grey)] = grey[np.isfinite(grey), None]
+    own = labels > 0
+    opacity = 1.0 if grey is None else _OPACITY
+    image[own] = opacity * colors[labels[own] - 1] + (1 - opacity) * image[own]
+    image, labels = (np.repeat(np.repeat(part, scale, axis=0), scale, axis=1) for part in (image, labels))
+    if scale > 2:
+        for axis in (0, 1):
+            here, there = (np.take(labels, np.arange(1, labels.shape[axis]) - back, axis) for back in (1, 0))
+            meet = (here != there) & (here > 0) & (there > 0)
+            meet = np.insert(meet, 0, False, axis=axis)
+            image[meet] *= _BORDER
+    return image
+
+
+def _name_sides(ax: Axes, size: tuple[int, int], known: bool) -> None:
+    if not known:
+        ax.set_xlabel("The file does not say which side is left.", color=MUTED, fontsize=9)
+        return
+    look: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center", "fontsize": 12}
+    ax.annotate("L", (0, 0.5), xytext=(-6, 0), ha="right", color=INK, fontweight="bold", **look)
+    ax.annotate("R", (1, 0.5), xytext=(6, 0), ha="left", color=INK, fontweight="bold", **look)
+    ax.set_xlabel("Left is left (L), front is up; z from the file's affine.", color=MUTED, fontsize=9)

@@ -1,0 +1,93 @@
+"""The pictures that suit a result, and the rows that they show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mgclust import plots
+from mgclust.result import Result
+
+__all__ = ["Sample", "draw_pictures", "sample_rows"]
+
+READ_ROWS = 65_536
+SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of a data set that stand for all of them in a picture.
+
+    Attributes
+    ----------
+    index : ndarray of shape (m,), int
+        Their row numbers, ascending.
+    rows : ndarray of shape (m, n_features)
+    centers : ndarray of shape (n_clusters, n_features), or None
+        The rows of the centres, in label order.
+    """
+
+    index: np.ndarray
+    rows: np.ndarray
+    centers: np.ndarray | None
+
+
+def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> Sample | None:
+    """Read the rows that a picture shows: all, or an unchanging random choice, and those of the centres.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        What was clustered: ``shape`` and ``read(start, stop)``.
+    result : Result
+        Names the rows of the centres, if its method has such.
+    most : int
+        Rows to choose at most.
+
+    Returns
+    -------
+    Sample or None
+        None where the rows are no points but similarities.
+    """
+    if result.parameters.get("affinity") == "precomputed":
+        return None
+    n, d = dataset.shape
+    most = min(most, max(1000, SAMPLE_BYTES // (8 * d)))
+    index = np.arange(n)
+    if n > most:
+        index = np.sort(np.random.default_rng(0).choice(n, size=most, replace=False))
+    centers = np.asarray(result.arrays.get("centers", ()), dtype=np.int64)
+    wanted = np.union1d(index, centers)
+    rows = np.empty((len(wanted), d))
+    for start in range(0, n, READ_ROWS):
+        stop = min(start + READ_ROWS, n)
+        low, high = np.searchsorted(wanted, (start, stop))
+        if low < high:
+            block = dataset.read(start, stop)[wanted[low:high] - start]
+            rows[low:high] = block.get() if hasattr(block, "get") else block
+    own = rows[np.searchsorted(wanted, centers)] if len(centers) else None
+    return Sample(index, rows[np.searchsorted(wanted, index)], own)
+
+
+def draw_pictures(result: Result, sample: Sample | None = None) -> dict[str, bytes]:
+    """Draw what suits the method, as PNG files by name; `sample` is needed for the scatter."""
+    pictures = {}
+    if {"rho", "delta", "centers"} <= set(result.arrays):
+        pictures["decision_graph"] = plots.png(plots.decision_graph(result))
+    if "scan_n_clusters" in result.arrays:
+        pictures["scan"] = plots.png(plots.scan(result))
+    if "samples" in result.arrays and result.labels is not None:
+        pictures["silhouettes"] = plots.png(plots.silhouettes(result.arrays["samples"], result.labels))
+    if sample is not None and result.labels is not None:
+        halo = result.arrays.get("halo")
+        ax = plots.scatter(
+            sample.rows,
+            np.asarray(result.labels)[sample.index],
+            sample.centers,
+            halo=None if halo is None else np.asarray(halo)[sample.index],
+            total=len(result.labels),
+        )
+        pictures["scatter"] = plots.png(ax)
+    return pictures

@@ -1,0 +1,100 @@
+"""Tables of a report that have a row for each cluster or candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from mgclust import plots
+from mgclust.report.words import escaped, number_text, value_text
+from mgclust.result import Result
+
+__all__ = ["clusters_table", "log_text", "scan_table"]
+
+OPEN_TABLE = 20  # longer tables scroll in a box
+SCAN_COLUMNS = {
+    "n_clusters": "clusters",
+    "silhouette": "silhouette",
+    "min_cluster_silhouette": "lowest mean of a cluster",
+    "min_cluster_size": "smallest cluster",
+    "net_similarity": "net similarity",
+    "preference": "preference",
+    "damping": "damping",
+    "n_iter": "iteration",
+}
+
+
+def clusters_table(result: Result) -> str:
+    """A row for each cluster: how large it is, where its centre is; empty without clusters."""
+    sizes = result.cluster_sizes
+    if not len(sizes):
+        return ""
+    centers = result.arrays.get("centers")
+    names = ["cluster", "rows", "share"]
+    columns: list[Iterable[Any]] = [sizes.tolist(), (f"{100 * s / sizes.sum():.1f} %" for s in sizes)]
+    if centers is not None and len(centers) == len(sizes):
+        names.append("centre (row)")
+        columns.append(np.asarray(centers).tolist())
+        for name in ("rho", "delta"):
+            if name in result.arrays:
+                names.append(name)
+                columns.append(number_text(value) for value in np.asarray(result.arrays[name])[centers].tolist())
+    if "halo" in result.arrays:
+        labels = np.asarray(result.labels)[np.asarray(result.arrays["halo"], dtype=bool)]
+        names.append("in halo")
+        columns.append(np.bincount(labels[labels >= 0], minlength=len(sizes)).tolist())
+    if len(result.arrays.get("cluster_silhouettes", ())) == len(sizes):
+        names.append("silhouette")
+        columns.append(f"{value:.3f}" for value in np.asarray(result.arrays["cluster_silhouettes"]).tolist())
+    if len(result.arrays.get("classes", ())) == len(sizes):
+        names.append("label")
+        columns.append(f"{name}" for name in np.asarray(result.arrays["classes"]).tolist())
+    lines = []
+    colors = (plots.cluster_colors(len(sizes)) * 255).round().astype(int)
+    for k, values in enumerate(zip(*columns, strict=True)):
+        red, green, blue = colors[k]
+        swatch = f'<span class="swatch" style="background:rgb({red},{green},{blue})"></span>'
+        lines.append(f"<tr><td>{swatch}{k}</td>{''.join(f'<td>{value_text(v)}</td>' for v in values)}</tr>")
+    return f"<section><h2>{len(sizes):,} clusters</h2>{_table(names, lines)}</section>"
+
+
+def scan_table(result: Result) -> str:
+    """Every candidate of a scan, by ascending number of clusters, the chosen one in bold; empty if there was none."""
+    known = {name: f"scan_{name}" for name in SCAN_COLUMNS if f"scan_{name}" in result.arrays}
+    if "n_clusters" not in known:
+        return ""
+    columns = {name: np.asarray(result.arrays[array]) for name, array in known.items()}
+    lines = []
+    for at in np.argsort(columns["n_clusters"], kind="stable"):
+        row = {name: values[at].item() for name, values in columns.items()}
+        cells = "".join(f"<td>{escaped(_candidate_text(name, value))}</td>" for name, value in row.items())
+        chosen = row["n_clusters"] == result.scores.get("n_clusters")
+        lines.append(f'<tr class="chosen">{cells}</tr>' if chosen else f"<tr>{cells}</tr>")
+    count = len(lines)
+    heading = f"{count:,} candidates of the scan" if count != 1 else "One candidate of the scan"
+    return f"<section><h2>{heading}</h2>{_table([SCAN_COLUMNS[name] for name in known], lines)}</section>"
+
+
+def log_text(result: Result) -> str:
+    """What the method did, in its own lines, in a box that scrolls; empty if it said nothing."""
+    lines = result.diagnostics.get("log") or ()
+    if not len(lines):
+        return ""
+    text = "\n".join([lines] if isinstance(lines, str) else map(str, lines))
+    return f'<section><h2>Log</h2><div class="box"><pre>{escaped(text)}</pre></div></section>'
+
+
+def _table(names: list[str], lines: list[str]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in names)
+    table = f'<table class="clusters"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
+    return f'<div class="box">{table}</div>' if len(lines) > OPEN_TABLE else table
+
+
+def _candidate_text(name: str, value: Any) -> str:
+    if name in ("silhouette", "min_cluster_silhouette"):
+        return "undefined" if np.isnan(value) else f"{value:.4f}"
+    if name == "damping":
+        return f"{value:.3f}"
+    return number_text(value) if isinstance(value, float) else f"{value:,}"

@@ -1,0 +1,115 @@
+"""The same bits on 1, 2, 3 and 4 CPU ranks: affinity propagation, and complete adaptive scans."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+from points import load_points
+from reference_messages import similarity
+
+from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
+from mgclust.algorithms import base
+
+
+def groups(sizes, d, spread, seed) -> np.ndarray:
+    """Groups of these sizes around random centres, rows in random order."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    return (spread * rng.normal(size=(len(sizes), d))[y] + rng.normal(size=(len(y), d))).astype("float32")
+
+
+# Blocks hold 1,024 rows: 3,100 make four of them, and 178 leave ranks without any. Small groups beside large ones make
+# a scan short, since the preference at which a group is given up grows with its size.
+SCANS = {
+    # name: (rows, parameters, iterations at least): all end at K = 2
+    "oscillating": (lambda: groups((1600, 1400, 60, 40), 3, 30, 0), {}, 1200),
+    "double": (lambda: groups((1600, 1400, 60, 40), 3, 30, 0), {"dtype": "float64"}, 1200),
+    "correlation": (lambda: groups((1600, 1400, 60, 40), 40, 3, 2), {"affinity": "correlation"}, 300),
+    "paper": (lambda: groups((1600, 1400, 60, 40), 3, 60, 0), {"profile": "paper"}, 300),
+    "fewer blocks than ranks": (lambda: load_points("wine")[0], {"dtype": "float64"}, 2538),
+    "long": (lambda: groups((1500, 1400, 60, 50, 40, 30, 20), 4, 50, 1), {}, 2000),
+}
+CASES = {
+    "2-D": ("d31", {"damping": 0.8}),
+    "double": ("d31", {"damping": 0.8, "dtype": "float64"}),
+    "no convergence": ("d31", {"damping": 0.5, "max_iter": 60}),
+    "pendigits": ("pendigits", {}),
+    "cosine": ("pendigits", {"affinity": "cosine", "damping": 0.8}),
+    "own preferences": ("d31", {"damping": 0.9, "preference": -np.linspace(1, 40, 3100)}),
+    "fewer blocks than ranks": ("r15", {"damping": 0.8}),
+}
+
+
+@pytest.fixture
+def fit_on(ranks, monkeypatch):
+    """Fit on a number of ranks: what `connect` would open with so many workers."""
+
+    def fit(estimator, size, X, **parameters):
+        monkeypatch.setattr(base, "connect", lambda **_: ranks(size))
+        return estimator(device="cpu", **parameters).fit(X)
+
+    return fit
+
+
+def bits(model) -> dict[str, str]:
+    """Hashes of all that a fit tells, but for times."""
+    values = {
+        name: getattr(model, name)
+        for name in ("labels_", "cluster_centers_indices_", "n_iter_", "converged_", "net_similarity_", "preference_")
+    }
+    if hasattr(model, "scan_"):
+        values |= model.scan_ | {f"labels for {k}": model.labels_for(k) for k in model.scan_["n_clusters"]}
+        values["log"] = np.frombuffer("\n".join(model.log_).encode(), "uint8")
+    return {
+        name: hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:12] for name, value in values.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict:
+    """What one rank found, by the name of the case."""
+    return {}
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=pytest.mark.slow if name == "long" else ()) for name in SCANS]
+)
+def test_same_bits_over_a_whole_scan(case, size, fit_on, alone):
+    make, parameters, at_least = SCANS[case]
+    X = make()
+    if case not in alone:
+        model = fit_on(AdaptiveAffinityPropagation, 1, X, **parameters)
+        assert model.converged_ and model.n_iter_ >= at_least and model.log_[-1].endswith("is confirmed")
+        alone[case] = bits(model)
+    assert bits(fit_on(AdaptiveAffinityPropagation, size, X, **parameters)) == alone[case]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("case", CASES)
+def test_same_bits_of_affinity_propagation(case, fit_on):
+    name, parameters = CASES[case]
+    X = load_points(name)[0][:3100]
+    expected = bits(fit_on(AffinityPropagation, 1, X, **parameters))
+    for size in (2, 3, 4):
+        assert bits(fit_on(AffinityPropagation, size, X, **parameters)) == expected, f"on {size} ranks"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ranks_read_their_own_similarities(dtype, fit_on, tmp_path):
+    """A matrix on disk, of which each rank reads its rows."""
+    S = similarity(load_points("d31")[0][:2500]).astype(dtype)
+    np.save(tmp_path / "similarities.npy", S)
+    parameters = {"affinity": "precomputed", "damping": 0.8, "dtype": dtype}
+    expected = bits(fit_on(AffinityPropagation, 1, S, **parameters))
+    for size in (2, 3):
+        assert bits(fit_on(AffinityPropagation, size, tmp_path / "similarities.npy", **parameters)) == expected
+
+
+def test_client_parameter_reaches_the_workers(client):
+    X = load_points("wine")[0]
+    there = AdaptiveAffinityPropagation(device="cpu", client=client).fit(X)
+    here = AdaptiveAffinityPropagation(device="cpu", client=None).fit(X)
+    assert bits(there) == bits(here)
