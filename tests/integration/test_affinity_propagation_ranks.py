@@ -26,7 +26,7 @@ SCANS = {
     # name: (rows, parameters, iterations at least): all end at K = 2
     "oscillating": (lambda: groups((1600, 1400, 60, 40), 3, 30, 0), {}, 1200),
     "double": (lambda: groups((1600, 1400, 60, 40), 3, 30, 0), {"dtype": "float64"}, 1200),
-    "correlation": (lambda: groups((1600, 1400, 60, 40), 40, 3, 2), {"affinity": "correlation"}, 300),
+    "correlation": (lambda: groups((1600, 1400, 60, 40), 40, 30, 2), {"affinity": "correlation"}, 300),
     "paper": (lambda: groups((1600, 1400, 60, 40), 3, 60, 0), {"profile": "paper"}, 300),
     "fewer blocks than ranks": (lambda: load_points("wine")[0], {"dtype": "float64"}, 2538),
     "long": (lambda: groups((1500, 1400, 60, 50, 40, 30, 20), 4, 50, 1), {}, 2000),
