@@ -166,7 +166,8 @@ def measure(out: bench.Record, device: str, X: np.ndarray, options: Any) -> None
         if not candidates:
             continue
         labelings = [model.labels_for(k) for k in candidates]
-        arguments = {"labelings": labelings, "runs": RUNS if n <= 3200 else 5}
+        once = trimmed([stage["silhouette"] for stage in stages])
+        arguments = {"labelings": labelings, "runs": max(1, min(RUNS, int(options.budget / 4 / max(once, 1e-3))))}
         kinds = (("sqeuclidean", "float64"), ("euclidean", "float32"))
         times = {
             metric: trimmed(
@@ -182,6 +183,7 @@ def measure(out: bench.Record, device: str, X: np.ndarray, options: Any) -> None
             device=device,
             n=n,
             candidates=len(candidates),
+            runs=arguments["runs"],
             seconds_closed_form=times["sqeuclidean"],
             seconds_all_pairs=times["euclidean"],
             paper_gpu_cpu_seconds=PAPER_SILHOUETTE_S.get(n),

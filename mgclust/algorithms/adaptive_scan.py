@@ -261,8 +261,7 @@ def until_confirmed(state: ScanState) -> int:
     profile = state.profile
     decided = max(profile.settle - state.iteration, 1)
     at_rest = max(decided, profile.rest - state.run)
-    held = state.held if at_rest == 1 else 0  # an iteration not at rest sets it back
-    return min(at_rest + max(profile.delay - held, 1) - 1, max(decided, state.patience - state.run))
+    return min(at_rest + max(profile.delay - state.held, 1) - 1, max(decided, state.patience - state.run))
 
 
 def until_oscillation(state: ScanState) -> int:

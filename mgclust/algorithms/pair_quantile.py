@@ -27,7 +27,7 @@ from mgclust.algorithms import near_linear
 from mgclust.engine.spmd import Context
 from mgclust.kernels.metrics import Metric
 
-__all__ = ["BINS", "Sample", "pair_quantile", "sample_rows", "sample_size"]
+__all__ = ["BINS", "Sample", "pair_quantile", "sample_rows", "sample_size", "take_rows"]
 
 Array = Any
 
@@ -118,7 +118,7 @@ def sample_rows(context: Context, measure: Metric, fraction: float, seed: int, *
     first, second = min(n, FIRST_ROWS), sample_size(n, d)
     for m in sorted({first, max(first, min(second, n // 8)) if rough else second}):
         chosen = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
-        x = context.comm.all_gather(_take(context, chosen))
+        x = context.comm.all_gather(take_rows(context, chosen))
         if m == n:
             value, _ = _refine(context, _sample_count(context, measure, x), rank, sample, dtype)
             return Sample(value, value, value, 0.0, rank, 0.0, True)
@@ -163,7 +163,7 @@ def _narrow(context: Context, measure: Metric, x: Array, before: Sample, share: 
     return Sample(value, _value(low, dtype), _value(high, dtype), far, before.rank, deviation, False)
 
 
-def _take(context: Context, indices: np.ndarray) -> Array:
+def take_rows(context: Context, indices: np.ndarray) -> Array:
     """Those of some rows, by ascending global number, that are this rank's."""
     xp = context.kernels.xp
     parts = []

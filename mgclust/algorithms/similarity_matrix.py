@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.pair_quantile import sample_rows
+from mgclust.algorithms.pair_quantile import take_rows
 from mgclust.algorithms.preparation import DOT_CONDITION, MIN_FEATURES_FOR_DOT, prepare_rows
 from mgclust.engine.spmd import Context
 from mgclust.kernels.messages import padded
@@ -34,6 +34,7 @@ Array = Any
 # The metric whose reduced distance the similarity is a multiple of, and that multiple (without its sign).
 AFFINITIES = {"euclidean": ("euclidean", 1.0), "cosine": ("cosine", 0.25), "correlation": ("correlation", 0.25)}
 BIN_BITS = 11  # of one pass in `order_statistic`
+TYPICAL_ROWS = 256  # whose distances tell the scale
 
 
 class Similarities(NamedTuple):
@@ -113,7 +114,10 @@ def _prepare(context: Context, affinity: str) -> str:
     radius = prepare_rows(context, measure)
     if context.rows.n_features < MIN_FEATURES_FOR_DOT:
         return measure.norm
-    typical = sample_rows(context, METRICS["euclidean"], 0.5, 0, rough=True).value
+    n = context.dataset_shape[0]
+    chosen = np.sort(np.random.default_rng(0).choice(n, min(n, TYPICAL_ROWS), replace=False))
+    x = context.comm.all_gather(take_rows(context, chosen))
+    typical = float(np.median(context.kernels.to_host(context.kernels.reduced_distances(x, x, norm=measure.norm))))
     return "l2-dot" if radius <= DOT_CONDITION * typical else measure.norm
 
 
@@ -132,11 +136,11 @@ def _read(context: Context, seed: int) -> Array:
 
 
 def _range(context: Context, s: Array) -> tuple[float, float]:
-    xp, n = context.kernels.xp, context.dataset_shape[0]
+    xp = context.kernels.xp
     low, high = xp.full(1, xp.inf), xp.full(1, -xp.inf)
     step = context.partition.block_rows
     for start in range(0, s.shape[0], step):
-        part = s[start : start + step, :n]
+        part = s[start : start + step]  # with its padding of -inf: contiguous, which CuPy reduces many times faster
         high = xp.maximum(high, part.max())
         low = xp.minimum(low, xp.where(part > -xp.inf, part, xp.inf).min())
         context.progress(start / s.shape[0])

@@ -111,6 +111,17 @@ def test_every_iteration_of_blobs(profile, device, whole_scan):
     check_candidates(model, expected)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("max_iter", [115, 500, 777])
+def test_the_last_solution_is_entered_in_place_of_another(max_iter, device):
+    """A scan that is cut short: its last solution is refined, and the table tells of that one."""
+    X = load_points("wine")[0]
+    expected = reference_adaptive.adaptive_affinity_propagation(similarity(X), max_iter=max_iter)
+    model = fit(X, device, max_iter=max_iter, dtype="float64")
+    assert max_iter in [iteration for _, iteration, _ in expected.candidates.values()]
+    check_candidates(model, expected)
+
+
 def test_oscillating_messages_begin_as_the_oracle_has_them(device, whole_scan):
     """Ionosphere without twins: the same K until rounding has grown too large, tenfold in about three iterations."""
     X = np.unique(load_points("ionosphere")[0], axis=0)

@@ -73,10 +73,16 @@ def alone() -> dict:
     return {}
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=pytest.mark.slow if name == "long" else ()) for name in SCANS]
-)
+def scans():
+    """Two cases on any number of ranks, the others on one number: a scan takes 10 to 30 s on two cores."""
+    sizes = {"oscillating": (2, 3, 4), "fewer blocks than ranks": (2, 3, 4), "double": (3,)}
+    for case in SCANS:
+        for size in sizes.get(case, (4,)):
+            slow = case not in ("oscillating", "fewer blocks than ranks")
+            yield pytest.param(case, size, marks=pytest.mark.slow if slow else ())
+
+
+@pytest.mark.parametrize(("case", "size"), list(scans()))
 def test_same_bits_over_a_whole_scan(case, size, fit_on, alone):
     make, parameters, at_least = SCANS[case]
     X = make()

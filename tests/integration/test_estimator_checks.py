@@ -11,9 +11,7 @@ from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, DensityPea
 def known_failures(estimator) -> dict[str, str]:
     """scikit-learn's check sets preference=-100 and max_iter=100, and damping stays at 0.5."""
     if type(estimator) is AffinityPropagation and estimator.dtype == "float32":
-        return {
-            "check_clustering": "oscillates: float32 settles after 123 iterations, float64 after 87"
-        }
+        return {"check_clustering": "oscillates: float32 settles after 123 iterations, float64 after 87"}
     return {}
 
 

@@ -221,8 +221,8 @@ def test_options_parameters_links_and_errors_exist():
 
     prose = "\n".join(line for line in README.splitlines() if not line.startswith((".venv", "python3 ")))
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) <= _options(commands)
-    parameters = DensityPeaks().get_params()
-    assert set(re.findall(r"`(\w+)=[^`]*`", README)) <= set(parameters)
+    parameters = {name for method in METHODS.values() for name in method().get_params()}
+    assert set(re.findall(r"`(\w+)=[^`]*`", README)) <= parameters
     for name in re.findall(r"`([A-Z]\w+)`", README):
         assert any(hasattr(module, name) for module in (mgclust.errors, mgclust, builtins)), name
     for link in re.findall(r"\]\(([^)]+)\)", README):
@@ -230,4 +230,5 @@ def test_options_parameters_links_and_errors_exist():
             assert f"## {link[1:].replace('-', ' ')}\n" in README.lower(), link
         else:
             assert link.startswith("https://") or (ROOT / link).exists(), link
-    assert (ROOT / "docs/images/demo.png").stat().st_size < 250_000
+    for picture in (ROOT / "docs/images").iterdir():
+        assert picture.stat().st_size < 250_000, picture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from points import load_points
 from reference_adaptive import adaptive_affinity_propagation
@@ -107,6 +107,10 @@ def flags_of(stretches) -> list[np.ndarray]:
 
 
 @settings(max_examples=60, deadline=None)
+@example(stretches=[("rest", 120, 5)] + [("random", 260, 0)] * 12, profile="code")
+@example(stretches=[("rest", 120, 5), ("random", 30, 0)], profile="code")
+@example(stretches=[("random", 260, 0)] * 8 + [("rest", 260, 9)] * 30, profile="code")
+@example(stretches=[("rest", 120, 5)] + [("random", 260, 0)] * 12, profile="paper")
 @given(stretches=STRETCHES, profile=st.sampled_from(sorted(PROFILES)))
 def test_invented_iterations(stretches, profile):
     script = flags_of(stretches)
