@@ -73,7 +73,6 @@ def _split_similarities(x: Array, y: Array, same_place: bool, place: tuple[Any, 
     grid = (tiles[0] * (tiles[0] + 1) // 2,) if symmetric else tiles
     kernel = module.get_function("similarities_split")
     kernel.max_dynamic_shared_size_bytes = SPLIT_SHARED
-    kernel.preferred_shared_memory_carveout = 100  # percent: else one block a multiprocessor, and nothing overlaps
     arguments = (*sides[0], *sides[-1], np.int32(width), np.bool_(symmetric), *place)
     kernel(grid, (THREADS,), arguments, shared_mem=SPLIT_SHARED)
 
