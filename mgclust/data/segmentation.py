@@ -11,7 +11,7 @@ import gzip
 import json
 import re
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import urlparse
 
 import numpy as np
@@ -21,17 +21,32 @@ from mgclust.data.cifti import brain_models, grayordinate, write_dlabel
 from mgclust.data.nifti import need_nibabel, read_header
 from mgclust.errors import InputError
 
-if TYPE_CHECKING:
-    from mgclust.data.volumes import VolumeDataset
-
 __all__ = ["output_stem", "write_segmentation"]
 
 # A NIfTI intent: the values are labels.
 _LABEL = "label"
 
 
+class Voxels(Protocol):
+    """What is asked of a dataset whose rows lie on a grid; see `mgclust.data.volumes.VolumeDataset`."""
+
+    shape: tuple[int, int]
+    kind: str
+    runs: tuple[Any, ...]
+
+    @property
+    def voxels(self) -> np.ndarray:
+        """Grid indices of the rows."""
+
+    def to_grid(self, values: Any, fill: float = 0) -> np.ndarray:
+        """One value a row as a volume."""
+
+    def describe(self) -> dict[str, Any]:
+        """What was read."""
+
+
 def write_segmentation(
-    dataset: VolumeDataset,
+    dataset: Voxels,
     labels: Any,
     directory: Path,
     method: str,
@@ -110,7 +125,7 @@ def _colors(n_clusters: int) -> np.ndarray:
     return plots.cluster_colors(n_clusters)
 
 
-def _write_volume(path: Path, keys: np.ndarray, dataset: VolumeDataset) -> None:
+def _write_volume(path: Path, keys: np.ndarray, dataset: Voxels) -> None:
     nibabel = need_nibabel(str(path))
     source = read_header(dataset.runs[0].location)
     kind = nibabel.Nifti2Image if int(source["sizeof_hdr"]) == 540 else nibabel.Nifti1Image
@@ -128,7 +143,7 @@ def _write_volume(path: Path, keys: np.ndarray, dataset: VolumeDataset) -> None:
     path.write_bytes(gzip.compress(image.to_bytes(), compresslevel=6, mtime=0))
 
 
-def _voxel_columns(dataset: VolumeDataset, labels: np.ndarray, centers: Any) -> dict[str, Any]:
+def _voxel_columns(dataset: Voxels, labels: np.ndarray, centers: Any) -> dict[str, Any]:
     """Where each cluster lies: the mean of its voxels, and its exemplar."""
     voxels = dataset.voxels
     affine = np.array(dataset.runs[0].grid.affine)
@@ -148,7 +163,7 @@ def _millimetres(name: str, voxels: np.ndarray, affine: np.ndarray) -> dict[str,
     return {f"{name}_{axis}_mm": [f"{x:.2f}" for x in where[:, place]] for place, axis in enumerate("xyz")}
 
 
-def _grayordinate_columns(dataset: VolumeDataset, models: Any, centers: Any) -> dict[str, Any]:
+def _grayordinate_columns(dataset: Voxels, models: Any, centers: Any) -> dict[str, Any]:
     if centers is None:
         return {}
     found = [grayordinate(models, int(index)) for index in dataset.voxels[centers, 0]]
@@ -168,7 +183,7 @@ def _write_table(path: Path, columns: dict[str, Any]) -> None:
 
 
 def _facts(
-    dataset: VolumeDataset, labels: np.ndarray, method: str, parameters: dict[str, Any], n_clusters: int
+    dataset: Voxels, labels: np.ndarray, method: str, parameters: dict[str, Any], n_clusters: int
 ) -> dict[str, Any]:
     said = dataset.describe()
     parts = "voxels" if dataset.kind == "nifti" else "grayordinates"

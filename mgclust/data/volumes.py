@@ -19,6 +19,7 @@ from mgclust.data.base import Dataset
 from mgclust.data.location import Location
 from mgclust.data.nifti import SeriesFile, open_series, read_mask
 from mgclust.data.rows import RowTransform
+from mgclust.data.segmentation import write_segmentation
 from mgclust.errors import InputError, InsufficientMemoryError
 
 __all__ = ["VolumeDataset", "open_volumes"]
@@ -147,8 +148,6 @@ class VolumeDataset(Dataset):
         parameters: dict[str, Any] | None = None,
     ) -> list[Path]:
         """Write clusters as a label volume (or .dlabel.nii), a table and a JSON file; see `Dataset.write_labels`."""
-        from mgclust.data.segmentation import write_segmentation
-
         return write_segmentation(self, labels, Path(directory), method, centers, parameters or {})
 
     def pictures(self, labels: Any) -> dict[str, bytes]:
