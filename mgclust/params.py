@@ -340,7 +340,7 @@ class RealOrPerRow(Constraint):
     @property
     def expected(self) -> str:
         """See `Constraint`."""
-        return "a finite number, or a one-dimensional array of finite numbers, one per row"
+        return "a finite number, or a one-dimensional array (.npy on the command line) of finite numbers, one per row"
 
     def _check(self, name: str, value: Any) -> Any:
         if isinstance(value, numbers.Real) and not isinstance(value, bool):
@@ -350,8 +350,16 @@ class RealOrPerRow(Constraint):
         if isinstance(value, str):
             raise self.refuse(name, value)
         array = np.asarray(value.get() if hasattr(value, "get") else value)
-        if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
-            raise self.refuse(name, value)
+        if array.ndim != 1 or array.dtype.kind not in "iuf":
+            raise InputError(
+                f"{name} is an array of shape {array.shape} and dtype {array.dtype}, it should be {self.expected}."
+            )
+        bad = ~np.isfinite(array)
+        if bad.any():
+            raise InputError(
+                f"{name} holds {bad.sum()} values that are NaN or infinite, the first at row {bad.argmax()}; "
+                "give finite numbers."
+            )
         return array.astype(np.float64)
 
     def _convert(self, text: str) -> Any:

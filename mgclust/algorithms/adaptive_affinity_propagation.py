@@ -19,7 +19,6 @@ in O(n K d) for each candidate, or one pass over all pairs for all candidates wi
 from __future__ import annotations
 
 import time
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,7 +30,13 @@ from mgclust.algorithms.base import Job
 from mgclust.algorithms.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer, check_preference, estimate
 from mgclust.algorithms.message_passing import SLOTS, Assignment, MessagePassing
 from mgclust.algorithms.silhouette_scores import SilhouetteScores, score_labelings, score_with_matrix
-from mgclust.algorithms.similarity_matrix import AFFINITIES, median_ranks, order_statistic, similarity_matrix
+from mgclust.algorithms.similarity_matrix import (
+    AFFINITIES,
+    Similarities,
+    median_ranks,
+    order_statistic,
+    similarity_matrix,
+)
 from mgclust.engine.spmd import Context, Outcome
 from mgclust.errors import InputError
 from mgclust.kernels.metrics import METRICS
@@ -70,14 +75,12 @@ def adaptive_affinity_propagation(
         similarities = similarity_matrix(context, affinity, seed)
     with context.stage("preference"):
         median = sum(order_statistic(context, similarities.s, rank) for rank in median_ranks(n * (n - 1))) / 2
-        if preference is None and median >= 0:
-            raise InputError(
-                f"the median similarity is {median:g}, should be < 0: the preference starts at half of it and has to "
-                "fall; subtract the largest similarity from all of them, or give preference."
-            )
-    fixed = preference is not None
-    given = np.zeros(n) + (0.0 if preference is None else np.asarray(preference, np.float64))
-    state = start(profile, n, median, 0.0 if fixed else None, max_iter=max_iter, fixed=fixed)
+    if preference is None:
+        refuse_scan(similarities, median, affinity)
+    # A scan moves one number; what a vector of preferences has beside it is added to it.
+    first = None if preference is None else float(np.median(preference))
+    given = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
+    state = start(profile, n, median, first, max_iter=max_iter, fixed=first is not None)
     with context.stage("scan"):
         messages = MessagePassing(context, similarities, given + state.preference, seed)
         exemplars, last, log = scan(context, messages, state, given)
@@ -101,9 +104,27 @@ def adaptive_affinity_propagation(
         "log": log,
         "n_iter": state.iteration,
         "stopped": state.stopped,
-        "converged": state.iteration < max_iter,
+        "converged": "max_iter" not in state.stopped,
         "preference": preference,
     }
+
+
+def refuse_scan(similarities: Similarities, median: float, affinity: str) -> None:
+    """The preference starts at half the median and has to fall."""
+    if similarities.all_alike:
+        raise InputError(
+            f"all similarities are equal ({similarities.highest:.3g}): there are no clusters to be found; drop "
+            "duplicate rows, or give preference."
+        )
+    noise = 1e3 * np.finfo(similarities.s.dtype).tiny
+    if median >= -noise:
+        remedy = "subtract the largest similarity from all of them"
+        if affinity in AFFINITIES:
+            remedy = "at least half of the pairs coincide, so drop duplicate rows"
+        raise InputError(
+            f"the median similarity is {median if median > noise else 0:g}, should be < 0: the preference starts at "
+            f"half of it and has to fall; {remedy}, or give preference."
+        )
 
 
 def scan(
@@ -303,6 +324,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
             The scan has no such candidate; says which are near.
         """
         check_is_fitted(self, "scan_")
+        k = Integer(at_least=1).check("k", k)
         if k not in self._assignments:
             near = sorted(self._assignments, key=lambda other: abs(other - k))[:4]
             raise InputError(f"k={k} should be one of the candidates, the nearest are {sorted(near)}; see scan_.")
@@ -366,11 +388,12 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
                 f"the scan had not come to its end after max_iter={self.max_iter} iterations: smaller numbers of "
                 "clusters were not reached; raise max_iter."
             )
-        for problem in problems:
-            warnings.warn(problem, ConvergenceWarning, stacklevel=2)
+        self._alerts = [(problem, ConvergenceWarning) for problem in problems]
         if self.n_clusters_ and row["min_cluster_size"][0] < self.min_cluster_size:
             problems.append(f"every candidate has a cluster smaller than min_cluster_size={self.min_cluster_size}.")
-        if self.silhouette_ < WEAK_SILHOUETTE:
+        if self.n_clusters_ == 1:
+            problems.append("the scan ended with one cluster and found no other candidate that could be scored.")
+        elif self.silhouette_ < WEAK_SILHOUETTE:
             problems.append(
                 f"the best silhouette is only {self.silhouette_:.2f}: the clusters overlap. Compare other candidates, "
                 "for example by min_cluster_silhouette in the scan."

@@ -22,7 +22,6 @@ or written. Communication: the data once, 16 n bytes an iteration.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,9 +60,9 @@ def affinity_propagation(
         similarities = similarity_matrix(context, affinity, seed)
     with context.stage("preference"):
         if preference is None:
-            preference = median_with_diagonal(context, similarities.s)
+            preference = median_with_diagonal(context, similarities)
         each = np.broadcast_to(np.asarray(preference, np.float64), n)
-    if all_alike(similarities, each, context.dtype):
+    if similarities.all_alike and bool((each == each[0]).all()):
         found = without_structure(n, float(each[0]), similarities.highest)
     else:
         with context.stage("messages"):
@@ -97,18 +96,10 @@ def iterate(
         context.progress(done / max_iter, n_clusters=found, damping=damping, iteration=done)
 
 
-def median_with_diagonal(context: Context, s: Any) -> float:
-    """Median of all n^2 similarities, the diagonal of zeros being among them, as scikit-learn has it."""
-    n = context.dataset_shape[0]
-    off_diagonal = n * (n - 1)
-    lower, upper = (order_statistic(context, s, rank) if rank <= off_diagonal else 0.0 for rank in median_ranks(n * n))
-    return (lower + upper) / 2
-
-
-def all_alike(similarities: Similarities, preference: np.ndarray, dtype: np.dtype) -> bool:
-    """Whether no similarity differs from another by more than the noise, and no preference from another."""
-    noise = 4 * np.finfo(dtype).eps * max(abs(similarities.lowest), abs(similarities.highest))
-    return similarities.highest - similarities.lowest <= noise and bool((preference == preference[0]).all())
+def median_with_diagonal(context: Context, similarities: Similarities) -> float:
+    """Median of all n^2 similarities, the diagonal as it was given (zeros, of rows) among them, as in scikit-learn."""
+    n, diagonal = context.dataset_shape[0], similarities.diagonal
+    return sum(order_statistic(context, similarities.s, rank, diagonal) for rank in median_ranks(n * n)) / 2
 
 
 def without_structure(n: int, preference: float, similarity: float) -> dict[str, Any]:
@@ -245,10 +236,9 @@ class AffinityPropagation(ExemplarClusterer):
         elif not self.converged_:
             problems.append(
                 f"the exemplars still changed within the last {self.convergence_iter} of max_iter={self.max_iter} "
-                f"iterations: {CONVERGENCE_REMEDY}."
+                f"iterations: {CONVERGENCE_REMEDY}; the labels are those of the last iteration."
             )
-        for problem in problems:
-            warnings.warn(problem, UserWarning if self.converged_ else ConvergenceWarning, stacklevel=2)
+        self._alerts = [(problem, UserWarning if self.converged_ else ConvergenceWarning) for problem in problems]
         preference = value["preference"]
         return Result(
             labels=self.labels_,

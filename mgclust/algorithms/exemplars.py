@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
@@ -20,7 +21,7 @@ from mgclust.result import Result
 
 __all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer", "check_preference", "estimate"]
 
-CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference; these are the last iteration's labels"
+CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference"
 PREDICTED_ROWS = 4096
 
 
@@ -48,6 +49,14 @@ class ExemplarClusterer(Clusterer):
     affinity: str
     cluster_centers_indices_: np.ndarray
     preference_: float | np.ndarray
+    _alerts: list[tuple[str, type[Warning]]]
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """See `Clusterer.fit`; what should not be overlooked is a Python warning, too."""
+        super().fit(X, y)
+        for text, category in self._alerts:
+            warnings.warn(text, category, stacklevel=2)
+        return self
 
     def fit_dataset(self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:
         """See `Method.fit_dataset`; the data must be square where they are the similarities."""
@@ -110,7 +119,7 @@ class ExemplarClusterer(Clusterer):
         """Similarities of all rows, shape (n_samples, n_samples); the preference is on the diagonal.
 
         Computed when it is asked for (a fit on several ranks never has it in one place), in float64 and without the
-        noise that breaks ties.
+        noise that breaks ties. It reads the data again: they must still be there, and as they were in the fit.
         """
         check_is_fitted(self, "cluster_centers_indices_")
         n, d = self._dataset.shape

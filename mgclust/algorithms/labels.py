@@ -126,7 +126,7 @@ def _one_dimensional(labels: Any) -> np.ndarray:
 def _discrete(array: np.ndarray) -> np.ndarray:
     """Integers as int64, everything else as strings."""
     if array.dtype.kind in "biu":
-        return array.astype(np.int64)
+        return array if array.dtype.kind == "u" else array.astype(np.int64)
     if array.dtype.kind == "O" and all(isinstance(label, (int, np.integer)) for label in array):
         return array.astype(np.int64)
     if array.dtype.kind == "f":

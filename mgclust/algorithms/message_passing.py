@@ -17,12 +17,14 @@ import numpy as np
 
 from mgclust.algorithms.similarity_matrix import Similarities
 from mgclust.engine.spmd import Context
+from mgclust.errors import InputError
 from mgclust.kernels.messages import HOT_COLUMNS, Messages
 
 __all__ = ["SLOTS", "Assignment", "MessagePassing", "bytes_needed"]
 
 Array = Any
 SLOTS = 32  # iterations that are queued at once
+RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse is refused
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
 
@@ -101,11 +103,7 @@ class MessagePassing:
         """
         self.messages.preference = self._context.kernels.to_device(np.array(preference, np.float64))
         self._preference = preference
-        # max(0, R) is at most max S - min preference: the sum of n such numbers then fits.
-        largest = max(self._similarities.highest - float(preference.min()), 1e-290)
-        self._scale = 2.0 ** (BITS - math.ceil(math.log2(self.messages.n)) - math.ceil(math.log2(largest)))
-        # Far below the rounding of u, from which E is subtracted.
-        self._negligible = float(np.finfo(self.messages.s.dtype).eps) / 8 * largest
+        self._scale = self._fixed_point(preference)
 
     def iterate(self, dampings: list[float]) -> list[tuple[int, bool]]:
         """Go through so many iterations, each with its damping.
@@ -131,7 +129,7 @@ class MessagePassing:
                 damping=self._damping,
                 next_damping=damping,
                 scale=self._scale,
-                negligible=self._negligible,
+                negligible=float(np.finfo(messages.s.dtype).eps) / 8,  # below the rounding of R = sigma S - u - E
             )
             comm.queue_sum(messages.sums)
             kernels.pass_columns(messages, damping=damping, scale=self._scale, slot=slot)
@@ -179,17 +177,35 @@ class MessagePassing:
         """Make the member that the others of its cluster are most similar to the exemplar, and assign again."""
         kernels, xp, comm = self._context.kernels, self._context.kernels.xp, self._context.comm
         n, labels = self.messages.n, assignment.labels
-        lowest, highest = self._similarities.lowest, self._similarities.highest
-        largest = max(abs(lowest), abs(highest), float(abs(self._preference).max()), 1e-290)
+        largest = max(abs(self._similarities.lowest), abs(self._similarities.highest), 1e-290)
         scale = 2.0 ** (BITS - math.ceil(math.log2(n)) - math.ceil(math.log2(largest)))
         sums = xp.zeros(n, "int64")
         kernels.same_label_sums(
             self.messages.s, xp.asarray(labels), n=n, first_row=self.messages.first_row, scale=scale, out=sums
         )
-        total = kernels.to_host(comm.all_reduce(sums, "sum")) + np.rint(self._preference * scale).astype(np.int64)
+        total = kernels.to_host(comm.all_reduce(sums, "sum")) / scale + self._preference
         order = np.lexsort((-total, labels))  # stable: of equals the lowest row comes first
         _, first = np.unique(labels[order], return_index=True)
         return self.assign(np.sort(order[first]))
+
+    def _fixed_point(self, preference: np.ndarray) -> float:
+        """The scale by which a sum of n positive R fits into an integer, whatever the messages.
+
+        m1 and m2 of a row are at least min S + min(0, p - max S) for p the second largest preference, since A(i,k) is
+        at least min(0, R(k,k)) and R(k,k) at least p(k) - max S; and at least the smallest preference of all.
+        """
+        lowest, highest = self._similarities.lowest, self._similarities.highest
+        second = float(np.partition(preference, -2)[-2])
+        largest = min(highest - lowest + max(0.0, highest - second), highest - float(preference.min()))
+        largest = max(largest, 1e-290)
+        reach = max(highest - lowest, abs(lowest), abs(highest))
+        most = RESOLUTION * reach * 2.0**BITS / self.messages.n
+        if reach > 1e3 * np.finfo(self.messages.s.dtype).tiny and largest > most:
+            raise InputError(
+                f"preference={second:g} should be >= {highest - most:.2g}: the similarities reach from {lowest:g} to "
+                f"{highest:g}, and sums of messages could not hold both; raise it."
+            )
+        return 2.0 ** (BITS - math.ceil(math.log2(self.messages.n)) - math.ceil(math.log2(largest)))
 
     def close(self) -> Array:
         """Free the messages; returns the similarities."""

@@ -33,19 +33,21 @@ def prepare_rows(context: Context, measure: Metric) -> float:
         if chunk.x.shape[0]:
             longest = xp.maximum(longest, kernels.reduced_distances(origin, chunk.x, norm="l2").max())
             largest = xp.maximum(largest, abs(chunk.x).max())
-    _refuse_out_of_range(context, measure, float(comm.all_reduce(largest, "max")[0]))
+    vanished = bool(comm.all_reduce(np.array([int(context.rows.vanished)]), "max")[0])
+    _refuse_out_of_range(context, measure, float(comm.all_reduce(largest, "max")[0]), vanished)
     return float(comm.all_reduce(longest, "max")[0])
 
 
-def _refuse_out_of_range(context: Context, measure: Metric, largest: float) -> None:
+def _refuse_out_of_range(context: Context, measure: Metric, largest: float, vanished: bool) -> None:
     """Squares (of squares, for some metrics) must neither overflow nor lose digits to underflow."""
     limits = np.finfo(context.dtype)
     power = 2 * measure.power
     d = context.dataset_shape[1]
     high, low = float(limits.max) ** (1 / power) / (4 * d**0.5), float(limits.tiny) ** (1 / power) * 2.0**20
-    if largest and not low < largest < high:
+    if (largest or vanished) and not low < largest < high:
+        reach = f"reach {largest:.3g}" if np.isfinite(largest) else "overflow"
         raise InputError(
-            f"centred values reach {largest:.3g}; with metric='{measure.name}' and dtype='{context.dtype}' that "
+            f"centred values {reach}; with metric='{measure.name}' and dtype='{context.dtype}' that "
             f"should be between {low:.1g} and {high:.1g}; rescale the data or use dtype='float64'."
         )
 

@@ -46,11 +46,21 @@ class Similarities(NamedTuple):
         Own rows; -inf on the diagonal and in the padding.
     lowest, highest : float
         Of all ranks, the diagonal left out.
+    diagonal : ndarray of shape (n,)
+        As it was given with precomputed similarities; else zeros, the similarity of a row to itself.
     """
 
     s: Array
     lowest: float
     highest: float
+    diagonal: np.ndarray
+
+    @property
+    def all_alike(self) -> bool:
+        """Whether no similarity differs from another by more than the noise."""
+        limits = np.finfo(self.s.dtype)
+        noise = 4 * (limits.eps * max(abs(self.lowest), abs(self.highest)) + 100 * limits.tiny)
+        return bool(self.highest - self.lowest <= noise)
 
 
 def similarity_matrix(context: Context, affinity: str, seed: int) -> Similarities:
@@ -65,8 +75,9 @@ def similarity_matrix(context: Context, affinity: str, seed: int) -> Similaritie
     """
     xp, kernels, rows = context.kernels.xp, context.kernels, context.rows
     n = context.dataset_shape[0]
+    diagonal = np.zeros(n)
     if affinity == "precomputed":
-        s = _read(context, seed)
+        s, diagonal = _read(context, seed)
     else:
         norm = _prepare(context, affinity)
         s = xp.empty((len(rows), padded(n)), context.dtype)
@@ -82,18 +93,27 @@ def similarity_matrix(context: Context, affinity: str, seed: int) -> Similaritie
                 seed=seed,
                 out=s[chunk.start - rows.start : chunk.stop - rows.start],
             )
-    return Similarities(s, *_range(context, s))
+    return Similarities(s, *_range(context, s), diagonal)
 
 
-def order_statistic(context: Context, s: Array, rank: int) -> float:
-    """The rank-th smallest (from 1) of all similarities off the diagonal, by its bits, 11 of them a pass over S."""
+def order_statistic(context: Context, s: Array, rank: int, diagonal: np.ndarray | None = None) -> float:
+    """The rank-th smallest (from 1) of all similarities off the diagonal, and those given beside them.
+
+    By its bits, 11 of them a pass over S.
+    """
     xp, n = context.kernels.xp, context.dataset_shape[0]
     bits = s.dtype.itemsize * 8
     low, left = -(1 << (bits - 1)), bits
+    beside = None
+    if diagonal is not None:  # rank 0 counts these; as a matrix whose rows are padded like those of S
+        beside = xp.full((1, padded(n)), -xp.inf, s.dtype)
+        beside[0, :n] = xp.asarray(diagonal)
     while left:
         shift = max(0, left - BIN_BITS)
         counts = xp.zeros(1 + (1 << (left - shift)), dtype="int64")
         context.kernels.value_histogram(s, n=n, low=low, shift=shift, out=counts)
+        if beside is not None and context.rank == 0:
+            context.kernels.value_histogram(beside, n=n, low=low, shift=shift, out=counts)
         upto = np.cumsum(context.kernels.to_host(context.comm.all_reduce(counts, "sum")))
         low += int(np.searchsorted(upto[1:], rank)) << shift
         left = shift
@@ -121,8 +141,8 @@ def _prepare(context: Context, affinity: str) -> str:
     return "l2-dot" if radius <= DOT_CONDITION * typical else measure.norm
 
 
-def _read(context: Context, seed: int) -> Array:
-    """Similarities from the data, whose row i they are."""
+def _read(context: Context, seed: int) -> tuple[Array, np.ndarray]:
+    """Similarities from the data, whose row i they are, and the diagonal of all ranks."""
     xp, rows, n = context.kernels.xp, context.rows, context.dataset_shape[0]
     s = xp.empty((len(rows), padded(n)), context.dtype)
     s[:, n:] = -xp.inf
@@ -130,9 +150,10 @@ def _read(context: Context, seed: int) -> Array:
         s[block.start - rows.start : block.stop - rows.start, :n] = block.x
         context.progress((block.stop - rows.start) / max(1, len(rows)))
     own = xp.arange(len(rows))
+    diagonal = context.kernels.to_host(context.comm.all_gather(s[own, own + rows.start].astype("float64")))
     s[own, own + rows.start] = -xp.inf
     context.kernels.jitter(s, n=n, first_row=rows.start, seed=seed, draw=0, tiny=100.0)
-    return s
+    return s, diagonal
 
 
 def _range(context: Context, s: Array) -> tuple[float, float]:

@@ -113,6 +113,8 @@ class Rows:
         self._host: np.ndarray | None = None
         self._keep_on_host = keep_on_host
         self._offset = offset
+        self.vanished = False  # every number that was read became 0 in `dtype`, though not all were
+        self._seen = [False, False]  # a number other than 0 in the source, and in `dtype`
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -215,7 +217,11 @@ class Rows:
         with np.errstate(over="ignore", invalid="ignore"):
             if self._offset is not None:
                 rows = rows - (self._kernels.xp.asarray(self._offset) if hasattr(rows, "get") else self._offset)
-            return rows.astype(self.dtype, order="C", copy=False)
+            narrow = rows.astype(self.dtype, order="C", copy=False)
+        if narrow.dtype.itemsize < rows.dtype.itemsize and not self._seen[1]:
+            self._seen = [self._seen[0] or bool((rows != 0).any()), bool((narrow != 0).any())]
+            self.vanished = self._seen[0] and not self._seen[1]
+        return narrow
 
     def _not_finite(self, x: Array) -> tuple[int, int]:
         finite = self._kernels.xp.isfinite(x)

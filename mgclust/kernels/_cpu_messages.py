@@ -70,7 +70,7 @@ def pass_rows(
     scale : float
         Of the fixed-point sums.
     negligible : float
-        A hot place with abs(E) below it is given back, unless its column is the row's j.
+        An E of at most this share of the larger of its row's |u| and its |S| counts as zero.
     """
     s = messages.s
     real, (m, width) = s.dtype.type, s.shape
@@ -176,8 +176,8 @@ def _sweep(
 
 @inlined
 def _renew_hot(
-    i: int, base: int, filled: int, a: Any, hot_column: Any, hot_e: Any, hot_a: Any, damping: Any, own: int, step: Any,
-    negligible: Any,
+    i: int, base: int, filled: int, a: Any, s: Any, u: Any, hot_column: Any, hot_e: Any, hot_a: Any, damping: Any,
+    own: int, step: Any, negligible: Any,
 ) -> int:  # fmt: skip
     """E <- damping E, and step added at column `own` (-1: nowhere); returns how many places are filled then."""
     real = hot_e.dtype.type
@@ -188,7 +188,7 @@ def _renew_hot(
         if k == own:
             e += step
             found = True
-        elif abs(e) < negligible:
+        elif abs(e) <= negligible * max(abs(u), abs(s[base + k])):
             a[base + k] = hot_a[i, q]
             continue
         hot_column[i, kept], hot_e[i, kept], hot_a[i, kept] = k, e, hot_a[i, q]
@@ -267,7 +267,9 @@ def sweep_rows(
         )
         u[i] = next_damping * u[i] + (1.0 - next_damping) * m1
         own, step = (j, real(1.0 - next_damping) * (m2 - m1)) if j != g else (-1, real(0))
-        filled = _renew_hot(i, base, filled, a, hot_column, hot_e, hot_a, real(next_damping), own, step, negligible)
+        filled = _renew_hot(
+            i, base, filled, a, s, real(u[i]), hot_column, hot_e, hot_a, real(next_damping), own, step, negligible
+        )
         most = max(most, filled)
         others = m1 if j != g else m2
         bits[g] = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - np.float64(others))

@@ -150,7 +150,7 @@ def pass_rows(
     scale : float
         Of the fixed-point sums, a power of two.
     negligible : float
-        A smaller E counts as zero.
+        An E of at most this share of the larger of its row's |u| and its |S| counts as zero.
     """
     m, stride = messages.s.shape
     if not m:

@@ -129,10 +129,10 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
                 if (v >= least) take(mine, v, k + q);
             }
         }
-        if (next_sigma * nearest > lowest) {
+        if (fma(next_sigma, nearest, -lowest) > 0) {    // as R itself is rounded below, with a larger u
 #pragma unroll
             for (int q = 0; q < VEC; ++q)
-                if (next_sigma * sv.v[q] > lowest && av.v[q] > -infinity()) {
+                if (fma(next_sigma, sv.v[q], -lowest) > 0 && av.v[q] > -infinity()) {
                     const int place = atomicAdd(&remembered, 1);
                     if (place < KEPT) {
                         kept_column[place] = k + q;
@@ -174,7 +174,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
             if (k < 0) continue;
             real e = (real)next_damping * hot_e[p];
             if (p == place) e += boost;
-            const bool keep = p == place || fabs((double)e) >= negligible;
+            const bool keep = p == place || fabs((double)e) > negligible * fmax(fabs(next_u), fabs((double)s[k]));
             if (keep) {
                 hot_e[p] = e;
                 ++filled;

@@ -21,8 +21,8 @@ vectors. Columns of A that are kept elsewhere (the diagonal, the hot columns, th
 are nobody's maximum, and every element can be treated alike.
 
 Per iteration, element and rank: A and S are read, A is written; 12 bytes in float32. Across ranks: the sums over i of
-max(0, R(i,k)) and the R(k,k), 2 n integers. max(0, R) <= max S - min preference, so the sums are fixed-point numbers
-that cannot overflow and do not depend on the order of addition: the same bits on any number of ranks.
+max(0, R(i,k)) and the R(k,k), 2 n integers. S and the preferences bound max(0, R), so the sums are fixed-point
+numbers that cannot overflow and do not depend on the order of addition: the same bits on any number of ranks.
 
 A pass over the rows finishes A of the last iteration, for which it needs that iteration's c, and then begins the next::
 
