@@ -5,6 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mgclust.algorithms.message_passing import MessagePassing
+from mgclust.algorithms.similarity_matrix import similarity_matrix
+from mgclust.data import open_dataset
+from mgclust.engine.cluster import connect
+from mgclust.engine.spmd import run
 from mgclust.kernels import load
 from mgclust.kernels.messages import padded
 
@@ -194,3 +199,60 @@ def test_reduced_distances_of_many_pairs(gpu, cpu, m, k, d, norm):
     x, y = points(m, d, "float64"), points(k, d, "float64")
     ours = gpu.reduced_distances(gpu.to_device(x), gpu.to_device(y), norm=norm)
     np.testing.assert_allclose(gpu.to_host(ours), cpu.reduced_distances(x, y, norm=norm), rtol=1e-13)
+
+
+def passes(context, plan, extra):
+    """Who the exemplars were after every eighth iteration, u, and the most hot places of a row.
+
+    `extra` columns of each row are hot from the start, with an E that changes nothing.
+    """
+    n, xp = context.dataset_shape[0], context.kernels.xp
+    messages = MessagePassing(context, similarity_matrix(context, "precomputed", 0), np.full(n, plan[0][0]), 0)
+    state, rows = messages.messages, xp.arange(n)
+    state.hot_column, state.hot_e, state.hot_a = (
+        xp.pad(places, ((0, 0), (0, 32)), constant_values=empty)
+        for places, empty in ((state.hot_column, -1), (state.hot_e, 0), (state.hot_a, 0))
+    )
+    for place in range(extra):
+        column = (rows + 7 * place + 1) % n
+        state.hot_column[:, place], state.hot_e[:, place] = column, -1e-30
+        state.a[rows, column] = -xp.inf
+    exemplars = []
+    for preference, damping in plan:
+        messages.set_preference(np.full(n, preference))
+        messages.iterate([damping] * 8)
+        exemplars.append(messages.exemplars(7))
+    return exemplars, context.kernels.to_host(messages.messages.u), int(messages.messages.hot_most[0])
+
+
+@pytest.mark.parametrize("forget", [True, False])
+@pytest.mark.parametrize("dtype", REALS)
+def test_messages_of_every_kind(gpu, cpu, dtype, forget, monkeypatch):
+    """Low preferences make more columns positive than a block remembers; rows with more than 32 hot columns."""
+    if not forget:
+        for kernels in (gpu, cpu):
+            original = kernels.pass_rows
+            monkeypatch.setattr(
+                kernels, "pass_rows", lambda m, original=original, **options: original(m, **options | {"negligible": 0})
+            )
+    rng = np.random.default_rng(0)
+    s = -rng.random((1500, 1500)).astype(dtype)
+    plan = (
+        [(-0.5, 0.5)] * 3 + [(-50.0, 0.5)] * 5 + [(-0.1, 0.5)] * 5 + [(p, 0.7) for p in (-9.0, -0.2, -2.0, -0.05)] * 3
+    )
+    found = []
+    for device in ("cpu", "cuda"):
+        with connect(client=None, device=device) as cluster:
+            parameters = {"plan": plan, "extra": 0 if forget else 35}
+            outcome = run(passes, open_dataset(s), cluster, dtype=dtype, parameters=parameters, resident=False)
+            found.append(outcome.value)
+    (ours, u, places), (theirs, other_u, other_places) = found
+    assert places == other_places
+    assert forget or places > 32
+    if dtype == "float64":
+        for k, (left, right) in enumerate(zip(ours, theirs, strict=True)):
+            np.testing.assert_array_equal(left, right, err_msg=str(k))
+        np.testing.assert_allclose(other_u, u, rtol=0, atol=1e-5)
+    else:  # these messages amplify every rounding: only the beginning can be compared
+        for left, right in zip(ours[:2], theirs[:2], strict=True):
+            assert len(np.intersect1d(left, right)) >= 0.95 * len(np.union1d(left, right))
