@@ -18,7 +18,7 @@ import numpy as np
 from mgclust.algorithms.similarity_matrix import Similarities
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
-from mgclust.kernels.messages import HOT_COLUMNS, Messages
+from mgclust.kernels.messages import HOT_COLUMNS, Messages, padded
 
 __all__ = ["SLOTS", "Assignment", "MessagePassing", "bytes_needed"]
 
@@ -234,4 +234,4 @@ class MessagePassing:
 def bytes_needed(n: int, size: int, itemsize: int) -> tuple[int, int]:
     """Bytes of the matrices of one rank of so many, and of all else that message passing keeps there."""
     rows = -(-n // size)
-    return 2 * rows * n * itemsize, rows * 4 * HOT_COLUMNS * (4 + 2 * itemsize) + n * (8 * 8 + SLOTS)
+    return 2 * rows * padded(n) * itemsize, rows * 4 * HOT_COLUMNS * (4 + 2 * itemsize) + n * (8 * 8 + SLOTS)

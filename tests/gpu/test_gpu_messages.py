@@ -247,9 +247,9 @@ def test_messages_of_every_kind(gpu, cpu, dtype, forget, monkeypatch):
             outcome = run(passes, open_dataset(s), cluster, dtype=dtype, parameters=parameters, resident=False)
             found.append(outcome.value)
     (ours, u, places), (theirs, other_u, other_places) = found
-    assert places == other_places
-    assert forget or places > 32
+    assert forget or min(places, other_places) > 32
     if dtype == "float64":
+        assert places == other_places
         for k, (left, right) in enumerate(zip(ours, theirs, strict=True)):
             np.testing.assert_array_equal(left, right, err_msg=str(k))
         np.testing.assert_allclose(other_u, u, rtol=0, atol=1e-5)
