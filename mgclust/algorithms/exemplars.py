@@ -26,10 +26,12 @@ PREDICTED_ROWS = 4096
 
 
 def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
-    """What a rank keeps beside its rows: two matrices, and vectors."""
-    matrices, vectors = bytes_needed(shape[0], size, itemsize)
-    what = {"similarities and availabilities": matrices, "vectors": vectors}
-    return Estimate(matrices, vectors, what, squared=matrices)
+    """What a rank keeps: its rows where they are resident, two matrices, and vectors."""
+    n, d = shape
+    matrices, vectors = bytes_needed(n, size, itemsize)
+    rows = min(-(-n // size) * d * itemsize, resident_limit)
+    what = {"rows": rows, "similarities and availabilities": matrices, "vectors": vectors}
+    return Estimate(rows + matrices, vectors, what, squared=matrices)
 
 
 def check_preference(preference: Any, n: int) -> None:

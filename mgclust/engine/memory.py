@@ -54,15 +54,6 @@ class Estimate:
     fixed: int = 0
     squared: int = 0
 
-    def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(
-            self.resident + other.resident,
-            self.working + other.working,
-            {**self.what, **other.what},
-            self.fixed + other.fixed,
-            self.squared + other.squared,
-        )
-
     @property
     def needed(self) -> int:
         """All bytes of a rank."""
@@ -92,7 +83,7 @@ class Estimate:
             remedies.append(f"{ranks} workers like this one instead of {size}")
         remedies.append(f"a worker with {human(self.needed)}")
         if free > self.fixed:
-            remedies.append(f"about {self._share(free):.0%} of the rows")
+            remedies.append(f"about {math.floor(100 * self._share(free))}% of the rows")
         needed = f"{human(self.needed)} on each of {size} rank(s)" + (f" ({parts})" if parts else "")
         raise InsufficientMemoryError(
             f"not enough memory: needed {needed}, there {human(free)}. What would fit: {', or '.join(remedies)}."

@@ -337,10 +337,10 @@ def _check_memory(
     estimate: EstimateFunction | None,
 ) -> None:
     start, stop = partition.rows_of(rank)
-    need = residency.rows_estimate(stop - start)
+    residency.rows_estimate(stop - start).check(residency.free, partition.size)
     if estimate is not None:
-        need += estimate(shape, dtype.itemsize, partition.size, residency.resident_limit)
-    need.check(residency.free, partition.size)
+        need = estimate(shape, dtype.itemsize, partition.size, residency.resident_limit)
+        need.check(residency.free, partition.size)
 
 
 def _run_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from sklearn.cluster import AffinityPropagation as Sklearn
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, silhouette_samples, silhouette_score
-from mgclust.errors import InputError
+from mgclust.errors import InputError, InsufficientMemoryError
 
 
 @pytest.fixture(autouse=True)
@@ -142,3 +143,14 @@ def test_warnings_name_the_line_that_called_fit(blobs):
     with pytest.warns(match="exemplar") as caught:
         AffinityPropagation(client=None, max_iter=1).fit(blobs)
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("estimator", [AffinityPropagation, AdaptiveAffinityPropagation])
+def test_a_refusal_for_memory_names_a_share_of_the_rows_that_fits(estimator):
+    X = np.random.default_rng(0).normal(size=(2000, 3))
+    with pytest.raises(InsufficientMemoryError, match=r"availabilities 30.*What would fit: ") as refusal:
+        estimator(client=None, device="cpu", memory_limit="12 MiB").fit(X)
+    share = int(re.search(r"about (\d+)% of the rows", str(refusal.value))[1])
+    assert 40 < share < 62  # 12 of 33 MiB, and nearly all of it grows with the square
+    fewer = estimator(client=None, device="cpu", memory_limit="12 MiB", max_iter=2)
+    assert len(fewer.fit(X[: 2000 * share // 100]).labels_) == 2000 * share // 100
