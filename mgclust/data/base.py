@@ -15,6 +15,7 @@ __all__ = ["Dataset", "InputTypeError", "check_shape", "float_dtype", "row_diges
 
 # Rows are hashed in blocks of this many bytes, so that a Dask array can be hashed where its chunks are.
 _DIGEST_BYTES = 2**24
+_TAKE_NUMBERS = 2**24  # read at a time by `Dataset.take`
 
 
 class InputTypeError(InputError, TypeError):
@@ -144,9 +145,19 @@ class Dataset:
         -------
         ndarray of shape (len(indices), n_features)
         """
-        rows = [self.read(int(index), int(index) + 1) for index in indices]
-        host = [row.get() if hasattr(row, "get") else np.asarray(row) for row in rows]
-        return np.concatenate(host) if host else np.empty((0, self.shape[1]), self.dtype)
+        n, d = self.shape
+        chosen = np.asarray(indices, np.int64)
+        ascending = np.sort(chosen)
+        rows = np.empty((len(chosen), d), self.dtype)
+        # In blocks, since a file that is no array has to be read from its beginning for every read.
+        block = max(1, _TAKE_NUMBERS // d)
+        for start in range(0, n, block):
+            stop = min(start + block, n)
+            low, high = np.searchsorted(ascending, (start, stop))
+            if low < high:
+                part = self.read(start, stop)[ascending[low:high] - start]
+                rows[low:high] = part.get() if hasattr(part, "get") else part
+        return rows[np.searchsorted(ascending, chosen)]
 
     def _read(self, start: int, stop: int) -> Any:
         raise NotImplementedError

@@ -12,7 +12,6 @@ from mgclust.result import Result
 
 __all__ = ["Sample", "draw_pictures", "sample_rows"]
 
-READ_ROWS = 65_536
 SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
 
 
@@ -40,7 +39,7 @@ def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> S
     Parameters
     ----------
     dataset : Dataset
-        What was clustered: ``shape`` and ``read(start, stop)``.
+        What was clustered: ``shape`` and ``take(indices)``.
     result : Result
         Names the rows of the centres, if its method has such.
     most : int
@@ -60,13 +59,7 @@ def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> S
         index = np.sort(np.random.default_rng(0).choice(n, size=most, replace=False))
     centers = np.asarray(result.arrays.get("centers", ()), dtype=np.int64)
     wanted = np.union1d(index, centers)
-    rows = np.empty((len(wanted), d))
-    for start in range(0, n, READ_ROWS):
-        stop = min(start + READ_ROWS, n)
-        low, high = np.searchsorted(wanted, (start, stop))
-        if low < high:
-            block = dataset.read(start, stop)[wanted[low:high] - start]
-            rows[low:high] = block.get() if hasattr(block, "get") else block
+    rows = dataset.take(wanted).astype(np.float64)
     own = rows[np.searchsorted(wanted, centers)] if len(centers) else None
     return Sample(index, rows[np.searchsorted(wanted, index)], own)
 

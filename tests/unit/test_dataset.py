@@ -799,3 +799,16 @@ def test_nothing_heavy_is_imported_for_arrays_and_npy(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_take_reads_rows_in_any_order(tmp_path, monkeypatch):
+    from mgclust.data import base
+
+    X = np.arange(60.0).reshape(20, 3)
+    np.savetxt(tmp_path / "x.csv", X, delimiter=",", header="a,b,c", comments="")
+    indices = [17, 0, 3, 3, 19, 4]
+    for numbers in (1, 12, 1 << 20):
+        monkeypatch.setattr(base, "_TAKE_NUMBERS", numbers)
+        for source in (X, tmp_path / "x.csv"):
+            np.testing.assert_array_equal(open_dataset(source).take(indices), X[indices])
+            assert open_dataset(source).take([]).shape == (0, 3)
