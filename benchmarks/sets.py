@@ -43,3 +43,11 @@ def gaussians(n: int, d: int, k: int = 50, seed: int = 0) -> tuple[np.ndarray, n
     X = rng.standard_normal((n, d), dtype="float32")
     X += centers[y]
     return X, y
+
+
+def normal_cube(n: int, d: int, seed: int = 0) -> np.ndarray:
+    """Normal points about the middle of a cube of side 10 n whose deviation is a sixth of it, none cut off; float64.
+
+    The data of the GPU canopy paper, which does not tell its deviation.
+    """
+    return np.random.default_rng(seed).normal(5.0 * n, 10.0 * n / 6, size=(n, d))

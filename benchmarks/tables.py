@@ -1,4 +1,4 @@
-"""Markdown tables for README.md from the results of the affinity propagation and silhouette benchmarks.
+"""Markdown tables for README.md from the results of the benchmarks of affinity propagation, silhouettes, fuzzy c-means.
 
 python benchmarks/tables.py benchmarks/results/affinity_propagation_gpu.json [OTHER.json ...]
 """
@@ -26,6 +26,14 @@ COLUMNS = {
     ),
     "S n=": "ms kernel_ms paper_gpu_cpu_ms",
     "silhouette n=": "candidates seconds_closed_form seconds_all_pairs paper_gpu_cpu_seconds",
+    "FCM iteration n=": "ms kernel_ms sum_parts_ms rest_ms bytes_ms flops_ms share_of_limit target_ms met",
+    "FCM sample n=": "ms_iterations iterations ms_whole_fit target_ms met",
+    "FCM sample in": "ms_iterations ratio target_ratio met largest_difference_of_objective",
+    "FCM n=": "ms ms_iterations bytes_ms flops_ms share_of_limit bits",
+    "FCM efficiency": "weak strong target met same_bits",
+    "FCM streamed": "ms bytes_per_second share_of_link target_share met memory_limit chunks",
+    "FCM resident": "ms bytes_per_second",
+    "FCM m=": "right ari iterations stop_reason objective partition_coefficient equal_in_float32_after",
     "adAP n=": "seconds runs iterations candidates best_k stages.similarities stages.scan stages.silhouette",
 }
 

@@ -13,7 +13,9 @@ __version__ = "0.1.0"
 _HOME = {
     "AdaptiveAffinityPropagation": "mgclust.algorithms",
     "AffinityPropagation": "mgclust.algorithms",
+    "Canopy": "mgclust.algorithms",
     "DensityPeaks": "mgclust.algorithms",
+    "FuzzyCMeans": "mgclust.algorithms",
     "silhouette_samples": "mgclust.algorithms.silhouette",
     "silhouette_score": "mgclust.algorithms.silhouette",
     "open_dataset": "mgclust.data",

@@ -4,7 +4,7 @@ A result directory is written under a temporary name beside its final one and re
 
     DIR/result.json       parameters, source and its hash, versions, hardware, timings, scores, warnings
     DIR/labels.npy        one integer per row; labels.csv holds the same for spreadsheets
-    DIR/<array>.npy       every array of `Result.arrays`
+    DIR/<array>.npy       every array of `Result.arrays`; DIR/<array>.zarr where it was `Deferred`
     DIR/report.html, *.png   whatever the caller adds before the rename
 
 So a directory that exists is whole, whether the process was interrupted, killed or ran out of disk.
@@ -13,6 +13,7 @@ So a directory that exists is whole, whether the process was interrupted, killed
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -30,9 +31,10 @@ from typing import Any
 import numpy as np
 
 from mgclust import __version__
+from mgclust.array_files import Deferred, file_name, read_array, write_array, write_csv
 from mgclust.errors import InputError
 
-__all__ = ["Result", "check_target", "installed_versions", "load_result", "seconds_text", "whole_directory"]
+__all__ = ["Deferred", "Result", "check_target", "installed_versions", "load_result", "seconds_text", "whole_directory"]
 
 FORMAT = "mgclust-result"
 FORMAT_VERSION = 1
@@ -48,7 +50,6 @@ JSON_FIELDS = (
     "versions",
     "diagnostics",
 )
-CSV_ROWS = 65_536  # rows formatted at a time: bounds the memory that labels.csv needs
 SHORT_ARRAY = 1_000  # arrays among the parameters are written out up to this size
 
 _DISTRIBUTIONS = (
@@ -75,7 +76,8 @@ class Result:
     labels : ndarray of shape (n_samples,), int, or None
         Cluster of each row; -1 where a row belongs to none.
     arrays : mapping of str to ndarray
-        Diagnostics that are too long for JSON, e.g. ``rho`` and ``delta``. Names are ``[a-z0-9_]+``.
+        Diagnostics that are too long for JSON, e.g. ``rho`` and ``delta``. Names are ``[a-z0-9_]+``. One that does not
+        fit into memory is `Deferred`; `load_result` opens it as a ``zarr.Array``.
     scores : dict
         Single figures: ``n_clusters``, ``dc``, an agreement with a known truth.
     parameters : dict
@@ -94,7 +96,7 @@ class Result:
 
     method: str
     labels: np.ndarray | None = None
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    arrays: Mapping[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
@@ -127,7 +129,7 @@ class Result:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             **{name: _plain(getattr(self, name)) for name in JSON_FIELDS},
             "arrays": {
-                name: {"file": f"{name}.npy", "shape": list(array.shape), "dtype": str(array.dtype)}
+                name: {"file": file_name(name, array), "shape": list(array.shape), "dtype": str(array.dtype)}
                 for name, array in listed.items()
             },
         }
@@ -171,10 +173,10 @@ class Result:
         for name, array in self.arrays.items():
             if not re.fullmatch(r"[a-z0-9_]+", name) or name == "labels":
                 raise ValueError(f"array name {name!r} should match [a-z0-9_]+ and not be 'labels'")
-            np.save(directory / f"{name}.npy", array, allow_pickle=False)
+            write_array(directory / file_name(name, array), array)
         if self.labels is not None:
             np.save(directory / "labels.npy", self.labels, allow_pickle=False)
-            _write_csv(directory / "labels.csv", self.labels, self.arrays.get("halo"))
+            write_csv(directory / "labels.csv", self.labels, self.arrays.get("halo"))
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
@@ -211,7 +213,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
             f"{str(index)!r} has format_version={content['format_version']}, this mgclust reads up to "
             f"{FORMAT_VERSION}; update mgclust."
         )
-    arrays = {name: _map_array(directory, entry) for name, entry in content.get("arrays", {}).items()}
+    arrays = {name: read_array(directory, entry) for name, entry in content.get("arrays", {}).items()}
     labels = arrays.pop("labels", None)
     fields = {name: content[name] for name in JSON_FIELDS if name in content}
     return Result(labels=labels, arrays=arrays, **fields)
@@ -287,7 +289,13 @@ def whole_directory(path: str | os.PathLike[str], overwrite: bool = False) -> It
 
 def installed_versions() -> dict[str, str]:
     """Versions of Python and of the installed packages that decide what a run computes."""
-    versions = {"python": platform.python_version(), "mgclust": __version__}
+    return {"python": platform.python_version(), "mgclust": __version__, **_distributions()}
+
+
+@functools.cache
+def _distributions() -> dict[str, str]:
+    """Looked up once: reading the packages' metadata takes longer than many a run on a GPU."""
+    versions = {}
     for name in _DISTRIBUTIONS:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
@@ -343,34 +351,6 @@ def _flush(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _write_csv(path: Path, labels: np.ndarray, halo: np.ndarray | None) -> None:
-    names = ["row", "label"] + ([] if halo is None else ["halo"])
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        file.write(",".join(names) + "\n")
-        for start in range(0, len(labels), CSV_ROWS):
-            stop = min(start + CSV_ROWS, len(labels))
-            columns = [range(start, stop), labels[start:stop].tolist()]
-            if halo is not None:
-                columns.append(halo[start:stop].astype(int).tolist())
-            line = ",".join(["%d"] * len(columns)) + "\n"
-            file.write("".join([line % row for row in zip(*columns, strict=True)]))
-
-
-def _map_array(directory: Path, entry: dict[str, Any]) -> np.ndarray:
-    path = directory / str(entry["file"])
-    try:
-        # An empty file section cannot be mapped.
-        mode = "r" if math.prod(entry["shape"]) else None
-        array = np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[arg-type]
-    except (OSError, ValueError) as error:
-        raise InputError(f"{str(path)!r} is missing or damaged ({error}); run the job again.") from None
-    if list(array.shape) != entry["shape"]:
-        raise InputError(
-            f"{str(path)!r} has shape {array.shape}, result.json says {tuple(entry['shape'])}; run the job again."
-        )
-    return array
 
 
 def _plain(value: Any) -> Any:

@@ -3,15 +3,19 @@
 from mgclust.algorithms.adaptive_affinity_propagation import AdaptiveAffinityPropagation
 from mgclust.algorithms.affinity_propagation import AffinityPropagation
 from mgclust.algorithms.base import Clusterer, Method, Option
+from mgclust.algorithms.canopy import Canopy
 from mgclust.algorithms.density_peaks import DensityPeaks
+from mgclust.algorithms.fuzzy_c_means import FuzzyCMeans
 from mgclust.algorithms.silhouette import Silhouette, silhouette_samples, silhouette_score
 
 __all__ = [
     "METHODS",
     "AdaptiveAffinityPropagation",
     "AffinityPropagation",
+    "Canopy",
     "Clusterer",
     "DensityPeaks",
+    "FuzzyCMeans",
     "Method",
     "Option",
     "Silhouette",
@@ -20,5 +24,6 @@ __all__ = [
 ]
 
 METHODS: dict[str, type[Method]] = {
-    method.method: method for method in (DensityPeaks, AffinityPropagation, AdaptiveAffinityPropagation, Silhouette)
+    method.method: method
+    for method in (DensityPeaks, AffinityPropagation, AdaptiveAffinityPropagation, Canopy, FuzzyCMeans, Silhouette)
 }

@@ -77,7 +77,7 @@ def density_peaks(
     d = context.dataset_shape[1]
 
     with context.stage("prepare"):
-        radius = prepare_rows(context, measure)
+        radius = prepare_rows(context, measure).radius
         near = near_linear.applies(context.dataset_shape, measure, algorithm)
         tree = near_linear.plant(context) if near else None
         exactness: dict[str, Any] = {"algorithm": "grid" if near else "brute"}

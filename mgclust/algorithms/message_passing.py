@@ -131,7 +131,7 @@ class MessagePassing:
                 scale=self._scale,
                 negligible=float(np.finfo(messages.s.dtype).eps) / 8,  # below the rounding of R = sigma S - u - E
             )
-            comm.queue_sum(messages.sums)
+            comm.queue_reduce(messages.sums)
             kernels.pass_columns(messages, damping=damping, scale=self._scale, slot=slot)
             self._sigma, self._damping = sigma, damping
         comm.settle()

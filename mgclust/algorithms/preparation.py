@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mgclust.engine.rows import few_digits
@@ -9,7 +11,7 @@ from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.metrics import Metric
 
-__all__ = ["choose_norm", "prepare_rows"]
+__all__ = ["Prepared", "choose_norm", "prepare_again", "prepare_rows", "refuse_out_of_range"]
 
 # A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then about
 # 2e-6 for every pair. Where (d/dc)^2 goes with s^2, the error grows with s: no products there.
@@ -17,16 +19,23 @@ DOT_CONDITION = 8.0
 MIN_FEATURES_FOR_DOT = 17
 
 
-def prepare_rows(context: Context, measure: Metric) -> float:
-    """Centre (or normalise) the rows; return the largest squared length of a row after that."""
+class Prepared(NamedTuple):
+    """What was done to the rows."""
+
+    radius: float  # largest squared length of a row since
+    origin: np.ndarray  # (n_features,) what was subtracted from every row, float64; 0 where rows are scaled instead
+
+
+def prepare_rows(context: Context, measure: Metric) -> Prepared:
+    """Centre (or normalise) the rows."""
     comm, xp, kernels = context.comm, context.kernels.xp, context.kernels
     d = context.dataset_shape[1]
     if measure.unit_rows:
         _refuse_undefined(context, measure)
-        centre = xp.zeros(d)
+        centre = np.zeros(d)
     else:
-        centre = xp.asarray(round_centre(context))
-    context.rows.apply(measure.prepare(centre))
+        centre = round_centre(context)
+    context.rows.apply(measure.prepare(xp.asarray(centre)))
     longest, largest = xp.zeros(1), xp.zeros(1)
     origin = xp.zeros((1, d), dtype=context.dtype)
     for chunk in context.rows.chunks():
@@ -34,11 +43,20 @@ def prepare_rows(context: Context, measure: Metric) -> float:
             longest = xp.maximum(longest, kernels.reduced_distances(origin, chunk.x, norm="l2").max())
             largest = xp.maximum(largest, abs(chunk.x).max())
     vanished = bool(comm.all_reduce(np.array([int(context.rows.vanished)]), "max")[0])
-    _refuse_out_of_range(context, measure, float(comm.all_reduce(largest, "max")[0]), vanished)
-    return float(comm.all_reduce(longest, "max")[0])
+    refuse_out_of_range(context, measure, float(comm.all_reduce(largest, "max")[0]), vanished)
+    offset = context.rows.offset
+    return Prepared(float(comm.all_reduce(longest, "max")[0]), centre if offset is None else offset + centre)
 
 
-def _refuse_out_of_range(context: Context, measure: Metric, largest: float, vanished: bool) -> None:
+def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None:
+    """Do to new rows what was done to those of an earlier run."""
+    xp, offset = context.kernels.xp, context.rows.offset
+    if measure.unit_rows:
+        _refuse_undefined(context, measure)
+    context.rows.apply(measure.prepare(xp.asarray(prepared.origin if offset is None else prepared.origin - offset)))
+
+
+def refuse_out_of_range(context: Context, measure: Metric, largest: float, vanished: bool) -> None:
     """Squares (of squares, for some metrics) must neither overflow nor lose digits to underflow."""
     limits = np.finfo(context.dtype)
     power = 2 * measure.power

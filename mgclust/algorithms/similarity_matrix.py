@@ -131,7 +131,7 @@ def median_ranks(count: int) -> tuple[int, int]:
 def _prepare(context: Context, affinity: str) -> str:
     """Make the rows ready; return the arithmetic that their distances can afford."""
     measure = METRICS[AFFINITIES[affinity][0]]
-    radius = prepare_rows(context, measure)
+    radius = prepare_rows(context, measure).radius
     if context.rows.n_features < MIN_FEATURES_FOR_DOT:
         return measure.norm
     n = context.dataset_shape[0]

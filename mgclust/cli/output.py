@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ShownProgress", "summary"]
 
+FUZZY_SCORES = {
+    "objective": "objective",
+    "partition_coefficient": "partition coefficient",
+    "partition_entropy": "partition entropy",
+    "xie_beni": "Xie-Beni",
+}
 LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds within a stage
 
 
@@ -71,7 +77,11 @@ def summary(result: Result, path: Path, report: bool) -> str:
 
     sizes = result.cluster_sizes
     lines = []
-    if len(sizes):
+    if "n_canopies" in result.scores:
+        t1, t2, each = (result.scores[name] for name in ("t1", "t2", "memberships_per_row"))
+        text = f"{result.scores['n_canopies']:,}, each row in {each:.3g} on average; t1 {t1:.5g}, t2 {t2:.5g}"
+        lines.append(("canopies", text))
+    elif len(sizes):
         spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
         lines.append(("clusters", f"{len(sizes):,}, of {spread} rows"))
     if "dc" in result.scores:
@@ -80,6 +90,9 @@ def summary(result: Result, path: Path, report: bool) -> str:
         lowest = result.scores.get("min_cluster_silhouette")
         worst = "" if lowest is None else f", of the worst cluster {lowest:.4f}"
         lines.append(("score", f"silhouette {result.scores['silhouette']:.4f}{worst}"))
+    if "partition_coefficient" in result.scores:
+        shown = [f"{words} {result.scores[name]:.5g}" for name, words in FUZZY_SCORES.items()]
+        lines.append(("score", ", ".join(shown)))
     if "ari" in result.scores:
         lines.append(("truth", f"ARI {result.scores['ari']:.3f} (1: the same clusters)"))
     lines.append(("time", seconds_text(result.seconds)))

@@ -84,7 +84,8 @@ def _click_option(option: Any) -> click.Option:
     text = f"{constraint.help}{shown}"
     if constraint.type == "flag":
         return click.Option([f"--{flag}/--no-{flag}", option.name], default=None, help=text)
-    metavar = "|".join(constraint.choices) or constraint.type.upper()
+    named = constraint.type if "|" in constraint.type else constraint.type.upper()
+    metavar = "|".join(constraint.choices) or named
     return click.Option([f"--{flag}", option.name], default=None, metavar=metavar, help=text)
 
 
@@ -176,7 +177,7 @@ def save(
                 result.labels,
                 directory,
                 method=result.method,
-                centers=result.arrays.get("centers"),
+                centers=result.arrays.get("centers", result.arrays.get("center_indices")),
                 parameters=result.parameters,
             )
         if not report:

@@ -41,11 +41,14 @@ class Comm(Protocol):
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         """Element by element over all ranks: "sum" (integers only), "max" or "min"; a new array."""
 
-    def queue_sum(self, array: Array) -> None:
-        """Replace an integer array by its sum over all ranks; later kernels see the sum, the host after `settle`."""
+    def queue_reduce(self, array: Array, op: str = "sum") -> None:
+        """Replace an array by its `all_reduce`; later kernels see the new values, the host after `settle`."""
 
-    def settle(self) -> None:
-        """Wait until what was queued is done, on a GPU; the run can be stopped meanwhile."""
+    def mark(self) -> Any:
+        """The end of what is queued by now, for `settle`."""
+
+    def settle(self, mark: Any = None) -> None:
+        """Wait until everything that was queued is done, or what was before a mark; the run can be stopped meanwhile."""
 
     def all_gather(self, array: Array) -> Array:
         """Arrays of all ranks one behind the other along axis 0, in rank order; lengths may differ."""
@@ -105,10 +108,14 @@ class SoloComm:
         check_reducible(array.dtype, op)
         return array.copy()
 
-    def queue_sum(self, array: Array) -> None:
+    def queue_reduce(self, array: Array, op: str = "sum") -> None:
+        """See `Comm`."""
+        check_reducible(array.dtype, op)
+
+    def mark(self) -> Any:
         """See `Comm`."""
 
-    def settle(self) -> None:
+    def settle(self, mark: Any = None) -> None:
         """See `Comm`."""
 
     def all_gather(self, array: Array) -> Array:
@@ -188,11 +195,14 @@ class HostComm:
             REDUCE[op](total, theirs, out=total)
         return self._to_all(what, total)
 
-    def queue_sum(self, array: Array) -> None:
+    def queue_reduce(self, array: Array, op: str = "sum") -> None:
         """See `Comm`."""
-        array[...] = self.all_reduce(array, "sum")
+        array[...] = self.all_reduce(array, op)
 
-    def settle(self) -> None:
+    def mark(self) -> Any:
+        """See `Comm`."""
+
+    def settle(self, mark: Any = None) -> None:
         """See `Comm`."""
 
     def all_gather(self, array: Array) -> Array:

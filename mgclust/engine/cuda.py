@@ -40,6 +40,9 @@ SLEEP = 50e-6
 LOOK = 0.05  # seconds between two looks at flags and sockets
 
 
+_NCCL_OPERATIONS = {"sum": nccl.NCCL_SUM, "max": nccl.NCCL_MAX, "min": nccl.NCCL_MIN}
+
+
 def _poll(event: Any, look: Callable[[], None]) -> None:
     """Wait for a CUDA event; ``look`` is called now and then and may raise."""
     for _ in range(SPINS):
@@ -75,9 +78,13 @@ class DeviceSoloComm(SoloComm):
         super().__init__(partition, run_rows)
         self._abort = abort
 
-    def settle(self) -> None:
+    def mark(self) -> Any:
         """See `Comm`."""
-        _poll(_mark(cupy.cuda.get_current_stream()), self._abort.check)
+        return _mark(cupy.cuda.get_current_stream())
+
+    def settle(self, mark: Any = None) -> None:
+        """See `Comm`."""
+        _poll(mark or self.mark(), self._abort.check)
 
     def stream(self, rows: Rows) -> Iterator[Block]:
         """See `Comm`."""
@@ -131,23 +138,27 @@ class NcclComm:
         source = cupy.ascontiguousarray(array)
         result = cupy.empty_like(source)
         if source.size:
-            operation = {"sum": nccl.NCCL_SUM, "max": nccl.NCCL_MAX, "min": nccl.NCCL_MIN}[op]
+            operation = _NCCL_OPERATIONS[op]
             here = cupy.cuda.get_current_stream()
             kind = _nccl_type(source.dtype)
             self._call("allReduce", source.data.ptr, result.data.ptr, source.size, kind, operation, here.ptr)
             self._wait(_mark(here), "all_reduce")
         return result
 
-    def queue_sum(self, array: Array) -> None:
+    def queue_reduce(self, array: Array, op: str = "sum") -> None:
         """See `Comm`."""
-        check_reducible(array.dtype, "sum")
-        self._enter("queue_sum")
+        check_reducible(array.dtype, op)
+        self._enter("queue_reduce")
         pointer, kind, here = array.data.ptr, _nccl_type(array.dtype), cupy.cuda.get_current_stream()
-        self._call("allReduce", pointer, pointer, array.size, kind, nccl.NCCL_SUM, here.ptr)
+        self._call("allReduce", pointer, pointer, array.size, kind, _NCCL_OPERATIONS[op], here.ptr)
 
-    def settle(self) -> None:
+    def mark(self) -> Any:
         """See `Comm`."""
-        self._wait(_mark(cupy.cuda.get_current_stream()), "queue_sum")
+        return _mark(cupy.cuda.get_current_stream())
+
+    def settle(self, mark: Any = None) -> None:
+        """See `Comm`."""
+        self._wait(mark or self.mark(), "queue_reduce")
 
     def all_gather(self, array: Array) -> Array:
         """See `Comm`."""

@@ -92,7 +92,13 @@ def cpu_name() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of what computes, for the provenance of a result."""
-    found = {"python": platform.python_version()}
+    return {"python": platform.python_version(), **_installed()}
+
+
+@functools.cache
+def _installed() -> dict[str, str]:
+    """Looked up once: reading the packages' metadata takes longer than many a run on a GPU."""
+    found = {}
     for name in ("mgclust", "numpy", "numba", "distributed", "cupy-cuda13x", "cupy-cuda12x"):
         try:
             found[name] = importlib.metadata.version(name)

@@ -323,9 +323,10 @@ def _host_share(assignment: Assignment) -> int:
 
 
 def _keep_on_host(assignment: Assignment, source: Source, size: int) -> bool:
-    """Whether streamed rows of a GPU are worth a copy in host memory, and fit there."""
-    in_memory = source.kind == "array" and source.dtype == np.dtype(assignment.dtype)
-    return assignment.device == "cuda" and not in_memory and size < _host_share(assignment) // 2
+    """Whether streamed rows of a GPU are to be copied to host memory that is fast to read from: if they fit there."""
+    if assignment.device != "cuda" or size >= _host_share(assignment) // 2:
+        return False
+    return source.kind != "array" or not hasattr(source.read(0, 1), "__cuda_array_interface__")
 
 
 def _check_memory(

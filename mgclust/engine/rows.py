@@ -82,9 +82,9 @@ class Rows:
     chunk_rows : int or None
         None: resident. Else the rows that are on the device at a time.
     keep_on_host : bool
-        Streamed rows of a GPU are read from the source once and kept in host memory.
+        Streamed rows are read from the source once and kept in host memory (see ``host_empty`` of the kernels).
     offset : ndarray of shape (n_features,), float64, optional
-        Subtracted before rows become `dtype`; see `offset_of`.
+        Subtracted before rows become `dtype`; see `offset_of`. Also an attribute.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Rows:
         self._device: Array | None = None
         self._host: np.ndarray | None = None
         self._keep_on_host = keep_on_host
-        self._offset = offset
+        self.offset = offset
         self.vanished = False  # every number that was read became 0 in `dtype`, though not all were
         self._seen = [False, False]  # a number other than 0 in the source, and in `dtype`
 
@@ -143,14 +143,14 @@ class Rows:
         if self.resident:
             self._device = self._kernels.xp.empty(shape, self.dtype)
         elif self._keep_on_host:
-            self._host = np.empty(shape, self.dtype)
+            self._host = self._kernels.host_empty(shape, self.dtype)
         if self._source is not None and hasattr(self._source, "expect"):
             self._source.expect(self.start, self.stop)
         bad, first = 0, None
         for start, stop in self._pieces(self.start, self.stop):
             piece = self._read_source(start, stop)
             if self._host is not None:
-                self._host[start - self.start : stop - self.start] = piece
+                self._host[start - self.start : stop - self.start] = self._kernels.to_host(piece)
             x = self._kernels.to_device(piece)
             if self._device is not None:
                 self._device[start - self.start : stop - self.start] = x
@@ -174,8 +174,7 @@ class Rows:
         if self._device is None:
             self._transforms.append(transform)
             return
-        for start, stop in self._pieces(0, len(self)):
-            self._device[start:stop] = transform(self._device[start:stop])
+        self._replace(self._device, transform)
 
     def read(self, start: int, stop: int) -> Array:
         """Own rows by global number, on the device; a view where they are resident: do not write into it."""
@@ -194,12 +193,27 @@ class Rows:
         return self.read(start, min(start + self.block_rows, self.stop))
 
     def chunks(self) -> Iterator[Block]:
-        """Rows of this rank, one device array after the other: a single one where they are resident."""
+        """Rows of this rank, one device array after the other: a single one where they are resident.
+
+        Those kept in host memory come over the link while the caller works on the ones before.
+        """
         step = self._chunk_rows or max(1, len(self))
-        for index in range(self.chunk_count):
-            start = min(self.start + index * step, self.stop)
-            stop = min(start + step, self.stop)
-            yield Block(start, stop, self.read(start, stop))
+        starts = [min(self.start + index * step, self.stop) for index in range(self.chunk_count)]
+        bounds = [(start, min(start + step, self.stop)) for start in starts]
+        if self._host is None or not len(self):
+            for start, stop in bounds:
+                yield Block(start, stop, self.read(start, stop))
+            return
+        pieces = (self._host[start - self.start : stop - self.start] for start, stop in bounds)
+        for (start, stop), x in zip(bounds, self._kernels.arriving(pieces), strict=True):
+            for transform in self._transforms:
+                self._replace(x, transform)
+            yield Block(start, stop, x)
+
+    def _replace(self, x: Array, transform: Transform) -> None:
+        """Transform rows where they are, piece by piece: temporaries are float64."""
+        for start, stop in self._pieces(0, len(x)):
+            x[start:stop] = transform(x[start:stop])
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         step = max(1, PIECE_NUMBERS // self.n_features)
@@ -215,8 +229,8 @@ class Rows:
             rows = rows.get()
         # Too large for float32 becomes infinite and is refused as such.
         with np.errstate(over="ignore", invalid="ignore"):
-            if self._offset is not None:
-                rows = rows - (self._kernels.xp.asarray(self._offset) if hasattr(rows, "get") else self._offset)
+            if self.offset is not None:
+                rows = rows - (self._kernels.xp.asarray(self.offset) if hasattr(rows, "get") else self.offset)
             narrow = rows.astype(self.dtype, order="C", copy=False)
         if narrow.dtype.itemsize < rows.dtype.itemsize and not self._seen[1]:
             self._seen = [self._seen[0] or bool((rows != 0).any()), bool((narrow != 0).any())]

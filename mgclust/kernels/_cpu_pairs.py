@@ -106,7 +106,7 @@ def pair_distances(x: Any, i: int, last: int, d: int, panels: Any, p: int, manha
 
 
 @inlined
-def _valid(panel: int, columns: int) -> int:
+def valid_lanes(panel: int, columns: int) -> int:
     """Mask of a panel's lanes that are columns, not padding."""
     return FULL if (panel + 1) * WIDTH <= columns else (1 << (columns - panel * WIDTH)) - 1
 
@@ -182,7 +182,7 @@ def gaussian(
         for first in range(0, count, tile):
             sums[:] = 0
             for p in range(first, min(first + tile, count)):
-                valid = _valid(p, columns)
+                valid = valid_lanes(p, columns)
                 meets_itself = least < (p + 1) * WIDTH and most >= p * WIDTH
                 for i in range(begin, end, 4):
                     s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
@@ -225,7 +225,7 @@ def count(
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
         for p in range((columns + WIDTH - 1) // WIDTH):
-            valid = _valid(p, columns)
+            valid = valid_lanes(p, columns)
             for i in range(begin, end, 4):
                 s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
                 out[i] += lanes_of(values_below(s0, limit) & valid)
@@ -274,7 +274,7 @@ def histogram(
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
         for p in range(max(0, begin - skip + 1) // WIDTH, (columns + WIDTH - 1) // WIDTH):
-            valid = _valid(p, columns)
+            valid = valid_lanes(p, columns)
             for i in range(begin, end, 4):
                 first = i - skip + 1 - p * WIDTH  # lane of row i's first column
                 if first >= WIDTH:
@@ -334,7 +334,7 @@ def nearest(
             j = p * WIDTH
             if y_order[j] >= x_order[end - 1]:
                 break
-            valid = _valid(p, columns)
+            valid = valid_lanes(p, columns)
             order = load(y_order, j)
             for i in range(begin, end, 4):
                 if y_order[j] >= x_order[min(i + 3, end - 1)]:
@@ -368,7 +368,7 @@ def border(
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
         for p in range((columns + WIDTH - 1) // WIDTH):
-            valid = _valid(p, columns)
+            valid = valid_lanes(p, columns)
             labels = load(y_labels, p * WIDTH)
             for i in range(begin, end, 4):
                 s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)

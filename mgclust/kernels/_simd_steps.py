@@ -1,7 +1,11 @@
-"""More vector operations, beside `_simd`: message passing, random numbers, keys, fixed point.
+"""More vector operations, beside `_simd`: message passing, memberships, random numbers, keys, fixed point.
 
 As there, each is one named function with its roundings written down, so that a kernel's bits are defined by its
 source. NaN compares false everywhere: a lane of ``0 * inf`` is nobody's maximum and adds nothing.
+
+`log2_of` splits a lane into 2^e g with g in [sqrt(1/2), sqrt(2)): the result is e + f P(f), f = g - 1, so that it
+has full relative accuracy near 1, and is 0 at 1. P is the polynomial of least relative error: 3e-8 (float32), 1e-18
+(float64).
 """
 
 from __future__ import annotations
@@ -16,16 +20,22 @@ from numba.extending import intrinsic
 from mgclust.kernels._simd import INT64, MASK, WIDTH, Format, Vector, call_intrinsic, pointer_to, spread_lanes
 
 __all__ = [
+    "add_doubles",
     "add_fixed",
     "at_least",
+    "divide",
     "finite_or",
     "fixed",
     "fma",
+    "greater",
     "integers_below",
     "lanes_above",
+    "lesser",
+    "log2_of",
     "negative_part",
     "ordered_keys",
     "positive_part",
+    "quotient_or_one",
     "random_bytes",
     "reaches",
     "square_root",
@@ -37,6 +47,41 @@ INT32 = ir.IntType(32)
 PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 PHILOX_ROUNDS = 10
+LOG2_SINGLE = (
+    1.4426950036525477,
+    -0.7213473468034032,
+    0.4809106429176262,
+    -0.36070368275273645,
+    0.2879162488217083,
+    -0.2389448234364125,
+    0.21571560236941845,
+    -0.20726973056130865,
+    0.1258370079617391,
+)
+LOG2_DOUBLE = (
+    1.4426950408889634,
+    -0.7213475204444818,
+    0.48089834696299105,
+    -0.36067376022220776,
+    0.2885390081766877,
+    -0.24044917348694214,
+    0.2060992917028423,
+    -0.18033687976307997,
+    0.1602994389328278,
+    -0.14426951143630823,
+    0.13115448890696368,
+    -0.1202247641295784,
+    0.11096726163465251,
+    -0.10303666500310844,
+    0.096309247967458,
+    -0.09046572374701903,
+    0.0838957711896095,
+    -0.0767586577838038,
+    0.07819151950230414,
+    -0.09080384532573572,
+    0.08233624563309176,
+    -0.03496850081697011,
+)
 
 
 def _mask(builder: Any, lanes: Any) -> Any:
@@ -73,6 +118,69 @@ def square_root(_: Any, vector: Any) -> Any:
 
     def build(builder: Any, values: list[Any], fmt: Format) -> Any:
         return call_intrinsic(builder, f"llvm.sqrt.{fmt.suffix}", values)
+
+    return vector(vector), _same(build)
+
+
+@intrinsic
+def divide(_: Any, a: Any, b: Any) -> Any:
+    """a / b."""
+    return a(a, b), _same(lambda builder, values, fmt: builder.fdiv(*values))
+
+
+@intrinsic
+def quotient_or_one(_: Any, a: Any, b: Any) -> Any:
+    """a / b; 1 where b is 0."""
+
+    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+        zero = builder.fcmp_ordered("==", values[1], fmt.constant(0.0))
+        return builder.select(zero, fmt.constant(1.0), builder.fdiv(*values))
+
+    return a(a, b), _same(build)
+
+
+def _chosen(sign: str) -> Callable[..., Any]:
+    return _same(lambda builder, values, fmt: builder.select(builder.fcmp_ordered(sign, *values), *values))
+
+
+@intrinsic
+def lesser(_: Any, a: Any, b: Any) -> Any:
+    """min(a, b); b where one of them is NaN."""
+    return a(a, b), _chosen("<")
+
+
+@intrinsic
+def greater(_: Any, a: Any, b: Any) -> Any:
+    """max(a, b); b where one of them is NaN."""
+    return a(a, b), _chosen(">")
+
+
+@intrinsic
+def log2_of(_: Any, vector: Any) -> Any:
+    """Logarithm to base 2 of each lane, for finite lanes >= 0; -inf for 0. See the module's essay."""
+
+    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+        def whole(value: int) -> Any:
+            return ir.Constant(fmt.integers, [value] * WIDTH)
+
+        single = fmt.integer.width == 32
+        # A lane below the smallest normal number is scaled up by a power of 2, and its exponent lowered again.
+        tiny = builder.fcmp_ordered("<", values[0], fmt.constant(2.0**-126 if single else 2.0**-1022))
+        scaled = builder.select(tiny, builder.fmul(values[0], fmt.constant(2.0**fmt.mantissa)), values[0])
+        bits = builder.bitcast(scaled, fmt.integers)
+        root = whole(0x3F3504F3 if single else 0x3FE6A09E667F3BCD)  # of 1/2
+        exponent = builder.ashr(builder.sub(bits, root), whole(fmt.mantissa))
+        g = builder.bitcast(builder.sub(bits, builder.shl(exponent, whole(fmt.mantissa))), fmt.vector)
+        e = builder.sitofp(exponent, fmt.vector)
+        e = builder.fsub(e, builder.select(tiny, fmt.constant(float(fmt.mantissa)), fmt.constant(0.0)))
+        f = builder.fsub(g, fmt.constant(1.0))
+        polynomial = LOG2_SINGLE if single else LOG2_DOUBLE
+        p = fmt.constant(polynomial[-1])
+        for coefficient in polynomial[-2::-1]:
+            p = call_intrinsic(builder, f"llvm.fma.{fmt.suffix}", [p, f, fmt.constant(coefficient)])
+        result = call_intrinsic(builder, f"llvm.fma.{fmt.suffix}", [f, p, e])
+        positive = builder.fcmp_ordered(">", values[0], fmt.constant(0.0))
+        return builder.select(positive, result, fmt.constant(-float("inf")))
 
     return vector(vector), _same(build)
 
@@ -208,6 +316,20 @@ def add_fixed(_: Any, sums: Any, index: Any, vector: Any, scale: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(sums, types.int64, vector, types.float64), generate
+
+
+@intrinsic
+def add_doubles(_: Any, sums: Any, index: Any, vector: Any) -> Any:
+    """Add the lanes to as many consecutive float64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        doubles = ir.VectorType(ir.DoubleType(), WIDTH)
+        pointer = pointer_to(context, builder, sums, arguments[0], arguments[1], doubles)
+        wide = arguments[2] if vector.scalar == types.float64 else builder.fpext(arguments[2], doubles)
+        builder.store(builder.fadd(builder.load(pointer, align=8), wide), pointer, align=8)
+        return context.get_dummy_value()
+
+    return types.void(sums, types.int64, vector), generate
 
 
 def _philox(builder: Any, counter: list[Any], key: list[Any], lanes: int) -> list[Any]:

@@ -18,7 +18,6 @@ second; Numba keeps it on disk).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,8 @@ import psutil
 
 from mgclust.kernels import _cpu_pairs as pairs
 from mgclust.kernels import _cpu_similarities
+from mgclust.kernels._cpu_canopy import first_independent, write_within
+from mgclust.kernels._cpu_fuzzy import fuzzy_sums, memberships
 from mgclust.kernels._cpu_labels import add_by_label, best_columns, cluster_sums, group_sums, same_label_sums
 from mgclust.kernels._cpu_low import (
     interpolate,
@@ -36,23 +37,28 @@ from mgclust.kernels._cpu_low import (
     tree_pair_histogram,
 )
 from mgclust.kernels._cpu_messages import pass_columns, pass_rows
-from mgclust.kernels._cpu_pairs import SUM_TILE
 from mgclust.kernels._cpu_similarities import jitter, noise_of, signed, value_histogram
+from mgclust.kernels._cpu_tasks import by_rows, chunk_columns, each_task, pack, padded
 from mgclust.kernels._simd import WIDTH
-from mgclust.kernels._threads import run_tasks, thread_count
+from mgclust.kernels._threads import thread_count
 
 __all__ = [
     "NEIGHBORS",
     "add_by_label",
+    "arriving",
     "best_columns",
     "border",
     "cluster_sums",
     "count_within",
+    "first_independent",
     "free_memory",
+    "fuzzy_sums",
     "gaussian_sum",
     "group_sums",
+    "host_empty",
     "interpolate",
     "jitter",
+    "memberships",
     "nearest_higher",
     "pair_histogram",
     "pass_columns",
@@ -61,6 +67,7 @@ __all__ = [
     "same_label_sums",
     "similarities",
     "spread",
+    "start_to_host",
     "synchronize",
     "to_device",
     "to_host",
@@ -69,14 +76,12 @@ __all__ = [
     "tree_nearest_higher",
     "tree_pair_histogram",
     "value_histogram",
+    "write_within",
     "xp",
 ]
 
 Array = Any
 xp = np
-CHUNK_BYTES = 4 << 20
-TASK_PAIRS = 4 << 20
-LEAST_TASK = 1 << 22  # multiply-adds: less is not worth waking a thread
 LOG2_E = 1.4426950408889634
 NEIGHBORS = 8  # rows that `gaussian_sum` remembers for each: 5 to 10% more time, and no pass of `nearest_higher`
 
@@ -91,6 +96,31 @@ def to_host(array: Array) -> np.ndarray:
     return np.asarray(array)
 
 
+def start_to_host(array: Array) -> np.ndarray:
+    """An array of the same values, which nobody changes."""
+    return np.array(array)
+
+
+def host_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Memory to keep rows in."""
+    return np.empty(shape, dtype)
+
+
+def arriving(pieces: Iterable[np.ndarray]) -> Iterator[Array]:
+    """Arrays where the kernels read them, one after the other.
+
+    Parameters
+    ----------
+    pieces : iterable of ndarray
+
+    Yields
+    ------
+    array
+        Valid until the next but one is asked for.
+    """
+    return (to_device(piece) for piece in pieces)
+
+
 def synchronize() -> None:
     """Wait for kernels that still run: none do, here."""
 
@@ -98,49 +128,6 @@ def synchronize() -> None:
 def free_memory() -> int:
     """Bytes that the host can still give (all its processes together)."""
     return int(psutil.virtual_memory().available)
-
-
-def _each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int], None]) -> None:
-    """Call ``body(start, stop, panels, first, columns, thread)`` until all rows have met all columns.
-
-    `first` is the chunk's first column; chunks come in ascending order, one at a time.
-    """
-    (m, d), k = x.shape, y.shape[0]
-    chunk = _chunk(x)
-    panels = np.empty(-(-min(chunk, k) // WIDTH) * WIDTH * d, x.dtype)
-    for first in range(0, k, chunk):
-        columns = min(chunk, k - first)
-        _pack(y[first : first + columns], panels)
-
-        def task(start: int, stop: int, thread: int, first: int = first, columns: int = columns) -> None:
-            body(start, stop, panels, first, columns, thread)
-
-        _by_rows(m, d, columns, task)
-
-
-def _chunk(x: Array) -> int:
-    """How many columns are packed at a time."""
-    return int(max(1, CHUNK_BYTES // (x.shape[1] * x.itemsize * SUM_TILE)) * SUM_TILE)
-
-
-def _by_rows(m: int, d: int, columns: int, body: Callable[[int, int, int], None]) -> None:
-    """Call ``body(start, stop, thread)`` until all rows are done, a task's worth of pairs at a time."""
-    rows = max(-(-m // (4 * thread_count())), LEAST_TASK // (columns * d))
-    rows = max(8, -(-min(rows, TASK_PAIRS // columns) // 4) * 4)
-    run_tasks(-(-m // rows), lambda index, thread: body(index * rows, min((index + 1) * rows, m), thread))
-
-
-def _pack(y: Array, panels: Array) -> None:
-    count = -(-y.shape[0] // WIDTH)
-    step = max(64, -(-count // thread_count()))
-    run_tasks(-(-count // step), lambda t, _: pairs.pack(y, 0, panels, t * step, min((t + 1) * step, count)))
-
-
-def _padded(values: Array, fill: int) -> Array:
-    """Int32 copy, filled up to a multiple of WIDTH."""
-    out = np.full(-(-len(values) // WIDTH) * WIDTH, fill, np.int32)
-    out[: len(values)] = values
-    return out
 
 
 def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array) -> None:
@@ -171,7 +158,7 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
             flat, d, start, stop, panels, columns, norm == "l1", skip, min(low, largest), high, shift, out
         )
 
-    _each_task(x, y, body)
+    each_task(x, y, body)
     out[0] += sum(below)
 
 
@@ -224,7 +211,7 @@ def gaussian_sum(
             near_index,
         )  # fmt: skip
 
-    _each_task(x, y, body)
+    each_task(x, y, body)
 
 
 def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
@@ -246,7 +233,7 @@ def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array)
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         pairs.count(flat, d, start, stop, panels, columns, norm == "l1", limit, out)
 
-    _each_task(x, y, body)
+    each_task(x, y, body)
 
 
 def nearest_higher(
@@ -277,7 +264,7 @@ def nearest_higher(
     best_index : int64 array of shape (m,)
         Its global row (-1 at first), in place.
     """
-    chunk = _chunk(x)
+    chunk = chunk_columns(x)
     for first in range(0, len(y), chunk):
         part = slice(first, first + chunk)
         _nearest_in_chunk(x, y[part], x_order, y_order[part], norm, y_start + first, best, best_index)
@@ -289,17 +276,17 @@ def _nearest_in_chunk(
     columns, d = y.shape
     ascending = np.argsort(y_order)
     panels = np.empty(-(-columns // WIDTH) * WIDTH * d, x.dtype)
-    _pack(y[ascending], panels)
-    padded = _padded(y_order[ascending], np.iinfo(np.int32).max)
+    pack(y[ascending], panels)
+    order = padded(y_order[ascending], np.iinfo(np.int32).max)
     numbers = y_start + ascending
 
     def body(start: int, stop: int, thread: int) -> None:
         rows = start + np.argsort(x_order[start:stop])
         own, own_order, near, found = x[rows].reshape(-1), x_order[rows], best[rows], best_index[rows]
-        pairs.nearest(own, d, len(rows), panels, columns, norm == "l1", own_order, padded, numbers, near, found)
+        pairs.nearest(own, d, len(rows), panels, columns, norm == "l1", own_order, order, numbers, near, found)
         best[rows], best_index[rows] = near, found
 
-    _by_rows(x.shape[0], x.shape[1], columns, body)
+    by_rows(x.shape[0], x.shape[1], columns, body)
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:
@@ -319,12 +306,12 @@ def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, t
         Set to 1 in place.
     """
     flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
-    own, padded = np.asarray(x_labels, np.int32), _padded(y_labels, 0)
+    own, others = np.asarray(x_labels, np.int32), padded(y_labels, 0)
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
-        pairs.border(flat, d, start, stop, panels, columns, norm == "l1", own, padded[first:], limit, out)
+        pairs.border(flat, d, start, stop, panels, columns, norm == "l1", own, others[first:], limit, out)
 
-    _each_task(x, y, body)
+    each_task(x, y, body)
 
 
 def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
@@ -348,7 +335,7 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         pairs.distances(flat, d, start, stop, panels, columns, norm == "l1", first, out)
 
-    _each_task(x, y, body)
+    each_task(x, y, body)
     return out
 
 
@@ -384,4 +371,4 @@ def similarities(
             signed(seed), eps, offset, matrix,
         )  # fmt: skip
 
-    _each_task(x, y, body)
+    each_task(x, y, body)

@@ -7,11 +7,16 @@ kernels and returns; `synchronize` waits.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import cupy as cp
+import cupyx
 import numpy as np
 
+from mgclust.kernels._gpu_canopy import first_independent, write_within
+from mgclust.kernels._gpu_fuzzy import fuzzy_sums, memberships
 from mgclust.kernels._gpu_labels import add_by_label, best_columns, cluster_sums, group_sums, same_label_sums
 from mgclust.kernels._gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
 from mgclust.kernels._gpu_low import (
@@ -27,15 +32,20 @@ from mgclust.kernels._gpu_messages import jitter, pass_columns, pass_rows, simil
 __all__ = [
     "NEIGHBORS",
     "add_by_label",
+    "arriving",
     "best_columns",
     "border",
     "cluster_sums",
     "count_within",
+    "first_independent",
     "free_memory",
+    "fuzzy_sums",
     "gaussian_sum",
     "group_sums",
+    "host_empty",
     "interpolate",
     "jitter",
+    "memberships",
     "nearest_higher",
     "pair_histogram",
     "pass_columns",
@@ -44,6 +54,7 @@ __all__ = [
     "same_label_sums",
     "similarities",
     "spread",
+    "start_to_host",
     "synchronize",
     "to_device",
     "to_host",
@@ -52,6 +63,7 @@ __all__ = [
     "tree_nearest_higher",
     "tree_pair_histogram",
     "value_histogram",
+    "write_within",
     "xp",
 ]
 
@@ -71,6 +83,57 @@ def to_device(array: Array) -> Array:
 def to_host(array: Array) -> np.ndarray:
     """The array as NumPy."""
     return cp.asnumpy(array)
+
+
+def start_to_host(array: Array) -> np.ndarray:
+    """An array of the same values, which has them once everything that is queued by now is done."""
+    return cp.asnumpy(array, out=cupyx.empty_pinned(array.shape, array.dtype), blocking=False)
+
+
+def host_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Host memory that copies to the device at the full rate of the link: its pages stay where they are."""
+    return cupyx.empty_pinned(shape, dtype)
+
+
+def arriving(pieces: Iterable[np.ndarray]) -> Iterator[Array]:
+    """Host arrays on the device, one after the other; while the caller works on one the next is on its way.
+
+    Parameters
+    ----------
+    pieces : iterable of ndarray
+        Of one dtype and as many columns, the first at least as long as the others.
+
+    Yields
+    ------
+    array
+        Valid until the next but one is asked for.
+    """
+    link = cp.cuda.Stream(non_blocking=True)
+    link.wait_event(_event())
+    buffers: list[Array] = [None, None]
+    free: list[Any] = [None, None]  # events: kernels no longer read the buffer
+    flight: tuple[int, Array, Any] | None = None
+    for number, piece in enumerate(itertools.chain(pieces, [None])):
+        before, flight, slot = flight, None, number % 2
+        if piece is not None:
+            if buffers[slot] is None:
+                buffers[slot] = cp.empty(piece.shape, piece.dtype)
+            if free[slot] is not None:
+                link.wait_event(free[slot])
+            x = buffers[slot][: len(piece)]
+            x.set(piece, stream=link)
+            flight = slot, x, _event(link)
+        if before is not None:
+            last, x, arrived = before
+            cp.cuda.get_current_stream().wait_event(arrived)
+            yield x
+            free[last] = _event()
+
+
+def _event(stream: Any = None) -> Any:
+    event = cp.cuda.Event(disable_timing=True)
+    event.record(stream or cp.cuda.get_current_stream())
+    return event
 
 
 def synchronize() -> None:

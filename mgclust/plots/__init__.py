@@ -5,9 +5,22 @@ Every function draws on the axes it is given, or makes its own figure, and retur
 thread of a service. Clusters keep their colour across pictures: it is a function of the label alone.
 """
 
+from mgclust.plots.canopies import canopies
 from mgclust.plots.clusters import decision_graph, scatter
+from mgclust.plots.iterations import objective
 from mgclust.plots.silhouette import scan, silhouettes
 from mgclust.plots.style import MAX_POINTS, cluster_colors, png
 from mgclust.plots.volumes import label_slices
 
-__all__ = ["MAX_POINTS", "cluster_colors", "decision_graph", "label_slices", "png", "scan", "scatter", "silhouettes"]
+__all__ = [
+    "MAX_POINTS",
+    "canopies",
+    "cluster_colors",
+    "decision_graph",
+    "label_slices",
+    "objective",
+    "png",
+    "scan",
+    "scatter",
+    "silhouettes",
+]

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from mgclust.report.pictures import draw_pictures
-from mgclust.report.tables import clusters_table, log_text, scan_table
+from mgclust.report.tables import canopies_table, clusters_table, log_text, scan_table
 from mgclust.report.words import (
     EXACTNESS_NAMES,
     EXACTNESS_VALUES,
+    METHOD_TITLES,
     PICTURE_CAPTIONS,
     SCORE_NAMES,
     STYLE,
@@ -63,7 +64,7 @@ def write_report(
             _heading(result),
             _warnings(result),
             _pictures(pictures),
-            clusters_table(result),
+            canopies_table(result) if result.method == "canopy" else clusters_table(result),
             scan_table(result),
             log_text(result),
             '<div class="columns">',
@@ -90,7 +91,7 @@ def write_report(
 
 
 def _title(result: Result) -> str:
-    method = result.method.replace("-", " ").capitalize()
+    method = METHOD_TITLES.get(result.method, result.method.replace("-", " ").capitalize())
     name = result.source.get("name")
     return f"{method}: {os.path.basename(str(name))}" if name else method
 
@@ -185,6 +186,6 @@ def _reproduce(command: Sequence[str] | None) -> str:
     snippet = 'import mgclust\nresult = mgclust.load_result("DIRECTORY")  # labels, arrays, scores'
     return (
         f"<section>{lines}<pre>{escaped(snippet)}</pre></section>\n"
-        "<footer>Everything above is in result.json beside this page; labels and diagnostics are the .npy "
-        "files.</footer>"
+        "<footer>Everything above is in result.json beside this page; labels and other arrays are the files that it "
+        "names.</footer>"
     )

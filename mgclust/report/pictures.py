@@ -12,6 +12,7 @@ from mgclust.result import Result
 
 __all__ = ["Sample", "draw_pictures", "sample_rows"]
 
+UNCLEAR = 0.5  # a second membership of more than this share of the largest: the row lies between clusters
 SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
 
 
@@ -25,7 +26,7 @@ class Sample:
         Their row numbers, ascending.
     rows : ndarray of shape (m, n_features)
     centers : ndarray of shape (n_clusters, n_features), or None
-        The rows of the centres, in label order.
+        The centres, in label order.
     """
 
     index: np.ndarray
@@ -41,7 +42,7 @@ def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> S
     dataset : Dataset
         What was clustered: ``shape`` and ``take(indices)``.
     result : Result
-        Names the rows of the centres, if its method has such.
+        Has the centres, or names their rows, if its method has such.
     most : int
         Rows to choose at most.
 
@@ -60,7 +61,7 @@ def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> S
     centers = np.asarray(result.arrays.get("centers", ()), dtype=np.int64)
     wanted = np.union1d(index, centers)
     rows = dataset.take(wanted).astype(np.float64)
-    own = rows[np.searchsorted(wanted, centers)] if len(centers) else None
+    own = rows[np.searchsorted(wanted, centers)] if len(centers) else _centers(result)
     return Sample(index, rows[np.searchsorted(wanted, index)], own)
 
 
@@ -73,14 +74,41 @@ def draw_pictures(result: Result, sample: Sample | None = None) -> dict[str, byt
         pictures["scan"] = plots.png(plots.scan(result))
     if "samples" in result.arrays and result.labels is not None:
         pictures["silhouettes"] = plots.png(plots.silhouettes(result.arrays["samples"], result.labels))
-    if sample is not None and result.labels is not None:
-        halo = result.arrays.get("halo")
+    if "objective_history" in result.arrays:
+        pictures["objective"] = plots.png(plots.objective(result))
+    if sample is not None and result.method == "canopy":
+        assert result.labels is not None and sample.centers is not None
+        near, t1, t2 = np.asarray(result.labels)[sample.index], result.scores["t1"], result.scores["t2"]
+        metric = result.parameters.get("metric", "euclidean")
+        ax = plots.canopies(sample.rows, near, sample.centers, t1, t2, metric=metric, total=len(result.labels))
+        pictures["canopies"] = plots.png(ax)
+    elif sample is not None and result.labels is not None:
         ax = plots.scatter(
             sample.rows,
             np.asarray(result.labels)[sample.index],
             sample.centers,
-            halo=None if halo is None else np.asarray(halo)[sample.index],
+            halo=_faint(result, sample.index),
             total=len(result.labels),
         )
         pictures["scatter"] = plots.png(ax)
     return pictures
+
+
+def _centers(result: Result) -> np.ndarray | None:
+    """Centres that are no rows but points among them."""
+    if "cluster_centers" not in result.arrays:
+        return None
+    if result.method == "fuzzy-c-means" and result.parameters.get("metric", "euclidean") != "euclidean":
+        return None  # they lie among rows of unit length, the picture shows the rows as they were given
+    return np.asarray(result.arrays["cluster_centers"], dtype=np.float64)
+
+
+def _faint(result: Result, index: np.ndarray) -> np.ndarray | None:
+    """Which rows belong to a cluster only just: those of a halo, or that are nearly as much in a second cluster."""
+    if "halo" in result.arrays:
+        return np.asarray(result.arrays["halo"])[index]
+    memberships = result.arrays.get("memberships")
+    if not isinstance(memberships, np.ndarray) or memberships.shape[1] < 2:
+        return None
+    second, first = np.partition(memberships[index], -2, axis=1)[:, -2:].T
+    return np.asarray(second > UNCLEAR * first)

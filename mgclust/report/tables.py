@@ -11,9 +11,10 @@ from mgclust import plots
 from mgclust.report.words import escaped, number_text, value_text
 from mgclust.result import Result
 
-__all__ = ["clusters_table", "log_text", "scan_table"]
+__all__ = ["canopies_table", "clusters_table", "log_text", "scan_table"]
 
 OPEN_TABLE = 20  # longer tables scroll in a box
+MOST_CANOPIES = 1_000  # that are listed, those with most rows
 SCAN_COLUMNS = {
     "n_clusters": "clusters",
     "silhouette": "silhouette",
@@ -31,6 +32,8 @@ def clusters_table(result: Result) -> str:
     sizes = result.cluster_sizes
     if not len(sizes):
         return ""
+    # Clusters of a fuzzy partition may be the nearest of no row.
+    sizes = np.pad(sizes, (0, max(0, len(result.arrays.get("cluster_centers", ())) - len(sizes))))
     centers = result.arrays.get("centers")
     names = ["cluster", "rows", "share"]
     columns: list[Iterable[Any]] = [sizes.tolist(), (f"{100 * s / sizes.sum():.1f} %" for s in sizes)]
@@ -45,6 +48,10 @@ def clusters_table(result: Result) -> str:
         labels = np.asarray(result.labels)[np.asarray(result.arrays["halo"], dtype=bool)]
         names.append("in halo")
         columns.append(np.bincount(labels[labels >= 0], minlength=len(sizes)).tolist())
+    memberships = result.arrays.get("memberships")
+    if isinstance(memberships, np.ndarray) and memberships.shape[1] == len(sizes):
+        names += ["sum of memberships", "mean membership of its rows"]
+        columns += [_column_sums(memberships), _mean_of_own(memberships, np.asarray(result.labels), sizes)]
     if len(result.arrays.get("cluster_silhouettes", ())) == len(sizes):
         names.append("silhouette")
         columns.append(f"{value:.3f}" for value in np.asarray(result.arrays["cluster_silhouettes"]).tolist())
@@ -52,12 +59,31 @@ def clusters_table(result: Result) -> str:
         names.append("label")
         columns.append(f"{name}" for name in np.asarray(result.arrays["classes"]).tolist())
     lines = []
-    colors = (plots.cluster_colors(len(sizes)) * 255).round().astype(int)
+    colors = plots.cluster_colors(len(sizes))
     for k, values in enumerate(zip(*columns, strict=True)):
-        red, green, blue = colors[k]
-        swatch = f'<span class="swatch" style="background:rgb({red},{green},{blue})"></span>'
-        lines.append(f"<tr><td>{swatch}{k}</td>{''.join(f'<td>{value_text(v)}</td>' for v in values)}</tr>")
+        cells = "".join(f"<td>{value_text(v)}</td>" for v in values)
+        lines.append(f"<tr><td>{_swatch(colors[k])}{k}</td>{cells}</tr>")
     return f"<section><h2>{len(sizes):,} clusters</h2>{_table(names, lines)}</section>"
+
+
+def canopies_table(result: Result) -> str:
+    """A row for each canopy: its centre, and how many rows it holds; of very many, those that hold most."""
+    centers, memberships = np.asarray(result.arrays["center_indices"]), result.arrays["memberships"]
+    count = len(centers)
+    held = np.bincount(memberships.indices, minlength=count)
+    nearest = np.bincount(np.asarray(result.labels), minlength=count)
+    shown = np.sort(np.argsort(-held, kind="stable")[:MOST_CANOPIES])
+    colors = plots.cluster_colors(count)[shown]
+    values = zip(shown.tolist(), *(array[shown].tolist() for array in (centers, held, nearest)), strict=True)
+    lines = [
+        f"<tr><td>{_swatch(color)}{k}</td>{''.join(f'<td>{value_text(value)}</td>' for value in row)}</tr>"
+        for color, (k, *row) in zip(colors, values, strict=True)
+    ]
+    names = ["canopy", "centre (row)", "rows within t1", "rows nearest to its centre"]
+    heading = f"{count:,} canop{'y' if count == 1 else 'ies'}"
+    if len(shown) < count:
+        heading += f", of which the {len(shown):,} with most rows"
+    return f"<section><h2>{heading}</h2>{_table(names, lines)}</section>"
 
 
 def scan_table(result: Result) -> str:
@@ -86,10 +112,26 @@ def log_text(result: Result) -> str:
     return f'<section><h2>Log</h2><div class="box"><pre>{escaped(text)}</pre></div></section>'
 
 
+def _swatch(color: np.ndarray) -> str:
+    red, green, blue = (color * 255).round().astype(int)
+    return f'<span class="swatch" style="background:rgb({red},{green},{blue})"></span>'
+
+
 def _table(names: list[str], lines: list[str]) -> str:
     head = "".join(f"<th>{name}</th>" for name in names)
     table = f'<table class="clusters"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
     return f'<div class="box">{table}</div>' if len(lines) > OPEN_TABLE else table
+
+
+def _column_sums(memberships: np.ndarray) -> Iterable[str]:
+    return (f"{total:,.1f}" for total in memberships.sum(axis=0, dtype=np.float64).tolist())
+
+
+def _mean_of_own(memberships: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> Iterable[str]:
+    """Mean, over the rows of each cluster, of how much they belong to it."""
+    own = np.take_along_axis(memberships, labels[:, None].astype(np.int64), axis=1)[:, 0]
+    sums = np.bincount(labels, weights=own, minlength=len(sizes))
+    return (f"{s / n:.3f}" if n else "no rows" for s, n in zip(sums.tolist(), sizes.tolist(), strict=True))
 
 
 def _candidate_text(name: str, value: Any) -> str:

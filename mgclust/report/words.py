@@ -12,6 +12,7 @@ import numpy as np
 __all__ = [
     "EXACTNESS_NAMES",
     "EXACTNESS_VALUES",
+    "METHOD_TITLES",
     "PICTURE_CAPTIONS",
     "SCORE_NAMES",
     "STYLE",
@@ -23,14 +24,20 @@ __all__ = [
     "value_text",
 ]
 
+METHOD_TITLES = {"canopy": "Canopies", "fuzzy-c-means": "Fuzzy c-means"}  # of others: the name with spaces
 # What the computation says about itself, in the reader's words; unknown facts keep their own name.
 EXACTNESS_NAMES = {
     "algorithm": "algorithm",
+    "best_init": "start that was kept (counted from 0)",
+    "last_shift": "largest move of a centre in the last iteration, in units of the data's spread",
     "negative_rows": "rows with a negative silhouette",
     "dc_passes": "exact passes over the pairs to find dc",
     "norm": "squared distances by",
+    "objectives": "objective of each start",
     "rho_recomputed_rows": "rows whose density was recomputed directly",
     "rho_relative_error": "relative error of the densities, at most",
+    "stop_reason": "the iterations ended",
+    "thresholds": "t1 and t2",
 }
 EXACTNESS_VALUES: dict[tuple[str, Any], str] = {
     ("algorithm", "brute"): "brute force: every pair, never stored",
@@ -41,6 +48,10 @@ EXACTNESS_VALUES: dict[tuple[str, Any], str] = {
     ("norm", "l2"): "direct differences",
     ("norm", "l2-dot"): "matrix products; pairs at a threshold again by direct differences",
     ("norm", "l1"): "absolute differences",
+    ("thresholds", "given"): "as given",
+    ("thresholds", "suggested"): "from the distances in a sample of the rows",
+    ("stop_reason", "tol"): "when no centre moved further than tol",
+    ("stop_reason", "max_iter"): "at max_iter, before the centres came to rest",
 }
 SCORE_NAMES = {
     "n_clusters": "clusters",
@@ -51,18 +62,33 @@ SCORE_NAMES = {
     "min_cluster_silhouette": "lowest mean of a cluster",
     "net_similarity": "net similarity",
     "n_iter": "iterations",
+    "n_canopies": "canopies",
+    "memberships_per_row": "canopies of a row, on average",
+    "t1": "loose distance t1",
+    "t2": "tight distance t2",
+    "n_steps": "steps to find the centres",
+    "objective": "objective J",
+    "partition_coefficient": "partition coefficient (1 = crisp)",
+    "partition_entropy": "partition entropy (0 = crisp)",
+    "xie_beni": "Xie-Beni index (lower is better)",
 }
-_SHARES = ("ari", "silhouette", "min_cluster_silhouette")  # from -1 to 1: three decimals say enough
+# From -1 to 1: three decimals say enough.
+_SHARES = ("ari", "silhouette", "min_cluster_silhouette", "partition_coefficient")
 PICTURE_CAPTIONS = {
+    "canopies": "The rows in the colour of their nearest centre. Where lines are drawn, canopies end there, at t1; the "
+    "dotted lines, at t2, hold the rows that a centre kept from becoming one.",
     "decision_graph": "Each point is a row. Centres are dense and far from anything denser; the numbers are "
     "their labels. The dashed line is what set them apart.",
     "label_slices": "The clusters in their place, over the mean of the series; dark lines where clusters meet. In the "
     "label volume cluster k has the value k + 1, and 0 is none.",
+    "objective": "The objective J at the centres after each iteration, which never rises; dotted, by how much each "
+    "iteration lowered it.",
     "scan": "Each point is a candidate that the scan found, by its number of clusters. The circle marks the chosen "
     "one: the largest mean silhouette among those without a cluster that is too small.",
     "silhouettes": "Each row's silhouette, sorted within its cluster: near 1 well inside, below 0 nearer to another "
     "cluster.",
-    "scatter": "The rows by cluster; marks at the centres, where clusters have such; the rows of a halo are faint.",
+    "scatter": "The rows by cluster; marks at the centres, where clusters have such. Faint: rows of a halo, or with a "
+    "second membership of more than half of the largest.",
 }
 WIDE_PICTURES = ("label_slices",)  # many small pictures in one: over the whole width of the page
 

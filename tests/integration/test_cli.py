@@ -363,6 +363,61 @@ def test_density_peaks_of_a_sample_finds_its_clusters(mgclust_):
     assert page.count("data:image/png;base64,") == 2 and "exact: the same as sorting all distances" in page
 
 
+def test_fuzzy_c_means_writes_centres_memberships_and_its_pictures(mgclust_):
+    args = ("run", "fuzzy-c-means", "points.npz", "--cpu", "--n-clusters", 3, "--random-state", 0)
+    code, out, err = mgclust_(*args, "-o", "out", "--m", 1.8, "--n-init", 2)
+    assert code == 0, err
+    result = load_result("out")
+    assert result.method == "fuzzy-c-means" and result.scores["ari"] == 1.0 and result.parameters["m"] == 1.8
+    assert {"cluster_centers", "objective_history", "memberships"} == set(result.arrays)
+    assert result.arrays["cluster_centers"].shape == (3, 2) and result.arrays["memberships"].shape == (60, 3)
+    np.testing.assert_allclose(result.arrays["memberships"].sum(axis=1), 1, rtol=1e-5)
+    assert "clusters  3, of 20 rows" in out and "partition coefficient " in out and "ARI 1.000" in out
+    assert {"objective.png", "scatter.png", "report.html"} <= set(os.listdir("out"))
+    page = Path("out/report.html").read_text()
+    assert "Fuzzy c-means: points.npz" in page and "Xie-Beni" in page and page.count("data:image/png;base64,") == 2
+    # The centres of one run as the start of the next.
+    code, out, err = mgclust_(*args, "-o", "again", "--init", "out/cluster_centers.npy", "--m", 1.8, "--json")
+    assert code == 0, err
+    assert json.loads(out)["scores"]["n_iter"] <= result.scores["n_iter"]
+
+
+def test_many_memberships_are_written_by_blocks(mgclust_, monkeypatch):
+    import zarr
+
+    from mgclust.algorithms import memberships
+
+    args = ("run", "fuzzy-c-means", "points.npz", "--cpu", "--n-clusters", 3)
+    assert mgclust_(*args, "-o", "small")[0] == 0
+    monkeypatch.setattr(memberships, "SMALL", 0)
+    code, _, err = mgclust_(*args, "-o", "large")
+    assert code == 0, err
+    assert "memberships.zarr" in os.listdir("large") and "memberships.npy" not in os.listdir("large")
+    stored = load_result("large").arrays["memberships"]
+    assert isinstance(stored, zarr.Array)
+    np.testing.assert_array_equal(stored[:], load_result("small").arrays["memberships"])
+    assert "3 clusters" in Path("large/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ("--m 1", "m=1"),
+        ("--n-clusters 0", "n_clusters=0"),
+        ("--n-clusters 61", "n_clusters=61"),
+        ("--n-clusters 4 --init centers.npy", "init"),
+        ("--init missing.npy", "missing.npy"),
+        ("--init middle", "init"),
+        ("--n-init 0", "n_init=0"),
+    ],
+)
+def test_fuzzy_c_means_refuses_in_one_sentence(mgclust_, args, expected):
+    np.save("centers.npy", np.zeros((3, 2)))
+    args = args if "n-clusters" in args else f"{args} --n-clusters 3"
+    line = refused(mgclust_, "run", "fuzzy-c-means", "points.npz", "-o", "out", "--cpu", *args.split())
+    assert expected in line
+
+
 def test_demo(mgclust_, monkeypatch):
     from mgclust.cli import demo
 

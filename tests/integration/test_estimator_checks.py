@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, DensityPeaks
+from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, Canopy, DensityPeaks, FuzzyCMeans
 
 
 def known_failures(estimator) -> dict[str, str]:
-    """scikit-learn's check sets preference=-100 and max_iter=100, and damping stays at 0.5."""
+    """What they do not expect: affinity propagation has preference=-100, max_iter=100 and damping=0.5 there."""
+    if type(estimator) is FuzzyCMeans:
+        # As scikit-learn says of its own KMeans.
+        return {"check_sample_weight_equivalence_on_dense_data": "rows drawn to start from are others when repeated"}
     if type(estimator) is AffinityPropagation and estimator.dtype == "float32":
         return {"check_clustering": "oscillates: float32 settles after 123 iterations, float64 after 87"}
     return {}
@@ -22,6 +25,10 @@ def known_failures(estimator) -> dict[str, str]:
         AffinityPropagation(device="cpu", client=None),
         AffinityPropagation(dtype="float64", device="cpu", client=None),
         AdaptiveAffinityPropagation(device="cpu", client=None),
+        FuzzyCMeans(n_clusters=3, device="cpu", client=None),
+        FuzzyCMeans(n_clusters=3, dtype="float64", device="cpu", client=None),
+        Canopy(device="cpu", client=None),
+        Canopy(t1=2.0, t2=1.0, order="random", device="cpu", client=None),
     ],
     expected_failed_checks=known_failures,
 )
@@ -35,6 +42,8 @@ def test_on_the_cpu(estimator, check):
         DensityPeaks(device="cuda", client=None),
         AffinityPropagation(dtype="float64", device="cuda", client=None),
         AdaptiveAffinityPropagation(device="cuda", client=None),
+        FuzzyCMeans(n_clusters=3, device="cuda", client=None),
+        Canopy(device="cuda", client=None),
     ]
 )
 def test_on_a_gpu(estimator, check):

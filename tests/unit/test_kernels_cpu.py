@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgclust.kernels import cpu
+from mgclust.kernels import _cpu_tasks, cpu
 from mgclust.kernels.neighbors import nearest_known
 
 REALS = (np.float32, np.float64)
@@ -208,8 +208,8 @@ def test_bits_depend_neither_on_threads_nor_on_tasks_chunks_or_alignment(d, monk
     histogram = np.zeros(101, np.int64)
     cpu.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=histogram)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setattr(cpu, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(cpu, "TASK_PAIRS", 1)
+    monkeypatch.setattr(_cpu_tasks, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(_cpu_tasks, "TASK_PAIRS", 1)
     again = np.zeros(101, np.int64)
     cpu.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=again)
     assert (again == histogram).all() and histogram.sum() == len(x) * (len(x) - 1) // 2

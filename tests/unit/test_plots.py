@@ -205,3 +205,37 @@ def test_scan_of_few_and_of_many_and_without_some_figures():
         few = {name: column[:length] for name, column in candidates().items()}
         assert plots.png(plots.scan(few), dpi=40)
     assert plots.png(plots.scan({name: many[name] for name in ("n_clusters", "silhouette")}), dpi=40)
+
+
+def history_of(length=31, level=1000.0):
+    return level + 4000 * 0.7 ** np.arange(length)
+
+
+def test_objective_shows_every_iteration_and_what_it_changed():
+    history = history_of()
+    ax = plots.objective(history)
+    (line,) = ax.lines
+    np.testing.assert_array_equal(line.get_xdata(), np.arange(31))
+    np.testing.assert_array_equal(line.get_ydata(), history)
+    right = next(other for other in ax.figure.axes if other is not ax)
+    assert right.get_yscale() == "log" and ax.get_yscale() == "linear"
+    np.testing.assert_allclose(right.lines[0].get_ydata(), 1 - history[1:] / history[:-1])
+    assert ax.get_title() == f"Objective: {history[-1]:.6g} after 30 iterations"
+    assert plots.objective(history_of(level=0.0)).get_yscale() == "log"
+
+
+@pytest.mark.parametrize(("reason", "words"), [("tol", "(centres at rest)"), ("max_iter", "(max_iter reached)")])
+def test_objective_of_a_result_says_why_it_ended(reason, words):
+    arrays = {"objective_history": history_of()}
+    result = Result("fuzzy-c-means", arrays=arrays, diagnostics={"stop_reason": reason})
+    axes = Figure().subplots()
+    assert plots.objective(result, ax=axes) is axes
+    assert axes.get_title().endswith(words)
+
+
+@pytest.mark.parametrize("history", [[3.0], [0.0, 0.0], [5.0, 5.0], [5.0, 0.0], history_of(400)])
+def test_objective_of_few_of_many_and_of_nothing_left(history):
+    ax = plots.objective(history)
+    assert plots.png(ax, dpi=40)
+    count = len(history) - 1
+    assert f"after {count} iteration" in ax.get_title() and ax.get_title().endswith("s") == (count != 1)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mgclust.data import open_dataset
-from mgclust.report import draw_pictures, sample_rows, write_report
-from mgclust.result import Result
+from mgclust.report import Sample, draw_pictures, pictures, sample_rows, write_report
+from mgclust.result import Deferred, Result
 
 HOSTILE = '<script>alert("x")</script>&amp;'
 
@@ -205,3 +205,75 @@ def test_affinity_propagation_that_did_not_converge(tmp_path):
     report = page(result, tmp_path)
     for text in ("Affinity propagation: x.npy", "converged", "no", "200", "-12.50", "-3.250", "still changed"):
         assert text in report.text, text
+
+
+def fuzzy(n=60, k=3, **changes):
+    """A fuzzy partition: rows of cluster j belong to it by 0.8, every fifth row equally to 0 and 1."""
+    labels = np.arange(n) % k
+    memberships = np.full((n, k), 0.1)
+    memberships[np.arange(n), labels] = 0.8
+    memberships[::5] = [0.45, 0.45, 0.1]
+    labels = memberships.argmax(axis=1)
+    fields = {
+        "method": "fuzzy-c-means",
+        "labels": labels,
+        "arrays": {
+            "cluster_centers": np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]),
+            "objective_history": np.array([9.0, 5.0, 4.5]),
+            "memberships": memberships,
+        },
+        "scores": {
+            "n_clusters": k, "objective": 4.5, "partition_coefficient": 0.61234, "partition_entropy": 0.71,
+            "xie_beni": np.inf, "n_iter": 2,
+        },
+        "parameters": {"m": 2.0, "metric": "euclidean", "init": np.zeros((3, 2))},
+        "diagnostics": {
+            "stop_reason": "max_iter", "last_shift": 0.0625, "objectives": [4.75, 4.5], "best_init": 1,
+            "computed_in": "float32",
+        },
+    }  # fmt: skip
+    return make(**{**fields, **changes})
+
+
+def test_fuzzy_clusters_have_their_pictures_scores_and_columns(tmp_path):
+    X = np.random.default_rng(1).normal(size=(60, 2))
+    result = fuzzy()
+    sample = sample_rows(open_dataset(X), result)
+    np.testing.assert_array_equal(sample.centers, result.arrays["cluster_centers"])
+    assert list(draw_pictures(result, sample)) == ["objective", "scatter"]
+    report = page(result, tmp_path)
+    for text in (
+        "Fuzzy c-means: x.npy", "objective J", "4.500", "partition coefficient (1 = crisp)", "0.612", "Xie-Beni", "inf",
+        "sum of memberships", "mean membership of its rows", "0.800", "0.0625", "data's spread",
+        "at max_iter, before the centres came to rest", "4.75, 4.5", "which never rises", "computed in float32",
+    ):  # fmt: skip
+        assert text in report.text, text
+    sums = result.arrays["memberships"].sum(axis=0)
+    assert all(f"\n{total:,.1f}\n" in report.text for total in sums)
+
+
+def test_rows_between_clusters_are_faint():
+    result = fuzzy()
+    sample = Sample(np.arange(10), np.random.default_rng(1).normal(size=(10, 2)), None)
+    faint = pictures._faint(result, sample.index)
+    np.testing.assert_array_equal(faint, np.arange(10) % 5 == 0)
+    assert pictures._faint(fuzzy(arrays={"memberships": np.ones((60, 1))}), sample.index) is None
+
+
+def test_memberships_that_nobody_holds_and_a_cluster_without_rows(tmp_path):
+    def never(path):
+        raise AssertionError("a report does not compute memberships")
+
+    centers = np.zeros((4, 2))
+    arrays = {**fuzzy().arrays, "cluster_centers": centers, "memberships": Deferred((60, 4), np.dtype("f4"), never)}
+    result = fuzzy(arrays=arrays)
+    X = np.random.default_rng(1).normal(size=(60, 2))
+    assert list(draw_pictures(result, sample_rows(open_dataset(X), result))) == ["objective", "scatter"]
+    assert "4 clusters" in page(result, tmp_path).text
+    arrays["memberships"] = np.pad(fuzzy().arrays["memberships"], ((0, 0), (0, 1)))
+    assert "no rows" in page(fuzzy(arrays=arrays), tmp_path).text
+
+
+def test_centres_among_rows_of_unit_length_are_not_drawn_among_the_rows():
+    X = np.random.default_rng(1).normal(size=(60, 2))
+    assert sample_rows(open_dataset(X), fuzzy(parameters={"metric": "cosine"})).centers is None

@@ -1,11 +1,13 @@
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
+import zarr
 
 from mgclust.errors import InputError
-from mgclust.result import Result, check_target, installed_versions, load_result
+from mgclust.result import Deferred, Result, check_target, installed_versions, load_result
 
 
 @pytest.fixture
@@ -151,3 +153,62 @@ def test_many_rows_in_labels_csv(tmp_path):
     table = np.loadtxt(path / "labels.csv", delimiter=",", skiprows=1, dtype=int)
     np.testing.assert_array_equal(table[:, 0], np.arange(70_000))
     np.testing.assert_array_equal(table[:, 1], labels)
+
+
+def deferred(write=None):
+    """A result with an array of 10 x 3 that is written when it is saved; row i holds i."""
+
+    def by_blocks(path):
+        array = zarr.create_array(path, shape=(10, 3), chunks=(4, 3), dtype="float32")
+        for start in range(0, 10, 4):
+            array[start : start + 4] = np.arange(10)[start : start + 4, None].repeat(3, axis=1)
+
+    array = Deferred((10, 3), np.dtype("float32"), write or by_blocks)
+    return Result("m", labels=np.zeros(10, np.int32), arrays={"memberships": array, "rho": np.ones(10)})
+
+
+def test_a_deferred_array_is_written_on_saving_and_opened_lazily(tmp_path):
+    path = deferred().save(tmp_path / "out")
+    assert names(path) == ["labels.csv", "labels.npy", "memberships.zarr", "result.json", "rho.npy"]
+    entry = json.loads((path / "result.json").read_text())["arrays"]["memberships"]
+    assert entry == {"file": "memberships.zarr", "shape": [10, 3], "dtype": "float32"}
+    array = load_result(path).arrays["memberships"]
+    assert isinstance(array, zarr.Array) and array.shape == (10, 3)
+    np.testing.assert_array_equal(array[6:9], [[6] * 3, [7] * 3, [8] * 3])
+
+
+def test_a_result_that_was_loaded_can_be_saved_again(tmp_path):
+    again = load_result(deferred().save(tmp_path / "out")).save(tmp_path / "copy")
+    array = load_result(again).arrays["memberships"]
+    assert isinstance(array, zarr.Array) and array.chunks == (4, 3)
+    np.testing.assert_array_equal(array[:, 1], np.arange(10))
+
+
+def test_nothing_is_left_where_a_deferred_array_cannot_be_written(tmp_path):
+    def interrupt(path):
+        zarr.create_array(path, shape=(10, 3), dtype="float32")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        deferred(interrupt).save(tmp_path / "out")
+    assert names(tmp_path) == []
+
+
+def test_a_damaged_zarr_array_is_refused(tmp_path):
+    path = deferred().save(tmp_path / "out")
+    index = path / "memberships.zarr" / "zarr.json"
+    whole = index.read_text()
+    for text in ("{", "{}", whole.replace("10", "11")):
+        index.write_text(text)
+        with pytest.raises(InputError, match=r"memberships\.zarr' .*run the job again"):
+            load_result(path)
+    index.unlink()
+    with pytest.raises(InputError, match=r"memberships\.zarr' is missing or damaged"):
+        load_result(path)
+
+
+def test_without_zarr_the_remedy_is_told(tmp_path, monkeypatch):
+    path = deferred().save(tmp_path / "out")
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(InputError, match="install zarr"):
+        load_result(path)

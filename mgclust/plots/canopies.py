@@ -1,0 +1,78 @@
+"""Canopies over the rows that they cover."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.collections import PolyCollection
+
+from mgclust.plots.clusters import NUMBERED_CLUSTERS, scatter
+from mgclust.plots.style import cluster_colors, counted_title, drawn_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["canopies"]
+
+MOST_OUTLINES = 1_000  # more would cover the rows
+# The points at distance 1 of the origin, for metrics whose canopies can be drawn in the plane.
+_TURN = 2 * np.pi * np.arange(72) / 72
+OUTLINES = {
+    "euclidean": np.column_stack([np.cos(_TURN), np.sin(_TURN)]),
+    "manhattan": np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]),
+}
+
+
+def canopies(
+    X: Any,
+    labels: Any,
+    centers: Any,
+    t1: float,
+    t2: float,
+    ax: Axes | None = None,
+    *,
+    metric: str = "euclidean",
+    total: int | None = None,
+) -> Axes:
+    """Rows in the plane, coloured by their nearest centre, and where two features allow it the canopies themselves.
+
+    Parameters
+    ----------
+    X : array of shape (n_samples, n_features)
+        The rows, or a sample of them.
+    labels : array of shape (n_samples,), int
+        Their nearest centres.
+    centers : array of shape (n_canopies, n_features)
+        In label order.
+    t1, t2 : float
+        The loose distance, drawn as a line, and the tight one, dotted.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+    metric : str
+        In two dimensions, canopies of "euclidean" are circles and those of "manhattan" squares on a corner.
+    total : int, optional
+        Rows that `X` was sampled from, for the title.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    X, centers = np.asarray(X, dtype=float), np.asarray(centers, dtype=float)
+    count = len(centers)
+    few = count <= NUMBERED_CLUSTERS
+    ax = scatter(X, labels, centers if few or X.shape[1] != 2 else None, ax=ax, total=total)
+    if X.shape[1] == 2 and metric in OUTLINES and count <= MOST_OUTLINES:
+        colors = cluster_colors(count)
+        outline = OUTLINES[metric]
+        look: dict[str, Any] = {"facecolors": "none", "edgecolors": colors, "zorder": 3}
+        width, alpha = (1.3, 0.9) if few else (0.7, 0.6)
+        loose = PolyCollection(t1 * outline + centers[:, None], linewidths=width, alpha=alpha, **look)
+        tight = PolyCollection(t2 * outline + centers[:, None], linewidths=width, linestyles=":", alpha=alpha, **look)
+        for outlines in (loose, tight) if few else (loose,):
+            ax.add_collection(outlines)
+        ax.autoscale_view()
+    shown = len(drawn_rows(len(X)))
+    title = f"{count:,} canop{'y' if count == 1 else 'ies'}"
+    ax.set_title(counted_title(title, shown, total or len(X)))
+    return ax

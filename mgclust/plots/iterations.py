@@ -1,0 +1,82 @@
+"""How the objective of an iterative method came down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from mgclust.plots.style import ACCENT, FIGURE, MUTED, own_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from mgclust.result import Result
+
+__all__ = ["objective"]
+
+MARKED = 60  # so many values get a mark each
+STEEP = 30.0  # a first value so many times the last one asks for a logarithmic axis
+STOPPED = {"tol": "centres at rest", "max_iter": "max_iter reached"}
+
+
+def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
+    """Objective over the iterations, and how much each of them changed it.
+
+    Parameters
+    ----------
+    result_or_history : Result or array of shape (n_iter + 1,)
+        Of ``fuzzy-c-means``; or the history itself, from the value at the initial centres to that at the last ones.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    history, stopped = _history(result_or_history)
+    ax = own_axes(ax, FIGURE)
+    steps = np.arange(len(history))
+    mark: dict[str, Any] = {"marker": "o", "markersize": 4} if len(history) <= MARKED else {}
+    ax.plot(steps, history, color=ACCENT, linewidth=1.6, **mark)
+    if history[-1] > 0 and history[0] > STEEP * history[-1]:
+        ax.set_yscale("log")
+    if len(history) > 1:
+        _draw_change(ax, steps[1:], history)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("iteration (0: the initial centres)")
+    ax.set_ylabel("objective J")
+    count = len(history) - 1
+    title = f"Objective: {history[-1]:.6g} after {count:,} iteration{'' if count == 1 else 's'}"
+    ax.set_title(title + (f" ({stopped})" if stopped else ""))
+    return ax
+
+
+def _history(source: Any) -> tuple[np.ndarray, str]:
+    """The values, and in words why they end; that is unknown of a history alone."""
+    if hasattr(source, "arrays"):
+        reason = str(source.diagnostics.get("stop_reason", ""))
+        return np.asarray(source.arrays["objective_history"], dtype=float), STOPPED.get(reason, "")
+    return np.asarray(source, dtype=float), ""
+
+
+def _draw_change(ax: Axes, steps: np.ndarray, history: np.ndarray) -> None:
+    """Show each iteration's relative decrease, faint, on a logarithmic axis of its own: J itself soon looks level."""
+    before = np.maximum(history[:-1], np.finfo(float).tiny)
+    change = (history[:-1] - history[1:]) / before
+    shown = change > 0
+    if not shown.any():
+        return
+    right = ax.twinx()
+    own_axes(right, FIGURE)
+    right.grid(visible=False)
+    right.set_zorder(ax.get_zorder() - 1)  # behind the objective
+    ax.patch.set_visible(False)
+    right.spines["left"].set_visible(False)
+    mark: dict[str, Any] = {"marker": "o", "markersize": 2} if len(history) <= MARKED else {}
+    right.plot(steps[shown], change[shown], color=MUTED, linewidth=1.2, linestyle=(0, (1, 2)), **mark)
+    right.set_yscale("log")
+    right.set_ylabel("relative decrease by the iteration (dotted)", color=MUTED)
+    right.yaxis.label.set(fontsize=9, color=MUTED)
+    right.tick_params(axis="y", which="both", labelsize=8)

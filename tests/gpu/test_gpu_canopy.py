@@ -1,0 +1,98 @@
+"""Canopies on GPUs: the CPU's centres and memberships, bit for bit, on 1, 2, 4."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+from gpu_cases import rows
+from points import load_points
+
+from mgclust import Canopy
+from mgclust.kernels import load
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def gpu():
+    return load("cuda")
+
+
+@pytest.fixture
+def cpu():
+    return load("cpu")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("kind", ["lattice", "groups"])
+@pytest.mark.parametrize("d", [1, 2, 6, 16, 17, 64, 300])
+def test_kernels_equal_the_cpus(gpu, cpu, d, kind, norm, dtype):
+    x, y = rows(kind, 4000, 3001, d, dtype)
+    for size in (1, 63, 64, 65, 4000):
+        s = cpu.reduced_distances(x[:1], x, norm=norm)
+        for threshold in np.quantile(s, [0.001, 0.1, 0.9]).tolist():
+            ours, theirs = gpu.xp.full(size, 7, "uint8"), np.full(size, 7, "uint8")
+            gpu.first_independent(gpu.to_device(x[:size]), norm=norm, threshold=threshold, out=ours)
+            cpu.first_independent(x[:size], norm=norm, threshold=threshold, out=theirs)
+            np.testing.assert_array_equal(gpu.to_host(ours), theirs)
+    threshold = float(np.quantile(cpu.reduced_distances(x[:50], y, norm=norm), 0.05))
+    counts = np.zeros(len(x), np.int64)
+    cpu.count_within(x, y, norm=norm, threshold=threshold, out=counts)
+    starts, total = np.cumsum(counts) - counts, int(counts.sum())
+    theirs = np.empty(total, np.int32)
+    cpu.write_within(x, y, norm=norm, threshold=threshold, starts=starts, out=theirs)
+    ours = gpu.xp.full(total, -1, "int32")
+    on_gpu = gpu.to_device(x), gpu.to_device(y), gpu.to_device(starts)
+    gpu.write_within(on_gpu[0], on_gpu[1], norm=norm, threshold=threshold, starts=on_gpu[2], out=ours)
+    np.testing.assert_array_equal(gpu.to_host(ours), theirs)
+
+
+def assert_same(model, other):
+    np.testing.assert_array_equal(model.center_indices_, other.center_indices_)
+    np.testing.assert_array_equal(model.labels_, other.labels_)
+    np.testing.assert_array_equal(model.memberships_.indptr, other.memberships_.indptr)
+    np.testing.assert_array_equal(model.memberships_.indices, other.memberships_.indices)
+    assert model.n_steps_ == other.n_steps_
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("order", ["index", "random"])
+@pytest.mark.parametrize("name", ["s1", "birch1", "pendigits", "dim064"])
+def test_equal_to_the_cpu(name, order, dtype):
+    X = load_points(name)[0]
+    for metric in ("euclidean", "manhattan"):
+        options = {"order": order, "metric": metric, "dtype": dtype, "random_state": 5, "client": None}
+        assert_same(*(Canopy(device=device, **options).fit(X) for device in ("cpu", "cuda")))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_same_bits_on_several_gpus(size, tmp_path):
+    import cupy
+
+    for package in ("distributed", "dask_cuda"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    if cupy.cuda.runtime.getDeviceCount() < size:
+        pytest.skip(f"fewer than {size} GPUs here")
+    from dask_cuda import LocalCUDACluster
+    from distributed import Client
+
+    rng = np.random.default_rng(0)
+    cases = {
+        "2-D": (rng.normal(size=(200_000, 2)), {"t1": 0.3, "t2": 0.2}),
+        "line": (np.sort(rng.normal(size=(60_000, 1)), axis=0), {"t1": 0.001, "t2": 0.0005}),
+        "6-D": (rng.normal(size=(30_000, 6)), {"t1": 1.0, "t2": 0.7, "order": "random"}),
+        "40-D": (rng.normal(size=(20_000, 40)), {"t1": 8.5, "t2": 7.0, "metric": "euclidean"}),
+    }
+    with (
+        LocalCUDACluster(n_workers=size, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        for name, (X, options) in cases.items():
+            path = tmp_path / f"{name}.npy"
+            np.save(path, X)
+            one = Canopy(device="cuda", client=None, random_state=2, **options).fit(X)
+            assert_same(one, Canopy(client=client, random_state=2, **options).fit(path))

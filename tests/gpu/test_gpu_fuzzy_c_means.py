@@ -1,0 +1,165 @@
+"""Fuzzy c-means on GPUs: the CPU's sums and labels, and the same bits on 1, 2, 4."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+from points import load_points
+from sklearn.metrics import adjusted_rand_score
+
+from mgclust import FuzzyCMeans
+from mgclust.kernels import load
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def gpu():
+    return load("cuda")
+
+
+@pytest.fixture
+def cpu():
+    return load("cpu")
+
+
+def rows(n: int, d: int, dtype: str, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng([seed, n, d])
+    return (3 * rng.normal(size=(7, d))[rng.integers(7, size=n)] + rng.normal(size=(n, d))).astype(dtype)
+
+
+def sums(kernels, x, centers, first_row, block_rows, weights=None, splits=(), m=2.0):
+    models, c, d = centers.shape
+    first, last = first_row // block_rows, (first_row + len(x) - 1) // block_rows
+    out = kernels.xp.zeros((last - first + 1, models, c * d + c + 3))
+    x, centers = kernels.to_device(x), kernels.to_device(centers)
+    weights = None if weights is None else kernels.to_device(weights)
+    edges = [0, *splits, len(x)]
+    for start, stop in zip(edges, edges[1:], strict=False):
+        at = first_row + start
+        kernels.fuzzy_sums(
+            x[start:stop], centers, m=m, weights=None if weights is None else weights[start:stop], first_row=at,
+            block_rows=block_rows, out=out[at // block_rows - first :],
+        )  # fmt: skip
+    return kernels.to_host(out)
+
+
+def assert_close(ours, theirs, c, d, dtype):
+    tolerance = 3e-6 if dtype == "float32" else 1e-12
+    sizes = np.abs(theirs[..., : c * d]).max()
+    np.testing.assert_allclose(ours[..., : c * d], theirs[..., : c * d], rtol=tolerance, atol=tolerance * sizes)
+    heaviest = theirs[..., c * d : c * d + c].max()
+    np.testing.assert_allclose(ours[..., c * d :], theirs[..., c * d :], rtol=tolerance, atol=tolerance * heaviest)
+
+
+SHAPES = [
+    (1, 1), (2, 3), (2, 31), (3, 8), (5, 1000), (16, 8), (17, 9), (31, 64), (32, 16), (32, 100), (64, 64), (128, 31),
+    (128, 300), (500, 8), (500, 16), (1000, 8), (1100, 20),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("m", [2.0, 1.5, 4.0])
+@pytest.mark.parametrize("d, c", SHAPES)
+def test_sums_equal_the_cpus(gpu, cpu, d, c, m, dtype):
+    n, first_row, block_rows = 5000, 2048, 3072
+    x = rows(n, d, dtype)
+    centers = np.stack([x[:c] + 0.01, x[n - c :]]).astype(dtype)
+    weights = np.random.default_rng(1).random(n).astype(dtype)
+    ours = sums(gpu, x, centers, first_row, block_rows, weights, m=m)
+    assert np.isfinite(ours).all()
+    assert_close(ours, sums(cpu, x, centers, first_row, block_rows, weights, m=m), c, d, dtype)
+    # Bits depend neither on how rows come, nor on how often one asks.
+    for splits in ((1024,), (1024, 4096)):
+        np.testing.assert_array_equal(sums(gpu, x, centers, first_row, block_rows, weights, splits, m=m), ours)
+
+
+@pytest.mark.parametrize("d, c", [(2, 5), (40, 12), (500, 8), (64, 500)])
+@pytest.mark.parametrize("scale", [1.0, 1e-13, 1e13])
+def test_zero_distances_are_shared_evenly(gpu, d, c, scale):
+    centers = rows(c, d, "float32") * np.float32(scale)
+    centers[1] = centers[0]
+    x = np.repeat(centers, 300, axis=0)
+    u = gpu.xp.empty((len(x), c), "float32")
+    gpu.memberships(gpu.to_device(x), gpu.to_device(centers), m=2.0, out=u)
+    u = gpu.to_host(u)
+    np.testing.assert_array_equal(u[:600, :2], 0.5)
+    np.testing.assert_array_equal(u[600:].argmax(axis=1), np.repeat(np.arange(2, c), 300))
+    for m in (2.0, 1.3):
+        found = sums(gpu, x, centers[None], 0, 65536, m=m)[0, 0]
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found[c * d + 2 : c * d + c], 300.0, rtol=1e-6)
+        np.testing.assert_allclose(found[c * d : c * d + 2], 600 * 0.5**m, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("m", [1.3, 2.0, 10.0])
+@pytest.mark.parametrize("d, c", [(1, 2), (2, 1000), (32, 16), (300, 5)])
+def test_memberships_equal_the_cpus(gpu, cpu, d, c, m, dtype):
+    x = rows(3000, d, dtype)
+    centers = x[100 : 100 + c].copy()
+    ours, theirs = gpu.xp.empty((len(x), c), dtype), np.empty((len(x), c), dtype)
+    gpu.memberships(gpu.to_device(x), gpu.to_device(centers), m=m, out=ours)
+    cpu.memberships(x, centers, m=m, out=theirs)
+    tolerance = 3e-6 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(gpu.to_host(ours), theirs, rtol=tolerance, atol=tolerance * 1e-3)
+
+
+@pytest.mark.parametrize("name, c", [("s1", 15), ("d31", 31), ("dim128", 16), ("pendigits", 10)])
+@pytest.mark.parametrize("init", ["k-means++", "random", "canopy"])
+def test_labels_equal_the_cpus(name, c, init):
+    X, truth = load_points(name)
+    options = {"init": init, "random_state": 3, "client": None, "max_iter": 1000, "dtype": "float64"}
+    theirs, ours = (FuzzyCMeans(c, m=1.5, device=device, **options).fit(X) for device in ("cpu", "cuda"))
+    assert ours.n_iter_ == theirs.n_iter_
+    np.testing.assert_allclose(ours.cluster_centers_, theirs.cluster_centers_, rtol=1e-9, atol=1e-9 * np.abs(X).max())
+    np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+    np.testing.assert_allclose(ours.memberships_, theirs.memberships_, rtol=0, atol=1e-9)
+    single = FuzzyCMeans(c, m=1.5, device="cuda", **(options | {"dtype": "float32"})).fit(X)
+    assert adjusted_rand_score(single.labels_, ours.labels_) > 0.99
+    np.testing.assert_array_equal(single.predict(X), single.labels_)
+
+
+def test_streamed_rows_give_the_same_bits():
+    X = rows(400_000, 24, "float32")
+    whole = FuzzyCMeans(6, device="cuda", client=None, random_state=0, max_iter=10, tol=0).fit(X)
+    part = FuzzyCMeans(6, device="cuda", client=None, random_state=0, max_iter=10, tol=0, memory_limit="40 MiB").fit(X)
+    np.testing.assert_array_equal(part.cluster_centers_, whole.cluster_centers_)
+    np.testing.assert_array_equal(part.objective_history_, whole.objective_history_)
+    np.testing.assert_array_equal(part.labels_, whole.labels_)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_same_bits_on_several_gpus(size, tmp_path):
+    import cupy
+
+    for package in ("distributed", "dask_cuda"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    if cupy.cuda.runtime.getDeviceCount() < size:
+        pytest.skip(f"fewer than {size} GPUs here")
+    from dask_cuda import LocalCUDACluster
+    from distributed import Client
+
+    cases = {
+        "few": (rows(70_000, 3, "float32"), {"n_clusters": 5, "n_init": 3}),
+        "random": (rows(9_000, 40, "float64"), {"n_clusters": 12, "m": 1.4, "init": "random", "metric": "correlation"}),
+        "many": (rows(20_000, 24, "float32"), {"n_clusters": 600, "init": "canopy", "max_iter": 5}),
+        "wide": (rows(100_000, 64, "float32"), {"n_clusters": 20, "dtype": "float64"}),
+    }
+    with (
+        LocalCUDACluster(n_workers=size, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        for name, (X, options) in cases.items():
+            path = tmp_path / f"{name}.npy"
+            np.save(path, X)
+            weights = np.random.default_rng(2).random(len(X)) if name == "few" else None
+            one = FuzzyCMeans(device="cuda", client=None, random_state=1, **options).fit(X, sample_weight=weights)
+            many = FuzzyCMeans(client=client, random_state=1, **options).fit(path, sample_weight=weights)
+            np.testing.assert_array_equal(many.cluster_centers_, one.cluster_centers_, err_msg=name)
+            np.testing.assert_array_equal(many.objective_history_, one.objective_history_)
+            np.testing.assert_array_equal(many.labels_, one.labels_)
+            np.testing.assert_array_equal(many.memberships_, one.memberships_)

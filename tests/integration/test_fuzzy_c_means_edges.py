@@ -1,0 +1,454 @@
+"""`FuzzyCMeans`: starting, stopping, predicting, and what it says of bad input, extreme m and collapsing centres."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import reference_fuzzy as reference
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from points import load_points
+from sklearn.exceptions import ConvergenceWarning
+
+from mgclust import FuzzyCMeans, load_result
+from mgclust.algorithms import memberships
+from mgclust.errors import InputError, InsufficientMemoryError
+
+INITS = ["k-means++", "random", "canopy"]
+quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+shapes = st.tuples(st.integers(4, 50), st.integers(1, 4))
+lattices = shapes.flatmap(lambda shape: arrays("float64", shape, elements=st.integers(-8, 8).map(float)))
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def fit(X, device="cpu", sample_weight=None, **parameters):
+    return FuzzyCMeans(device=device, client=None, **parameters).fit(X, sample_weight=sample_weight)
+
+
+@pytest.fixture
+def blobs(rng) -> np.ndarray:
+    return rng.normal(size=(600, 3)) + 8 * rng.normal(size=(4, 3))[rng.integers(0, 4, 600)]
+
+
+@quick
+@given(lattices, st.integers(1, 4), st.sampled_from([1.001, 1.3, 2.0, 3.5, 20.0]), st.sampled_from(INITS))
+def test_rows_sum_to_one_and_j_falls(X, c, m, init):
+    model = fit(X, n_clusters=c, m=m, init=init, max_iter=30, random_state=0, dtype="float64")
+    U = model.memberships_
+    assert np.isfinite(U).all() and (U >= 0).all()
+    np.testing.assert_allclose(U.sum(axis=1), 1.0, rtol=1e-12)
+    assert np.isfinite(model.cluster_centers_).all()
+    assert (model.cluster_centers_ >= X.min(axis=0) - 1e-9).all()
+    assert (model.cluster_centers_ <= X.max(axis=0) + 1e-9).all()
+    history = model.objective_history_
+    assert len(history) == model.n_iter_ + 1 and history[-1] == model.objective_
+    assert (np.diff(history) <= 1e-12 * history[0] + 1e-12).all()
+    assert 1 / c - 1e-12 <= model.partition_coefficient_ <= 1 + 1e-12
+    assert -1e-12 <= model.partition_entropy_ <= np.log(c) + 1e-12
+    assert model.labels_.dtype == np.int32
+    np.testing.assert_array_equal(U[np.arange(len(X)), model.labels_], U.max(axis=1))
+
+
+@quick
+@given(lattices, st.integers(1, 4), st.sampled_from([1.3, 2.0, 5.0]))
+def test_equals_the_oracle_on_lattices(X, c, m):
+    """Rows that meet centres, duplicates, and centres that meet each other."""
+    state = reference.states(X, m, at=(1,), centers=X[:c])[1]
+    model = fit(X, n_clusters=c, m=m, init=X[:c], max_iter=1, tol=0.0, dtype="float64")
+    np.testing.assert_allclose(model.cluster_centers_, state.centers, atol=1e-9)
+    assert model.objective_ == pytest.approx(state.objective, rel=1e-9, abs=1e-9)
+    first = reference.memberships(X, X[:c], m)
+    assert model.objective_history_[0] == pytest.approx(reference.objective(X, X[:c], first, m), rel=1e-9, abs=1e-9)
+
+
+@quick
+@given(lattices, st.integers(2, 4))
+def test_equal_centers_share_evenly(X, c):
+    """c copies of one centre and of another: each copy has the c-th part, also of rows that they coincide with."""
+    two = np.array([X.min(axis=0) - 1, X[0]])
+    model = fit(X, n_clusters=2 * c, init=np.repeat(two, c, axis=0), max_iter=1, tol=0.0, dtype="float64")
+    U = model.memberships_
+    assert np.isfinite(U).all()
+    for group in (U[:, :c], U[:, c:]):
+        np.testing.assert_allclose(group, np.repeat(group[:, :1], c, axis=1), atol=1e-12)
+    assert np.isposinf(model.xie_beni_)
+
+
+@quick
+@given(lattices, st.integers(-1000, 1000), st.sampled_from([0.25, 1.0, 1024.0]))
+def test_origin_and_unit_do_not_matter(X, shift, unit):
+    """The stop rule has the data's scale."""
+    start = X[:3] + np.arange(3)[:, None]
+    options = {"n_clusters": 3, "max_iter": 15, "dtype": "float64"}
+    first, second = fit(X, init=start, **options), fit((X + shift) * unit, init=(start + shift) * unit, **options)
+    if X.std() > 0:
+        assert abs(second.n_iter_ - first.n_iter_) <= (0 if first.stop_reason_ == "max_iter" else 1)
+    if second.n_iter_ == first.n_iter_:
+        np.testing.assert_allclose(second.cluster_centers_ / unit - shift, first.cluster_centers_, atol=1e-8)
+
+
+@pytest.mark.parametrize("init", INITS)
+def test_a_seed_decides(init, device, blobs):
+    options = {"n_clusters": 4, "init": init, "n_init": 2, "random_state": 7}
+    first, second = fit(blobs, device, **options), fit(blobs, device, **options)
+    np.testing.assert_array_equal(first.cluster_centers_, second.cluster_centers_)
+    np.testing.assert_array_equal(first.memberships_, second.memberships_)
+    if init == "random":
+        other = fit(blobs, device, **{**options, "random_state": 8})
+        assert other.objective_history_[0] != first.objective_history_[0]
+
+
+@pytest.mark.parametrize("init", INITS)
+def test_starts_are_rows_of_the_data(init, device, blobs):
+    """One step from them is one step of the oracle from some rows: J at the start is that of distinct rows."""
+    model = fit(blobs, device, n_clusters=4, init=init, max_iter=1, random_state=3, dtype="float64")
+    assert 0 < model.objective_history_[0] < len(blobs) * reference.scale(blobs) ** 2
+
+
+def test_restarts_keep_the_best(device):
+    X = load_points("s2")[0]
+    several = fit(X, device, n_clusters=15, init="random", n_init=6, random_state=1)
+    objectives = several.result_.diagnostics["objectives"]
+    assert len(objectives) == 6 and len(set(objectives)) > 1
+    assert several.objective_ == min(objectives)
+    assert several.result_.diagnostics["best_init"] == int(np.argmin(objectives))
+    one = fit(X, device, n_clusters=15, init="random", random_state=1)
+    assert several.objective_ <= one.objective_
+
+
+def test_restarts_do_not_touch_each_other(device):
+    """A set of centres has the same bits alone and among others that are served by the same passes."""
+    X = load_points("s1")[0]
+    several = fit(X, device, n_clusters=15, init="random", n_init=5, random_state=2, tol=1e-6)
+    one = fit(X, device, n_clusters=15, init="random", n_init=1, random_state=2, tol=1e-6)
+    assert one.objective_ in several.result_.diagnostics["objectives"]
+
+
+@pytest.mark.parametrize("kind", ["centers", "memberships"])
+def test_start_from_a_file_of_the_command_line(kind, device, blobs, tmp_path):
+    array = blobs[:4] if kind == "centers" else reference.memberships(blobs, blobs[:4], 2.0)
+    np.save(tmp_path / "start.npy", array)
+    option = next(option for option in FuzzyCMeans.options() if option.name == "init")
+    parsed = option.constraint.parse(str(tmp_path / "start.npy"), "init")
+    here, there = fit(blobs, device, n_clusters=4, init=array), fit(blobs, device, n_clusters=4, init=parsed)
+    np.testing.assert_array_equal(here.cluster_centers_, there.cluster_centers_)
+
+
+def test_canopies_start_in_separate_groups(device, rng):
+    """One centre in each of eight groups that are far from each other, whatever their sizes."""
+    sizes = [400, 200, 100, 60, 50, 40, 30, 30]
+    y = rng.permutation(np.repeat(np.arange(8), sizes))
+    X = 100 * np.stack([y % 3, y // 3], axis=1) + rng.normal(size=(len(y), 2))
+    model = fit(X, device, n_clusters=8, init="canopy", random_state=0)
+    assert len({tuple(np.unique(model.labels_[y == k])) for k in range(8)}) == 8
+    assert all(len(np.unique(model.labels_[y == k])) == 1 for k in range(8))
+
+
+def test_stop_rule(device):
+    """It stops after the first iteration in which no centre moves farther than tol times the data's scale."""
+    X = load_points("s1")[0].astype("float64")
+    start, tol = X[:15], 1e-3
+    reached = previous = None
+    for t, state in enumerate(reference.iterate(X, centers=start)):
+        if previous is not None:
+            shift = np.sqrt(((state.centers - previous) ** 2).sum(axis=1)).max()
+            if shift <= tol * reference.scale(X):
+                reached = t
+                break
+        previous = state.centers
+    model = fit(X, device, n_clusters=15, init=start, tol=tol)
+    assert model.n_iter_ == reached and model.stop_reason_ == "tol"
+    np.testing.assert_allclose(model.cluster_centers_, state.centers, rtol=1e-5)
+    assert model.result_.diagnostics["stop_reason"] == "tol"
+    assert model.result_.warnings == []
+
+
+def test_stop_rule_does_not_depend_on_n(device):
+    X = load_points("s1")[0].astype("float64")
+    options = {"n_clusters": 15, "init": X[:15], "dtype": "float64"}
+    assert fit(X, device, **options).n_iter_ == fit(np.repeat(X, 4, axis=0), device, **options).n_iter_
+
+
+def test_running_out_of_iterations_is_said(device, blobs):
+    model = FuzzyCMeans(4, init=blobs[:4], max_iter=2, device=device, client=None)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=2.*raise max_iter or tol"):
+        model.fit(blobs)
+    assert model.stop_reason_ == "max_iter" and model.n_iter_ == 2
+    assert len(model.objective_history_) == 3
+    assert any("max_iter" in text for text in model.result_.warnings)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_predict(dtype, device, blobs, rng, tmp_path):
+    model = fit(blobs, device, n_clusters=4, random_state=0, dtype=dtype)
+    np.testing.assert_array_equal(model.predict(blobs), model.labels_)
+    np.testing.assert_array_equal(model.predict_memberships(blobs), model.memberships_)
+    assert model.memberships_.dtype == dtype
+    new = 10 * rng.normal(size=(5000, 3))
+    U = model.predict_memberships(new)
+    expected = reference.memberships(new, model.cluster_centers_, 2.0)
+    np.testing.assert_allclose(U, expected, atol=1e-5 if dtype == "float32" else 1e-12)
+    np.testing.assert_array_equal(model.predict(new), U.argmax(axis=1))
+    lazily = model.predict_memberships(new, out=tmp_path / "memberships.zarr")
+    assert (tmp_path / "memberships.zarr").exists()
+    np.testing.assert_array_equal(lazily[:], U)
+    one = model.predict_memberships(new[:1])
+    np.testing.assert_array_equal(one, U[:1])
+
+
+def test_predict_checks_its_rows(device, blobs):
+    model = fit(blobs, device, n_clusters=4, random_state=0)
+    for call in (model.predict, model.predict_memberships):
+        with pytest.raises(InputError, match="2 features, but FuzzyCMeans is expecting 3"):
+            call(blobs[:, :2])
+        with pytest.raises(InputError, match=r"1 value.*NaN|NaN"):
+            call(np.where(np.arange(3) == 1, np.nan, blobs[:5]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("far", [1e8, 1e19, 1e30, 1e150])
+def test_far_rows_belong_to_all_alike(far, dtype, device, blobs):
+    """Also where their squared distance is infinite."""
+    model = fit(blobs, device, n_clusters=4, random_state=0, dtype=dtype)
+    np.testing.assert_allclose(model.predict_memberships(np.full((1, 3), far)), 0.25, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("unit", [1e-200, 1e-45, 1e30, 1e200])
+def test_weights_have_no_unit(unit, dtype, device, blobs, rng):
+    weights = rng.random(600)
+    options = {"n_clusters": 4, "init": blobs[:4], "max_iter": 5, "dtype": dtype}
+    known = fit(blobs, device, sample_weight=weights, **options)
+    model = fit(blobs, device, sample_weight=weights * unit, **options)
+    np.testing.assert_allclose(model.cluster_centers_, known.cluster_centers_, rtol=1e-6)
+    assert model.objective_ == pytest.approx(known.objective_ * unit, rel=1e-6)
+    assert model.partition_coefficient_ == pytest.approx(known.partition_coefficient_, rel=1e-6)
+
+
+def test_result_directory(device, blobs, tmp_path):
+    model = fit(blobs, device, n_clusters=4, random_state=0)
+    model.result_.save(tmp_path / "out")
+    loaded = load_result(tmp_path / "out")
+    assert loaded.method == "fuzzy-c-means"
+    np.testing.assert_array_equal(loaded.labels, model.labels_)
+    np.testing.assert_array_equal(loaded.arrays["cluster_centers"], model.cluster_centers_)
+    np.testing.assert_array_equal(loaded.arrays["objective_history"], model.objective_history_)
+    np.testing.assert_array_equal(np.asarray(loaded.arrays["memberships"][:]), model.memberships_)
+    for name in ("objective", "partition_coefficient", "partition_entropy", "xie_beni", "n_iter"):
+        assert loaded.scores[name] == pytest.approx(getattr(model, f"{name}_"))
+
+
+def test_memberships_that_a_fit_does_not_keep(device, blobs, tmp_path, monkeypatch):
+    """Large ones are computed when they are asked for, and when a result is saved: then as a zarr store."""
+    kept = fit(blobs, device, n_clusters=4, random_state=0)
+    monkeypatch.setattr(memberships, "SMALL", 0)
+    model = fit(blobs, device, n_clusters=4, random_state=0)
+    assert not isinstance(model.result_.arrays["memberships"], np.ndarray)
+    model.result_.save(tmp_path / "out")
+    assert (tmp_path / "out" / "memberships.zarr").is_dir()
+    stored = load_result(tmp_path / "out").arrays["memberships"]
+    np.testing.assert_array_equal(stored[:], kept.memberships_)
+    np.testing.assert_array_equal(model.memberships_, kept.memberships_)
+
+
+def test_memberships_that_memory_does_not_hold(device, blobs, tmp_path, monkeypatch):
+    model = fit(blobs, device, n_clusters=4, random_state=0)
+    expected = model.memberships_
+    little = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr(memberships, "psutil", little)
+    monkeypatch.setattr(memberships, "SMALL", 0)
+    with pytest.raises(InsufficientMemoryError, match=r"600 rows in 4 clusters.*out="):
+        model.predict_memberships(blobs)
+    model = fit(blobs, device, n_clusters=4, random_state=0)
+    assert not isinstance(model.memberships_, np.ndarray)  # a zarr array
+    np.testing.assert_array_equal(model.memberships_[:], expected)
+
+
+def test_where_memberships_can_be_written(device, blobs, tmp_path):
+    model = fit(blobs, device, n_clusters=4, random_state=0)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(InputError, match="exists; choose another name"):
+        model.predict_memberships(blobs, out=tmp_path / "there")
+    with pytest.raises(InputError, match="is no directory"):
+        model.predict_memberships(blobs, out=tmp_path / "nowhere" / "u.zarr")
+    with pytest.raises(InputError):
+        model.predict_memberships(np.full((5, 3), np.nan), out=tmp_path / "u.zarr")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]  # nothing half-written
+
+
+def test_a_second_fit_forgets_the_first(device, blobs):
+    model = FuzzyCMeans(4, device=device, client=None, random_state=0).fit(blobs)
+    assert model.memberships_.shape == (600, 4)
+    model.set_params(n_clusters=2).fit(blobs[:100])
+    assert model.memberships_.shape == (100, 2)
+    np.testing.assert_array_equal(model.memberships_, model.predict_memberships(blobs[:100]))
+
+
+@pytest.mark.parametrize("m", [1.001, 1.01, 1.1, 1.3, 5.0, 10.0, 50.0, 150.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_any_m_gives_numbers(m, dtype, device):
+    X = load_points("d31")[0]
+    model = fit(X, device, n_clusters=31, m=m, max_iter=20, random_state=0, dtype=dtype)
+    for value in (model.cluster_centers_, model.memberships_, model.objective_history_, model.partition_entropy_):
+        assert np.isfinite(value).all()
+    np.testing.assert_allclose(model.memberships_.sum(axis=1), 1.0, atol=1e-5)
+    history = model.objective_history_
+    assert (np.diff(history) <= 1e-6 * history[0]).all()
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-6, 1e6, 1e12])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_any_unit_gives_the_same(size, dtype, device, blobs):
+    options = {"n_clusters": 4, "dtype": dtype, "tol": 1e-5}
+    known = fit(blobs, device, init=blobs[:4], **options)
+    model = fit(blobs * size, device, init=blobs[:4] * size, **options)
+    np.testing.assert_allclose(model.cluster_centers_ / size, known.cluster_centers_, rtol=1e-4)
+    np.testing.assert_allclose(model.memberships_, known.memberships_, atol=1e-4)
+
+
+def test_all_rows_equal(device):
+    model = fit(np.full((50, 2), 3.7), device, n_clusters=3, random_state=0)
+    np.testing.assert_allclose(model.cluster_centers_, 3.7)
+    np.testing.assert_allclose(model.memberships_, 1 / 3, rtol=1e-6)
+    assert model.objective_ == 0 and np.isposinf(model.xie_beni_)
+    assert (model.labels_ == 0).all()
+
+
+def test_one_cluster(device, blobs):
+    model = fit(blobs, device, n_clusters=1, dtype="float64")
+    np.testing.assert_allclose(model.cluster_centers_[0], blobs.mean(axis=0), rtol=1e-12)
+    assert model.objective_ == pytest.approx(((blobs - blobs.mean(axis=0)) ** 2).sum(), rel=1e-12)
+    assert model.partition_coefficient_ == 1 and model.partition_entropy_ == 0 and np.isnan(model.xie_beni_)
+
+
+@pytest.mark.parametrize("m", [1, 1.0, 0.5, 0, -2, float("nan"), float("inf"), "two"])
+def test_m(m, blobs):
+    with pytest.raises(InputError, match=rf"m={re.escape(repr(m))}.*(above|>) 1"):
+        fit(blobs, n_clusters=3, m=m)
+
+
+def test_m_beyond_what_memberships_can_hold(blobs):
+    with pytest.raises(InputError, match=r"m=1000 should be <= .*lower m"):
+        fit(blobs, n_clusters=4, m=1000.0)
+
+
+@pytest.mark.parametrize("c", [0, -1, 2.5, "two"])
+def test_number_of_clusters(c, blobs):
+    with pytest.raises(InputError, match=rf"n_clusters={re.escape(repr(c))}.*>= 1"):
+        fit(blobs, n_clusters=c)
+
+
+def test_more_clusters_than_rows(blobs):
+    with pytest.raises(InputError, match=r"n_samples=600 should be >= n_clusters=601.*fewer clusters"):
+        fit(blobs, n_clusters=601)
+    with pytest.raises(InputError, match=r"positive sample_weight=3 should be >= n_clusters=4"):
+        fit(blobs, n_clusters=4, sample_weight=(np.arange(600) < 3).astype(float))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (600, 3), (4, 600), (4,), (4, 3, 1)])
+def test_shape_of_init(shape, blobs):
+    with pytest.raises(InputError, match=r"init.*shape"):
+        fit(blobs, n_clusters=4, init=np.full(shape, 0.25))
+
+
+def test_content_of_init(blobs):
+    U = reference.memberships(blobs, blobs[:4], 2.0)
+    sums = U.copy()
+    sums[[17, 30]] *= 1.01
+    with pytest.raises(InputError, match=r"init holds 2 rows.*row 17, which sums to 1\.01.*divide"):
+        fit(blobs, n_clusters=4, init=sums)
+    negative = U.copy()
+    negative[5] = [-0.5, 1.5, 0, 0]
+    with pytest.raises(InputError, match=r"init holds 1 row.*not negative.*row 5"):
+        fit(blobs, n_clusters=4, init=negative)
+    empty = U.copy()
+    empty[:, 1] += empty[:, 2]
+    empty[:, 2] = 0
+    with pytest.raises(InputError, match="cluster 2"):
+        fit(blobs, n_clusters=4, init=empty)
+    for value in (np.nan, np.inf):
+        centers = blobs[:4].copy()
+        centers[2, 1] = value
+        with pytest.raises(InputError, match=r"init holds 1 value.*row 2"):
+            fit(blobs, n_clusters=4, init=centers)
+    with pytest.raises(InputError, match=r"init='kmeans'.*'k-means\+\+'"):
+        fit(blobs, n_clusters=4, init="kmeans")
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        (np.where(np.arange(600) == 8, -1.0, 1.0), r"1 value.*negative.*-1 at row 8"),
+        (np.where(np.arange(600) == 9, np.nan, 1.0), "nan at row 9"),
+        (np.where(np.arange(600) == 9, np.inf, 1.0), "inf at row 9"),
+        (np.zeros(600), "0 for all rows.*positive"),
+        (np.ones(599), r"shape \(599,\).*\(600,\)"),
+        (np.ones((600, 1)), r"shape \(600, 1\)"),
+    ],
+)
+def test_sample_weight(weights, says, blobs):
+    with pytest.raises(InputError, match=f"sample_weight.*{says}"):
+        fit(blobs, n_clusters=4, sample_weight=weights)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"tol": -1e-3}, "tol="),
+        ({"max_iter": 0}, "max_iter=0"),
+        ({"n_init": 0}, "n_init=0"),
+        ({"metric": "manhattan"}, "metric='manhattan'.*'euclidean'"),
+        ({"dtype": "float16"}, "dtype='float16'"),
+    ],
+)
+def test_other_parameters(parameters, says, blobs):
+    with pytest.raises(InputError, match=says):
+        fit(blobs, n_clusters=4, **parameters)
+
+
+def test_rows_that_are_not_finite(blobs):
+    X = blobs.copy()
+    X[3, 1] = np.nan
+    with pytest.raises(InputError, match=r"1 value.*row 3|row 3"):
+        fit(X, n_clusters=4)
+
+
+def test_collapsing_centers_are_said(device, rng):
+    """Many dimensions, m = 2: all centres end in the mean (Winkler and others). Which parameters to change is said."""
+    X = rng.normal(size=(2000, 60))
+    model = FuzzyCMeans(10, tol=1e-9, max_iter=500, random_state=0, device=device, client=None)
+    with pytest.warns(UserWarning, match=r"10 of 10 centres coincide.*lower m.*fewer clusters.*init"):
+        model.fit(X)
+    assert any("coincide" in text for text in model.result_.warnings)
+    warnings.simplefilter("error", UserWarning)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    FuzzyCMeans(10, m=1.1, random_state=0, device=device, client=None).fit(X)  # what the sentence says to do helps
+
+
+def test_a_coincidence_of_few_is_counted(device, blobs):
+    start = np.concatenate([blobs[:3], blobs[:1]])
+    model = FuzzyCMeans(4, init=start, max_iter=3, device=device, client=None)
+    with pytest.warns(UserWarning, match="2 of 4 centres coincide"):
+        model.fit(blobs)
+
+
+def test_clusters_without_rows_are_said(device):
+    """At m near 1 a centre far away from all rows has no membership that float64 could hold."""
+    X = load_points("r15")[0].astype("float64")
+    start = np.concatenate([X[:5], [[1e6, 1e6]]])
+    model = FuzzyCMeans(6, m=1.001, init=start, max_iter=20, device=device, client=None)
+    with pytest.warns(UserWarning, match="1 of 6 clusters have no row"):
+        model.fit(X)
+    assert np.isfinite(model.cluster_centers_).all()
+    np.testing.assert_allclose(model.cluster_centers_[5], 1e6)
