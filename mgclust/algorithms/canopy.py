@@ -11,9 +11,10 @@ What runs where. Every rank owns runs of row blocks; rows never move but for tho
     centers      4096 candidates at a time, `mgclust.algorithms.canopy_centers`
     memberships  all rows with all centres, `mgclust.algorithms.canopy_members`
 
-Cost, for K centres. Time: about 2.5 n K reduced distances (d multiply-adds each) over all ranks. Memory per rank: its
-rows twice, the centres, 60 bytes a row; on rank 0's host 5 to 9 bytes a membership besides. Communication: 4096 rows a
-step, at most n / 4096 steps and usually a handful; 12 bytes a row and 4 a membership.
+Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; on CPUs, few features
+and many centres take far fewer (`mgclust.kernels._cpu_boxes`). Memory per rank: its rows up to three times, the
+centres, 60 bytes a row; on rank 0's host 5 to 9 bytes a membership besides. Communication: 4096 rows a step, at most
+n / 4096 steps and usually a handful; 8 bytes a row and 4 a membership.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from scipy.sparse import csr_array
 
 from mgclust.algorithms.base import Clusterer, Job, Progress
 from mgclust.algorithms.canopy_centers import BLOCK, Candidates, greedy_centers, pick_centers, threshold_of
-from mgclust.algorithms.canopy_members import find_members, own_pieces, piece_bytes
+from mgclust.algorithms.canopy_members import candidate_bytes, candidate_pieces, find_members, piece_bytes
 from mgclust.algorithms.pair_quantile import take_rows
 from mgclust.algorithms.preparation import prepare_rows, refuse_out_of_range
 from mgclust.data import Dataset, open_dataset
@@ -64,9 +65,8 @@ def canopy(
         with context.stage("thresholds"):
             t1, t2 = _thresholds(context, measure, seed)
     with context.stage("centers"):
-        candidates = Candidates(
-            context.kernels, context.rows.read, own_pieces(context), seed if order == "random" else None
-        )
+        pieces = candidate_pieces(context)
+        candidates = Candidates(context.kernels, context.rows.read, pieces, seed if order == "random" else None)
         picked = pick_centers(context, candidates, measure, t2)
         del candidates
     with context.stage("memberships"):
@@ -133,7 +133,7 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: i
     n, d = shape
     own = -(-n // size)
     rows = own * d * itemsize
-    kept = rows if rows <= resident_limit else resident_limit // 2
+    kept = candidate_bytes(rows, resident_limit, rows <= resident_limit)
     vectors = own * (48 + itemsize)
     what = {
         "rows of candidates": kept,

@@ -17,7 +17,7 @@ from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.errors import InsufficientMemoryError
 
-__all__ = ["Members", "find_members", "own_pieces", "piece_bytes"]
+__all__ = ["Members", "candidate_bytes", "candidate_pieces", "find_members", "own_pieces", "piece_bytes"]
 
 Array = Any
 PIECE = 1 << 24  # memberships that travel together, at most
@@ -37,6 +37,26 @@ def own_pieces(context: Context) -> list[tuple[int, int]]:
     step = max(1, -(-len(rows) // rows.chunk_count))
     edges = [*range(rows.start, rows.stop, step), rows.stop]
     return list(pairwise(edges)) or [(rows.start, rows.stop)]
+
+
+def candidate_bytes(rows: int, limit: int, resident: bool) -> int:
+    """Bytes of the copies that `Candidates` makes of a rank's rows, of which half the memory, `limit`, is for rows.
+
+    Before a step drops some candidates and after it, where both copies fit beside the rows; else one of a piece.
+    """
+    if 4 * rows <= limit:
+        return 2 * rows
+    return limit // 4 if resident else limit // 2
+
+
+def candidate_pieces(context: Context) -> list[tuple[int, int]]:
+    """Pieces for `Candidates`: a single one, whose rows are copied as they get fewer, where there is room for that."""
+    rows, limit = context.rows, context.free // 2
+    row_bytes = rows.n_features * context.dtype.itemsize
+    if not rows.resident or 4 * len(rows) * row_bytes <= limit:
+        return own_pieces(context)
+    step = max(1, min(limit // (4 * row_bytes), len(rows) // 2))
+    return list(pairwise([*range(rows.start, rows.stop, step), rows.stop]))
 
 
 def piece_bytes(free: int, size: int) -> int:

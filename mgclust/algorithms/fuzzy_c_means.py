@@ -60,6 +60,10 @@ Array = Any
 SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
 # Nearer to 1, or where memberships are all as small as c^-m, float32 would lose memberships to underflow.
 LEAST_M_IN_FLOAT32, MOST_BITS_IN_FLOAT32, MOST_BITS = 1.25, 100, 900
+# From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times: float32
+# is for data that are large enough for it to matter.
+FEW_NUMBERS = 1 << 20
+SCRATCH, GROUP = 512 << 20, 128  # bytes of sums that wait to be added, at most; rows in a group, at least
 COINCIDE = 1e-6  # centres nearer than this times the rows' scale count as one
 
 
@@ -234,39 +238,30 @@ class Fit:
         self.history.append(float(sums[-3]))
         self.squares, self.entropy = float(sums[-2]), float(sums[-1])
 
-    def update(self, sums: np.ndarray) -> None:
-        """Move the centres to the weighted means."""
-        weights = sums[self.centers.size : -3]
-        moved = weighted_means(np, sums[None], self.centers[None])[0]
-        self.idle = int((weights <= 0).sum())
+    def update(self, sums: np.ndarray, moved: np.ndarray) -> None:
+        """Go on from where the centres moved."""
+        self.idle = int((sums[moved.size : -3] <= 0).sum())
         self.shift = float(np.sqrt(((moved - self.centers) ** 2).sum(axis=1).max()))
         self.centers = moved
         self.n_iter += 1
 
 
-def weighted_means(xp: Any, sums: Array, centers: Array) -> Array:
-    """The centres (2) of each model; a cluster without any weight keeps its centre."""
-    models, c, d = centers.shape
-    weights = sums[:, c * d : c * d + c, None]
-    return xp.where(weights > 0, sums[:, : c * d].reshape(models, c, d) / xp.where(weights > 0, weights, 1.0), centers)
-
-
 def iterate(context: Context, sums: WeightedSums, fits: list[Fit], *, max_iter: int, limit: float) -> None:
     """Pass over the rows until every set of centres has settled, and once more to score where it ended.
 
-    Nobody waits for the decision whether to go on: the device moves the centres as the host does, to the same bits, and
-    begins with the next pass. Where a set has settled, that pass is the one that scores it.
+    Nobody waits for the decision whether to go on: the device moves the centres and begins with the next pass. Where a
+    set has settled, that pass is the one that scores it.
     """
     kernels, moving = context.kernels, list(fits)
     centers = kernels.to_device(np.stack([fit.centers for fit in moving]))
     found = sums.at(centers)
     while moving:
-        arrived = context.fetch(found)
-        centers = weighted_means(kernels.xp, found, centers)
+        centers = kernels.weighted_means(found, centers)
+        scores, moved = context.fetch(found), context.fetch(centers)
         found = sums.at(centers)
-        for fit, of_fit in zip(moving, arrived(), strict=True):
+        for fit, of_fit, to in zip(moving, scores(), moved(), strict=True):
             fit.score(of_fit)
-            fit.update(of_fit)
+            fit.update(of_fit, to)
             if fit.shift <= limit:
                 fit.stop_reason = "tol"
             elif fit.n_iter == max_iter:
@@ -297,13 +292,15 @@ def estimate(
     """What a rank needs beside its rows."""
     n, d = shape
     blocks = -(-Partition.plan(n, d, size).blocks // size)
+    sums = 8 * models * (c * d + c + 3)
     what = {
-        "sums of blocks": 4 * 8 * blocks * models * (c * d + c + 3),
+        "sums of blocks": 4 * blocks * sums,
+        "sums of groups of rows": min(SCRATCH, -(-n // (size * GROUP)) * sums),
         **estimate_rows(n, d, c, itemsize),
     }
     if weighted:
         what["weights"] = 8 * n + itemsize * (-(-n // size))
-    return Estimate(0, sum(what.values()), what, 4 * 8 * models * (c * d + c + 3))
+    return Estimate(0, sum(what.values()), what, 4 * sums)
 
 
 class _Init(Constraint):
@@ -323,7 +320,7 @@ class _Init(Constraint):
                 raise self.refuse(name, value)
             return value
         try:
-            array = np.asarray(value.get() if hasattr(value, "get") else value)
+            array = np.asarray(value.get() if hasattr(value, "__cuda_array_interface__") else value)
         except ValueError:
             raise self.refuse(name, value) from None
         if array.ndim != 2 or array.dtype.kind not in "iuf":
@@ -355,8 +352,7 @@ class FuzzyCMeans(Clusterer):
     n_clusters : int, default=8
     m : float, default=2.0
         Fuzzifier, above 1: near 1 nearly every row belongs to one cluster (k-means), large m makes all memberships
-        alike. Below 1.25, and where ``m log2(n_clusters) > 100``, float64 is taken whatever `dtype` says; above 900
-        memberships are beyond that as well, and refused.
+        alike. ``m log2(n_clusters)`` above 900 is refused: all u^m would vanish.
     init : {"k-means++", "random", "canopy"}, array or path of a .npy, default="k-means++"
         Where centres start: drawn far from each other (k-means|| above 65,536 rows); random rows; the largest of as
         many canopies; or an array of shape (n_clusters, n_features), centres as `cluster_centers_` has them, or of
@@ -375,7 +371,8 @@ class FuzzyCMeans(Clusterer):
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
-        Of rows, distances and memberships; sums over rows are float64.
+        Of rows, distances and memberships; sums over rows are float64. Small data (up to 2^20 numbers), m below 1.25
+        and ``m log2(n_clusters)`` above 100 take float64 whatever is asked for; see `computed_in_`.
     memory_limit : int or str, optional
         Device memory that one rank may use, for example "4 GiB"; rows that do not fit stay on the host and pass
         through the device once an iteration.
@@ -403,7 +400,7 @@ class FuzzyCMeans(Clusterer):
         Validity indices at the final centres, see `mgclust.algorithms.fuzzy_c_means`. Xie-Beni is infinite where
         centres coincide, and NaN for one cluster.
     computed_in_ : {"float32", "float64"}
-        The type of rows, distances and memberships; see `m`.
+        The type of rows, distances and memberships; see `dtype`.
     timings_ : dict of str to float
         Seconds per stage.
     result_ : Result
@@ -568,7 +565,7 @@ class FuzzyCMeans(Clusterer):
             which = "n_samples" if weights is None else "rows with a positive sample_weight"
             raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
         how = init if given is None else _kind_of(given, n, d, c)
-        self.computed_in_ = dtype = computed_in(m, c, parameters["dtype"])
+        self.computed_in_ = dtype = computed_in(n * d, m, c, parameters["dtype"])
         arguments = {name: parameters[name] for name in ("metric", "n_clusters", "m", "max_iter", "tol")}
         arguments["n_init"] = parameters["n_init"] if how in ("k-means++", "random") else 1
         keep = Memberships.are_small(n, c, dtype)
@@ -620,15 +617,16 @@ class FuzzyCMeans(Clusterer):
         )
 
 
-def computed_in(m: float, c: int, dtype: str) -> str:
-    """The type in which u^m, which may be as small as c^-m in all rows, does not vanish."""
+def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
+    """The type to compute in: one in which u^m, which may be as small as c^-m in all rows, does not vanish."""
     bits = m * math.log2(c)
     if bits > MOST_BITS:
         raise InputError(
             f"m={m:g} should be <= {MOST_BITS / math.log2(c):.4g} for n_clusters={c}, beyond which u^m is smaller than "
             "float64 holds; lower m (2 is customary)."
         )
-    return dtype if m >= LEAST_M_IN_FLOAT32 and bits <= MOST_BITS_IN_FLOAT32 else "float64"
+    enough = numbers > FEW_NUMBERS and m >= LEAST_M_IN_FLOAT32 and bits <= MOST_BITS_IN_FLOAT32
+    return dtype if enough else "float64"
 
 
 def _kind_of(given: np.ndarray, n: int, d: int, c: int) -> str:
@@ -656,7 +654,7 @@ def _kind_of(given: np.ndarray, n: int, d: int, c: int) -> str:
 def _checked_weights(weights: Any, n: int) -> np.ndarray | None:
     if weights is None:
         return None
-    array = np.asarray(weights.get() if hasattr(weights, "get") else weights)
+    array = np.asarray(weights.get() if hasattr(weights, "__cuda_array_interface__") else weights)
     if array.ndim == 0 and array.dtype.kind in "iuf":
         array = np.full(n, float(array))
     if array.dtype.kind not in "iufb" or array.shape != (n,):
@@ -673,7 +671,7 @@ def _checked_weights(weights: Any, n: int) -> np.ndarray | None:
             f"{array[row]:g} at row {row}; give weights >= 0."
         )
     if not (array > 0).any():
-        raise InputError("sample_weight is 0 for all rows; give at least one row a positive weight.")
+        raise InputError("sample_weight is zero for all rows; give at least one row a positive weight.")
     return array
 
 

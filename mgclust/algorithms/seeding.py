@@ -170,7 +170,7 @@ def _candidates(
     for turn in range(1, ROUNDS + 1):
         _approach(context, found, len(candidates) - len(found), near, nearest)
         cost = near.astype("float64") * worth
-        potential = float(context.fetch(context.sum_parts(_block_sums(context, cost)))())
+        potential = float(context.fetch(context.sum_parts(_block_sums(context, cost)))()[0])
         if potential <= 0.0:
             break
         chance = OVERSAMPLING * c * cost / potential
@@ -218,11 +218,11 @@ def _approach(context: Context, found: Array, number: int, near: Array, nearest:
 
 
 def _block_sums(context: Context, values: Array) -> Array:
-    """Sums of own rows' values, one a block."""
+    """Sums of own rows' values, one a block: shape (blocks, 1)."""
     first, xp = context.rows.start, context.kernels.xp
     bounds = [context.partition.bounds(block) for block in context.partition.blocks_of(context.rank)]
-    sums = [values[start - first : stop - first].sum() for start, stop in bounds]
-    return xp.stack(sums) if sums else xp.zeros(0)
+    sums = [values[start - first : stop - first].sum(keepdims=True) for start, stop in bounds]
+    return xp.stack(sums) if sums else xp.zeros((0, 1))
 
 
 def _uniform(xp: Any, numbers: Array, seed: int) -> Array:

@@ -203,14 +203,12 @@ class Context:
         float64 array
             Of the shape of one part, on the device of every rank; see `fetch`.
         """
-        xp = self.kernels.xp
-        largest = abs(parts).max(axis=0) if len(parts) else xp.zeros(parts.shape[1:])
-        self.comm.queue_reduce(largest, "max")
-        _, exponent = xp.frexp(largest)
-        shift = 62 - self.partition.blocks.bit_length() - exponent
-        integers = xp.rint(xp.ldexp(parts, shift)).astype("int64").sum(axis=0)
+        exponents = self.kernels.largest_exponents(parts)
+        self.comm.queue_reduce(exponents, "max")
+        bits = 62 - self.partition.blocks.bit_length()
+        integers = self.kernels.integer_sums(parts, exponents, bits=bits)
         self.comm.queue_reduce(integers, "sum")
-        return xp.ldexp(integers.astype("float64"), -shift)
+        return self.kernels.from_integers(integers, exponents, bits=bits)
 
     def fetch(self, array: Array) -> Callable[[], np.ndarray]:
         """Start to copy an array to the host; what is queued afterwards does not delay it.

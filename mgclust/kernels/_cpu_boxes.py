@@ -1,14 +1,14 @@
 """Columns in boxes: what `mgclust.kernels.cpu` does with all pairs, but without the columns that are far away.
 
-For few features and many columns. These are sorted into panels of 32 near ones by halving, along the widest feature, until a
-panel is left; 32 consecutive panels make a node, 32 of these a node of the next level, and each knows its tight box, as in
-`boxes` (which sorts along a curve, in up to three dimensions). A row goes down the tree, 32 boxes at a time::
+For few features and many columns. These are halved along the widest feature until panels of 32 near ones are left; 32
+consecutive panels make a node, 32 of these a node of the next level, and each knows its tight box, as in `boxes` (which
+sorts along a curve, in up to three dimensions). A row goes down the tree, 32 boxes at a time::
 
     bound = the chain of s over the gaps between row and box, 0 inside      a lower bound for *computed* s: every
     a panel whose bound is below the threshold: s of its 32 columns         rounding in the chain is monotone
 
-So answers have the bits of comparing all pairs. A row visits one panel at a time where the all-pairs loops share a panel
-among 64 rows: some rows are looked at first, and boxes are used where few of the panels are near.
+So answers have the bits of comparing all pairs. A row visits one panel at a time where the all-pairs loops share a
+panel among 64 rows: some rows are tried first, and boxes are used where few of the panels are near.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ __all__ = ["Boxes", "box_border", "box_count", "box_nearest", "box_write", "boxe
 
 Array = Any
 MOST_FEATURES = 8
-LEAST_COLUMNS = 256
-LEAST_PAIRS = 1 << 22  # fewer are compared before a tree is built
+LEAST_COLUMNS = 512
+LEAST_PAIRS = 1 << 25  # fewer are compared before a tree is built
 TRIED_ROWS = 64
-NEAR_SHARE = 0.2  # of the panels, on average: more and all pairs are faster
+NEAR_SHARE = 0.08  # of the panels, on average: a visit costs a row as much as ten panels cost the all-pairs loops
 TASK_ROWS = 1024
 LEVELS = 8
 SHORT = 24  # lists up to this length are sorted by insertion
@@ -117,7 +117,10 @@ def box_nearest(x: Array, boxes: Boxes, manhattan: bool, y_start: int, best: Arr
 
 
 def _by_rows(m: int, body: Callable[[int, int], object]) -> None:
-    run_tasks(-(-m // TASK_ROWS), lambda t, _: body(t * TASK_ROWS, min((t + 1) * TASK_ROWS, m)))
+    def task(index: int, _: int) -> None:
+        body(index * TASK_ROWS, min((index + 1) * TASK_ROWS, m))
+
+    run_tasks(-(-m // TASK_ROWS), task)
 
 
 def _build(y: Array) -> Boxes:
@@ -139,8 +142,8 @@ def _build(y: Array) -> Boxes:
         if len(low) <= WIDTH:
             break
         low, high = lows[-1].min(axis=2), highs[-1].max(axis=2)
-    together = [np.ascontiguousarray(np.concatenate(levels)).reshape(-1) for levels in (lows, highs)]
-    return Boxes(index, panels, *together, np.array(starts), order)
+    low, high = (np.ascontiguousarray(np.concatenate(levels)).reshape(-1) for levels in (lows, highs))
+    return Boxes(index, panels, low, high, np.array(starts), order)
 
 
 def _in_panels(values: Array, fill: float) -> Array:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels._cpu_boxes import box_write, boxes_for
 from mgclust.kernels._cpu_pairs import FULL, ROWS, compiled, inlined, pair_distances, valid_lanes
 from mgclust.kernels._cpu_tasks import each_task, pack
 from mgclust.kernels._simd import WIDTH, absolute_step, broadcast, first_lane, load, splat, square_step, values_below
@@ -57,6 +58,9 @@ def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Arr
         Written from ``out[starts[i]]`` on.
     """
     flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
+    if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
+        box_write(x, boxes, norm == "l1", limit, starts, out)
+        return
     ends = np.array(starts, np.int64)  # of the lists so far: a copy, which moves on from chunk to chunk
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:

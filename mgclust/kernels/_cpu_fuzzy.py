@@ -88,7 +88,8 @@ def fuzzy_sums(
     counts = (run * (d + 1), run * padded(d) * by_features, run * c, models * (c + 3) * WIDTH)
     spaces = [[aligned(count, x.dtype) for count in counts] for _ in range(threads)]
     partial = np.empty(wave * columns)
-    flat, middle, own = x.reshape(-1), centers.reshape(-1), x.reshape(-1)[:0] if weights is None else weights
+    flat, middle = x.reshape(-1), centers.reshape(-1)
+    own = flat[:0] if weights is None else np.ascontiguousarray(weights, x.dtype)
     constants, plain = _constants(m, log2_scale, x.dtype), m == 2 and log2_scale == 0
 
     for begin in range(0, tiles, wave):
@@ -168,3 +169,23 @@ def aligned(count: int, dtype: Any) -> Array:
     raw = np.empty(count + 64 // itemsize, dtype)
     skip = -raw.ctypes.data % 64 // itemsize
     return raw[skip : skip + count]
+
+
+def weighted_means(sums: Array, centers: Array) -> Array:
+    """Move centres to the means of the rows that their clusters weigh.
+
+    Parameters
+    ----------
+    sums : float64 array of shape (models, c * d + c + 3)
+        Of all rows, laid out as `fuzzy_sums` does.
+    centers : float64 array of shape (models, c, d)
+
+    Returns
+    -------
+    float64 array of shape (models, c, d)
+        A cluster that no row has a membership in keeps its centre.
+    """
+    models, c, d = centers.shape
+    weights = sums[:, c * d : c * d + c, None]
+    means = sums[:, : c * d].reshape(models, c, d) / np.where(weights > 0, weights, 1.0)
+    return np.where(weights > 0, means, centers)

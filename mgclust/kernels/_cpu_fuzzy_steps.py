@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from mgclust.kernels._simd import WIDTH, add, broadcast, exp2_of, load, multiply, splat, square_step, store, total
-from mgclust.kernels._simd_panels import pack_rows
+from mgclust.kernels._simd_panels import fetch, pack_rows
 from mgclust.kernels._simd_steps import add_doubles, divide, fma, greater, lesser, log2_of, quotient_or_one, subtract
 
 __all__ = ["CENTERS", "TILE", "add_partial", "add_tiles", "write_memberships"]
@@ -109,11 +109,17 @@ def _weigh(
 @compiled
 def weigh_run(
     centers: Any, base: int, c: int, d: int, count: int, constants: Any, plain: bool, panels: Any, weights: int,
-    g: Any, lanes: Any, to: int,
+    g: Any, lanes: Any, to: int, x: Any, ahead: int,
 ) -> None:  # fmt: skip
-    """g of a run of panels at one model; the panels' weights begin at `weights`."""
+    """g of a run of panels at one model; the panels' weights begin at `weights`.
+
+    Meanwhile the rows from x[ahead] on come into the cache: without that, memory and arithmetic would take turns.
+    """
+    line = 64 // panels.itemsize
     for p in range(count):
         at = p * c * WIDTH
+        for place in range(ahead + p * WIDTH * d, min(ahead + (p + 1) * WIDTH * d, len(x)), line):
+            fetch(x, place)
         weight = load(panels, weights + p * WIDTH)
         least = _distances(centers, c, d, base, panels, p * d * WIDTH, constants[3], g, at)
         if plain:
@@ -249,7 +255,10 @@ def add_tiles(
             if by_features:
                 _copy(x, d, row, end, count * WIDTH, rows)
             for r in range(models):
-                weigh_run(centers, r * c * d, c, d, count, constants, plain, panels, ones, g, lanes, r * each)
+                ahead = (row + run) * d if r == 0 else len(x)
+                weigh_run(
+                    centers, r * c * d, c, d, count, constants, plain, panels, ones, g, lanes, r * each, x, ahead
+                )  # fmt: skip
                 if by_features:
                     add_by_features(rows, g, count, c, d, partial, out + r * size)
                 else:

@@ -11,7 +11,7 @@ import numpy as np
 from mgclust.kernels._gpu_compile import compiled
 from mgclust.kernels._gpu_launch import SIDE, launch, run_length
 
-__all__ = ["fuzzy_sums", "memberships"]
+__all__ = ["fuzzy_sums", "memberships", "weighted_means"]
 
 Array = Any
 TILE_CLUSTERS, TILE_FEATURES = 8, 4  # sums that a thread holds
@@ -20,7 +20,9 @@ SHARED_WANTED, SHARED_MOST = 64 << 10, 224 << 10  # bytes a block: three fit ont
 SHARED_FOR_TWO = 28 << 10  # eight blocks fit
 THREADS_FOR_TILES = ((64, 16), (128, 128), (256, 256))  # threads, for at most so many that hold sums
 SCRATCH_BYTES = 512 << 20  # sums of groups of one launch
-TILE_NUMBERS = 1 << 23  # distances on their way from one kernel to the next: 32 MB stay in the cache
+TILE_NUMBERS = (
+    1 << 25
+)  # distances on their way from one kernel to the next: fewer would stay in the cache, but run short
 ADDERS = 128
 WARPS = 8  # rows of a block of tile_memberships
 STAGED_NUMBERS = 3 * 2 * 16 * 128  # STAGES of DEPTH rows of the tile and of x, in fuzzy.cu
@@ -68,7 +70,9 @@ def layout_of(d: int, c: int, itemsize: int) -> Layout | None:
     threads = next((threads for threads, most in THREADS_FOR_TILES if sum_tiles <= most), None)
     if threads is None:
         return None
-    every = [Layout(rows, clusters, lanes, slices, threads, 1) for slices in (1, 2, 4, 8, 16, 32) if slices * lanes <= 32]
+    every = [
+        Layout(rows, clusters, lanes, slices, threads, 1) for slices in (1, 2, 4, 8, 16, 32) if slices * lanes <= 32
+    ]
     fitting = [layout for layout in every if layout.shared(d, itemsize) <= SHARED_MOST]
     if not fitting:
         return None
@@ -126,6 +130,34 @@ def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
         _memberships_of_tile(out, m, None, only_u=True, scores=out)
 
 
+def weighted_means(sums: Array, centers: Array) -> Array:
+    """Move centres to the means of the rows that their clusters weigh; see `mgclust.kernels.cpu.weighted_means`.
+
+    Parameters
+    ----------
+    sums : float64 array of shape (models, c * d + c + 3)
+    centers : float64 array of shape (models, c, d)
+
+    Returns
+    -------
+    float64 array of shape (models, c, d)
+    """
+    _, c, d = centers.shape
+    return _MOVE(sums, centers, c, d, sums.shape[1], cp.empty_like(centers))
+
+
+_MOVE = cp.ElementwiseKernel(
+    "raw float64 sums, float64 center, int64 c, int64 d, int64 length",
+    "float64 moved",
+    """
+    const long long model = i / (c * d), at = i % (c * d);
+    const double weight = sums[model * length + c * d + at / d];
+    moved = weight > 0 ? sums[model * length + at] / weight : center;
+    """,
+    "weighted_means",
+)
+
+
 def _sums_in_one(
     x: Array,
     centers: Array,
@@ -158,7 +190,7 @@ def _sums_in_one(
             np.int32(group),
         )
         fused.kernel((models, groups), (layout.threads,), (*sizes, partial), shared_mem=layout.shared(d, x.itemsize))
-        _add_runs(fused.module, partial, first_row + start, len(part), group, block_rows, out, first_row)
+        _add_runs(fused.add, partial, first_row + start, len(part), group, block_rows, out, first_row)
         start = stop
 
 
@@ -172,7 +204,7 @@ def _sums_by_tiles(
     )
     tile = cp.empty((min(rows, len(x)), c), x.dtype)
     scores = cp.empty((len(tile), 3))
-    partial = cp.empty((-(-len(tile) // SHORT_ROWS), models, length))
+    partial = cp.empty((-(-len(tile) // SHORT_ROWS), models, length), x.dtype)
     module = compiled("fuzzy.cu", x.dtype.name, POWER=int(m != 2.0))
     sums = module.get_function("tile_sums")
     sums.max_dynamic_shared_size_bytes = STAGED_NUMBERS * x.itemsize
@@ -187,7 +219,16 @@ def _sums_by_tiles(
             sizes = (few, np.int32(len(part)), np.int32(c), part, np.int32(d), scores, np.int32(SHORT_ROWS))
             arguments = (*sizes, np.int64(models * length), partial[0, model])
             sums(grid, (256,), arguments, shared_mem=STAGED_NUMBERS * x.itemsize)
-        _add_runs(module, partial, first_row + start, len(part), SHORT_ROWS, block_rows, out, first_row)
+        _add_runs(
+            module.get_function("add_pieces"),
+            partial,
+            first_row + start,
+            len(part),
+            SHORT_ROWS,
+            block_rows,
+            out,
+            first_row,
+        )
 
 
 def _distances(x: Array, centers: Array, out: Array) -> None:
@@ -202,14 +243,14 @@ def _memberships_of_tile(tile: Array, m: float, weights: Array | None, *, only_u
 
 
 def _add_runs(
-    module: Any, partial: Array, first_row: int, rows: int, run_rows: int, block_rows: int, out: Array, out_row: int
+    kernel: Any, partial: Array, first_row: int, rows: int, run_rows: int, block_rows: int, out: Array, out_row: int
 ) -> None:
     """Add the sums of runs of rows, in order, to those of their blocks."""
     length = out[0].size
     first, last = first_row // block_rows, (first_row + rows - 1) // block_rows
     sizes = (np.int64(first_row), np.int64(rows), np.int32(run_rows), np.int64(block_rows), np.int64(length))
     grid = (-(-length // ADDERS), last - first + 1)
-    module.get_function("add_runs")(grid, (ADDERS,), (partial, *sizes, out[first - out_row // block_rows :]))
+    kernel(grid, (ADDERS,), (partial, *sizes, out[first - out_row // block_rows :]))
 
 
 def _group_rows(block_rows: int, layout: Layout, d: int) -> int:
@@ -223,8 +264,8 @@ def _group_rows(block_rows: int, layout: Layout, d: int) -> int:
 
 
 class _Fused(NamedTuple):
-    module: Any
     kernel: Any
+    add: Any
 
 
 @functools.cache
@@ -233,7 +274,7 @@ def _fused(dtype: str, d: int, layout: Layout, power: int) -> _Fused:
     module = compiled("fuzzy.cu", dtype, DIM=d, POWER=power, **sizes)
     kernel = module.get_function("fuzzy_sums")
     kernel.max_dynamic_shared_size_bytes = layout.shared(d, np.dtype(dtype).itemsize)
-    return _Fused(module, kernel)
+    return _Fused(kernel, module.get_function("add_groups"))
 
 
 def _exponents(m: float, dtype: Any) -> tuple[Any, Any]:

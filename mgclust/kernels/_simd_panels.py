@@ -16,13 +16,29 @@ from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from mgclust.kernels._simd import INT64, WIDTH, pointer_to
 
-__all__ = ["pack_rows"]
+__all__ = ["fetch", "pack_rows"]
 
 inlined = njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+
+
+@intrinsic
+def fetch(_: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of an element of a flat array, into the L2 cache; beyond its end nothing happens."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = pointer_to(context, builder, array, *arguments, ir.IntType(8))
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, flag(0), flag(2), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
 
 
 def _numbers(values: Iterable[int]) -> Any:

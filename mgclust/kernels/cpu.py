@@ -18,6 +18,7 @@ second; Numba keeps it on disk).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,9 @@ import psutil
 
 from mgclust.kernels import _cpu_pairs as pairs
 from mgclust.kernels import _cpu_similarities
+from mgclust.kernels._cpu_boxes import box_border, box_count, box_nearest, boxes_for
 from mgclust.kernels._cpu_canopy import first_independent, write_within
-from mgclust.kernels._cpu_fuzzy import fuzzy_sums, memberships
+from mgclust.kernels._cpu_fuzzy import fuzzy_sums, memberships, weighted_means
 from mgclust.kernels._cpu_labels import add_by_label, best_columns, cluster_sums, group_sums, same_label_sums
 from mgclust.kernels._cpu_low import (
     interpolate,
@@ -39,6 +41,7 @@ from mgclust.kernels._cpu_low import (
 from mgclust.kernels._cpu_messages import pass_columns, pass_rows
 from mgclust.kernels._cpu_similarities import jitter, noise_of, signed, value_histogram
 from mgclust.kernels._cpu_tasks import by_rows, chunk_columns, each_task, pack, padded
+from mgclust.kernels._cpu_sums import from_integers, integer_sums, largest_exponents
 from mgclust.kernels._simd import WIDTH
 from mgclust.kernels._threads import thread_count
 
@@ -52,12 +55,15 @@ __all__ = [
     "count_within",
     "first_independent",
     "free_memory",
+    "from_integers",
     "fuzzy_sums",
     "gaussian_sum",
     "group_sums",
     "host_empty",
+    "integer_sums",
     "interpolate",
     "jitter",
+    "largest_exponents",
     "memberships",
     "nearest_higher",
     "pair_histogram",
@@ -76,6 +82,7 @@ __all__ = [
     "tree_nearest_higher",
     "tree_pair_histogram",
     "value_histogram",
+    "weighted_means",
     "write_within",
     "xp",
 ]
@@ -229,6 +236,9 @@ def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array)
         Added to in place.
     """
     flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
+    if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
+        box_count(x, boxes, norm == "l1", limit, out)
+        return
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         pairs.count(flat, d, start, stop, panels, columns, norm == "l1", limit, out)
@@ -264,6 +274,10 @@ def nearest_higher(
     best_index : int64 array of shape (m,)
         Its global row (-1 at first), in place.
     """
+    every = bool(len(x) and len(y) and y_order.max() < x_order.min())  # column is higher than every row
+    if every and (boxes := boxes_for(x, y, norm == "l1")) is not None:
+        box_nearest(x, boxes, norm == "l1", y_start, best, best_index)
+        return
     chunk = chunk_columns(x)
     for first in range(0, len(y), chunk):
         part = slice(first, first + chunk)
@@ -307,6 +321,9 @@ def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, t
     """
     flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
     own, others = np.asarray(x_labels, np.int32), padded(y_labels, 0)
+    if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
+        box_border(x, boxes, own, others, norm == "l1", limit, out)
+        return
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         pairs.border(flat, d, start, stop, panels, columns, norm == "l1", own, others[first:], limit, out)

@@ -8,7 +8,7 @@
 //   memberships of a row, by the threads that hold its distances; g = w u^m goes to shared memory
 //   sums        a thread holds 8 clusters x 4 features of sum g x over every SPLITS-th row of the tile
 //
-// At the end of the group the sums of all threads are added in a fixed order and written as float64; `add_runs` adds the
+// At the end of the group the sums of all threads are added in a fixed order and written as float64; `add_groups` adds the
 // groups of a block of rows, in order. Nothing depends on how many blocks run, nor on which rows other devices have.
 //
 // Per row, centre and feature: a subtraction and two multiply-adds. Limits on one H200 (28.7e12 such instructions a second):
@@ -75,7 +75,7 @@ __device__ __forceinline__ void row_memberships(real (&s)[COUNT], real weight, r
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) total += q[j] = inverse_of(s[j]);
     for (int step = STEP; step < LANES * STEP; step *= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
-    if (total > LEAST_SAFE && total < MOST_SAFE) {
+    if (__all_sync(0xffffffffu, total > LEAST_SAFE && total < MOST_SAFE)) {  // together: there are more shuffles below
         const real inverse = inverse_of(total);
 #pragma unroll
         for (int j = 0; j < COUNT; ++j) {
@@ -145,16 +145,28 @@ __device__ __forceinline__ void copy_later(real* to, const real* from, int bytes
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // out[block, e] += the parts of the block's runs of rows, in order. Runs do not cross blocks.
-extern "C" __global__ void add_runs(const double* __restrict__ partial, int64 first_row, int64 rows, int run_rows,
-                                    int64 block_rows, int64 length, double* out) {
+template <typename T>
+__device__ __forceinline__ void add_to_blocks(const T* __restrict__ partial, int64 first_row, int64 rows, int run_rows,
+                                              int64 block_rows, int64 length, double* out) {
     const int64 e = (int64)blockIdx.x * blockDim.x + threadIdx.x;
     if (e >= length) return;
     const int64 block = first_row / block_rows + blockIdx.y;
     const int64 start = block * block_rows > first_row ? block * block_rows - first_row : 0;
     const int64 end = (block + 1) * block_rows - first_row, stop = end < rows ? end : rows;
     double sum = out[blockIdx.y * length + e];
-    for (int64 row = start; row < stop; row += run_rows) sum += partial[row / run_rows * length + e];
+#pragma unroll 4
+    for (int64 row = start; row < stop; row += run_rows) sum += (double)partial[row / run_rows * length + e];
     out[blockIdx.y * length + e] = sum;
+}
+
+extern "C" __global__ void add_groups(const double* partial, int64 first_row, int64 rows, int run_rows, int64 block_rows,
+                                      int64 length, double* out) {
+    add_to_blocks(partial, first_row, rows, run_rows, block_rows, length, out);
+}
+
+extern "C" __global__ void add_pieces(const real* partial, int64 first_row, int64 rows, int run_rows, int64 block_rows,
+                                      int64 length, double* out) {
+    add_to_blocks(partial, first_row, rows, run_rows, block_rows, length, out);
 }
 
 #ifdef DIM
@@ -468,7 +480,7 @@ __device__ __forceinline__ void stage_tile(const real* __restrict__ matrix, int 
 // grid: x over 128 features, y over 128 clusters, z over pieces of rows.
 extern "C" __global__ void __launch_bounds__(256, sizeof(real) == 4 ? 2 : 1)
 tile_sums(const real* __restrict__ tile, int rows, int centers_count, const real* __restrict__ x, int d,
-          const double* __restrict__ scores, int piece_rows, int64 stride, double* partial) {
+          const double* __restrict__ scores, int piece_rows, int64 stride, real* partial) {
     extern __shared__ __align__(16) char memory[];
     typedef real Stage[DEPTH][SIDE];
     Stage* gs = reinterpret_cast<Stage*>(memory);
@@ -508,7 +520,7 @@ tile_sums(const real* __restrict__ tile, int rows, int centers_count, const real
         }
     }
     const int64 length = (int64)centers_count * d + centers_count + 3;
-    double* out = partial + blockIdx.z * stride;
+    real* out = partial + blockIdx.z * stride;
 #pragma unroll
     for (int i = 0; i < MICRO; ++i) {
         const int c = cluster + 4 * ty + i % 4 + 64 * (i / 4);
@@ -516,16 +528,16 @@ tile_sums(const real* __restrict__ tile, int rows, int centers_count, const real
 #pragma unroll
         for (int j = 0; j < MICRO; ++j) {
             const int f = feature + 4 * tx + j % 4 + 64 * (j / 4);
-            if (f < d) out[(int64)c * d + f] = (double)sums[i][j];
+            if (f < d) out[(int64)c * d + f] = sums[i][j];
         }
     }
     if (feature == 0 && threadIdx.x < SIDE && cluster + threadIdx.x < centers_count)
-        out[(int64)centers_count * d + cluster + threadIdx.x] = (double)weights;
+        out[(int64)centers_count * d + cluster + threadIdx.x] = weights;
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x < 96) {  // a warp for each of the three scores
         double sum = 0;
         for (int k = start + threadIdx.x % 32; k < stop; k += 32) sum += scores[3 * (int64)k + threadIdx.x / 32];
         for (int step = 16; step; step >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-        if (threadIdx.x % 32 == 0) out[length - 3 + threadIdx.x / 32] = sum;
+        if (threadIdx.x % 32 == 0) out[length - 3 + threadIdx.x / 32] = (real)sum;
     }
 }
 

@@ -16,7 +16,7 @@ import cupyx
 import numpy as np
 
 from mgclust.kernels._gpu_canopy import first_independent, write_within
-from mgclust.kernels._gpu_fuzzy import fuzzy_sums, memberships
+from mgclust.kernels._gpu_fuzzy import fuzzy_sums, memberships, weighted_means
 from mgclust.kernels._gpu_labels import add_by_label, best_columns, cluster_sums, group_sums, same_label_sums
 from mgclust.kernels._gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
 from mgclust.kernels._gpu_low import (
@@ -28,6 +28,7 @@ from mgclust.kernels._gpu_low import (
     tree_pair_histogram,
 )
 from mgclust.kernels._gpu_messages import jitter, pass_columns, pass_rows, similarities, value_histogram
+from mgclust.kernels._gpu_sums import from_integers, integer_sums, largest_exponents
 
 __all__ = [
     "NEIGHBORS",
@@ -39,12 +40,15 @@ __all__ = [
     "count_within",
     "first_independent",
     "free_memory",
+    "from_integers",
     "fuzzy_sums",
     "gaussian_sum",
     "group_sums",
     "host_empty",
+    "integer_sums",
     "interpolate",
     "jitter",
+    "largest_exponents",
     "memberships",
     "nearest_higher",
     "pair_histogram",
@@ -63,6 +67,7 @@ __all__ = [
     "tree_nearest_higher",
     "tree_pair_histogram",
     "value_histogram",
+    "weighted_means",
     "write_within",
     "xp",
 ]

@@ -88,10 +88,11 @@ def test_zero_distances_are_shared_evenly(gpu, d, c, scale):
     np.testing.assert_array_equal(u[:600, :2], 0.5)
     np.testing.assert_array_equal(u[600:].argmax(axis=1), np.repeat(np.arange(2, c), 300))
     for m in (2.0, 1.3):
-        found = sums(gpu, x, centers[None], 0, 65536, m=m)[0, 0]
+        found = sums(gpu, x, centers[None], 0, 65536, m=m).sum(axis=0)[0]
         assert np.isfinite(found).all()
         np.testing.assert_allclose(found[c * d + 2 : c * d + c], 300.0, rtol=1e-6)
         np.testing.assert_allclose(found[c * d : c * d + 2], 600 * 0.5**m, rtol=1e-6)
+        np.testing.assert_allclose(found[-3:], [0, 300 * (c - 1), 600 * np.log(2)], rtol=1e-6, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

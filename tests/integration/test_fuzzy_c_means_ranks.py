@@ -10,7 +10,7 @@ import reference_fuzzy as reference
 from points import load_points
 
 from mgclust import FuzzyCMeans
-from mgclust.algorithms import base
+from mgclust.algorithms import base, fuzzy_c_means
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -50,6 +50,12 @@ CASES = {
 }
 WEIGHTED = ("k-means++", "random", "centers", "k-means||")
 SLOW = ("k-means||", "canopies of a sample", "many clusters")
+
+
+@pytest.fixture(autouse=True)
+def small_data_too(monkeypatch):
+    """float32 where it is asked for: `fit` computes small data in float64 whatever is asked."""
+    monkeypatch.setattr(fuzzy_c_means, "FEW_NUMBERS", 0)
 
 
 @pytest.fixture

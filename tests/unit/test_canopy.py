@@ -188,8 +188,8 @@ def test_memory_is_refused_before_it_is_taken(monkeypatch):
     X = np.random.default_rng(7).normal(size=(500, 2))
     with pytest.raises(InsufficientMemoryError, match="rows of candidates"):
         fit(X, 0.5, 0.2, memory_limit="70 KiB")
-    with pytest.raises(InsufficientMemoryError, match="makes more than 6000 centres of 6000 rows"):
-        fit(np.random.default_rng(7).normal(size=(6000, 100)), 0.5, 0.2, memory_limit="13.8 MB")
+    with pytest.raises(InsufficientMemoryError, match="makes more than 8000 centres of 8000 rows"):
+        fit(np.random.default_rng(7).normal(size=(8000, 100)), 0.5, 0.2, memory_limit="23 MB")
     monkeypatch.setattr(canopy_members.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 20_000}))
     with pytest.raises(InsufficientMemoryError, match=r"memberships \(each row in .* canopies on average\)"):
         canopy_members._check_room(_context(n=500), 5000, 40)
@@ -198,6 +198,16 @@ def test_memory_is_refused_before_it_is_taken(monkeypatch):
 def _context(n):
     comm = type("Comm", (), {"agree": staticmethod(lambda value: value)})
     return type("Context", (), {"dataset_shape": (n, 2), "comm": comm})
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
+def test_rows_nearer_than_the_difference_of_the_thresholds_share_a_canopy(metric):
+    X = np.random.default_rng(10).random((600, 3))
+    model = fit(X, 0.5, 0.3, metric=metric)
+    members = model.memberships_.toarray().astype(int)
+    s = cpu.reduced_distances(X, X, norm=METRICS[metric].norm)
+    near = (s if metric == "manhattan" else np.sqrt(s)) < 0.2
+    assert ((members @ members.T)[near] > 0).all() and near.sum() > 3000
 
 
 def test_warnings_say_what_to_change():

@@ -1,0 +1,70 @@
+"""Sums of float64 parts whose bits do not depend on their order, nor on who holds which part.
+
+Every element has a power of two of its own, above the largest of its parts; parts become integers on that scale, small
+enough for the sum not to overflow, and integers add up the same in any order. What is rounded off is below 2^-53 of
+the largest part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["from_integers", "integer_sums", "largest_exponents"]
+
+Array = Any
+ZERO = -1100  # below every exponent of a float64
+
+
+def largest_exponents(parts: Array) -> Array:
+    """Find the power of two that is above all parts, for each element.
+
+    Parameters
+    ----------
+    parts : float64 array of shape (count, ...)
+        Finite.
+
+    Returns
+    -------
+    int32 array of shape (...)
+        ``abs(part) < 2**exponent``; far below any exponent where all parts are 0.
+    """
+    if not len(parts):
+        return np.full(parts.shape[1:], ZERO, np.int32)
+    largest = abs(parts).max(axis=0)
+    return np.where(largest > 0, np.frexp(largest)[1], ZERO).astype(np.int32)
+
+
+def integer_sums(parts: Array, exponents: Array, *, bits: int) -> Array:
+    """Sum parts as integers.
+
+    Parameters
+    ----------
+    parts : float64 array of shape (count, ...)
+    exponents : int32 array of shape (...)
+        Of `largest_exponents`, or larger ones.
+    bits : int
+        A part of ``2**exponent`` would become ``2**bits``.
+
+    Returns
+    -------
+    int64 array of shape (...)
+    """
+    return np.asarray(np.rint(np.ldexp(parts, bits - exponents)).astype(np.int64).sum(axis=0))
+
+
+def from_integers(integers: Array, exponents: Array, *, bits: int) -> Array:
+    """Sums as numbers again.
+
+    Parameters
+    ----------
+    integers : int64 array
+    exponents : int32 array of the same shape
+    bits : int
+
+    Returns
+    -------
+    float64 array of the same shape
+    """
+    return np.ldexp(integers.astype(np.float64), exponents - bits)

@@ -1,0 +1,34 @@
+// Sums of float64 parts whose bits do not depend on their order: see sums.py.
+#define THREADS 128
+#define RUN 8  // parts that a thread looks at
+
+typedef long long int64;
+typedef unsigned long long uint64;
+
+// exponents[e] = the largest binary exponent of parts[:, e], at least that of 0. grid: x over e, y over runs of parts.
+extern "C" __global__ void largest_exponents(const double* __restrict__ parts, int64 count, int64 length, int* exponents) {
+    const int64 e = (int64)blockIdx.x * THREADS + threadIdx.x, first = (int64)blockIdx.y * RUN;
+    if (e >= length) return;
+    double largest = 0;
+    const int64 last = min(first + RUN, count);
+    for (int64 p = first; p < last; ++p) largest = fmax(largest, fabs(parts[p * length + e]));
+    if (largest > 0) atomicMax(exponents + e, ilogb(largest) + 1);
+}
+
+// integers[e] = sum over the parts of the nearest integers to parts[:, e] 2^(bits - exponents[e]).
+extern "C" __global__ void integer_sums(const double* __restrict__ parts, int64 count, int64 length, const int* exponents,
+                                        int bits, uint64* integers) {
+    const int64 e = (int64)blockIdx.x * THREADS + threadIdx.x, first = (int64)blockIdx.y * RUN;
+    if (e >= length) return;
+    const int shift = bits - exponents[e];
+    int64 sum = 0;
+    const int64 last = min(first + RUN, count);
+    for (int64 p = first; p < last; ++p) sum += __double2ll_rn(scalbn(parts[p * length + e], shift));
+    if (sum) atomicAdd(integers + e, (uint64)sum);
+}
+
+extern "C" __global__ void from_integers(const int64* __restrict__ integers, const int* exponents, int bits, int64 length,
+                                         double* out) {
+    const int64 e = (int64)blockIdx.x * THREADS + threadIdx.x;
+    if (e < length) out[e] = scalbn((double)integers[e], exponents[e] - bits);
+}
