@@ -1,6 +1,6 @@
 """Fuzzy c-means on a CPU beside scikit-fuzzy, fuzzy-c-means, NumPy and scikit-learn's Lloyd: an iteration, memory.
 
-Gaussians, each part in a process of its own. An iteration of the others is the difference of two fits from the same
+Gaussians, each part in a process of its own. An iteration of the others is the difference of two fits from one
 start that run 12 and 2 iterations (NumPy: the median of iterations); ours is taken both ways: batches as the estimator
 runs them, and the difference of two fits. Our first run and our last one are on both sides of the others', the slower
 one counts. Lloyd's k-means assigns each row to one cluster, without memberships: a lower bar. scikit-fuzzy and
@@ -73,8 +73,7 @@ def fit_ours(X: np.ndarray, start: np.ndarray, iterations: int) -> int:
 def fit_scikit_fuzzy(X: np.ndarray, start: np.ndarray, iterations: int) -> int:
     import skfuzzy
 
-    U = memberships(X, start.astype("float64"))
-    return int(skfuzzy.cmeans(X.T, len(start), 2.0, error=0.0, maxiter=iterations, init=U.T)[5])
+    return int(skfuzzy.cmeans(X.T, len(start), 2.0, error=0.0, maxiter=iterations, seed=0)[5])
 
 
 def fit_fuzzy_c_means(X: np.ndarray, start: np.ndarray, iterations: int) -> int:

@@ -675,6 +675,10 @@ def _checked_weights(weights: Any, n: int) -> np.ndarray | None:
     return array
 
 
+def _on_host(values: Any) -> np.ndarray:
+    return np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") else values)
+
+
 def _xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
     if len(nearest) < 2:
         return math.nan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,13 @@ from mgclust.kernels.metrics import Metric
 
 __all__ = ["Prepared", "choose_norm", "prepare_again", "prepare_rows", "refuse_out_of_range"]
 
+Array = Any
 # A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then about
 # 2e-6 for every pair. Where (d/dc)^2 goes with s^2, the error grows with s: no products there.
 DOT_CONDITION = 8.0
 MIN_FEATURES_FOR_DOT = 17
+PIECE_NUMBERS = 1 << 24  # of rows that are looked at together: temporaries are as large
+SIDE_BY_SIDE = 4096
 
 
 class Prepared(NamedTuple):
@@ -38,10 +41,12 @@ def prepare_rows(context: Context, measure: Metric) -> Prepared:
     context.rows.apply(measure.prepare(xp.asarray(centre)))
     longest, largest = xp.zeros(1), xp.zeros(1)
     origin = xp.zeros((1, d), dtype=context.dtype)
+    step = max(1, PIECE_NUMBERS // d)
     for chunk in context.rows.chunks():
-        if chunk.x.shape[0]:
-            longest = xp.maximum(longest, kernels.reduced_distances(origin, chunk.x, norm="l2").max())
-            largest = xp.maximum(largest, abs(chunk.x).max())
+        for start in range(0, len(chunk.x), step):
+            x = chunk.x[start : start + step]
+            longest = xp.maximum(longest, kernels.reduced_distances(origin, x, norm="l2").max())
+            largest = xp.maximum(largest, abs(x).max())
     vanished = bool(comm.all_reduce(np.array([int(context.rows.vanished)]), "max")[0])
     refuse_out_of_range(context, measure, float(comm.all_reduce(largest, "max")[0]), vanished)
     offset = context.rows.offset
@@ -90,10 +95,19 @@ def _refuse_undefined(context: Context, measure: Metric) -> None:
 def round_centre(context: Context) -> np.ndarray:
     """The mean of the rows, of few digits so that integers stay integers; float64."""
     n = context.dataset_shape[0]
-    mean = context.sum_over_blocks(lambda x: x.sum(axis=0, dtype="float64")) / n
+    mean = context.sum_over_blocks(_column_sums) / n
     about = context.kernels.xp.asarray(mean)
-    variance = context.sum_over_blocks(lambda x: ((x - about) ** 2).sum(axis=0, dtype="float64")) / n
+    variance = context.sum_over_blocks(lambda x: _column_sums((x - about) ** 2)) / n
     return few_digits(mean, np.sqrt(variance))
+
+
+def _column_sums(x: Array) -> Array:
+    """Sums of the columns, float64. Many rows side by side: a GPU sums few columns of many rows slowly."""
+    d = x.shape[1]
+    side = max(1, SIDE_BY_SIDE // d)
+    whole = len(x) // side * side
+    sums = x[:whole].reshape(-1, side * d).sum(axis=0, dtype="float64").reshape(side, d).sum(axis=0)
+    return sums + x[whole:].sum(axis=0, dtype="float64")
 
 
 def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:

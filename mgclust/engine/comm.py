@@ -48,7 +48,7 @@ class Comm(Protocol):
         """The end of what is queued by now, for `settle`."""
 
     def settle(self, mark: Any = None) -> None:
-        """Wait until everything that was queued is done, or what was before a mark; the run can be stopped meanwhile."""
+        """Wait for everything that was queued, or for what was before a mark; the run can be stopped meanwhile."""
 
     def all_gather(self, array: Array) -> Array:
         """Arrays of all ranks one behind the other along axis 0, in rank order; lengths may differ."""

@@ -22,7 +22,7 @@ __all__ = ["CENTERS", "TILE", "add_partial", "add_tiles", "write_memberships"]
 TILE = 1024  # rows whose sums are in `real`
 CENTERS = 6  # of which the sums are in registers at a time when the features are the lanes
 LOWEST = -1e6  # in place of log2 0: 2^LOWEST is 0, and so is 0 * LOWEST
-HIGHEST = 126.0  # of exponents: what they scale may be 0, and must not become infinite
+CHAIN = 32  # centres whose p are added one after the other
 
 compiled = njit(nogil=True, cache=True, error_model="numpy")
 inlined = njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
@@ -57,21 +57,25 @@ def _distances(centers: Any, c: int, d: int, base: int, panels: Any, at: int, li
 def _powers(least: Any, c: int, exponent: Any, plain: bool, times_ratio: bool, g: Any, to: int) -> Any:
     """s in g becomes p, or p r if asked; return the sums of p, of p^2 and of p log2 p."""
     real = g.dtype.type
-    sum_p = splat(real(0))
-    sum_squares, sum_logs = sum_p, sum_p
+    zero = splat(real(0))
+    sum_p, sum_squares, sum_logs = zero, zero, zero
     lowest, power = splat(real(LOWEST)), splat(exponent)
-    for j in range(c):
-        at = to + j * WIDTH
-        r = quotient_or_one(least, load(g, at))
-        if plain:
-            t, p = greater(log2_of(r), lowest), r
-        else:
-            t = greater(multiply(log2_of(r), power), lowest)
-            p = exp2_of(t)
-        store(g, at, multiply(p, r) if times_ratio else p)
-        sum_p = add(sum_p, p)
-        sum_squares = fma(p, p, sum_squares)
-        sum_logs = fma(p, t, sum_logs)
+    # In short chains: a thousand small p one after the other on top of a large one would each be rounded by it.
+    for first in range(0, c, CHAIN):
+        few_p, few_squares, few_logs = zero, zero, zero
+        for j in range(first, min(first + CHAIN, c)):
+            at = to + j * WIDTH
+            r = quotient_or_one(least, load(g, at))
+            if plain:
+                t, p = greater(log2_of(r), lowest), r
+            else:
+                t = greater(multiply(log2_of(r), power), lowest)
+                p = exp2_of(t)
+            store(g, at, multiply(p, r) if times_ratio else p)
+            few_p = add(few_p, p)
+            few_squares = fma(p, p, few_squares)
+            few_logs = fma(p, t, few_logs)
+        sum_p, sum_squares, sum_logs = add(sum_p, few_p), add(sum_squares, few_squares), add(sum_logs, few_logs)
     return sum_p, sum_squares, sum_logs
 
 
@@ -93,9 +97,9 @@ def _weigh(
     if plain:
         factor, share = multiply(weighted, inverse), weighted
     else:
-        m, scale, highest = constants[1], splat(constants[2]), splat(real(HIGHEST))
-        factor = multiply(weight, exp2_of(lesser(fma(splat(-m), logarithm, scale), highest)))
-        share = multiply(weight, exp2_of(lesser(fma(splat(real(1) - m), logarithm, scale), highest)))
+        m = constants[1]
+        factor = multiply(weight, exp2_of(multiply(splat(-m), logarithm)))
+        share = multiply(weight, exp2_of(multiply(splat(real(1) - m), logarithm)))
     for j in range(c):
         value = multiply(load(g, to + j * WIDTH), factor)
         store(g, to + j * WIDTH, value)
@@ -121,7 +125,7 @@ def weigh_run(
         for place in range(ahead + p * WIDTH * d, min(ahead + (p + 1) * WIDTH * d, len(x)), line):
             fetch(x, place)
         weight = load(panels, weights + p * WIDTH)
-        least = _distances(centers, c, d, base, panels, p * d * WIDTH, constants[3], g, at)
+        least = _distances(centers, c, d, base, panels, p * d * WIDTH, constants[2], g, at)
         if plain:
             sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], True, True, g, at)
             _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, True, g, at, lanes, to)
@@ -284,7 +288,7 @@ def write_memberships(
     for row in range(start, stop, WIDTH):
         end = min(row + WIDTH, stop)
         pack_rows(x, d, row, end, 1, panels, 0)
-        least = _distances(centers, c, d, 0, panels, 0, constants[3], g, 0)
+        least = _distances(centers, c, d, 0, panels, 0, constants[2], g, 0)
         if plain:
             sum_p, _, _ = _powers(least, c, constants[0], True, False, g, 0)
         else:

@@ -31,7 +31,7 @@ def fetch(_: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line of an element of a flat array, into the L2 cache; beyond its end nothing happens."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = pointer_to(context, builder, array, *arguments, ir.IntType(8))
+        pointer = pointer_to(context, builder, array, arguments[0], arguments[1], ir.IntType(8))
         flag = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, flag, flag, flag])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")

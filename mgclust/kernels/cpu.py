@@ -40,8 +40,8 @@ from mgclust.kernels._cpu_low import (
 )
 from mgclust.kernels._cpu_messages import pass_columns, pass_rows
 from mgclust.kernels._cpu_similarities import jitter, noise_of, signed, value_histogram
-from mgclust.kernels._cpu_tasks import by_rows, chunk_columns, each_task, pack, padded
 from mgclust.kernels._cpu_sums import from_integers, integer_sums, largest_exponents
+from mgclust.kernels._cpu_tasks import by_rows, chunk_columns, each_task, pack, padded
 from mgclust.kernels._simd import WIDTH
 from mgclust.kernels._threads import thread_count
 

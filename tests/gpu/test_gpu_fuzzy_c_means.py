@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def sums(kernels, x, centers, first_row, block_rows, weights=None, splits=(), m=
     x, centers = kernels.to_device(x), kernels.to_device(centers)
     weights = None if weights is None else kernels.to_device(weights)
     edges = [0, *splits, len(x)]
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         at = first_row + start
         kernels.fuzzy_sums(
             x[start:stop], centers, m=m, weights=None if weights is None else weights[start:stop], first_row=at,
@@ -111,7 +112,7 @@ def test_memberships_equal_the_cpus(gpu, cpu, d, c, m, dtype):
 @pytest.mark.parametrize("name, c", [("s1", 15), ("d31", 31), ("dim128", 16), ("pendigits", 10)])
 @pytest.mark.parametrize("init", ["k-means++", "random", "canopy"])
 def test_labels_equal_the_cpus(name, c, init):
-    X, truth = load_points(name)
+    X = load_points(name)[0]
     options = {"init": init, "random_state": 3, "client": None, "max_iter": 1000, "dtype": "float64"}
     theirs, ours = (FuzzyCMeans(c, m=1.5, device=device, **options).fit(X) for device in ("cpu", "cuda"))
     assert ours.n_iter_ == theirs.n_iter_
