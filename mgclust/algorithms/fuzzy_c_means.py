@@ -60,8 +60,8 @@ Array = Any
 SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
 # Nearer to 1, or where memberships are all as small as c^-m, float32 would lose memberships to underflow.
 LEAST_M_IN_FLOAT32, MOST_BITS_IN_FLOAT32, MOST_BITS = 1.25, 100, 900
-# From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times: float32
-# is for data that are large enough for it to matter.
+# From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times:
+# float32 is for data that are large enough for it to matter.
 FEW_NUMBERS = 1 << 20
 SCRATCH, GROUP = 512 << 20, 128  # bytes of sums that wait to be added, at most; rows in a group, at least
 COINCIDE = 1e-6  # centres nearer than this times the rows' scale count as one
@@ -642,8 +642,8 @@ def _kind_of(given: np.ndarray, n: int, d: int, c: int) -> str:
     if off.any():
         row = int(off.argmax())
         raise InputError(
-            f"init holds {off.sum()} rows that are no memberships (not negative, summing to 1), the first is row {row}, "
-            f"which sums to {given[row].sum():.6g}; divide each row by its sum."
+            f"init holds {off.sum()} rows that are no memberships (not negative, summing to 1), the first is row {row} "
+            f"and sums to {given[row].sum():.6g}; divide each row by its sum."
         )
     empty = ~(given > 0).any(axis=0)
     if empty.any():

@@ -84,10 +84,8 @@ class Memberships:
 
     def store(self, path: str | os.PathLike[str]) -> Any:
         """All in a new zarr store, which appears under its name when it is complete; returned open for reading."""
-        try:
-            import zarr
-        except ImportError:
-            raise InputError("memberships are written with zarr, which is missing; pip install zarr.") from None
+        import zarr
+
         target = Path(os.path.abspath(path))
         if os.path.lexists(target):
             raise InputError(f"out={str(path)!r} exists; choose another name or remove it.")

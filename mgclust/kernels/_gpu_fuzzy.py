@@ -60,8 +60,8 @@ class Layout(NamedTuple):
 def layout_of(d: int, c: int, itemsize: int) -> Layout | None:
     """The layout for so many features and centres; None where one block cannot hold the sums.
 
-    Of those that were tried on an H200 it is within a few percent of the fastest: small blocks while the sums are few, and
-    as few threads to a row as shared memory allows.
+    Of those that were tried on an H200 it is within a few percent of the fastest: small blocks while the sums are few,
+    and as few threads to a row as shared memory allows.
     """
     clusters = 8 if c <= 8 or itemsize == 8 else 16
     lanes = 1 << (-(-c // clusters) - 1).bit_length()
