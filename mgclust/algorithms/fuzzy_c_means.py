@@ -58,12 +58,14 @@ __all__ = ["FuzzyCMeans"]
 
 Array = Any
 SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
-# Nearer to 1, or where memberships are all as small as c^-m, float32 would lose memberships to underflow.
-LEAST_M_IN_FLOAT32, MOST_BITS_IN_FLOAT32, MOST_BITS = 1.25, 100, 900
+# Nearer to 1, or where u^m is as small as c^-m in all rows, float32 would lose it to underflow. In float64, u^m is then
+# scaled by c^m: of a cluster's weights only the ratios count.
+LEAST_M_IN_FLOAT32, MOST_BITS = 1.25, 100
 # From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times:
 # float32 is for data that are large enough for it to matter.
 FEW_NUMBERS = 1 << 20
 SCRATCH, GROUP = 512 << 20, 128  # bytes of sums that wait to be added, at most; rows in a group, at least
+TINY, MOST_EXPONENT = 1e-300, 900.0
 COINCIDE = 1e-6  # centres nearer than this times the rows' scale count as one
 
 
@@ -141,6 +143,11 @@ class WeightedSums:
             own = weights[context.rows.start : context.rows.stop] / self.unit
             self.weights = context.kernels.to_device(own.astype(context.dtype))
 
+    def log2_scale(self, c: int) -> float:
+        """Power of two by which all u^m are multiplied in the sums of c clusters, since they might vanish; mostly 0."""
+        bits = self.m * math.log2(c)
+        return float(math.ceil(bits)) if bits > MOST_BITS else 0.0
+
     def at(self, centers: Array) -> Array:
         """Sums of some models at their centres; queued, on a GPU.
 
@@ -153,7 +160,7 @@ class WeightedSums:
         -------
         float64 array of shape (models, c * d + c + 3)
             Of each model the sums of ``w u^m x`` (c times d) and ``w u^m`` (c); J; the sums of ``w u^2`` and
-            ``- w u log u``. On the device.
+            ``- w u log u``. The first three are scaled by ``2^log2_scale``. On the device.
         """
         context, kernels = self.context, self.context.kernels
         models, c, d = centers.shape
@@ -166,6 +173,7 @@ class WeightedSums:
                     chunk.x,
                     v,
                     m=self.m,
+                    log2_scale=self.log2_scale(c),
                     weights=self._weights_of(chunk.start, chunk.stop),
                     first_row=chunk.start,
                     block_rows=size,
@@ -188,7 +196,9 @@ class WeightedSums:
         parts = xp.zeros((len(context.partition.blocks_of(context.rank)), c * d + c))
         for part, block in zip(parts, context.partition.blocks_of(context.rank), strict=True):
             start, stop = context.partition.bounds(block)
-            g = xp.asarray(memberships[start:stop]) ** self.m
+            u = xp.asarray(memberships[start:stop])
+            g = xp.exp2(xp.minimum(self.m * xp.log2(xp.maximum(u, TINY)) + self.log2_scale(c), MOST_EXPONENT))
+            g = xp.where(u > 0, g, 0.0)
             weights = self._weights_of(start, stop)
             if weights is not None:
                 g = g * weights[:, None]
@@ -233,9 +243,9 @@ class Fit:
     squares: float = math.nan
     entropy: float = math.nan
 
-    def score(self, sums: np.ndarray) -> None:
+    def score(self, sums: np.ndarray, log2_scale: float) -> None:
         """Take what a pass says of the centres it began with."""
-        self.history.append(float(sums[-3]))
+        self.history.append(math.ldexp(sums[-3], -int(log2_scale)))
         self.squares, self.entropy = float(sums[-2]), float(sums[-1])
 
     def update(self, sums: np.ndarray, moved: np.ndarray) -> None:
@@ -253,6 +263,7 @@ def iterate(context: Context, sums: WeightedSums, fits: list[Fit], *, max_iter: 
     set has settled, that pass is the one that scores it.
     """
     kernels, moving = context.kernels, list(fits)
+    log2_scale = sums.log2_scale(len(fits[0].centers))
     centers = kernels.to_device(np.stack([fit.centers for fit in moving]))
     found = sums.at(centers)
     while moving:
@@ -260,7 +271,7 @@ def iterate(context: Context, sums: WeightedSums, fits: list[Fit], *, max_iter: 
         scores, moved = context.fetch(found), context.fetch(centers)
         found = sums.at(centers)
         for fit, of_fit, to in zip(moving, scores(), moved(), strict=True):
-            fit.score(of_fit)
+            fit.score(of_fit, log2_scale)
             fit.update(of_fit, to)
             if fit.shift <= limit:
                 fit.stop_reason = "tol"
@@ -271,7 +282,7 @@ def iterate(context: Context, sums: WeightedSums, fits: list[Fit], *, max_iter: 
             scored = context.fetch(found)()
             for fit, of_fit in zip(moving, scored, strict=True):
                 if fit.stop_reason:
-                    fit.score(of_fit)
+                    fit.score(of_fit, log2_scale)
             left = [i for i, fit in enumerate(moving) if not fit.stop_reason]
             moving, centers, found = [moving[i] for i in left], centers[left], found[left]
 
@@ -352,7 +363,7 @@ class FuzzyCMeans(Clusterer):
     n_clusters : int, default=8
     m : float, default=2.0
         Fuzzifier, above 1: near 1 nearly every row belongs to one cluster (k-means), large m makes all memberships
-        alike. ``m log2(n_clusters)`` above 900 is refused: all u^m would vanish.
+        alike.
     init : {"k-means++", "random", "canopy"}, array or path of a .npy, default="k-means++"
         Where centres start: drawn far from each other (k-means|| above 65,536 rows); random rows; the largest of as
         many canopies; or an array of shape (n_clusters, n_features), centres as `cluster_centers_` has them, or of
@@ -618,14 +629,8 @@ class FuzzyCMeans(Clusterer):
 
 
 def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
-    """The type to compute in: one in which u^m, which may be as small as c^-m in all rows, does not vanish."""
-    bits = m * math.log2(c)
-    if bits > MOST_BITS:
-        raise InputError(
-            f"m={m:g} should be <= {MOST_BITS / math.log2(c):.4g} for n_clusters={c}, beyond which u^m is smaller than "
-            "float64 holds; lower m (2 is customary)."
-        )
-    enough = numbers > FEW_NUMBERS and m >= LEAST_M_IN_FLOAT32 and bits <= MOST_BITS_IN_FLOAT32
+    """The type to compute in."""
+    enough = numbers > FEW_NUMBERS and m >= LEAST_M_IN_FLOAT32 and m * math.log2(c) <= MOST_BITS
     return dtype if enough else "float64"
 
 

@@ -6,7 +6,7 @@ way, per model::
     s_j  = |x - v_j|^2, four centres at a time           d subtractions, d multiply-adds       g[j] <- s_j
     r_j  = s_min / s_j,  p_j = r_j^(1/(m-1))             a division, a logarithm, a power      g[j] <- p_j r_j
     P = sum p_j;  also sum p_j^2 and sum p_j log2 p_j
-    g_j  = p_j r_j * w / P^m                     since p_j^m = p_j r_j                 g[j] <- g_j
+    g_j  = p_j r_j * w 2^scale / P^m                     since p_j^m = p_j r_j                 g[j] <- g_j
 
 With u_j = p_j / P this is w u_j^m, and the row's share of the objective needs no sum over the centres::
 
@@ -30,9 +30,10 @@ from mgclust.kernels._cpu_fuzzy_steps import CENTERS, TILE, add_partial, add_til
 from mgclust.kernels._simd import WIDTH
 from mgclust.kernels._threads import run_tasks, thread_count
 
-__all__ = ["fuzzy_sums", "memberships"]
+__all__ = ["fuzzy_sums", "memberships", "weighted_means"]
 
 Array = Any
+HIGHEST = {4: 100.0, 8: 900.0}  # exponents, by the bytes of a number, that sums over many rows can bear
 SHORT = 128  # rows of a run when the features are the lanes: their g of a thousand centres stays in the L2 cache
 RUN_BYTES = 1 << 16  # of panels and g when the rows are the lanes: little more than the L1 cache
 PARTIAL_BYTES = 1 << 24  # of tiles' sums that wait to be added
@@ -45,6 +46,7 @@ def fuzzy_sums(
     centers: Array,
     *,
     m: float,
+    log2_scale: float = 0.0,
     weights: Array | None,
     first_row: int,
     block_rows: int,
@@ -53,7 +55,7 @@ def fuzzy_sums(
     """Add the sums of one iteration of fuzzy c-means, for several models at once.
 
     With s_ij the squared distance to centre j, u_ij proportional to s_ij^(-1/(m-1)) with sum 1 over j (centres at
-    distance 0 share a row), w the weights and g_ij = w_i u_ij^m.
+    distance 0 share a row), w the weights and g_ij = w_i u_ij^m 2^log2_scale.
 
     Parameters
     ----------
@@ -63,6 +65,9 @@ def fuzzy_sums(
         Of each model.
     m : float
         Above 1.
+    log2_scale : float
+        A whole number, not 0 where u^m would vanish in all rows: near m log2 c. What it makes too large is cut off:
+        rows that coincide with a centre, which then outweigh all others.
     weights : array of shape (k,), the rows' type, or None
         None: all 1.
     first_row : int
@@ -87,7 +92,7 @@ def fuzzy_sums(
     partial = np.empty(wave * columns)
     flat, middle = x.reshape(-1), centers.reshape(-1)
     own = flat[:0] if weights is None else np.ascontiguousarray(weights, x.dtype)
-    constants, plain = _constants(m, x.dtype), m == 2
+    constants, plain = _constants(m, log2_scale, x.dtype), m == 2 and log2_scale == 0
 
     for begin in range(0, tiles, wave):
         end = min(begin + wave, tiles)
@@ -119,7 +124,7 @@ def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
         Written. Centres at distance 0 share a row.
     """
     (k, d), c = x.shape, len(centers)
-    constants, step = _constants(m, x.dtype), max(1, TASK // (WIDTH * c * (d + 8))) * WIDTH
+    constants, step = _constants(m, 0.0, x.dtype), max(1, TASK // (WIDTH * c * (d + 8))) * WIDTH
     flat, middle = x.reshape(-1), centers.reshape(-1)
 
     def task(index: int, _: int) -> None:
@@ -140,9 +145,9 @@ def _plan(c: int, d: int, itemsize: int) -> tuple[bool, int]:
     return False, run
 
 
-def _constants(m: float, dtype: Any) -> Array:
-    """What the powers need, and the largest number."""
-    return np.array([1 / (m - 1), m, np.finfo(dtype).max], dtype)
+def _constants(m: float, log2_scale: float, dtype: Any) -> Array:
+    """What the powers need, and the largest number (see `_weigh`)."""
+    return np.array([1 / (m - 1), m, log2_scale, HIGHEST[dtype.itemsize], np.finfo(dtype).max], dtype)
 
 
 def _merge(partial: Array, blocks: Array, out: Array, columns: int) -> None:

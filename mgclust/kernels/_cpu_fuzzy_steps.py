@@ -97,9 +97,9 @@ def _weigh(
     if plain:
         factor, share = multiply(weighted, inverse), weighted
     else:
-        m = constants[1]
-        factor = multiply(weight, exp2_of(multiply(splat(-m), logarithm)))
-        share = multiply(weight, exp2_of(multiply(splat(real(1) - m), logarithm)))
+        m, scale, highest = constants[1], splat(constants[2]), splat(constants[3])
+        factor = multiply(weight, exp2_of(lesser(fma(splat(-m), logarithm, scale), highest)))
+        share = multiply(weight, exp2_of(lesser(fma(splat(real(1) - m), logarithm, scale), highest)))
     for j in range(c):
         value = multiply(load(g, to + j * WIDTH), factor)
         store(g, to + j * WIDTH, value)
@@ -125,7 +125,7 @@ def weigh_run(
         for place in range(ahead + p * WIDTH * d, min(ahead + (p + 1) * WIDTH * d, len(x)), line):
             fetch(x, place)
         weight = load(panels, weights + p * WIDTH)
-        least = _distances(centers, c, d, base, panels, p * d * WIDTH, constants[2], g, at)
+        least = _distances(centers, c, d, base, panels, p * d * WIDTH, constants[4], g, at)
         if plain:
             sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], True, True, g, at)
             _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, True, g, at, lanes, to)
@@ -288,7 +288,7 @@ def write_memberships(
     for row in range(start, stop, WIDTH):
         end = min(row + WIDTH, stop)
         pack_rows(x, d, row, end, 1, panels, 0)
-        least = _distances(centers, c, d, 0, panels, 0, constants[2], g, 0)
+        least = _distances(centers, c, d, 0, panels, 0, constants[4], g, 0)
         if plain:
             sum_p, _, _ = _powers(least, c, constants[0], True, False, g, 0)
         else:

@@ -28,6 +28,23 @@ WARPS = 8  # rows of a block of tile_memberships
 STAGED_NUMBERS = 3 * 2 * 16 * 128  # STAGES of DEPTH rows of the tile and of x, in fuzzy.cu
 
 
+class _Exponents(NamedTuple):
+    """What the powers of memberships need, in the rows' type: `Powers` in ``fuzzy.cu``."""
+
+    m: Any
+    slope: Any  # 1 / (m - 1)
+    log2_scale: Any
+
+    @classmethod
+    def of(cls, m: float, log2_scale: float, dtype: Any) -> _Exponents:
+        return cls(dtype.type(m), dtype.type(1.0 / (m - 1.0)), dtype.type(log2_scale))
+
+    @property
+    def power(self) -> int:
+        """POWER in ``fuzzy.cu``: memberships of m = 2 are ratios."""
+        return int(self.m != 2 or self.log2_scale != 0)
+
+
 class Layout(NamedTuple):
     """How the threads of a block share the work; see ``fuzzy.cu``."""
 
@@ -86,6 +103,7 @@ def fuzzy_sums(
     centers: Array,
     *,
     m: float,
+    log2_scale: float = 0.0,
     weights: Array | None,
     first_row: int,
     block_rows: int,
@@ -98,6 +116,8 @@ def fuzzy_sums(
     x : array of shape (k, d)
     centers : array of shape (models, c, d)
     m : float
+    log2_scale : float
+        Of u^m, where that would vanish.
     weights : array of shape (k,) or None
     first_row : int
         Global number of the first row, a multiple of 1024.
@@ -109,10 +129,11 @@ def fuzzy_sums(
     if not len(x):
         return
     layout = layout_of(x.shape[1], centers.shape[1], x.dtype.itemsize)
+    exponents = _Exponents.of(m, log2_scale, x.dtype)
     if layout is None:
-        _sums_by_tiles(x, centers, m, weights, first_row, block_rows, out)
+        _sums_by_tiles(x, centers, exponents, weights, first_row, block_rows, out)
     else:
-        _sums_in_one(x, centers, m, weights, first_row, block_rows, out, layout)
+        _sums_in_one(x, centers, exponents, weights, first_row, block_rows, out, layout)
 
 
 def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
@@ -127,7 +148,7 @@ def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
     """
     if len(x):
         _distances(x, centers, out)
-        _memberships_of_tile(out, m, None, only_u=True, scores=out)
+        _memberships_of_tile(out, _Exponents.of(m, 0.0, out.dtype), None, only_u=True, scores=out)
 
 
 def weighted_means(sums: Array, centers: Array) -> Array:
@@ -161,7 +182,7 @@ _MOVE = cp.ElementwiseKernel(
 def _sums_in_one(
     x: Array,
     centers: Array,
-    m: float,
+    exponents: _Exponents,
     weights: Array | None,
     first_row: int,
     block_rows: int,
@@ -171,7 +192,7 @@ def _sums_in_one(
     (_, d), (models, c, _) = x.shape, centers.shape
     length = c * d + c + 3
     group = _group_rows(block_rows, layout, d)
-    fused = _fused(x.dtype.name, d, layout, int(m != 2.0))
+    fused = _fused(x.dtype.name, d, layout, exponents.power)
     step = max(1, SCRATCH_BYTES // (8 * models * length * (block_rows // group))) * block_rows
     start = 0
     while start < len(x):
@@ -185,7 +206,7 @@ def _sums_in_one(
             np.int64(len(part)),
             centers,
             np.int32(c),
-            *_exponents(m, x.dtype),
+            *exponents,
             _or_null(heavy),
             np.int32(group),
         )
@@ -195,7 +216,7 @@ def _sums_in_one(
 
 
 def _sums_by_tiles(
-    x: Array, centers: Array, m: float, weights: Array | None, first_row: int, block_rows: int, out: Array
+    x: Array, centers: Array, exponents: _Exponents, weights: Array | None, first_row: int, block_rows: int, out: Array
 ) -> None:
     (_, d), (models, c, _) = x.shape, centers.shape
     length = c * d + c + 3
@@ -205,7 +226,7 @@ def _sums_by_tiles(
     tile = cp.empty((min(rows, len(x)), c), x.dtype)
     scores = cp.empty((len(tile), 3))
     partial = cp.empty((-(-len(tile) // SHORT_ROWS), models, length), x.dtype)
-    module = compiled("fuzzy.cu", x.dtype.name, POWER=int(m != 2.0))
+    module = compiled("fuzzy.cu", x.dtype.name, POWER=exponents.power)
     sums = module.get_function("tile_sums")
     sums.max_dynamic_shared_size_bytes = STAGED_NUMBERS * x.itemsize
     for start in range(0, len(x), rows):
@@ -214,7 +235,7 @@ def _sums_by_tiles(
         heavy = None if weights is None else weights[start : start + rows]
         for model in range(models):
             _distances(part, centers[model], few)
-            _memberships_of_tile(few, m, heavy, only_u=False, scores=scores)
+            _memberships_of_tile(few, exponents, heavy, only_u=False, scores=scores)
             grid = (-(-d // SIDE), -(-c // SIDE), pieces)
             sizes = (few, np.int32(len(part)), np.int32(c), part, np.int32(d), scores, np.int32(SHORT_ROWS))
             arguments = (*sizes, np.int64(models * length), partial[0, model])
@@ -236,9 +257,11 @@ def _distances(x: Array, centers: Array, out: Array) -> None:
     launch("distances", x, centers, "l2", run_length(x, centers, SIDE), np.bool_(False), np.int64(out.shape[1]), out)
 
 
-def _memberships_of_tile(tile: Array, m: float, weights: Array | None, *, only_u: bool, scores: Array) -> None:
-    kernel = compiled("fuzzy.cu", tile.dtype.name, POWER=int(m != 2.0)).get_function("tile_memberships")
-    sizes = (tile, np.int32(tile.shape[0]), np.int32(tile.shape[1]), *_exponents(m, tile.dtype))
+def _memberships_of_tile(
+    tile: Array, exponents: _Exponents, weights: Array | None, *, only_u: bool, scores: Array
+) -> None:
+    kernel = compiled("fuzzy.cu", tile.dtype.name, POWER=exponents.power).get_function("tile_memberships")
+    sizes = (tile, np.int32(tile.shape[0]), np.int32(tile.shape[1]), *exponents)
     kernel((-(-len(tile) // WARPS),), (32 * WARPS,), (*sizes, _or_null(weights), np.bool_(only_u), scores))
 
 
@@ -275,11 +298,6 @@ def _fused(dtype: str, d: int, layout: Layout, power: int) -> _Fused:
     kernel = module.get_function("fuzzy_sums")
     kernel.max_dynamic_shared_size_bytes = layout.shared(d, np.dtype(dtype).itemsize)
     return _Fused(kernel, module.get_function("add_groups"))
-
-
-def _exponents(m: float, dtype: Any) -> tuple[Any, Any]:
-    """m and 1 / (m - 1), rounded once."""
-    return dtype.type(m), dtype.type(1.0 / (m - 1.0))
 
 
 def _or_null(array: Array | None) -> Any:

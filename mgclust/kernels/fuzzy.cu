@@ -55,6 +55,15 @@ struct Scores {
     real objective, squares, entropy;
 };
 
+// What the powers of memberships need: m, slope = 1 / (m - 1), and log2 of a scale of u^m, 0 unless it would vanish in all
+// rows. What the scale makes too large is cut off: of rows that coincide with a centre, which then outweigh all others.
+struct Powers {
+    real m, slope, log2_scale;
+    __device__ __forceinline__ real of_total(real log2_total) const {
+        return exp2_of(fmin(log2_scale - m * log2_total, (real)(sizeof(real) == 4 ? 100 : 900)));
+    }
+};
+
 // r = s_min / s, where 0 / 0 is 1.
 __device__ __forceinline__ real careful_ratio(real least, real s) {
     return least > 0 ? least / s : (real)(s == 0);
@@ -67,7 +76,7 @@ __device__ __forceinline__ real careful_ratio(real least, real s) {
 //
 // and for m = 2 simply q = 1 / s, u = q / sum q, sum of g s = w / sum q.
 template <int COUNT, int LANES, int STEP, bool ONLY_U = false>
-__device__ __forceinline__ void row_memberships(real (&s)[COUNT], real weight, real m, real slope, bool first_lane,
+__device__ __forceinline__ void row_memberships(real (&s)[COUNT], real weight, Powers powers, bool first_lane,
                                                 Scores& scores) {
     real total = 0, squares = 0, entropy = 0;
 #if !POWER
@@ -101,11 +110,11 @@ __device__ __forceinline__ void row_memberships(real (&s)[COUNT], real weight, r
     for (int j = 0; j < COUNT; ++j) {
         if (safe) s[j] = least * inverse_of(s[j]);
         else s[j] = careful_ratio(least, s[j]);
-        p[j] = POWER ? exp2_of(slope * log2_of(s[j])) : s[j];
+        p[j] = POWER ? exp2_of(powers.slope * log2_of(s[j])) : s[j];
         total += p[j];
     }
     for (int step = STEP; step < LANES * STEP; step *= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
-    const real inverse = inverse_of(total), scale = weight * exp2_of(-m * log2_of(total));
+    const real inverse = inverse_of(total), scale = weight * powers.of_total(log2_of(total));
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) {
         const real u = p[j] * inverse;
@@ -215,7 +224,8 @@ __device__ __forceinline__ void exchange(real (&s)[ROWS][CLUSTERS]) {
 // grid: x over models, y over groups of rows. partial: (groups, models, centres * DIM + centres + 3).
 extern "C" __global__ void __launch_bounds__(THREADS)
 fuzzy_sums(const real* __restrict__ x, int64 rows, const real* __restrict__ centers, int centers_count, real m,
-           real slope, const real* __restrict__ weights, int group_rows, double* partial) {
+           real slope, real log2_scale, const real* __restrict__ weights, int group_rows, double* partial) {
+    const Powers powers{m, slope, log2_scale};
     extern __shared__ __align__(16) char memory[];
     real* xs = reinterpret_cast<real*>(memory);
     real* vs = xs + BUFFERS * TILE_ROWS * STRIDE;
@@ -300,7 +310,7 @@ fuzzy_sums(const real* __restrict__ x, int64 rows, const real* __restrict__ cent
             for (int j = 0; j < CLUSTERS; ++j)
                 if (j * CLUSTER_LANES + lane >= centers_count) s[i][j] = infinity();
             Scores of_row = {};
-            row_memberships<CLUSTERS, CLUSTER_LANES, SLICES>(s[i], weight, m, slope, lane == 0, of_row);
+            row_memberships<CLUSTERS, CLUSTER_LANES, SLICES>(s[i], weight, powers, lane == 0, of_row);
             if (slice < SLICES / ALIKE) {
                 scores.objective += of_row.objective;
                 scores.squares += of_row.squares;
@@ -380,13 +390,13 @@ fuzzy_sums(const real* __restrict__ x, int64 rows, const real* __restrict__ cent
 
 // A row whose distances a warp holds, K in a thread.
 template <int K, bool ONLY_U>
-__device__ __forceinline__ Scores row_in_registers(real* row, int centers_count, real weight, real m, real slope) {
+__device__ __forceinline__ Scores row_in_registers(real* row, int centers_count, real weight, Powers powers) {
     const int lane = threadIdx.x & 31;
     real s[K];
 #pragma unroll
     for (int i = 0; i < K; ++i) s[i] = 32 * i + lane < centers_count ? row[32 * i + lane] : infinity();
     Scores scores = {};
-    row_memberships<K, 32, 1, ONLY_U>(s, weight, m, slope, lane == 0, scores);
+    row_memberships<K, 32, 1, ONLY_U>(s, weight, powers, lane == 0, scores);
 #pragma unroll
     for (int i = 0; i < K; ++i)
         if (32 * i + lane < centers_count) row[32 * i + lane] = s[i];
@@ -395,7 +405,7 @@ __device__ __forceinline__ Scores row_in_registers(real* row, int centers_count,
 
 // A row of more centres than registers hold: the same arithmetic, the row read and written twice.
 template <bool ONLY_U>
-__device__ __forceinline__ Scores long_row(real* row, int centers_count, real weight, real m, real slope) {
+__device__ __forceinline__ Scores long_row(real* row, int centers_count, real weight, Powers powers) {
     const int lane = threadIdx.x & 31;
     real least = infinity();
     for (int j = lane; j < centers_count; j += 32) least = fmin(least, row[j]);
@@ -405,13 +415,13 @@ __device__ __forceinline__ Scores long_row(real* row, int centers_count, real we
     for (int j = lane; j < centers_count; j += 32) {
         const real r = safe ? least * inverse_of(row[j]) : careful_ratio(least, row[j]);
         row[j] = r;
-        total += (double)(POWER ? exp2_of(slope * log2_of(r)) : r);
+        total += (double)(POWER ? exp2_of(powers.slope * log2_of(r)) : r);
     }
     for (int step = 16; step; step >>= 1) total += __shfl_xor_sync(0xffffffffu, total, step);
-    const real inverse = (real)(1 / total), scale = weight * (real)exp2(-(double)m * log2(total));
+    const real inverse = (real)(1 / total), scale = weight * powers.of_total((real)log2(total));
     double squares = 0, entropy = 0;
     for (int j = lane; j < centers_count; j += 32) {
-        const real r = row[j], p = POWER ? exp2_of(slope * log2_of(r)) : r, u = p * inverse;
+        const real r = row[j], p = POWER ? exp2_of(powers.slope * log2_of(r)) : r, u = p * inverse;
         entropy -= (double)(u * log2_of(fmax(u, SMALLEST)));
         squares += (double)(u * u);
         row[j] = ONLY_U ? u : r * (p * scale);
@@ -421,26 +431,27 @@ __device__ __forceinline__ Scores long_row(real* row, int centers_count, real we
 }
 
 template <bool ONLY_U>
-__device__ __forceinline__ Scores row_of_tile(real* row, int centers_count, real weight, real m, real slope) {
-    if (centers_count <= 128) return row_in_registers<4, ONLY_U>(row, centers_count, weight, m, slope);
-    if (centers_count <= 512) return row_in_registers<16, ONLY_U>(row, centers_count, weight, m, slope);
-    if (centers_count <= 1024) return row_in_registers<32, ONLY_U>(row, centers_count, weight, m, slope);
-    return long_row<ONLY_U>(row, centers_count, weight, m, slope);
+__device__ __forceinline__ Scores row_of_tile(real* row, int centers_count, real weight, Powers powers) {
+    if (centers_count <= 128) return row_in_registers<4, ONLY_U>(row, centers_count, weight, powers);
+    if (centers_count <= 512) return row_in_registers<16, ONLY_U>(row, centers_count, weight, powers);
+    if (centers_count <= 1024) return row_in_registers<32, ONLY_U>(row, centers_count, weight, powers);
+    return long_row<ONLY_U>(row, centers_count, weight, powers);
 }
 
 // A warp a row: distances of a tile (rows, centres), in place as g (or u). scores: (rows, 3).
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-tile_memberships(real* tile, int rows, int centers_count, real m, real slope, const real* weights, bool only_u,
-                 double* scores) {
+tile_memberships(real* tile, int rows, int centers_count, real m, real slope, real log2_scale, const real* weights,
+                 bool only_u, double* scores) {
+    const Powers powers{m, slope, log2_scale};
     const int number = blockIdx.x * WARPS + threadIdx.x / 32;
     if (number >= rows) return;
     real* row = tile + (int64)number * centers_count;
     const real weight = weights ? weights[number] : (real)1;
     if (only_u) {
-        row_of_tile<true>(row, centers_count, weight, m, slope);
+        row_of_tile<true>(row, centers_count, weight, powers);
         return;
     }
-    const Scores found = row_of_tile<false>(row, centers_count, weight, m, slope);
+    const Scores found = row_of_tile<false>(row, centers_count, weight, powers);
     double objective = (double)found.objective, squares = (double)found.squares, entropy = (double)found.entropy;
     for (int step = 16; step; step >>= 1) {
         objective += __shfl_xor_sync(0xffffffffu, objective, step);

@@ -30,9 +30,18 @@ def test_m(m, blobs):
         fit(blobs, n_clusters=3, m=m)
 
 
-def test_m_beyond_what_memberships_can_hold(blobs):
-    with pytest.raises(InputError, match=r"m=1000 should be <= .*lower m"):
-        fit(blobs, n_clusters=4, m=1000.0)
+@pytest.mark.parametrize("m", [100.0, 600.0, 1000.0, 1e6])
+def test_u_to_the_m_that_no_number_holds(m, blobs):
+    """u^m is about 4^-m in all rows: scaled, the centres are those that logarithms give."""
+    centers = np.array([[0.0, 1, 2], [5, 5, 5], [-3, 1, 0.5], [1, -8, 2]]) + blobs.mean(axis=0)
+    model = fit(blobs, n_clusters=4, m=m, init=centers, max_iter=1)
+    d2 = ((blobs[:, None] - centers[None]) ** 2).sum(axis=2)
+    log_r = (np.log(d2.min(axis=1, keepdims=True)) - np.log(d2)) / (m - 1)
+    log_g = m * (log_r - np.log(np.exp(log_r).sum(axis=1, keepdims=True)))
+    g = np.exp(log_g - log_g.max(axis=0))
+    np.testing.assert_allclose(model.cluster_centers_, (g.T @ blobs) / g.sum(axis=0)[:, None], rtol=1e-7)
+    assert np.isfinite(model.objective_history_).all() and (model.objective_history_ >= 0).all()
+    assert model.partition_coefficient_ == pytest.approx((model.memberships_**2).sum() / len(blobs))
 
 
 @pytest.mark.parametrize("c", [0, -1, 2.5, "two"])
@@ -58,7 +67,7 @@ def test_content_of_init(blobs):
     U = reference.memberships(blobs, blobs[:4], 2.0)
     sums = U.copy()
     sums[[17, 30]] *= 1.01
-    with pytest.raises(InputError, match=r"init holds 2 rows.*row 17, which sums to 1\.01.*divide"):
+    with pytest.raises(InputError, match=r"init holds 2 rows.*row 17 and sums to 1\.01.*divide"):
         fit(blobs, n_clusters=4, init=sums)
     negative = U.copy()
     negative[5] = [-0.5, 1.5, 0, 0]
