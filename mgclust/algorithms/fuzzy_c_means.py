@@ -42,9 +42,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Job, Progress
-from mgclust.algorithms.memberships import Memberships, assign, estimate_rows
+from mgclust.algorithms.fuzzy_input import Start, checked_weights, kind_of_start
+from mgclust.algorithms.memberships import Clusters, Memberships, assign, estimate_rows
 from mgclust.algorithms.preparation import prepare_rows
-from mgclust.algorithms.seeding import INITS, starting_centers
+from mgclust.algorithms.seeding import starting_centers
+from mgclust.algorithms.weighted_sums import MOST_BITS, WeightedSums
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
@@ -58,14 +60,12 @@ __all__ = ["FuzzyCMeans"]
 
 Array = Any
 SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
-# Nearer to 1, or where u^m is as small as c^-m in all rows, float32 would lose it to underflow. In float64, u^m is then
-# scaled by c^m: of a cluster's weights only the ratios count.
-LEAST_M_IN_FLOAT32, MOST_BITS = 1.25, 100
+# Nearer to 1, memberships in float32 would vanish before the rows' distances tell them apart.
+LEAST_M_IN_FLOAT32 = 1.25
 # From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times:
 # float32 is for data that are large enough for it to matter.
 FEW_NUMBERS = 1 << 20
 SCRATCH, GROUP = 512 << 20, 128  # bytes of sums that wait to be added, at most; rows in a group, at least
-TINY, MOST_EXPONENT = 1e-300, 900.0
 COINCIDE = 1e-6  # centres nearer than this times the rows' scale count as one
 
 
@@ -119,99 +119,6 @@ def fuzzy_c_means(
         "objectives": [sums.unit * fit.history[-1] for fit in fits],
         "history": [sums.unit * objective for objective in fit.history],
     }
-
-
-class WeightedSums:
-    """The pass: sums over all rows that the memberships at given centres weigh.
-
-    Parameters
-    ----------
-    context : Context
-        With prepared rows.
-    m : float
-    weights : ndarray of shape (n_samples,), optional
-    """
-
-    def __init__(self, context: Context, m: float, weights: np.ndarray | None) -> None:
-        self.context = context
-        self.m = m
-        # Only their ratios move centres; up to 1, none is too large for float32.
-        self.unit = 1.0 if weights is None else float(weights.max())
-        self.total = float(context.dataset_shape[0]) if weights is None else math.fsum(weights / self.unit)
-        self.weights = None  # of own rows, on the device
-        if weights is not None:
-            own = weights[context.rows.start : context.rows.stop] / self.unit
-            self.weights = context.kernels.to_device(own.astype(context.dtype))
-
-    def log2_scale(self, c: int) -> float:
-        """Power of two by which all u^m are multiplied in the sums of c clusters, since they might vanish; mostly 0."""
-        bits = self.m * math.log2(c)
-        return float(math.ceil(bits)) if bits > MOST_BITS else 0.0
-
-    def at(self, centers: Array) -> Array:
-        """Sums of some models at their centres; queued, on a GPU.
-
-        Parameters
-        ----------
-        centers : float64 array of shape (models, c, d)
-            On the device, equal on all ranks.
-
-        Returns
-        -------
-        float64 array of shape (models, c * d + c + 3)
-            Of each model the sums of ``w u^m x`` (c times d) and ``w u^m`` (c); J; the sums of ``w u^2`` and
-            ``- w u log u``. The first three are scaled by ``2^log2_scale``. On the device.
-        """
-        context, kernels = self.context, self.context.kernels
-        models, c, d = centers.shape
-        own, size = context.partition.blocks_of(context.rank), context.partition.block_rows
-        parts = kernels.xp.zeros((len(own), models, c * d + c + 3))
-        v = centers.astype(context.dtype)
-        for chunk in context.chunks():
-            if len(chunk.x):
-                kernels.fuzzy_sums(
-                    chunk.x,
-                    v,
-                    m=self.m,
-                    log2_scale=self.log2_scale(c),
-                    weights=self._weights_of(chunk.start, chunk.stop),
-                    first_row=chunk.start,
-                    block_rows=size,
-                    out=parts[chunk.start // size - own.start : -(-chunk.stop // size) - own.start],
-                )
-        return context.sum_parts(parts)
-
-    def scale(self) -> float:
-        """Root mean square distance of the rows from their mean: one cluster at the origin adds up what it takes."""
-        d = self.context.dataset_shape[1]
-        sums = self.context.fetch(self.at(self.context.kernels.xp.zeros((1, 1, d))))()[0]
-        mean = sums[:d] / self.total
-        return math.sqrt(max(0.0, sums[d + 1] / self.total - float(mean @ mean)))
-
-    def centers_of(self, memberships: np.ndarray | None) -> np.ndarray:
-        """Centres (2) of memberships that the caller has; (c, d) float64."""
-        assert memberships is not None
-        context, xp = self.context, self.context.kernels.xp
-        c, d = memberships.shape[1], context.dataset_shape[1]
-        parts = xp.zeros((len(context.partition.blocks_of(context.rank)), c * d + c))
-        for part, block in zip(parts, context.partition.blocks_of(context.rank), strict=True):
-            start, stop = context.partition.bounds(block)
-            u = xp.asarray(memberships[start:stop])
-            g = xp.exp2(xp.minimum(self.m * xp.log2(xp.maximum(u, TINY)) + self.log2_scale(c), MOST_EXPONENT))
-            g = xp.where(u > 0, g, 0.0)
-            weights = self._weights_of(start, stop)
-            if weights is not None:
-                g = g * weights[:, None]
-            part[: c * d] = xp.einsum("ij,if->jf", g, context.rows.block(block).astype("float64")).reshape(-1)
-            part[c * d :] = g.sum(axis=0)
-        sums = context.fetch(context.sum_parts(parts))()
-        if not (sums[c * d :] > 0).all():
-            raise InputError("init gives a cluster memberships in rows of sample_weight=0 alone; give it others.")
-        return sums[: c * d].reshape(c, d) / sums[c * d :, None]
-
-    def _weights_of(self, start: int, stop: int) -> Array | None:
-        first = self.context.rows.start
-        return None if self.weights is None else self.weights[start - first : stop - first]
 
 
 @dataclass
@@ -314,47 +221,6 @@ def estimate(
     return Estimate(0, sum(what.values()), what, 4 * sums)
 
 
-class _Init(Constraint):
-    """A way to start, centres, or memberships."""
-
-    type = "|".join((*INITS, "FILE"))
-
-    @property
-    def expected(self) -> str:
-        """See `Constraint`."""
-        ways = ", ".join(map(repr, INITS))
-        return f"one of {ways}, or an array of centres or of memberships (.npy on the command line)"
-
-    def _check(self, name: str, value: Any) -> Any:
-        if isinstance(value, str):
-            if value not in INITS:
-                raise self.refuse(name, value)
-            return value
-        try:
-            array = np.asarray(value.get() if hasattr(value, "__cuda_array_interface__") else value)
-        except ValueError:
-            raise self.refuse(name, value) from None
-        if array.ndim != 2 or array.dtype.kind not in "iuf":
-            raise InputError(
-                f"{name} is an array of shape {array.shape} and dtype {array.dtype}, it should be {self.expected}."
-            )
-        bad = ~np.isfinite(array)
-        if bad.any():
-            raise InputError(
-                f"{name} holds {bad.sum()} values that are NaN or infinite, the first in row "
-                f"{bad.any(axis=1).argmax()}; give finite numbers."
-            )
-        return array.astype(np.float64)
-
-    def _convert(self, text: str) -> Any:
-        if not text.endswith(".npy"):
-            return text
-        try:
-            return np.load(text, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{text} cannot be read as an array ({error}); give a .npy of numbers.") from None
-
-
 class FuzzyCMeans(Clusterer):
     """Fuzzy c-means of Bezdek (1981): every row belongs to every cluster to some degree, on one or many CPUs or GPUs.
 
@@ -438,7 +304,7 @@ class FuzzyCMeans(Clusterer):
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(at_least=1, help="Number of clusters."),
         "m": Real(above=1, help="Fuzzifier: near 1 as k-means, large all memberships alike.", remedy="2 is customary"),
-        "init": _Init(help="Where centres start: a way, or a .npy of centres or of memberships."),
+        "init": Start(help="Where centres start: a way, or a .npy of centres or of memberships."),
         "n_init": Integer(at_least=1, help="Runs from different starts, in the same passes over the data."),
         "max_iter": Integer(at_least=1, help="Most iterations."),
         "tol": Real(at_least=0, help="Largest move of a centre that counts as none, relative to the data's spread."),
@@ -507,7 +373,7 @@ class FuzzyCMeans(Clusterer):
         sample_weight: Any = None,
     ) -> Result:
         """See `Method.fit_dataset` and `fit`."""
-        self._sample_weight = _checked_weights(sample_weight, dataset.shape[0])
+        self._sample_weight = checked_weights(sample_weight, dataset.shape[0])
         self._dataset = dataset
         self.__dict__.pop("_memberships", None)
         try:
@@ -564,7 +430,8 @@ class FuzzyCMeans(Clusterer):
                 f"X has {dataset.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
                 "features as input."
             )
-        return Memberships(self, dataset, self._prepared, self._centers)
+        place = {"client": self.client, "device": self.device, "memory_limit": self._checked()["memory_limit"]}
+        return Memberships(self._clusters, dataset, **place)
 
     def _job(self, parameters: dict[str, Any], shape: tuple[int, int]) -> Job:
         n, d = shape
@@ -575,7 +442,7 @@ class FuzzyCMeans(Clusterer):
         if c > available:
             which = "n_samples" if weights is None else "rows with a positive sample_weight"
             raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
-        how = init if given is None else _kind_of(given, n, d, c)
+        how = init if given is None else kind_of_start(given, n, d, c)
         self.computed_in_ = dtype = computed_in(n * d, m, c, parameters["dtype"])
         arguments = {name: parameters[name] for name in ("metric", "n_clusters", "m", "max_iter", "tol")}
         arguments["n_init"] = parameters["n_init"] if how in ("k-means++", "random") else 1
@@ -588,7 +455,7 @@ class FuzzyCMeans(Clusterer):
     def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
         value = outcome.value
         fit: Fit = value["fit"]
-        self._prepared, self._centers = value["prepared"], fit.centers
+        self._clusters = Clusters(fit.centers, value["prepared"], self.metric, self.m, self.computed_in_)
         self.cluster_centers_ = fit.centers + value["prepared"].origin
         self.labels_ = value["labels"]
         if value["memberships"] is not None:
@@ -632,56 +499,6 @@ def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
     """The type to compute in."""
     enough = numbers > FEW_NUMBERS and m >= LEAST_M_IN_FLOAT32 and m * math.log2(c) <= MOST_BITS
     return dtype if enough else "float64"
-
-
-def _kind_of(given: np.ndarray, n: int, d: int, c: int) -> str:
-    """Whether an array holds centres or memberships."""
-    if given.shape == (c, d):
-        return "centers"
-    if given.shape != (n, c):
-        raise InputError(
-            f"init has shape {given.shape}, it should be (n_clusters, n_features)=({c}, {d}), centres, or "
-            f"(n_samples, n_clusters)=({n}, {c}), memberships; transpose it or set n_clusters."
-        )
-    off = (given < 0).any(axis=1) | (abs(given.sum(axis=1) - 1.0) > 1e-3)
-    if off.any():
-        row = int(off.argmax())
-        raise InputError(
-            f"init holds {off.sum()} rows that are no memberships (not negative, summing to 1), the first is row {row} "
-            f"and sums to {given[row].sum():.6g}; divide each row by its sum."
-        )
-    empty = ~(given > 0).any(axis=0)
-    if empty.any():
-        raise InputError(f"init gives cluster {int(empty.argmax())} no row; every column needs a positive membership.")
-    return "memberships"
-
-
-def _checked_weights(weights: Any, n: int) -> np.ndarray | None:
-    if weights is None:
-        return None
-    array = np.asarray(weights.get() if hasattr(weights, "__cuda_array_interface__") else weights)
-    if array.ndim == 0 and array.dtype.kind in "iuf":
-        array = np.full(n, float(array))
-    if array.dtype.kind not in "iufb" or array.shape != (n,):
-        raise InputError(
-            f"sample_weight has shape {array.shape} and dtype {array.dtype}, it should be numbers of shape ({n},), "
-            "one per row."
-        )
-    array = array.astype(np.float64)
-    bad = ~np.isfinite(array) | (array < 0)
-    if bad.any():
-        row = int(bad.argmax())
-        raise InputError(
-            f"sample_weight holds {bad.sum()} values that are negative, NaN or infinite, the first is "
-            f"{array[row]:g} at row {row}; give weights >= 0."
-        )
-    if not (array > 0).any():
-        raise InputError("sample_weight is zero for all rows; give at least one row a positive weight.")
-    return array
-
-
-def _on_host(values: Any) -> np.ndarray:
-    return np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") else values)
 
 
 def _xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:

@@ -10,9 +10,10 @@ import os
 import shutil
 import tempfile
 import weakref
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
@@ -27,33 +28,54 @@ from mgclust.engine.spmd import Context, run
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels.metrics import METRICS
 
-if TYPE_CHECKING:
-    from mgclust.algorithms.fuzzy_c_means import FuzzyCMeans
-
-__all__ = ["Memberships", "assign", "estimate_rows"]
+__all__ = ["Clusters", "Memberships", "assign", "estimate_rows"]
 
 Array = Any
 SMALL = 64 << 20  # bytes of memberships that a fit hands over at once
 PIECE = 64 << 20  # bytes of memberships on their way
 
 
+@dataclass(frozen=True)
+class Clusters:
+    """Centres, and what other rows need to meet them.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (c, n_features), float64
+        Among prepared rows.
+    prepared : Prepared
+        What was done to the rows that the centres come from.
+    metric : str
+    m : float
+    dtype : str
+        What was computed in.
+    """
+
+    centers: np.ndarray
+    prepared: Prepared
+    metric: str
+    m: float
+    dtype: str
+
+
 class Memberships:
-    """Memberships of a data set's rows in the clusters of a model.
+    """Memberships of a data set's rows in some clusters.
 
     Parameters
     ----------
-    model : FuzzyCMeans
+    clusters : Clusters
     dataset : Dataset
-    prepared : Prepared
-        What was done to the rows that the centres come from.
-    centers : ndarray of shape (c, n_features), float64
-        Among such rows.
+    client, device, memory_limit
+        Where to compute; see `FuzzyCMeans`.
     """
 
-    def __init__(self, model: FuzzyCMeans, dataset: Dataset, prepared: Prepared, centers: np.ndarray) -> None:
-        self._model, self._dataset, self._prepared, self._centers = model, dataset, prepared, centers
-        self.shape = (dataset.shape[0], len(centers))
-        self.dtype = np.dtype(model.computed_in_)
+    def __init__(
+        self, clusters: Clusters, dataset: Dataset, *, client: Any, device: str, memory_limit: int | None
+    ) -> None:
+        self._clusters, self._dataset = clusters, dataset
+        self._client, self._device, self._memory_limit = client, device, memory_limit
+        self.shape = (dataset.shape[0], len(clusters.centers))
+        self.dtype = np.dtype(clusters.dtype)
 
     @staticmethod
     def are_small(n: int, c: int, dtype: str) -> bool:
@@ -118,43 +140,33 @@ class Memberships:
         return Deferred(self.shape, self.dtype, self.store)
 
     def _run(self, what: str) -> Any:
-        model = self._model
-        arguments = {
-            "metric": model.metric,
-            "m": model.m,
-            "prepared": self._prepared,
-            "centers": self._centers,
-            "what": what,
-        }
-        with connect(client=model.client, device=model.device) as cluster:
+        with connect(client=self._client, device=self._device) as cluster:
             return run(
                 memberships_of_rows,
                 self._dataset,
                 cluster,
-                parameters=arguments,
+                parameters={"clusters": self._clusters, "what": what},
                 dtype=self.dtype.name,
-                memory_limit=model._checked()["memory_limit"],
-                estimate=partial(_estimate, c=len(self._centers)),
-                shift=model.metric == "euclidean",
+                memory_limit=self._memory_limit,
+                estimate=partial(_estimate, c=self.shape[1]),
+                shift=self._clusters.metric == "euclidean",
                 resident=False,
             ).value
 
 
-def memberships_of_rows(
-    context: Context, *, metric: str, m: float, prepared: Prepared, centers: np.ndarray, what: str
-) -> np.ndarray | None:
+def memberships_of_rows(context: Context, *, clusters: Clusters, what: str) -> np.ndarray | None:
     """On every rank: "labels", "memberships", or the path of a zarr store to write the latter into."""
     with context.stage("prepare"):
-        prepare_again(context, METRICS[metric], prepared)
+        prepare_again(context, METRICS[clusters.metric], clusters.prepared)
     with context.stage("memberships"):
         if what == "labels":
-            return nearest_centers(context, centers)
+            return nearest_centers(context, clusters.centers)
         if what == "memberships":
-            return all_memberships(context, centers, m)
+            return all_memberships(context, clusters.centers, clusters.m)
         import zarr
 
         store = zarr.open_array(what, mode="r+")
-        for start, stop, u in _pieces(context, centers, m):
+        for start, stop, u in _pieces(context, clusters.centers, clusters.m):
             if stop > start:
                 store[start:stop] = u
         context.comm.barrier()
