@@ -118,8 +118,8 @@ def passes_timed(
         Also the kernel alone, and the sum over blocks and ranks alone.
     """
     from mgclust.algorithms.fuzzy_c_means import Fit, iterate
-    from mgclust.algorithms.weighted_sums import WeightedSums
     from mgclust.algorithms.preparation import prepare_rows
+    from mgclust.algorithms.weighted_sums import WeightedSums
     from mgclust.kernels.metrics import METRICS
 
     kernels = context.kernels

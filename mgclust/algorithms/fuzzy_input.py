@@ -30,7 +30,7 @@ class Start(Constraint):
                 raise self.refuse(name, value)
             return value
         try:
-            array = np.asarray(value.get() if hasattr(value, "__cuda_array_interface__") else value)
+            array = _on_host(value)
         except ValueError:
             raise self.refuse(name, value) from None
         if array.ndim != 2 or array.dtype.kind not in "iuf":
@@ -80,7 +80,7 @@ def checked_weights(weights: Any, n: int) -> np.ndarray | None:
     """Weights of n rows as float64; refuses those that are none."""
     if weights is None:
         return None
-    array = np.asarray(weights.get() if hasattr(weights, "__cuda_array_interface__") else weights)
+    array = _on_host(weights)
     if array.ndim == 0 and array.dtype.kind in "iuf":
         array = np.full(n, float(array))
     if array.dtype.kind not in "iufb" or array.shape != (n,):
