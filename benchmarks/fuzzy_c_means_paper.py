@@ -54,7 +54,7 @@ def timed(out: bench.Record, place: str, ranks: Processes | None, n: int, option
     if device == "cpu":
         made = ArrayDataset(fuzzy_ranks.on_host(made))
     model = FuzzyCMeans(CLUSTERS, m=2.0, init=random_memberships(n), max_iter=ITERATIONS, tol=0.0)
-    model._sample_weight = None
+    model._fitting = (None, None)
     job = model._job(model._checked(), made.shape)
     stages, objective = [], 0.0
     for _ in range(options.repeat + 1):

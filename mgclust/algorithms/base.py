@@ -56,6 +56,7 @@ class Job(NamedTuple):
     estimate: EstimateFunction
     shift: bool  # the answer is the same wherever the origin of the rows lies
     resident: bool = True  # rows may stay on the device for the whole run
+    typical: Any = None  # numbers of rows near which the origin should lie, where not any will do
     dtype: str | None = None  # type of the rows on the device, where the method wants another than was asked for
 
 
@@ -107,7 +108,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
         parameters = self._checked()
         n, d = dataset.shape
         if n < 2:
-            raise InputError(f"n_samples={n} should be >= 2: one row has no neighbours; give more rows.")
+            raise InputError(f"n_samples={n} should be >= 2: a single row leaves nothing to find; give more rows.")
         job = self._job(parameters, dataset.shape)
         with connect(client=self.client, device=self.device) as cluster:
             outcome = run(
@@ -119,6 +120,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
                 memory_limit=parameters["memory_limit"],
                 estimate=job.estimate,
                 shift=job.shift,
+                typical=job.typical,
                 resident=job.resident,
                 on_progress=on_progress or (_print_progress if self.verbose else None),
             )
@@ -180,8 +182,7 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
         -------
         self
         """
-        if hasattr(X, "columns"):
-            _check_feature_names(self, X, reset=True)
+        _check_feature_names(self, X, reset=True)
         self.fit_dataset(X if isinstance(X, Dataset) else open_dataset(X), provenance=False)
         return self
 

@@ -19,7 +19,8 @@ n / 4096 steps and usually a handful; 8 bytes a row and 4 a membership.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+import warnings
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -277,6 +278,13 @@ class Canopy(Clusterer):
         found: Thresholds = outcome.value
         return found
 
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """See `Clusterer.fit`; what should not be overlooked is a Python warning, too."""
+        super().fit(X, y)
+        for text in self.result_.warnings:
+            warnings.warn(text, UserWarning, stacklevel=2)
+        return self
+
     def fit_dataset(self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:
         """See `Method.fit_dataset`."""
         self._dataset = dataset
@@ -299,8 +307,8 @@ class Canopy(Clusterer):
             low = float(np.finfo(parameters["dtype"]).tiny) ** 0.45
             if t2 < low:
                 raise InputError(
-                    f"t2={t2:g} should be >= {low:.1g}, whose square dtype='{parameters['dtype']}' holds; rescale the "
-                    "data."
+                    f"t2={t2:g} should be >= {low:.1g} with dtype='{parameters['dtype']}', in which squares of less "
+                    "vanish; rescale the data."
                 )
         arguments = {name: parameters[name] for name in ("t1", "t2", "order", "metric")}
         arguments["seed"] = self._seed(parameters["random_state"])

@@ -65,7 +65,9 @@ LEAST_M_IN_FLOAT32 = 1.25
 # From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times:
 # float32 is for data that are large enough for it to matter.
 FEW_NUMBERS = 1 << 20
+TYPICAL_ROWS = 1024  # heaviest rows, near which the origin should lie
 SCRATCH, GROUP = 512 << 20, 128  # bytes of sums that wait to be added, at most; rows in a group, at least
+CUSTOMARY_M = 2.0
 COINCIDE = 1e-6  # centres nearer than this times the rows' scale count as one
 
 
@@ -86,19 +88,21 @@ def fuzzy_c_means(
 ) -> dict[str, Any] | None:
     """Run the method on every rank; rank 0 returns what `FuzzyCMeans.fit` reports."""
     with context.stage("prepare"):
-        prepared = prepare_rows(context, METRICS[metric])
         sums = WeightedSums(context, m, weights)
+        prepared = prepare_rows(context, METRICS[metric], sums.weights)
         scale = sums.scale()
     with context.stage("init"):
         if init == "memberships":
             starts = sums.centers_of(given)[None]
         elif init == "centers":
-            assert given is not None
-            starts = (given - prepared.origin)[None]
+            starts = _checked_centers(context, given, prepared.origin)[None]
         else:
             starts = starting_centers(
                 context, init, n_clusters, starts=n_init, weights=sums.weights, total=sums.total, seed=seed
             )
+            if m > CUSTOMARY_M:
+                # A row on which a centre lies outweighs all others the more, the larger m is: off the rows, at first.
+                starts = WeightedSums(context, CUSTOMARY_M, weights).means_at(starts)
     with context.stage("iterate"):
         fits = [Fit(centers) for centers in starts]
         iterate(context, sums, fits, max_iter=max_iter, limit=tol * scale)
@@ -113,6 +117,7 @@ def fuzzy_c_means(
         "prepared": prepared,
         "labels": labels,
         "memberships": memberships,
+        "dtype": context.dtype.name,
         "scale": scale,
         "total": sums.total,
         "best": best,
@@ -194,6 +199,20 @@ def iterate(context: Context, sums: WeightedSums, fits: list[Fit], *, max_iter: 
             moving, centers, found = [moving[i] for i in left], centers[left], found[left]
 
 
+def _checked_centers(context: Context, given: np.ndarray | None, origin: np.ndarray) -> np.ndarray:
+    """Given centres among prepared rows; refuses those whose squared distances the rows' type does not hold."""
+    assert given is not None
+    with np.errstate(over="ignore", invalid="ignore"):
+        centers = given - origin
+    most = float(np.finfo(context.dtype).max) ** 0.5 / (4 * centers.shape[1] ** 0.5)
+    if not np.abs(centers).max() < most:
+        raise InputError(
+            f"init holds centres up to {np.abs(centers).max():.3g} from the mean of the rows, that should be below "
+            f"{most:.1g} with dtype='{context.dtype}'; give centres among the rows."
+        )
+    return centers
+
+
 def separations(centers: np.ndarray) -> np.ndarray:
     """Squared distance of each centre to the nearest other one; inf where there is none."""
     nearest = np.full(len(centers), np.inf)
@@ -232,7 +251,8 @@ class FuzzyCMeans(Clusterer):
         alike.
     init : {"k-means++", "random", "canopy"}, array or path of a .npy, default="k-means++"
         Where centres start: drawn far from each other (k-means|| above 65,536 rows); random rows; the largest of as
-        many canopies; or an array of shape (n_clusters, n_features), centres as `cluster_centers_` has them, or of
+        many canopies (if m is above 2, followed by one step with m = 2, since a centre would hardly leave the row that
+        it lies on); or an array of shape (n_clusters, n_features), centres as `cluster_centers_` has them, or of
         shape (n_samples, n_clusters), memberships whose rows sum to 1.
     n_init : int, default=1
         So many runs from different starts, in one and the same passes over the data; the lowest J is kept. Only where
@@ -264,8 +284,8 @@ class FuzzyCMeans(Clusterer):
     labels_ : ndarray of shape (n_samples,), int32
         Cluster of each row's largest membership; of equal ones the first.
     memberships_ : ndarray of shape (n_samples, n_clusters) or zarr array
-        Computed when first asked for, in one pass over the data; in a temporary zarr store where half of the free
-        memory does not hold them.
+        Above 64 MiB they are computed when first asked for, in one pass over the data, to which the model keeps a
+        reference; in a temporary zarr store where half of the free memory does not hold them.
     objective_ : float
         J at the final centres.
     objective_history_ : ndarray of shape (n_iter_ + 1,), float64
@@ -297,8 +317,10 @@ class FuzzyCMeans(Clusterer):
     >>> X = np.array([[0.0], [0.2], [0.5], [0.8], [1.0]])
     >>> model = FuzzyCMeans(2, random_state=0).fit(X)
     >>> model.memberships_.max(axis=1).round(2).tolist()
-    [1.0, 0.98, 0.5, 0.98, 1.0]
+    [0.97, 0.99, 0.5, 0.99, 0.97]
     """
+
+    _memberships: Any  # of the rows that were fitted, once they are known
 
     method = "fuzzy-c-means"
     constraints: ClassVar[dict[str, Constraint]] = {
@@ -357,8 +379,7 @@ class FuzzyCMeans(Clusterer):
         -------
         self
         """
-        if hasattr(X, "columns"):
-            _check_feature_names(self, X, reset=True)
+        _check_feature_names(self, X, reset=True)
         self.fit_dataset(open_dataset(X), provenance=False, sample_weight=sample_weight)
         for text, category in self._alerts:
             warnings.warn(text, category, stacklevel=2)
@@ -373,13 +394,12 @@ class FuzzyCMeans(Clusterer):
         sample_weight: Any = None,
     ) -> Result:
         """See `Method.fit_dataset` and `fit`."""
-        self._sample_weight = checked_weights(sample_weight, dataset.shape[0])
-        self._dataset = dataset
-        self.__dict__.pop("_memberships", None)
+        # Taken over by `_publish`: what was fitted before stays as it is until a fit has succeeded.
+        self._fitting = dataset, checked_weights(sample_weight, dataset.shape[0])
         try:
             return super().fit_dataset(dataset, on_progress, provenance=provenance)
         finally:
-            del self._sample_weight
+            del self._fitting
 
     def predict(self, X: Any) -> np.ndarray:
         """Find each row's cluster: its nearest centre, of equally near ones the first.
@@ -416,7 +436,7 @@ class FuzzyCMeans(Clusterer):
     def memberships_(self) -> Any:
         """Memberships of the rows that were fitted."""
         check_is_fitted(self, "cluster_centers_")
-        if "_memberships" not in self.__dict__:
+        if self._memberships is None:
             self._memberships = self._memberships_of(self._dataset).somewhere()
         return self._memberships
 
@@ -437,43 +457,46 @@ class FuzzyCMeans(Clusterer):
         n, d = shape
         c, m, init = parameters["n_clusters"], parameters["m"], parameters["init"]
         given = None if isinstance(init, str) else init
-        weights = self._sample_weight
+        weights = self._fitting[1]
         available = n if weights is None else int((weights > 0).sum())
         if c > available:
             which = "n_samples" if weights is None else "rows with a positive sample_weight"
             raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
         how = init if given is None else kind_of_start(given, n, d, c)
-        self.computed_in_ = dtype = computed_in(n * d, m, c, parameters["dtype"])
+        dtype = computed_in(n * d, m, c, parameters["dtype"])
         arguments = {name: parameters[name] for name in ("metric", "n_clusters", "m", "max_iter", "tol")}
         arguments["n_init"] = parameters["n_init"] if how in ("k-means++", "random") else 1
         keep = Memberships.are_small(n, c, dtype)
         arguments |= {"init": how, "given": given, "weights": weights, "keep_memberships": keep}
         arguments["seed"] = self._seed(parameters["random_state"])
         need = partial(estimate, models=arguments["n_init"], c=c, weighted=weights is not None)
-        return Job(fuzzy_c_means, arguments, need, shift=parameters["metric"] == "euclidean", dtype=dtype)
+        typical = None if weights is None else np.argsort(-weights, kind="stable")[:TYPICAL_ROWS]
+        euclidean = parameters["metric"] == "euclidean"
+        return Job(fuzzy_c_means, arguments, need, shift=euclidean, typical=typical, dtype=dtype)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
         value = outcome.value
         fit: Fit = value["fit"]
+        self._dataset, self.computed_in_ = self._fitting[0], value["dtype"]
         self._clusters = Clusters(fit.centers, value["prepared"], self.metric, self.m, self.computed_in_)
         self.cluster_centers_ = fit.centers + value["prepared"].origin
         self.labels_ = value["labels"]
-        if value["memberships"] is not None:
-            self._memberships = value["memberships"]
+        self._memberships = value["memberships"]
         self.objective_history_ = np.array(value["history"])
         self.objective_, self.n_iter_, self.stop_reason_ = value["history"][-1], fit.n_iter, fit.stop_reason
         self.partition_coefficient_ = fit.squares / value["total"]
         self.partition_entropy_ = fit.entropy / value["total"]
         nearest = separations(fit.centers)
         self.xie_beni_ = _xie_beni(fit.history[-1], value["total"], nearest)
-        self._alerts = _alerts(self, fit, nearest, value["scale"])
-        memberships = self._memberships if value["memberships"] is not None else self._memberships_of(self._dataset)
+        self._alerts = alerts_of(self, fit, nearest, value["scale"])
         return Result(
             labels=self.labels_,
             arrays={
                 "cluster_centers": self.cluster_centers_,
                 "objective_history": self.objective_history_,
-                "memberships": memberships if isinstance(memberships, np.ndarray) else memberships.deferred(),
+                "memberships": self._memberships_of(self._dataset).deferred()
+                if self._memberships is None
+                else self._memberships,
             },
             scores={
                 "n_clusters": len(fit.centers),
@@ -508,7 +531,7 @@ def _xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
     return objective / (total * least) if least > 0 else math.inf
 
 
-def _alerts(model: FuzzyCMeans, fit: Fit, nearest: np.ndarray, scale: float) -> list[tuple[str, type[Warning]]]:
+def alerts_of(model: FuzzyCMeans, fit: Fit, nearest: np.ndarray, scale: float) -> list[tuple[str, type[Warning]]]:
     """What should not be overlooked."""
     found: list[tuple[str, type[Warning]]] = []
     c = len(fit.centers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,15 @@ class Start(Constraint):
     def expected(self) -> str:
         """See `Constraint`."""
         ways = ", ".join(map(repr, INITS))
-        return f"one of {ways}, or an array of centres or of memberships (.npy on the command line)"
+        return f"one of {ways}, or an array of centres or of memberships, or the path of a .npy with one"
 
     def _check(self, name: str, value: Any) -> Any:
-        if isinstance(value, str):
-            if value not in INITS:
+        if isinstance(value, (str, os.PathLike)):
+            if os.fspath(value) in INITS:
+                return value
+            value = self._convert(os.fspath(value))
+            if isinstance(value, str):
                 raise self.refuse(name, value)
-            return value
         try:
             array = _on_host(value)
         except ValueError:

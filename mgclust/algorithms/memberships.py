@@ -7,6 +7,7 @@ data; here they are made a block of rows at a time, into an array, into a zarr s
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 import weakref
@@ -108,13 +109,14 @@ class Memberships:
         """All in a new zarr store, which appears under its name when it is complete; returned open for reading."""
         import zarr
 
+        if not isinstance(path, (str, os.PathLike)):
+            raise InputError(f"out={path!r} should be the path of a zarr store to make; give one, or leave it out.")
         target = Path(os.path.abspath(path))
         if os.path.lexists(target):
             raise InputError(f"out={str(path)!r} exists; choose another name or remove it.")
         if not target.parent.is_dir():
             raise InputError(f"out={str(path)!r} cannot be made: {str(target.parent)!r} is no directory.")
-        unfinished = target.with_name(f".{target.name}.partial")
-        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
         try:
             # A block of rows is written by one rank alone, so no two ever touch the same chunk of the store.
             rows = Partition.plan(*self._dataset.shape, 1).block_rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,26 +31,22 @@ class Prepared(NamedTuple):
     origin: np.ndarray  # (n_features,) what was subtracted from every row, float64; 0 where rows are scaled instead
 
 
-def prepare_rows(context: Context, measure: Metric) -> Prepared:
-    """Centre (or normalise) the rows."""
+def prepare_rows(context: Context, measure: Metric, weights: Array | None = None) -> Prepared:
+    """Centre (or normalise) the rows; about the mean of those that have a weight, if some have none."""
     comm, xp, kernels = context.comm, context.kernels.xp, context.kernels
     d = context.dataset_shape[1]
     if measure.unit_rows:
         _refuse_undefined(context, measure)
         centre = np.zeros(d)
     else:
-        centre = round_centre(context)
+        centre = round_centre(context, weights)
     context.rows.apply(measure.prepare(xp.asarray(centre)))
-    longest, largest = xp.zeros(1), xp.zeros(1)
+    longest, largest = xp.zeros(1), _largest(context)
     origin = xp.zeros((1, d), dtype=context.dtype)
-    step = max(1, PIECE_NUMBERS // d)
-    for chunk in context.rows.chunks():
-        for start in range(0, len(chunk.x), step):
-            x = chunk.x[start : start + step]
-            longest = xp.maximum(longest, kernels.reduced_distances(origin, x, norm="l2").max())
-            largest = xp.maximum(largest, abs(x).max())
+    for x in _pieces(context):
+        longest = xp.maximum(longest, kernels.reduced_distances(origin, x, norm="l2").max())
     vanished = bool(comm.all_reduce(np.array([int(context.rows.vanished)]), "max")[0])
-    refuse_out_of_range(context, measure, float(comm.all_reduce(largest, "max")[0]), vanished)
+    refuse_out_of_range(context, measure, largest, vanished)
     offset = context.rows.offset
     return Prepared(float(comm.all_reduce(longest, "max")[0]), centre if offset is None else offset + centre)
 
@@ -59,20 +57,46 @@ def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None
     if measure.unit_rows:
         _refuse_undefined(context, measure)
     context.rows.apply(measure.prepare(xp.asarray(prepared.origin if offset is None else prepared.origin - offset)))
+    largest = _largest(context)
+    if not largest < (most := _range(context, measure)[1]):
+        raise InputError(
+            f"rows lie up to {largest:.3g} from those that were fitted, that should be below {most:.1g} with "
+            f"dtype='{context.dtype}'; leave such rows out."
+        )
+
+
+def _pieces(context: Context) -> Iterator[Array]:
+    """Own rows, a few at a time."""
+    step = max(1, PIECE_NUMBERS // context.dataset_shape[1])
+    for chunk in context.rows.chunks():
+        for start in range(0, len(chunk.x), step):
+            yield chunk.x[start : start + step]
+
+
+def _largest(context: Context) -> float:
+    """The largest absolute number of all ranks' rows."""
+    xp = context.kernels.xp
+    largest = xp.zeros(1)
+    for x in _pieces(context):
+        largest = xp.maximum(largest, abs(x).max())
+    return float(context.comm.all_reduce(largest, "max")[0])
 
 
 def refuse_out_of_range(context: Context, measure: Metric, largest: float, vanished: bool) -> None:
     """Squares (of squares, for some metrics) must neither overflow nor lose digits to underflow."""
-    limits = np.finfo(context.dtype)
-    power = 2 * measure.power
-    d = context.dataset_shape[1]
-    high, low = float(limits.max) ** (1 / power) / (4 * d**0.5), float(limits.tiny) ** (1 / power) * 2.0**20
+    low, high = _range(context, measure)
     if (largest or vanished) and not low < largest < high:
         reach = f"reach {largest:.3g}" if np.isfinite(largest) else "overflow"
         raise InputError(
             f"centred values {reach}; with metric='{measure.name}' and dtype='{context.dtype}' that "
             f"should be between {low:.1g} and {high:.1g}; rescale the data or use dtype='float64'."
         )
+
+
+def _range(context: Context, measure: Metric) -> tuple[float, float]:
+    limits, power = np.finfo(context.dtype), 2 * measure.power
+    high = float(limits.max) ** (1 / power) / (4 * context.dataset_shape[1] ** 0.5)
+    return float(limits.tiny) ** (1 / power) * 2.0**20, high
 
 
 def _refuse_undefined(context: Context, measure: Metric) -> None:
@@ -92,12 +116,15 @@ def _refuse_undefined(context: Context, measure: Metric) -> None:
         )
 
 
-def round_centre(context: Context) -> np.ndarray:
-    """The mean of the rows, of few digits so that integers stay integers; float64."""
-    n = context.dataset_shape[0]
-    mean = context.sum_over_blocks(_column_sums) / n
+def round_centre(context: Context, weights: Array | None = None) -> np.ndarray:
+    """The (weighted) mean of the rows, of few digits so that integers stay integers; float64."""
+    beside = [] if weights is None else [weights.astype("float64")[:, None]]
+    total = context.dataset_shape[0] if weights is None else context.sum_over_blocks(lambda _, w: w.sum(), *beside)
+    mean = context.sum_over_blocks(lambda x, *w: _column_sums(math.prod(w, start=x)), *beside) / total
     about = context.kernels.xp.asarray(mean)
-    variance = context.sum_over_blocks(lambda x: _column_sums((x - about) ** 2)) / n
+    variance = (
+        context.sum_over_blocks(lambda x, *w: _column_sums(math.prod(w, start=(x - about) ** 2)), *beside) / total
+    )
     return few_digits(mean, np.sqrt(variance))
 
 

@@ -72,7 +72,11 @@ def starting_centers(
         return np.stack([_random_rows(context, c, weights, np.random.default_rng(s)) for s in streams])
     few = n <= DIRECT_ROWS and n * d <= DIRECT_NUMBERS
     if how == "canopy":
-        rows = _gather(context, None if few else _sample(n, d, streams[0]))
+        chosen = None if few else _sample(n, d, streams[0])
+        rows, worth = _gather(context, chosen), _gather_weights(context, weights)
+        if worth is not None:
+            worth = worth if chosen is None else worth[context.kernels.xp.asarray(chosen)]
+            rows = context.kernels.xp.ascontiguousarray(rows[worth > 0])
         return _by_rank_0(context, lambda: _largest_canopies(context.kernels, rows, c)[None])
     everything = _gather(context, None) if few else None
     found = []
@@ -131,8 +135,8 @@ def _plus_plus(kernels: Any, x: Array, weights: Array | None, c: int, rng: np.ra
         total = float(cost.sum())
         if total <= 0.0:
             # Every row coincides with a centre: any will do, and the caller sees that centres coincide.
-            left = np.setdiff1d(np.arange(n), chosen)
-            chosen += rng.choice(left if len(left) >= c - len(chosen) else n, c - len(chosen)).tolist()
+            left = np.setdiff1d(np.flatnonzero(kernels.to_host(worth) > 0), chosen)
+            chosen += rng.choice(left if len(left) else chosen, c - len(chosen)).tolist()
             break
         drawn = _draw(xp, _cumulative(xp, cost, total), rng.random(trials))
         lower = xp.minimum(near, kernels.reduced_distances(x[drawn], x, norm="l2").astype("float64"))
@@ -179,8 +183,9 @@ def _candidates(
         candidates = xp.concatenate([candidates, found])
     _approach(context, found, len(candidates) - len(found), near, nearest)
     if len(candidates) < c:
-        extra = np.sort(rng.choice(n, c - len(candidates), replace=False))
-        candidates = xp.concatenate([candidates, _gather(context, extra)])
+        # Fewer different rows than centres: these come twice.
+        again = xp.asarray(rng.choice(len(candidates), c - len(candidates)))
+        candidates = xp.concatenate([candidates, candidates[again]])
     # Integers add up the same in any order; 2^SUM_BITS is more than all weights together.
     scale = 2.0 ** np.floor(SUM_BITS - np.log2(total))
     sums = xp.zeros((len(candidates), 1), dtype="int64")

@@ -77,12 +77,20 @@ class WeightedSums:
                 )
         return context.sum_parts(parts)
 
+    def means_at(self, centers: np.ndarray) -> np.ndarray:
+        """One step of some models: the weighted means (2) at their centres; both (models, c, d), on the host."""
+        kernels = self.context.kernels
+        v = kernels.to_device(centers)
+        return self.context.fetch(kernels.weighted_means(self.at(v), v))()
+
     def scale(self) -> float:
-        """Root mean square distance of the rows from their mean: one cluster at the origin adds up what it takes."""
+        """Root mean square distance of the rows from their mean: what one cluster adds up."""
         d = self.context.dataset_shape[1]
-        sums = self.context.fetch(self.at(self.context.kernels.xp.zeros((1, 1, d))))()[0]
-        mean = sums[:d] / self.total
-        return math.sqrt(max(0.0, sums[d + 1] / self.total - float(mean @ mean)))
+        mean = self.context.kernels.xp.zeros((1, 1, d))
+        for _ in range(2):  # at the origin, to find the mean; there, to find how far rows are
+            found = self.at(mean)
+            mean = self.context.kernels.weighted_means(found, mean)
+        return math.sqrt(max(0.0, float(self.context.fetch(found)()[0, -3]) / self.total))
 
     def centers_of(self, memberships: np.ndarray | None) -> np.ndarray:
         """Centres (2) of memberships that the caller has; (c, d) float64."""

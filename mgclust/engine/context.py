@@ -163,21 +163,26 @@ class Context:
                 done += 1
                 self.progress(done / total)
 
-    def sum_over_blocks(self, function: Callable[[Array], Array]) -> np.ndarray:
+    def sum_over_blocks(self, function: Callable[..., Array], *beside: Array) -> np.ndarray:
         """A float sum over all rows whose bits do not depend on the number of ranks.
 
         Parameters
         ----------
         function : callable
             Maps the rows of one block (m, n_features), m >= 0, to a float64 array of fixed shape.
+        *beside : arrays of shape (own rows, ...)
+            Their rows of the block are handed to the function as well.
 
         Returns
         -------
         ndarray, float64
             The blocks' values added in global order; on the host of every rank.
         """
-        parts = [function(self.rows.block(block)) for block in self.partition.blocks_of(self.rank)]
-        template = function(self.rows.read(self.rows.stop, self.rows.stop))
+        first, parts = self.rows.start, []
+        for block in self.partition.blocks_of(self.rank):
+            start, stop = self.partition.bounds(block)
+            parts.append(function(self.rows.block(block), *(each[start - first : stop - first] for each in beside)))
+        template = function(self.rows.read(self.rows.stop, self.rows.stop), *(each[:0] for each in beside))
         xp = self.kernels.xp
         own = xp.stack(parts) if parts else xp.empty((0, *template.shape), template.dtype)
         every = self.comm.all_gather(np.asarray(self.kernels.to_host(own), np.float64))

@@ -31,6 +31,9 @@ class Source(Protocol):
     def read(self, start: int, stop: int) -> Array:
         """Rows start to stop - 1."""
 
+    def take(self, indices: Any) -> np.ndarray:
+        """A few rows by their numbers, on the host."""
+
 
 class Block(NamedTuple):
     """Consecutive rows, with their numbers in the whole data."""
@@ -51,15 +54,23 @@ def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     return np.round(mean / step) * step
 
 
-def offset_of(source: Source, dtype: np.dtype) -> np.ndarray | None:
+def offset_of(source: Source, dtype: np.dtype, typical: np.ndarray | None = None) -> np.ndarray | None:
     """Find a point near the data to subtract before rows are rounded to a narrower type, or None if they are not.
 
     float64 rows far from the origin would lose in float32 the digits by which they differ.
+
+    Parameters
+    ----------
+    source : Source
+    dtype : numpy.dtype
+        The narrower type.
+    typical : int array, optional
+        Numbers of rows near which the point should lie; the first rows by default.
     """
     if source.dtype.itemsize <= np.dtype(dtype).itemsize:
         return None
-    first = source.read(0, min(OFFSET_ROWS, source.shape[0]))
-    host = np.asarray(first.get() if hasattr(first, "get") else first, np.float64)
+    few = source.read(0, min(OFFSET_ROWS, source.shape[0])) if typical is None else source.take(typical[:OFFSET_ROWS])
+    host = np.asarray(few.get() if hasattr(few, "get") else few, np.float64)
     host = host[np.isfinite(host).all(axis=1)]
     return few_digits(host.mean(axis=0), host.std(axis=0)) if len(host) else None
 

@@ -68,6 +68,7 @@ def run(
     on_progress: Emit | None = None,
     timeout: float = TIMEOUT,
     shift: bool = False,
+    typical: np.ndarray | None = None,
     resident: bool = True,
 ) -> Outcome:
     """Run ``function(context, **parameters)`` on every rank of a cluster.
@@ -98,7 +99,8 @@ def run(
     shift : bool
         The function's answer does not change when one point is subtracted from all rows: float64 rows may be moved
         to the origin before they become float32 (`mgclust.engine.rows.offset_of`).
-
+    typical : int array, optional
+        Numbers of the rows that matter, where these are not any.
     resident : bool
         Rows that fit stay in memory; False: each is read when it is asked for, as suits a function that asks once.
 
@@ -118,7 +120,7 @@ def run(
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype={dtype!r} should be 'float32' or 'float64'.")
     partition = Partition.plan(dataset.shape[0], dataset.shape[1], cluster.size)
-    offset = offset_of(dataset, np.dtype(dtype)) if shift else None
+    offset = offset_of(dataset, np.dtype(dtype), typical) if shift else None
     if cluster.client is not None:
         from mgclust.engine.driver import Driver
 

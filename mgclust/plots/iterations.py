@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from mgclust.errors import InputError
 from mgclust.plots.style import ACCENT, FIGURE, MUTED, own_axes
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
     matplotlib Axes
     """
     history, stopped = _history(result_or_history)
+    if history.ndim != 1 or not len(history):
+        raise InputError(f"history has shape {history.shape}, it should be one value an iteration, at least one.")
     ax = own_axes(ax, FIGURE)
     steps = np.arange(len(history))
     mark: dict[str, Any] = {"marker": "o", "markersize": 4} if len(history) <= MARKED else {}
@@ -56,6 +59,8 @@ def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
 def _history(source: Any) -> tuple[np.ndarray, str]:
     """The values, and in words why they end; that is unknown of a history alone."""
     if hasattr(source, "arrays"):
+        if "objective_history" not in source.arrays:
+            raise InputError(f"a result of method={source.method!r} has no objective; give one of 'fuzzy-c-means'.")
         reason = str(source.diagnostics.get("stop_reason", ""))
         return np.asarray(source.arrays["objective_history"], dtype=float), STOPPED.get(reason, "")
     return np.asarray(source, dtype=float), ""

@@ -81,8 +81,8 @@ PICTURE_CAPTIONS = {
     "their labels. The dashed line is what set them apart.",
     "label_slices": "The clusters in their place, over the mean of the series; dark lines where clusters meet. In the "
     "label volume cluster k has the value k + 1, and 0 is none.",
-    "objective": "The objective J at the centres after each iteration, which never rises; dotted, by how much each "
-    "iteration lowered it.",
+    "objective": "The objective J at the centres after each iteration, which does not rise but for rounding; dotted, "
+    "by how much each iteration lowered it.",
     "scan": "Each point is a candidate that the scan found, by its number of clusters. The circle marks the chosen "
     "one: the largest mean silhouette among those without a cluster that is too small.",
     "silhouettes": "Each row's silhouette, sorted within its cluster: near 1 well inside, below 0 nearer to another "
