@@ -84,7 +84,9 @@ def layout_of(d: int, c: int, itemsize: int) -> Layout | None:
     lanes = 1 << (-(-c // clusters) - 1).bit_length()
     rows = 2 if itemsize == 8 or (d <= 32 and lanes == 1) else 4
     sum_tiles = clusters * lanes // TILE_CLUSTERS * -(-d // TILE_FEATURES)
-    threads = next((threads for threads, most in THREADS_FOR_TILES if sum_tiles <= most), None)
+    # A thread for each centre, too: it sums that column of memberships.
+    enough = (threads for threads, most in THREADS_FOR_TILES if sum_tiles <= most and clusters * lanes <= threads)
+    threads = next(enough, None)
     if threads is None:
         return None
     every = [

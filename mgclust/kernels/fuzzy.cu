@@ -194,7 +194,9 @@ extern "C" __global__ void add_pieces(const real* partial, int64 first_row, int6
 #define FEATURE_TILES ((DIM + TILE_FEATURES - 1) / TILE_FEATURES)
 #define SUM_TILES (CENTERS / TILE_CLUSTERS * FEATURE_TILES)
 #define SPLITS (THREADS / SUM_TILES)
-#define COLUMN_SPLITS (THREADS / CENTERS > 0 ? THREADS / CENTERS : 1)
+#define COLUMN_SPLITS (THREADS / CENTERS)
+static_assert(CENTERS <= THREADS, "a thread for each centre");
+static_assert(SUM_TILES <= THREADS, "a thread for each tile of sums");
 
 __device__ __forceinline__ void stage_rows(const real* __restrict__ x, int64 first, int count, real* xs) {
     constexpr int VECTOR = DIM * sizeof(real) % 16 == 0 ? 16 / sizeof(real) : 1;  // rows begin at multiples of 16 bytes
