@@ -222,11 +222,17 @@ def test_predict_checks_its_rows(device, blobs):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("far", [1e8, 1e19, 1e30, 1e150])
+@pytest.mark.parametrize("far", [1e8, 1e18, 1e19, 1e30, 1e150, 1e160])
 def test_far_rows_belong_to_all_alike(far, dtype, device, blobs):
-    """Also where their squared distance is infinite."""
+    """While their squared distances are numbers; beyond that they are refused, as a fit would."""
     model = fit(blobs, device, n_clusters=4, random_state=0, dtype=dtype)
+    if far > (1e18 if model.computed_in_ == "float32" else 1e150):
+        for call in (model.predict, model.predict_memberships):
+            with pytest.raises(InputError, match=r"rows lie up to.*leave such rows out"):
+                call(np.full((1, 3), far))
+        return
     np.testing.assert_allclose(model.predict_memberships(np.full((1, 3), far)), 0.25, atol=1e-5)
+    assert 0 <= model.predict(np.full((1, 3), far))[0] < 4
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
