@@ -13,8 +13,8 @@ by turns:
 (1) is computed as r^(1/(m-1)), r = min_k d_ik^2 / d_ij^2, divided by its sum over j: r lies in [0, 1] whatever m is,
 and with 0/0 = 1 a row that coincides with several centres is shared evenly between them.
 
-One pass over the rows does both. A row's memberships exist while its weighted sums are taken; the pass gives, at the
-centres v it began with, all sums of (2), J, and the validity indices
+One pass over the rows does both (`mgclust.algorithms.weighted_sums`). A row's memberships exist while its weighted sums
+are taken; the pass gives, at the centres v it began with, all sums of (2), J, and the validity indices
 
     partition coefficient   sum w u^2 / W                 from 1/c (nothing is clear) to 1 (every row has one cluster)
     partition entropy       - sum w u log u / W           from 0 to log c                          W = sum_i w_i
