@@ -8,8 +8,9 @@ estimator too: it finds the clusters that others, such as the silhouette, are gi
 from __future__ import annotations
 
 import sys
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -167,7 +168,12 @@ class Method(BaseEstimator):  # type: ignore[misc]
 
 
 class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
-    """Base of the estimators: methods that find clusters."""
+    """Base of the estimators: methods that find clusters.
+
+    What should not be overlooked, a method leaves in `_alerts`: `fit` makes Python warnings of it.
+    """
+
+    _alerts: Sequence[tuple[str, type[Warning]]] = ()
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -182,9 +188,25 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
         -------
         self
         """
+        return self._fit(X)
+
+    def _fit(self, X: Any, **beside: Any) -> Self:
+        """Fit rows with what `fit_dataset` takes beside them; called by `fit`, whose caller is warned."""
         _check_feature_names(self, X, reset=True)
-        self.fit_dataset(X if isinstance(X, Dataset) else open_dataset(X), provenance=False)
+        self.fit_dataset(open_dataset(X), provenance=False, **beside)
+        for text, category in self._alerts:
+            warnings.warn(text, category, stacklevel=3)
         return self
+
+    def _open_more(self, X: Any) -> Dataset:
+        """Open other rows with the features that were fitted."""
+        dataset = open_dataset(X)
+        if dataset.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"X has {dataset.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                "features as input."
+            )
+        return dataset
 
 
 def _print_progress(event: dict[str, Any]) -> None:

@@ -19,8 +19,7 @@ n / 4096 steps and usually a handful; 8 bytes a row and 4 a membership.
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -278,13 +277,6 @@ class Canopy(Clusterer):
         found: Thresholds = outcome.value
         return found
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """See `Clusterer.fit`; what should not be overlooked is a Python warning, too."""
-        super().fit(X, y)
-        for text in self.result_.warnings:
-            warnings.warn(text, UserWarning, stacklevel=2)
-        return self
-
     def fit_dataset(self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:
         """See `Method.fit_dataset`."""
         self._dataset = dataset
@@ -325,6 +317,7 @@ class Canopy(Clusterer):
         # SciPy wants one type for both: int32 while it holds the number of memberships.
         starts = np.zeros(n + 1, np.int32 if len(flags) < 2**31 else np.int64)
         np.cumsum(value["counts"], out=starts[1:])
+        self._alerts = [(text, UserWarning) for text in _warnings(n, k, self.t1_, self.t2_)]
         self.memberships_ = csr_array((flags, value["indices"], starts), shape=(n, k))
         return Result(
             labels=self.labels_,
@@ -340,7 +333,7 @@ class Canopy(Clusterer):
                 "t2": self.t2_,
                 "n_steps": self.n_steps_,
             },
-            warnings=_warnings(n, k, self.t1_, self.t2_),
+            warnings=[text for text, _ in self._alerts],
             diagnostics={"computed_in": self.dtype, "thresholds": "given" if self.t1 is not None else "suggested"},
             **frame,
         )

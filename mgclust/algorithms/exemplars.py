@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
@@ -12,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from mgclust.algorithms.base import Clusterer, Progress
 from mgclust.algorithms.message_passing import bytes_needed
 from mgclust.algorithms.similarity_matrix import AFFINITIES
-from mgclust.data import Dataset, open_dataset
+from mgclust.data import Dataset
 from mgclust.engine.memory import Estimate, human
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels import load
@@ -51,14 +50,6 @@ class ExemplarClusterer(Clusterer):
     affinity: str
     cluster_centers_indices_: np.ndarray
     preference_: float | np.ndarray
-    _alerts: list[tuple[str, type[Warning]]]
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """See `Clusterer.fit`; what should not be overlooked is a Python warning, too."""
-        super().fit(X, y)
-        for text, category in self._alerts:
-            warnings.warn(text, category, stacklevel=2)
-        return self
 
     def fit_dataset(self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:
         """See `Method.fit_dataset`; the data must be square where they are the similarities."""
@@ -93,12 +84,7 @@ class ExemplarClusterer(Clusterer):
             Another number of features than in the fit, or NaN.
         """
         check_is_fitted(self, "cluster_centers_indices_")
-        dataset = open_dataset(X)
-        if dataset.shape[1] != self.n_features_in_:
-            raise InputError(
-                f"X has {dataset.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
-                "features as input."
-            )
+        dataset = self._open_more(X)
         measure, kernels = METRICS[AFFINITIES[self.affinity][0]], load("cpu")
         ready = measure.prepare(np.zeros(self.n_features_in_))
         centers = ready(np.asarray(self.cluster_centers_, np.float64))

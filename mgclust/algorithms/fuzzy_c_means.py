@@ -32,7 +32,6 @@ for each block of rows, no n x c array. Communication: 2 (c (d + 1) + 3) numbers
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -47,7 +46,7 @@ from mgclust.algorithms.memberships import Clusters, Memberships, assign, estima
 from mgclust.algorithms.preparation import prepare_rows
 from mgclust.algorithms.seeding import starting_centers
 from mgclust.algorithms.weighted_sums import MOST_BITS, WeightedSums
-from mgclust.data import Dataset, open_dataset
+from mgclust.data import Dataset
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context, Outcome
@@ -379,11 +378,7 @@ class FuzzyCMeans(Clusterer):
         -------
         self
         """
-        _check_feature_names(self, X, reset=True)
-        self.fit_dataset(open_dataset(X), provenance=False, sample_weight=sample_weight)
-        for text, category in self._alerts:
-            warnings.warn(text, category, stacklevel=2)
-        return self
+        return self._fit(X, sample_weight=sample_weight)
 
     def fit_dataset(
         self,
@@ -444,12 +439,7 @@ class FuzzyCMeans(Clusterer):
         check_is_fitted(self, "cluster_centers_")
         if hasattr(X, "columns"):
             _check_feature_names(self, X, reset=False)
-        dataset = open_dataset(X)
-        if dataset.shape[1] != self.n_features_in_:
-            raise InputError(
-                f"X has {dataset.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
-                "features as input."
-            )
+        dataset = self._open_more(X)
         place = {"client": self.client, "device": self.device, "memory_limit": self._checked()["memory_limit"]}
         return Memberships(self._clusters, dataset, **place)
 
