@@ -15,10 +15,13 @@ _HOME = {
     "AffinityPropagation": "mgclust.algorithms",
     "Canopy": "mgclust.algorithms",
     "DensityPeaks": "mgclust.algorithms",
+    "FastNewman": "mgclust.algorithms",
     "FuzzyCMeans": "mgclust.algorithms",
+    "modularity": "mgclust.algorithms.modularity",
     "silhouette_samples": "mgclust.algorithms.silhouette",
     "silhouette_score": "mgclust.algorithms.silhouette",
     "open_dataset": "mgclust.data",
+    "open_graph": "mgclust.data",
     "load_result": "mgclust.result",
     "Result": "mgclust.result",
 }

@@ -13,6 +13,7 @@ _FORMATS = {
     "n_clusters": "K={:,}",
     "preference": "preference={:.4g}",
     "damping": "damping={:.2f}",
+    "modularity": "Q={:.4f}",
     "rate": "{:,.0f} it/s",
 }
 _ALWAYS = {"stage", "fraction", "elapsed"}

@@ -69,6 +69,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
     """
 
     method: ClassVar[str]
+    opens: ClassVar[str] = "rows"  # what the command line opens for it; or "graph"
     constraints: ClassVar[dict[str, Constraint]]
     common: ClassVar[dict[str, Constraint]] = {
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
@@ -107,9 +108,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
             Also kept as `result_`.
         """
         parameters = self._checked()
-        n, d = dataset.shape
-        if n < 2:
-            raise InputError(f"n_samples={n} should be >= 2: a single row leaves nothing to find; give more rows.")
+        self._check_size(dataset)
         job = self._job(parameters, dataset.shape)
         with connect(client=self.client, device=self.device) as cluster:
             outcome = run(
@@ -125,11 +124,17 @@ class Method(BaseEstimator):  # type: ignore[misc]
                 resident=job.resident,
                 on_progress=on_progress or (_print_progress if self.verbose else None),
             )
-        self.n_features_in_ = d
+        self.n_features_in_ = dataset.shape[1]
         self.timings_ = outcome.timings
         result = self._publish(outcome, self._frame(outcome, dataset, parameters, provenance))
         self.result_ = replace(result, warnings=[*dataset.warnings, *result.warnings])
         return self.result_
+
+    def _check_size(self, dataset: Dataset) -> None:
+        """Refuse data that are too few for any method."""
+        n = dataset.shape[0]
+        if n < 2:
+            raise InputError(f"n_samples={n} should be >= 2: a single row leaves nothing to find; give more rows.")
 
     def _checked(self) -> dict[str, Any]:
         return check_parameters({**self.constraints, **self.common}, self.get_params())
@@ -192,11 +197,15 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
 
     def _fit(self, X: Any, **beside: Any) -> Self:
         """Fit rows with what `fit_dataset` takes beside them; called by `fit`, whose caller is warned."""
-        _check_feature_names(self, X, reset=True)
-        self.fit_dataset(open_dataset(X), provenance=False, **beside)
+        self.fit_dataset(self._open(X), provenance=False, **beside)
         for text, category in self._alerts:
             warnings.warn(text, category, stacklevel=3)
         return self
+
+    def _open(self, X: Any) -> Dataset:
+        """Open what `fit` was given."""
+        _check_feature_names(self, X, reset=True)
+        return open_dataset(X)
 
     def _open_more(self, X: Any) -> Dataset:
         """Open other rows with the features that were fitted."""

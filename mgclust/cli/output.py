@@ -77,15 +77,21 @@ def summary(result: Result, path: Path, report: bool) -> str:
 
     sizes = result.cluster_sizes
     lines = []
+    if "n_nodes" in result.source:
+        lines.append(("graph", f"{result.source['n_nodes']:,} nodes, {result.source['n_edges']:,} edges"))
     if "n_canopies" in result.scores:
         t1, t2, each = (result.scores[name] for name in ("t1", "t2", "memberships_per_row"))
         text = f"{result.scores['n_canopies']:,}, each row in {each:.3g} on average; t1 {t1:.5g}, t2 {t2:.5g}"
         lines.append(("canopies", text))
     elif len(sizes):
         spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
-        lines.append(("clusters", f"{len(sizes):,}, of {spread} rows"))
+        lines.append(("clusters", f"{len(sizes):,}, of {spread} {'nodes' if 'n_nodes' in result.source else 'rows'}"))
     if "dc" in result.scores:
         lines.append(("dc", f"{result.scores['dc']:.5g}"))
+    if "modularity" in result.scores:
+        resolution = result.parameters.get("resolution", 1.0)
+        where = "" if resolution == 1.0 else f" at resolution {resolution:g}"
+        lines.append(("score", f"modularity {result.scores['modularity']:.4f}{where}"))
     if "silhouette" in result.scores:
         lowest = result.scores.get("min_cluster_silhouette")
         worst = "" if lowest is None else f", of the worst cluster {lowest:.4f}"
@@ -94,7 +100,8 @@ def summary(result: Result, path: Path, report: bool) -> str:
         shown = [f"{words} {result.scores[name]:.5g}" for name, words in FUZZY_SCORES.items()]
         lines.append(("score", ", ".join(shown)))
     if "ari" in result.scores:
-        lines.append(("truth", f"ARI {result.scores['ari']:.3f} (1: the same clusters)"))
+        nmi = f", NMI {result.scores['nmi']:.3f}" if "nmi" in result.scores else ""
+        lines.append(("truth", f"ARI {result.scores['ari']:.3f}{nmi} (1: the same clusters)"))
     lines.append(("time", seconds_text(result.seconds)))
     stages = [f"{name} {seconds_text(s)}" for name, s in result.timings.items() if name != "total"]
     lines.append(("stages", ", ".join(stages)))

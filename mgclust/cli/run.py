@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from mgclust.cli.output import ShownProgress, summary
 from mgclust.errors import InputError
 
 if TYPE_CHECKING:
+    from mgclust.data import Dataset
     from mgclust.result import Result
 
 __all__ = ["OWN_WORDS", "fit", "run", "save"]
@@ -50,7 +52,8 @@ def run() -> None:
     """Cluster a file and write a result directory.
 
     INPUT is a .npy, .npz, .csv, .tsv, .parquet or .zarr, or a BOLD series: .nii, .nii.gz or .dtseries.nii, several
-    runs one after the other. 'mgclust methods' lists the methods, and 'mgclust run METHOD --help' the options of one.
+    runs one after the other. For fast-newman it is a graph: an .npz of edges, a list of edges (.txt, .csv, ...),
+    .parquet, .mtx or .graph. 'mgclust methods' lists the methods, and 'mgclust run METHOD --help' the options of one.
     """
 
 
@@ -61,6 +64,7 @@ def _run_command(name: str, method: Any) -> click.Command:
         click.Argument(["sources"], metavar="INPUT...", nargs=-1, required=True),
         click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to make."),
         *map(_click_option, options),
+        *(_graph_options() if method.opens == "graph" else _row_options()),
         *_common_options(),
         debug_option(),
     ]
@@ -73,7 +77,9 @@ def _run_command(name: str, method: Any) -> click.Command:
             for option in options
             if (value := values[option.name]) is not None
         }
-        _cluster(method, parsed, command, **given)
+        place = {option.name: given.pop(str(option.name)) for option in place_options()}
+        open_sources = _open_graph if method.opens == "graph" else _open_rows
+        _cluster(method, parsed, command, open_sources, place=place, **given)
 
     return click.Command(name, params=parameters, callback=callback, help=summary, context_settings=CONTEXT)
 
@@ -89,7 +95,7 @@ def _click_option(option: Any) -> click.Option:
     return click.Option([f"--{flag}", option.name], default=None, metavar=metavar, help=text)
 
 
-def _common_options() -> list[click.Parameter]:
+def _row_options() -> list[click.Parameter]:
     return [
         click.Option(["--mask"], metavar="FILE", help="Which voxels of a volume are rows: 3-D NIfTI, not 0 there."),
         click.Option(["--constant"], metavar="drop|refuse",
@@ -99,6 +105,20 @@ def _common_options() -> list[click.Parameter]:
         click.Option(["--standardize"], metavar="zscore",
                      help="Each row (of each run) to mean 0, standard deviation 1."),
         click.Option(["--detrend"], is_flag=True, help="Subtract each row's line first (of each run)."),
+    ]  # fmt: skip
+
+
+def _graph_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--columns"], metavar="U,V[,W]",
+                     help="Columns of a table or list of edges, by name or number: the nodes, and the weight."),
+        click.Option(["--n-nodes"], metavar="INTEGER",
+                     help="Nodes are numbers from 0 to this one less 1, whether they have edges or not."),
+    ]  # fmt: skip
+
+
+def _common_options() -> list[click.Parameter]:
+    return [
         *place_options(),
         click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of a summary."),
@@ -111,34 +131,22 @@ def _cluster(
     method: Any,
     parameters: dict[str, Any],
     command: list[str],
+    open_sources: Callable[..., Dataset],
     *,
     sources: tuple[str, ...],
     output: str,
-    mask: str | None,
-    constant: str | None,
     columns: str | None,
-    delimiter: str | None,
-    standardize: str | None,
-    detrend: bool,
+    place: dict[str, Any],
     overwrite: bool,
     as_json: bool,
     report: bool,
-    **place: Any,
+    **how: Any,
 ) -> None:
-    from mgclust.data import open_dataset
     from mgclust.result import check_target
 
     check_target(output, overwrite)  # before hours of computing
     chosen = None if columns is None else [int(c) if c.isdigit() else c for c in columns.split(",")]
-    dataset = open_dataset(
-        sources[0] if len(sources) == 1 else sources,
-        mask=mask,
-        columns=chosen,
-        delimiter=delimiter,
-        standardize=standardize,
-        detrend=detrend,
-        constant=constant,
-    )
+    dataset = open_sources(sources, columns=chosen, **how)
     with ShownProgress() as progress, placed(**place) as where:
         result = fit(method(**parameters, **where), dataset, progress)
         save(result, dataset, Path(output), overwrite, report, command, progress)
@@ -148,15 +156,37 @@ def _cluster(
         click.echo(summary(result, Path(output), report))
 
 
+def _open_rows(sources: tuple[str, ...], **how: Any) -> Dataset:
+    from mgclust.data import open_dataset
+
+    return open_dataset(sources[0] if len(sources) == 1 else sources, **how)
+
+
+def _open_graph(sources: tuple[str, ...], columns: list[str | int] | None, n_nodes: str | None) -> Dataset:
+    from mgclust.data import open_graph
+    from mgclust.params import Integer
+
+    if len(sources) > 1:
+        raise InputError(f"INPUT names {len(sources)} files; a method that takes a graph takes one graph.")
+    count = None if n_nodes is None else Integer(at_least=1).parse(n_nodes, "n_nodes")
+    return open_graph(sources[0], count, columns)
+
+
 def fit(estimator: Any, dataset: Any, progress: ShownProgress) -> Result:
     """Cluster, and compare with the truth where the data carries one."""
     result: Result = estimator.fit_dataset(dataset, on_progress=progress)
     if dataset.labels is None or result.labels is None:
         return result
-    from sklearn.metrics import adjusted_rand_score
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-    ari = float(adjusted_rand_score(dataset.labels, result.labels))
-    return replace(result, scores={**result.scores, "ari": ari})
+    truth, labels = dataset.labels, result.labels
+    agreement = {"ari": adjusted_rand_score}
+    if "n_nodes" in result.source:
+        agreement["nmi"] = normalized_mutual_info_score  # what is customary for communities
+        if truth.dtype.kind == "i":
+            truth, labels = truth[truth >= 0], labels[truth >= 0]  # nodes of an unknown one are -1
+    scores = {name: float(compare(truth, labels)) for name, compare in agreement.items()}
+    return replace(result, scores={**result.scores, **scores})
 
 
 def save(

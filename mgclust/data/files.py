@@ -25,12 +25,18 @@ from mgclust.errors import InputError
 
 __all__ = [
     "FileDataset",
+    "Layout",
     "LoadedDataset",
     "NumpyFileDataset",
     "ZarrDataset",
+    "check_complete",
+    "data_offset",
+    "fill",
+    "member_stream",
     "open_memmap",
     "open_npy",
     "open_npz",
+    "read_layout",
 ]
 
 
@@ -77,7 +83,7 @@ class LoadedDataset(FileDataset):
 
 
 @dataclass(frozen=True)
-class _Layout:
+class Layout:
     """What the header of a .npy file says."""
 
     shape: tuple[int, ...]
@@ -87,6 +93,7 @@ class _Layout:
 
     @property
     def nbytes(self) -> int:
+        """Of the numbers, without the header."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -96,7 +103,7 @@ class NumpyFileDataset(FileDataset):
     Parameters
     ----------
     location : Location
-    layout : _Layout
+    layout : Layout
     labels_member : str, optional
         Member of the .npz file that holds the labels.
     whole_file : bool
@@ -106,13 +113,13 @@ class NumpyFileDataset(FileDataset):
     kind = "npy"
 
     def __init__(
-        self, location: Location, layout: _Layout, labels_member: str | None = None, whole_file: bool = True
+        self, location: Location, layout: Layout, labels_member: str | None = None, whole_file: bool = True
     ) -> None:
         super().__init__(location, layout.shape, layout.dtype)
         self._layout = layout
         self._labels_member = labels_member
         self._whole_file = whole_file
-        _check_complete(location, layout, self._stamp.size)
+        check_complete(location, layout, self._stamp.size)
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -140,7 +147,7 @@ class NumpyFileDataset(FileDataset):
 
     def _fill(self, file: IO[bytes], position: int, out: np.ndarray) -> None:
         file.seek(self._layout.offset + position)
-        _fill(file, out, self.location)
+        fill(file, out, self.location)
 
 
 class _StreamedNumpyDataset(LoadedDataset):
@@ -149,7 +156,7 @@ class _StreamedNumpyDataset(LoadedDataset):
     kind = "npz"
 
     def __init__(
-        self, location: Location, layout: _Layout, member: str | None, labels_member: str | None = None
+        self, location: Location, layout: Layout, member: str | None, labels_member: str | None = None
     ) -> None:
         super().__init__(location, layout.shape, layout.dtype)
         self._member = member
@@ -161,7 +168,7 @@ class _StreamedNumpyDataset(LoadedDataset):
         return _read_labels(self.location, self._labels_member)
 
     def _load(self) -> np.ndarray:
-        with _member_stream(self.location, self._member) as stream:
+        with member_stream(self.location, self._member) as stream:
             return _read_array(stream, self.location)
 
 
@@ -187,7 +194,7 @@ class ZarrDataset(FileDataset):
 def open_npy(location: Location) -> Dataset:
     """Open a .npy file."""
     with location.open() as file:
-        layout = _read_layout(file, location)
+        layout = read_layout(file, location)
     if location.remote:
         return _StreamedNumpyDataset(location, layout, None)
     return NumpyFileDataset(location, layout)
@@ -209,10 +216,10 @@ def open_npz(location: Location) -> Dataset:
             chosen = others[0]
         info = archive.infolist()[names.index(chosen)]
         with archive.open(info) as stream:
-            layout = _read_layout(stream, location)
+            layout = read_layout(stream, location)
         stored = info.compress_type == zipfile.ZIP_STORED
         if stored and not location.remote:
-            layout = replace(layout, offset=layout.offset + _data_offset(file, info))
+            layout = replace(layout, offset=layout.offset + data_offset(file, info))
         labels = _labels_member(archive, names, location, layout.shape[:1])
     if stored and not location.remote:
         return NumpyFileDataset(location, layout, labels)
@@ -230,7 +237,7 @@ def open_memmap(array: np.memmap) -> Dataset | None:
     begin = array.offset - array.offset % _map_granularity()
     offset = begin + array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     location = Location.of(array.filename)
-    layout = _Layout(array.shape, array.dtype, not array.flags.c_contiguous, offset)
+    layout = Layout(array.shape, array.dtype, not array.flags.c_contiguous, offset)
     if offset < 0 or offset + layout.nbytes > os.path.getsize(location.path):
         return None
     dataset = NumpyFileDataset(location, layout, whole_file=False)
@@ -245,7 +252,7 @@ def _map_granularity() -> int:
     return mmap.ALLOCATIONGRANULARITY
 
 
-def _data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:
+def data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:
     """Find a stored member's bytes: its local header repeats the name and has extra fields of its own."""
     file.seek(info.header_offset + 26)
     name_length, extra_length = struct.unpack("<HH", file.read(4))
@@ -253,7 +260,8 @@ def _data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:
 
 
 @contextmanager
-def _member_stream(location: Location, member: str | None) -> Iterator[IO[bytes]]:
+def member_stream(location: Location, member: str | None) -> Iterator[IO[bytes]]:
+    """Open a .npy file, or a member of a .npz file."""
     with location.open() as file:
         if member is None:
             yield file
@@ -262,7 +270,8 @@ def _member_stream(location: Location, member: str | None) -> Iterator[IO[bytes]
                 yield stream
 
 
-def _read_layout(stream: IO[bytes], location: Location) -> _Layout:
+def read_layout(stream: IO[bytes], location: Location) -> Layout:
+    """Interpret the header of a .npy file, of which `stream` is at the beginning."""
     try:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
@@ -276,10 +285,11 @@ def _read_layout(stream: IO[bytes], location: Location) -> _Layout:
             f"{location.name} holds a pickle (dtype {dtype}), which is refused: loading it could run any "
             "code; save numbers with X.astype(float)."
         )
-    return _Layout(tuple(shape), dtype, fortran, stream.tell())
+    return Layout(tuple(shape), dtype, fortran, stream.tell())
 
 
-def _check_complete(location: Location, layout: _Layout, size: int) -> None:
+def check_complete(location: Location, layout: Layout, size: int) -> None:
+    """Refuse a file of `size` bytes that ends before its numbers do."""
     if layout.offset + layout.nbytes > size:
         raise InputError(
             f"{location.name} is truncated: {layout.nbytes} bytes of numbers were written, "
@@ -287,7 +297,8 @@ def _check_complete(location: Location, layout: _Layout, size: int) -> None:
         )
 
 
-def _fill(stream: IO[bytes], out: np.ndarray, location: Location) -> None:
+def fill(stream: IO[bytes], out: np.ndarray, location: Location) -> None:
+    """Read as many bytes as `out` has."""
     view = out.reshape(-1).view(np.uint8).data
     done = 0
     while done < len(view):
@@ -298,9 +309,9 @@ def _fill(stream: IO[bytes], out: np.ndarray, location: Location) -> None:
 
 
 def _read_array(stream: IO[bytes], location: Location) -> np.ndarray:
-    layout = _read_layout(stream, location)
+    layout = read_layout(stream, location)
     flat = np.empty(math.prod(layout.shape), dtype=layout.dtype)
-    _fill(stream, flat, location)
+    fill(stream, flat, location)
     return flat.reshape(layout.shape, order="F" if layout.fortran else "C")
 
 
@@ -313,7 +324,7 @@ def _labels_member(
     info = archive.infolist()[names.index("y")]
     with archive.open(info) as stream:
         try:
-            layout = _read_layout(stream, location)
+            layout = read_layout(stream, location)
         except InputError:
             return None
     return info.filename if layout.shape == shape else None
@@ -322,7 +333,7 @@ def _labels_member(
 def _read_labels(location: Location, member: str | None) -> np.ndarray | None:
     if member is None:
         return None
-    with _member_stream(location, member) as stream:
+    with member_stream(location, member) as stream:
         return _read_array(stream, location)
 
 

@@ -16,7 +16,7 @@ from mgclust.data.files import FileDataset, LoadedDataset
 from mgclust.data.location import Location, reason
 from mgclust.errors import InputError
 
-__all__ = ["ParquetDataset", "TextDataset"]
+__all__ = ["ParquetDataset", "TextDataset", "open_parquet"]
 
 _BLOCK_BYTES = 2**23
 _DELIMITERS = (",", ";", "\t", "|")
@@ -129,7 +129,7 @@ class ParquetDataset(FileDataset):
     kind = "parquet"
 
     def __init__(self, location: Location, columns: Columns) -> None:
-        with _open_parquet(location) as file:
+        with open_parquet(location) as file:
             schema, metadata = file.schema_arrow, file.metadata
             index = {c for c in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(c, str)}
             names = [name for name in schema.names if name not in index]
@@ -158,7 +158,7 @@ class ParquetDataset(FileDataset):
     def _row_group(self, group: int) -> np.ndarray:
         if self._opened is None or self._opened[0] != group:
             self._opened = None  # let go of one before the next is read
-            with _open_parquet(self.location) as file:
+            with open_parquet(self.location) as file:
                 table = file.read_row_group(group, columns=self._columns)
             parts = [table.column(name).to_numpy() for name in self._columns]
             self._opened = (group, _stack(parts).astype(self.dtype, copy=False))
@@ -170,7 +170,8 @@ def _stack(columns: list[np.ndarray]) -> np.ndarray:
 
 
 @contextmanager
-def _open_parquet(location: Location) -> Iterator[Any]:
+def open_parquet(location: Location) -> Iterator[Any]:
+    """Open a Parquet file as pyarrow's `ParquetFile`."""
     with location.open() as file:
         import pyarrow as pa
         from pyarrow import parquet

@@ -53,6 +53,9 @@ class Comm(Protocol):
     def all_gather(self, array: Array) -> Array:
         """Arrays of all ranks one behind the other along axis 0, in rank order; lengths may differ."""
 
+    def exchange(self, parts: list[Array]) -> list[Array]:
+        """Give each rank one array, its length at choice, and get one from each; both lists in rank order."""
+
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
         """The root's array on all ranks; the others pass None."""
 
@@ -121,6 +124,10 @@ class SoloComm:
     def all_gather(self, array: Array) -> Array:
         """See `Comm`."""
         return array
+
+    def exchange(self, parts: list[Array]) -> list[Array]:
+        """See `Comm`."""
+        return parts
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
         """See `Comm`."""
@@ -213,6 +220,25 @@ class HostComm:
             return self._links[0].receive(what)
         parts = [array, *(self._links[peer].receive(what) for peer in range(1, self.size))]
         return self._to_all(what, np.concatenate(parts, axis=0))
+
+    def exchange(self, parts: list[Array]) -> list[Array]:
+        """See `Comm`; everything passes rank 0."""
+        what = self._enter("exchange")
+        lengths = np.array([len(part) for part in parts], np.int64)
+        if self.rank:
+            self._links[0].send(what, lengths)
+            self._links[0].send(what, np.concatenate(parts))
+            lengths = self._links[0].receive(what)
+            return _cut(self._links[0].receive(what), lengths)
+        sent = [parts]
+        for peer in range(1, self.size):
+            theirs = self._links[peer].receive(what)
+            sent.append(_cut(self._links[peer].receive(what), theirs))
+        for peer in range(1, self.size):
+            own = [each[peer] for each in sent]
+            self._links[peer].send(what, np.array([len(part) for part in own], np.int64))
+            self._links[peer].send(what, np.concatenate(own))
+        return [each[0] for each in sent]
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
         """See `Comm`."""
@@ -330,3 +356,8 @@ class HostComm:
         if self.rank == run.owner:
             self._links[0].send(what, x)
         return x
+
+
+def _cut(array: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """The arrays that were put one behind the other."""
+    return np.split(array, np.cumsum(lengths)[:-1])

@@ -178,6 +178,28 @@ class NcclComm:
             self._wait(_mark(here), "all_gather")
         return cupy.concatenate([gathered[rank, :length] for rank, length in enumerate(lengths)], axis=0)
 
+    def exchange(self, parts: list[Array]) -> list[Array]:
+        """See `Comm`."""
+        if isinstance(parts[0], np.ndarray):
+            return self._host.exchange(parts)
+        self._enter("exchange")
+        lengths = self._host.all_gather(np.array([[len(part) for part in parts]], np.int64))[:, self.rank].tolist()
+        parts = [cupy.ascontiguousarray(part) for part in parts]
+        got = [cupy.empty((length, *parts[0].shape[1:]), parts[0].dtype) for length in lengths]
+        got[self.rank] = parts[self.rank]
+        here = cupy.cuda.get_current_stream()
+        nccl.groupStart()
+        try:
+            for peer in range(self.size):
+                if peer != self.rank and parts[peer].nbytes:
+                    self._call("send", parts[peer].data.ptr, parts[peer].nbytes, nccl.NCCL_UINT8, peer, here.ptr)
+                if peer != self.rank and got[peer].nbytes:
+                    self._call("recv", got[peer].data.ptr, got[peer].nbytes, nccl.NCCL_UINT8, peer, here.ptr)
+        finally:
+            nccl.groupEnd()
+        self._wait(_mark(here), "exchange")
+        return got
+
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
         """See `Comm`."""
         self._enter("broadcast")

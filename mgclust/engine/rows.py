@@ -85,7 +85,7 @@ class Rows:
     start, stop : int
         The rows of this rank.
     dtype : numpy.dtype
-        What kernels see: float32 or float64.
+        What kernels see: float32 or float64; int32 where rows are the edges of a graph.
     kernels : module
         Of this rank's device.
     block_rows : int
@@ -198,6 +198,10 @@ class Rows:
             x = transform(x)
         return x
 
+    def release(self) -> None:
+        """Free the memory of rows that the function will not ask for again."""
+        self._device = self._host = self._source = None
+
     def block(self, block: int) -> Array:
         """Rows of one own block, on the device."""
         start = block * self.block_rows
@@ -249,6 +253,8 @@ class Rows:
         return narrow
 
     def _not_finite(self, x: Array) -> tuple[int, int]:
+        if x.dtype.kind != "f":
+            return 0, -1
         finite = self._kernels.xp.isfinite(x)
         if bool(finite.all()):
             return 0, -1

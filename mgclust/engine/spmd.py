@@ -83,7 +83,7 @@ def run(
         From `mgclust.engine.cluster.connect`.
     parameters : mapping, optional
         Keyword arguments of the function.
-    dtype : {"float32", "float64"}
+    dtype : {"float32", "float64", "int32"}
         Type of the rows on the device.
     memory_limit : int, optional
         Bytes of its device that each rank may use. Rows that do not fit into half of them are streamed.
@@ -117,8 +117,8 @@ def run(
     KeyboardInterrupt
         After all ranks have stopped.
     """
-    if dtype not in ("float32", "float64"):
-        raise InputError(f"dtype={dtype!r} should be 'float32' or 'float64'.")
+    if dtype not in ("float32", "float64", "int32"):
+        raise InputError(f"dtype={dtype!r} should be 'float32' or 'float64'; 'int32' for the edges of a graph.")
     partition = Partition.plan(dataset.shape[0], dataset.shape[1], cluster.size)
     offset = offset_of(dataset, np.dtype(dtype), typical) if shift else None
     if cluster.client is not None:

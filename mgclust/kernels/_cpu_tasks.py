@@ -12,7 +12,7 @@ from mgclust.kernels._cpu_pairs import SUM_TILE
 from mgclust.kernels._simd import WIDTH
 from mgclust.kernels._threads import run_tasks, thread_count
 
-__all__ = ["by_rows", "chunk_columns", "each_task", "pack", "padded"]
+__all__ = ["by_rows", "chunk_columns", "each_task", "nearest_in_chunk", "pack", "padded"]
 
 Array = Any
 CHUNK_BYTES = 4 << 20
@@ -62,3 +62,23 @@ def padded(values: Array, fill: int) -> Array:
     out = np.full(-(-len(values) // WIDTH) * WIDTH, fill, np.int32)
     out[: len(values)] = values
     return out
+
+
+def nearest_in_chunk(
+    x: Array, y: Array, x_order: Array, y_order: Array, norm: str, y_start: int, best: Array, best_index: Array
+) -> None:
+    """Lower each row's best to its nearest column of higher density, in one chunk of columns."""
+    columns, d = y.shape
+    ascending = np.argsort(y_order)
+    panels = np.empty(-(-columns // WIDTH) * WIDTH * d, x.dtype)
+    pack(y[ascending], panels)
+    order = padded(y_order[ascending], np.iinfo(np.int32).max)
+    numbers = y_start + ascending
+
+    def body(start: int, stop: int, thread: int) -> None:
+        rows = start + np.argsort(x_order[start:stop])
+        own, own_order, near, found = x[rows].reshape(-1), x_order[rows], best[rows], best_index[rows]
+        pairs.nearest(own, d, len(rows), panels, columns, norm == "l1", own_order, order, numbers, near, found)
+        best[rows], best_index[rows] = near, found
+
+    by_rows(x.shape[0], x.shape[1], columns, body)

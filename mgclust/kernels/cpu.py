@@ -28,7 +28,11 @@ from mgclust.kernels import _cpu_pairs as pairs
 from mgclust.kernels import _cpu_similarities
 from mgclust.kernels._cpu_boxes import box_border, box_count, box_nearest, boxes_for
 from mgclust.kernels._cpu_canopy import first_independent, write_within
+from mgclust.kernels._cpu_communities import apply_moves, cross_weight, propose_moves, wake
+from mgclust.kernels._cpu_contraction import contract, sum_pairs, to_rows
 from mgclust.kernels._cpu_fuzzy import fuzzy_sums, memberships, weighted_means
+from mgclust.kernels._cpu_greedy import greedy_merges
+from mgclust.kernels._cpu_groups import number, spread_roots, sum_by_id, weights_before
 from mgclust.kernels._cpu_labels import add_by_label, best_columns, cluster_sums, group_sums, same_label_sums
 from mgclust.kernels._cpu_low import (
     interpolate,
@@ -39,25 +43,33 @@ from mgclust.kernels._cpu_low import (
     tree_pair_histogram,
 )
 from mgclust.kernels._cpu_messages import pass_columns, pass_rows
+from mgclust.kernels._cpu_partners import best_partners, pair_up
 from mgclust.kernels._cpu_similarities import jitter, noise_of, signed, value_histogram
 from mgclust.kernels._cpu_sums import from_integers, integer_sums, largest_exponents
-from mgclust.kernels._cpu_tasks import by_rows, chunk_columns, each_task, pack, padded
+from mgclust.kernels._cpu_tasks import chunk_columns, each_task, nearest_in_chunk, padded
+from mgclust.kernels._cpu_travel import contract_parts, pair_parts, sum_parts
 from mgclust.kernels._simd import WIDTH
 from mgclust.kernels._threads import thread_count
 
 __all__ = [
     "NEIGHBORS",
     "add_by_label",
+    "apply_moves",
     "arriving",
     "best_columns",
+    "best_partners",
     "border",
     "cluster_sums",
+    "contract",
+    "contract_parts",
     "count_within",
+    "cross_weight",
     "first_independent",
     "free_memory",
     "from_integers",
     "fuzzy_sums",
     "gaussian_sum",
+    "greedy_merges",
     "group_sums",
     "host_empty",
     "integer_sums",
@@ -66,23 +78,34 @@ __all__ = [
     "largest_exponents",
     "memberships",
     "nearest_higher",
+    "number",
     "pair_histogram",
+    "pair_parts",
+    "pair_up",
     "pass_columns",
     "pass_rows",
+    "propose_moves",
     "reduced_distances",
     "same_label_sums",
     "similarities",
     "spread",
+    "spread_roots",
     "start_to_host",
+    "sum_by_id",
+    "sum_pairs",
+    "sum_parts",
     "synchronize",
     "to_device",
     "to_host",
+    "to_rows",
     "tree_border",
     "tree_count_within",
     "tree_nearest_higher",
     "tree_pair_histogram",
     "value_histogram",
+    "wake",
     "weighted_means",
+    "weights_before",
     "write_within",
     "xp",
 ]
@@ -281,26 +304,7 @@ def nearest_higher(
     chunk = chunk_columns(x)
     for first in range(0, len(y), chunk):
         part = slice(first, first + chunk)
-        _nearest_in_chunk(x, y[part], x_order, y_order[part], norm, y_start + first, best, best_index)
-
-
-def _nearest_in_chunk(
-    x: Array, y: Array, x_order: Array, y_order: Array, norm: str, y_start: int, best: Array, best_index: Array
-) -> None:
-    columns, d = y.shape
-    ascending = np.argsort(y_order)
-    panels = np.empty(-(-columns // WIDTH) * WIDTH * d, x.dtype)
-    pack(y[ascending], panels)
-    order = padded(y_order[ascending], np.iinfo(np.int32).max)
-    numbers = y_start + ascending
-
-    def body(start: int, stop: int, thread: int) -> None:
-        rows = start + np.argsort(x_order[start:stop])
-        own, own_order, near, found = x[rows].reshape(-1), x_order[rows], best[rows], best_index[rows]
-        pairs.nearest(own, d, len(rows), panels, columns, norm == "l1", own_order, order, numbers, near, found)
-        best[rows], best_index[rows] = near, found
-
-    by_rows(x.shape[0], x.shape[1], columns, body)
+        nearest_in_chunk(x, y[part], x_order, y_order[part], norm, y_start + first, best, best_index)
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:

@@ -16,7 +16,21 @@ import cupyx
 import numpy as np
 
 from mgclust.kernels._gpu_canopy import first_independent, write_within
+from mgclust.kernels._gpu_communities import (
+    apply_moves,
+    best_partners,
+    cross_weight,
+    number,
+    pair_up,
+    propose_moves,
+    spread_roots,
+    sum_by_id,
+    wake,
+    weights_before,
+)
+from mgclust.kernels._gpu_contraction import contract, contract_parts, pair_parts, sum_pairs, sum_parts, to_rows
 from mgclust.kernels._gpu_fuzzy import fuzzy_sums, memberships, weighted_means
+from mgclust.kernels._gpu_greedy import greedy_merges
 from mgclust.kernels._gpu_labels import add_by_label, best_columns, cluster_sums, group_sums, same_label_sums
 from mgclust.kernels._gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
 from mgclust.kernels._gpu_low import (
@@ -33,16 +47,22 @@ from mgclust.kernels._gpu_sums import from_integers, integer_sums, largest_expon
 __all__ = [
     "NEIGHBORS",
     "add_by_label",
+    "apply_moves",
     "arriving",
     "best_columns",
+    "best_partners",
     "border",
     "cluster_sums",
+    "contract",
+    "contract_parts",
     "count_within",
+    "cross_weight",
     "first_independent",
     "free_memory",
     "from_integers",
     "fuzzy_sums",
     "gaussian_sum",
+    "greedy_merges",
     "group_sums",
     "host_empty",
     "integer_sums",
@@ -51,23 +71,34 @@ __all__ = [
     "largest_exponents",
     "memberships",
     "nearest_higher",
+    "number",
     "pair_histogram",
+    "pair_parts",
+    "pair_up",
     "pass_columns",
     "pass_rows",
+    "propose_moves",
     "reduced_distances",
     "same_label_sums",
     "similarities",
     "spread",
+    "spread_roots",
     "start_to_host",
+    "sum_by_id",
+    "sum_pairs",
+    "sum_parts",
     "synchronize",
     "to_device",
     "to_host",
+    "to_rows",
     "tree_border",
     "tree_count_within",
     "tree_nearest_higher",
     "tree_pair_histogram",
     "value_histogram",
+    "wake",
     "weighted_means",
+    "weights_before",
     "write_within",
     "xp",
 ]
@@ -118,8 +149,8 @@ def arriving(pieces: Iterable[np.ndarray]) -> Iterator[Array]:
     buffers: list[Array] = [None, None]
     free: list[Any] = [None, None]  # events: kernels no longer read the buffer
     flight: tuple[int, Array, Any] | None = None
-    for number, piece in enumerate(itertools.chain(pieces, [None])):
-        before, flight, slot = flight, None, number % 2
+    for turn, piece in enumerate(itertools.chain(pieces, [None])):
+        before, flight, slot = flight, None, turn % 2
         if piece is not None:
             if buffers[slot] is None:
                 buffers[slot] = cp.empty(piece.shape, piece.dtype)

@@ -5,19 +5,24 @@ Every function draws on the axes it is given, or makes its own figure, and retur
 thread of a service. Clusters keep their colour across pictures: it is a function of the label alone.
 """
 
+from mgclust.plots.adjacency import adjacency
 from mgclust.plots.canopies import canopies
 from mgclust.plots.clusters import decision_graph, scatter
 from mgclust.plots.iterations import objective
+from mgclust.plots.merges import dendrogram, modularity
 from mgclust.plots.silhouette import scan, silhouettes
 from mgclust.plots.style import MAX_POINTS, cluster_colors, png
 from mgclust.plots.volumes import label_slices
 
 __all__ = [
     "MAX_POINTS",
+    "adjacency",
     "canopies",
     "cluster_colors",
     "decision_graph",
+    "dendrogram",
     "label_slices",
+    "modularity",
     "objective",
     "png",
     "scan",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgclust.plots import style
-from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, cluster_colors, own_axes
+from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, cluster_colors, counts_axis, own_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,7 +125,7 @@ def scan(result_or_scan: Result | Mapping[str, Any], ax: Axes | None = None) -> 
     if "preference" in table:
         _draw_preference(ax, k, table["preference"])
     if k.max(initial=1) > 12 * k.min(initial=k.max(initial=1)):
-        _log_axis(ax)
+        counts_axis(ax, "x", int(k.max()))
     ax.set_xlabel("clusters K")
     ax.set_ylabel("silhouette")
     ax.legend(frameon=True, framealpha=0.85, edgecolor="none", fontsize=9, labelcolor=MUTED, loc="best")
@@ -184,15 +184,6 @@ def _scan_table(source: Any) -> tuple[dict[str, np.ndarray], int, np.ndarray]:
         chosen = table["n_clusters"][np.nanargmax(table["silhouette"])]
     small = table.get("min_cluster_size", np.full(len(order), least)) < least
     return table, -1 if chosen is None else int(chosen), small & ~small.all()
-
-
-def _log_axis(ax: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _mark_chosen(ax: Axes, k: int, value: float) -> None:

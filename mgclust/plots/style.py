@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +24,7 @@ __all__ = [
     "UNASSIGNED",
     "cluster_colors",
     "counted_title",
+    "counts_axis",
     "drawn_rows",
     "own_axes",
     "png",
@@ -112,6 +114,15 @@ def counted_title(what: str, shown: int, total: int) -> str:
     if shown == total:
         return f"{what}, {total:,} points"
     return f"{what}, {total:,} points ({shown:,} drawn)"
+
+
+def counts_axis(ax: Axes, which: Literal["x", "y"], reach: int, more: int = 0) -> None:
+    """Make an axis of counts up to `reach` logarithmic, its ticks whole numbers, written with `more` added to them."""
+    (ax.set_xscale if which == "x" else ax.set_yscale)("log")
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if reach <= 3_000 else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value + more:,.0f}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _oklch(lightness: np.ndarray, chroma: np.ndarray, turn: np.ndarray) -> np.ndarray:

@@ -11,11 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from mgclust.report.pictures import draw_pictures
-from mgclust.report.tables import canopies_table, clusters_table, log_text, scan_table
+from mgclust.report.tables import (
+    canopies_table,
+    clusters_table,
+    communities_table,
+    log_text,
+    rounds_table,
+    scan_table,
+)
 from mgclust.report.words import (
     EXACTNESS_NAMES,
     EXACTNESS_VALUES,
     METHOD_TITLES,
+    OWN_SCORE_NAMES,
     PICTURE_CAPTIONS,
     SCORE_NAMES,
     STYLE,
@@ -29,7 +37,9 @@ from mgclust.result import Result, seconds_text
 
 __all__ = ["write_report"]
 
-TOLD_ELSEWHERE = ("computed_in", "log")  # diagnostics that have their own place on the page
+TOLD_ELSEWHERE = ("computed_in", "log", "rounds")  # diagnostics that have their own place on the page
+IN_THE_LEAD = ("dc_error", "n_nodes", "n_edges")  # scores that are no figures of their own
+TABLES = {"canopy": canopies_table, "fast-newman": communities_table}  # of other methods: `clusters_table`
 
 
 def write_report(
@@ -64,8 +74,9 @@ def write_report(
             _heading(result),
             _warnings(result),
             _pictures(pictures),
-            canopies_table(result) if result.method == "canopy" else clusters_table(result),
+            TABLES.get(result.method, clusters_table)(result),
             scan_table(result),
+            rounds_table(result),
             log_text(result),
             '<div class="columns">',
             f"<section>{_time(result)}{_exactness(result)}</section>",
@@ -97,23 +108,35 @@ def _title(result: Result) -> str:
 
 
 def _heading(result: Result) -> str:
-    shape = result.source.get("shape")
-    facts = [f"{shape[0]:,} rows x {shape[1]:,} features"] if shape and len(shape) == 2 else []
+    facts = _size(result)
     dtype = result.diagnostics.get("computed_in", result.parameters.get("dtype"))
     if dtype:
         facts.append(f"computed in {dtype}")
     devices = [str(name) for name in result.hardware.get("devices", ())]
     facts += [f"on {devices.count(name)} x {name}" for name in dict.fromkeys(devices)]
-    scores = {name: value for name, value in result.scores.items() if name != "dc_error"}
-    figures = [(SCORE_NAMES.get(name, name), figure_text(name, value)) for name, value in scores.items()]
+    scores = {name: value for name, value in result.scores.items() if name not in IN_THE_LEAD}
+    names = {name: OWN_SCORE_NAMES.get((result.method, name), SCORE_NAMES.get(name, name)) for name in scores}
+    figures = [(names[name], figure_text(name, value)) for name, value in scores.items()]
     if result.timings:
         figures.append(("time", seconds_text(result.seconds)))
+    if result.parameters.get("resolution", 1.0) != 1.0:
+        facts.append(f"resolution {result.parameters['resolution']:g}")
     items = "".join(f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd></div>" for name, value in figures)
     return (
         f"<h1>{escaped(_title(result))}</h1>\n"
         f'<p class="lead">{escaped(", ".join(facts))}</p>\n'
         f'<dl class="figures">{items}</dl>'
     )
+
+
+def _size(result: Result) -> list[str]:
+    """How large the data are."""
+    if "n_nodes" in result.source:
+        weighted = "weighted" if result.source.get("weighted") else "unweighted"
+        nodes, edges = result.source["n_nodes"], result.source["n_edges"]
+        return [f"{nodes:,} nodes and {edges:,} {weighted} edges"]
+    shape = result.source.get("shape")
+    return [f"{shape[0]:,} rows x {shape[1]:,} features"] if shape and len(shape) == 2 else []
 
 
 def _warnings(result: Result) -> str:
@@ -159,7 +182,7 @@ def _exactness(result: Result) -> str:
     told = {name: fact for name, fact in result.diagnostics.items() if name not in TOLD_ELSEWHERE}
     for name, value in flat(told):
         short = name.removeprefix("exactness.")
-        shown = EXACTNESS_VALUES.get((short, value), value) if isinstance(value, (str, int)) else value
+        shown = EXACTNESS_VALUES.get((short, value), value) if isinstance(value, (str, int, float)) else value
         facts.append((EXACTNESS_NAMES.get(short, short.replace("_", " ")), shown))
     return _section("Exactness", facts)
 
@@ -170,6 +193,9 @@ def _source(result: Result) -> list[tuple[str, Any]]:
         "sha256": "SHA-256",
         "labels_sha256": "SHA-256 of the labels",
         "labels": "truth included",
+        "n_nodes": "nodes",
+        "n_edges": "edges",
+        "named": "nodes have names",
     }
     return [(names.get(name, name), value) for name, value in result.source.items()]
 

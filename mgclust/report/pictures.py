@@ -10,10 +10,12 @@ import numpy as np
 from mgclust import plots
 from mgclust.result import Result
 
-__all__ = ["Sample", "draw_pictures", "sample_rows"]
+__all__ = ["EdgeSample", "Sample", "draw_pictures", "sample_rows"]
 
 UNCLEAR = 0.5  # a second membership of more than this share of the largest: the row lies between clusters
 SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
+MOST_EDGES = 10_000_000  # drawn of a graph, in runs from all over it
+RUNS = 64
 
 
 @dataclass(frozen=True)
@@ -34,23 +36,43 @@ class Sample:
     centers: np.ndarray | None
 
 
-def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> Sample | None:
+@dataclass(frozen=True)
+class EdgeSample:
+    """Edges of a graph that stand for all of them in a picture.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (m, 2) or (m, 3)
+        Nodes, and weights where the graph has such.
+    total : int
+        Edges of the graph.
+    """
+
+    edges: np.ndarray
+    total: int
+
+
+def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> Sample | EdgeSample | None:
     """Read the rows that a picture shows: all, or an unchanging random choice, and those of the centres.
+
+    Of a graph, whose rows are edges, a picture shows all, or runs of edges from all over it.
 
     Parameters
     ----------
-    dataset : Dataset
-        What was clustered: ``shape`` and ``take(indices)``.
+    dataset : Dataset or Graph
+        What was clustered: ``shape``, and ``take(indices)`` or ``read(start, stop)``.
     result : Result
         Has the centres, or names their rows, if its method has such.
     most : int
-        Rows to choose at most.
+        Rows to choose at most; edges are read in a block and more of them are drawn.
 
     Returns
     -------
-    Sample or None
+    Sample, EdgeSample or None
         None where the rows are no points but similarities.
     """
+    if result.method == "fast-newman":
+        return _sample_edges(dataset)
     if result.parameters.get("affinity") == "precomputed":
         return None
     n, d = dataset.shape
@@ -65,8 +87,22 @@ def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> S
     return Sample(index, rows[np.searchsorted(wanted, index)], own)
 
 
-def draw_pictures(result: Result, sample: Sample | None = None) -> dict[str, bytes]:
-    """Draw what suits the method, as PNG files by name; `sample` is needed for the scatter."""
+def _sample_edges(graph: Any) -> EdgeSample:
+    """All edges, or runs that are spread evenly over the graph."""
+    m = graph.shape[0]
+    runs = [(0, m)]
+    if m > MOST_EDGES:
+        each = MOST_EDGES // RUNS
+        runs = [(start, start + each) for start in np.linspace(0, m - each, RUNS).astype(int).tolist()]
+    parts = [graph.read(start, stop) for start, stop in runs]
+    return EdgeSample(np.concatenate([part.get() if hasattr(part, "get") else part for part in parts]), m)
+
+
+def draw_pictures(result: Result, sample: Sample | EdgeSample | None = None) -> dict[str, bytes]:
+    """Draw what suits the method, as PNG files by name; `sample` is needed for the scatter, and for the adjacency."""
+    if result.method == "fast-newman":
+        return _community_pictures(result, sample)
+    assert not isinstance(sample, EdgeSample)
     pictures = {}
     if {"rho", "delta", "centers"} <= set(result.arrays):
         pictures["decision_graph"] = plots.png(plots.decision_graph(result))
@@ -91,6 +127,20 @@ def draw_pictures(result: Result, sample: Sample | None = None) -> dict[str, byt
             total=len(result.labels),
         )
         pictures["scatter"] = plots.png(ax)
+    return pictures
+
+
+def _community_pictures(result: Result, sample: Any) -> dict[str, bytes]:
+    """A graph without edges has neither matrix nor tree; where merges were not kept, the rounds make the curve."""
+    assert result.labels is not None
+    pictures = {}
+    if "modularity_history" in result.arrays or result.diagnostics.get("rounds"):
+        pictures["modularity"] = plots.png(plots.modularity(result))
+    if sample is not None and sample.total:
+        ax = plots.adjacency(sample.edges, result.labels, names=result.arrays.get("names"), total=sample.total)
+        pictures["adjacency"] = plots.png(ax)
+    if len(result.arrays.get("merges", ())) and result.diagnostics.get("n_components", 1) < len(result.labels):
+        pictures["dendrogram"] = plots.png(plots.dendrogram(result))
     return pictures
 
 

@@ -11,10 +11,19 @@ from mgclust import plots
 from mgclust.report.words import escaped, number_text, value_text
 from mgclust.result import Result
 
-__all__ = ["canopies_table", "clusters_table", "log_text", "scan_table"]
+__all__ = ["canopies_table", "clusters_table", "communities_table", "log_text", "rounds_table", "scan_table"]
 
 OPEN_TABLE = 20  # longer tables scroll in a box
 MOST_CANOPIES = 1_000  # that are listed, those with most rows
+MOST_COMMUNITIES = 1_000  # that are listed, the largest
+NAMED_MEMBERS = 8  # of each community
+ROUND_COLUMNS = {
+    "start": "start",
+    "cycle": "cycle",
+    "levels": "levels of contraction",
+    "n_clusters": "communities",
+    "modularity": "modularity Q",
+}
 SCAN_COLUMNS = {
     "n_clusters": "clusters",
     "silhouette": "silhouette",
@@ -86,6 +95,40 @@ def canopies_table(result: Result) -> str:
     return f"<section><h2>{heading}</h2>{_table(names, lines)}</section>"
 
 
+def communities_table(result: Result) -> str:
+    """A row for each community, with some of its nodes where they have names; of very many, the largest."""
+    sizes = result.cluster_sizes
+    count = len(sizes)
+    shown = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COMMUNITIES])
+    colors = plots.cluster_colors(count)[shown]
+    members = _members(np.asarray(result.labels), result.arrays.get("names"), shown)
+    lines = []
+    for color, k, some in zip(colors, shown.tolist(), members, strict=True):
+        share = f"{100 * sizes[k] / sizes.sum():.1f} %"
+        cells = f"<td>{sizes[k]:,}</td><td>{share}</td>" + ("" if some is None else f'<td class="words">{some}</td>')
+        lines.append(f"<tr><td>{_swatch(color)}{k}</td>{cells}</tr>")
+    heading = f"{count:,} communit{'y' if count == 1 else 'ies'}"
+    if len(shown) < count:
+        heading += f", of which the {len(shown):,} largest"
+    names = ["community", "nodes", "share"]
+    words = "" if "names" not in result.arrays else '<th class="words">some of its nodes</th>'
+    return f"<section><h2>{heading}</h2>{_table(names, lines, words)}</section>"
+
+
+def rounds_table(result: Result) -> str:
+    """A row for each round of a method that works in rounds, with the modularity after it; empty without such."""
+    rounds = result.diagnostics.get("rounds") or ()
+    if not len(rounds):
+        return ""
+    known = [name for name in ROUND_COLUMNS if any(entry.get(name) is not None for entry in rounds)]
+    lines = [
+        f"<tr><td>{number:,}</td>{''.join(f'<td>{_round_text(name, entry.get(name))}</td>' for name in known)}</tr>"
+        for number, entry in enumerate(rounds, 1)
+    ]
+    heading = f"{len(lines):,} round{'' if len(lines) == 1 else 's'}"
+    return f"<section><h2>{heading}</h2>{_table(['round', *(ROUND_COLUMNS[name] for name in known)], lines)}</section>"
+
+
 def scan_table(result: Result) -> str:
     """Every candidate of a scan, by ascending number of clusters, the chosen one in bold; empty if there was none."""
     known = {name: f"scan_{name}" for name in SCAN_COLUMNS if f"scan_{name}" in result.arrays}
@@ -117,8 +160,28 @@ def _swatch(color: np.ndarray) -> str:
     return f'<span class="swatch" style="background:rgb({red},{green},{blue})"></span>'
 
 
-def _table(names: list[str], lines: list[str]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in names)
+def _members(labels: np.ndarray, names: Any, communities: np.ndarray) -> list[str | None]:
+    """The first few names of each of some communities."""
+    if names is None:
+        return [None] * len(communities)
+    order = np.argsort(labels, kind="stable")
+    first = np.searchsorted(labels[order], communities)
+    after = np.searchsorted(labels[order], communities, side="right")
+    texts: list[str | None] = []
+    for start, stop in zip(first.tolist(), after.tolist(), strict=True):
+        some = np.asarray(names)[order[start : min(stop, start + NAMED_MEMBERS)]].tolist()
+        texts.append(escaped(", ".join(map(str, some)) + (", ..." if stop - start > NAMED_MEMBERS else "")))
+    return texts
+
+
+def _round_text(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if name == "modularity" else value_text(value)
+
+
+def _table(names: list[str], lines: list[str], more: str = "") -> str:
+    head = "".join(f"<th>{name}</th>" for name in names) + more
     table = f'<table class="clusters"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
     return f'<div class="box">{table}</div>' if len(lines) > OPEN_TABLE else table
 

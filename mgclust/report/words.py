@@ -13,6 +13,7 @@ __all__ = [
     "EXACTNESS_NAMES",
     "EXACTNESS_VALUES",
     "METHOD_TITLES",
+    "OWN_SCORE_NAMES",
     "PICTURE_CAPTIONS",
     "SCORE_NAMES",
     "STYLE",
@@ -24,12 +25,14 @@ __all__ = [
     "value_text",
 ]
 
-METHOD_TITLES = {"canopy": "Canopies", "fuzzy-c-means": "Fuzzy c-means"}  # of others: the name with spaces
+# Of others: the name with spaces.
+METHOD_TITLES = {"canopy": "Canopies", "fast-newman": "Communities (fast Newman)", "fuzzy-c-means": "Fuzzy c-means"}
 # What the computation says about itself, in the reader's words; unknown facts keep their own name.
 EXACTNESS_NAMES = {
     "algorithm": "algorithm",
     "best_init": "start that was kept (counted from 0)",
     "last_shift": "largest move of a centre in the last iteration, in units of the data's spread",
+    "n_components": "connected components",
     "negative_rows": "rows with a negative silhouette",
     "dc_passes": "exact passes over the pairs to find dc",
     "norm": "squared distances by",
@@ -37,7 +40,9 @@ EXACTNESS_NAMES = {
     "rho_recomputed_rows": "rows whose density was recomputed directly",
     "rho_relative_error": "relative error of the densities, at most",
     "stop_reason": "the iterations ended",
+    "strategy": "communities by",
     "thresholds": "t1 and t2",
+    "weight_rounding": "weights rounded by, relative to their mean",
 }
 EXACTNESS_VALUES: dict[tuple[str, Any], str] = {
     ("algorithm", "brute"): "brute force: every pair, never stored",
@@ -48,6 +53,9 @@ EXACTNESS_VALUES: dict[tuple[str, Any], str] = {
     ("norm", "l2"): "direct differences",
     ("norm", "l2-dot"): "matrix products; pairs at a threshold again by direct differences",
     ("norm", "l1"): "absolute differences",
+    ("weight_rounding", 0.0): "not at all",
+    ("strategy", "greedy"): "greedy merging: of all pairs the best, decided by exact comparisons",
+    ("strategy", "parallel"): "handshakes of communities and moves of nodes, in rounds",
     ("thresholds", "given"): "as given",
     ("thresholds", "suggested"): "from the distances in a sample of the rows",
     ("stop_reason", "tol"): "when no centre moved further than tol",
@@ -57,11 +65,13 @@ SCORE_NAMES = {
     "n_clusters": "clusters",
     "dc": "cut-off distance dc",
     "ari": "agreement with the known truth (ARI, 1 = the same)",
+    "nmi": "agreement with the known truth (NMI, 1 = the same)",
     "halo_rows": "rows in the halo",
     "silhouette": "silhouette, mean of all rows",
     "min_cluster_silhouette": "lowest mean of a cluster",
     "net_similarity": "net similarity",
     "n_iter": "iterations",
+    "modularity": "modularity Q",
     "n_canopies": "canopies",
     "memberships_per_row": "canopies of a row, on average",
     "t1": "loose distance t1",
@@ -72,15 +82,22 @@ SCORE_NAMES = {
     "partition_entropy": "partition entropy (0 = crisp)",
     "xie_beni": "Xie-Beni index (lower is better)",
 }
+OWN_SCORE_NAMES = {("fast-newman", "n_clusters"): "communities"}
 # From -1 to 1: three decimals say enough.
-_SHARES = ("ari", "silhouette", "min_cluster_silhouette", "partition_coefficient")
+_SHARES = ("ari", "nmi", "silhouette", "min_cluster_silhouette", "partition_coefficient")
 PICTURE_CAPTIONS = {
+    "adjacency": "A mark is an edge between the node of its row and that of its column; in larger graphs a darker cell "
+    "holds more edge weight. Nodes stand by community and then by their number of edges; grey: between communities.",
     "canopies": "The rows in the colour of their nearest centre. Where lines are drawn, canopies end there, at t1; the "
     "dotted lines, at t2, hold the rows that a centre kept from becoming one.",
     "decision_graph": "Each point is a row. Centres are dense and far from anything denser; the numbers are "
     "their labels. The dashed line is what set them apart.",
+    "dendrogram": "The last merges. Below the dashed line branches have the colour of their community; a leaf's mark "
+    "is as large as its number of nodes. A fork stands as high as the number of communities that it left.",
     "label_slices": "The clusters in their place, over the mean of the series; dark lines where clusters meet. In the "
     "label volume cluster k has the value k + 1, and 0 is none.",
+    "modularity": "The modularity Q at every number of communities. The circle marks the communities of this result; "
+    "in the shaded part parts of the graph that no edge connects are joined, which can only lower it.",
     "objective": "The objective J at the centres after each iteration, which does not rise but for rounding; dotted, "
     "by how much each iteration lowered it.",
     "scan": "Each point is a candidate that the scan found, by its number of clusters. The circle marks the chosen "
@@ -90,7 +107,7 @@ PICTURE_CAPTIONS = {
     "scatter": "The rows by cluster; marks at the centres, where clusters have such. Faint: rows of a halo, or with a "
     "second membership of more than half of the largest.",
 }
-WIDE_PICTURES = ("label_slices",)  # many small pictures in one: over the whole width of the page
+WIDE_PICTURES = ("dendrogram", "label_slices")  # over the whole width of the page
 
 STYLE = """
 :root { color-scheme: light; }
@@ -117,13 +134,14 @@ th { color: #5b6470; font-weight: 500; }
 .facts th { width: 46%; }
 .clusters th, .clusters td, td.number { text-align: right; }
 .clusters th:first-child, .clusters td:first-child { text-align: left; }
+.clusters th.words, .clusters td.words { text-align: left; padding-left: 24px; width: 60%; }
 .clusters thead th { position: sticky; top: 0; background: #fff; }
 .box { max-height: 470px; overflow-y: auto; border-bottom: 1px solid #dfe2e6; }
 tr.chosen td { font-weight: 600; background: #eef3fb; }
 .swatch { display: inline-block; width: 11px; height: 11px; border-radius: 50%; margin-right: 9px; }
 .bar { display: block; height: 9px; min-width: 1px; margin-top: 7px; background: #3566b0; border-radius: 2px;
   }
-.time td:first-child { width: 22%; }
+.time td:first-child { width: 22%; white-space: nowrap; padding-right: 14px; }
 .time td.number { width: 18%; padding-right: 20px; white-space: nowrap; }
 ul.warnings { margin: 22px 0 0; padding: 10px 16px 10px 32px; background: #fff6e0;
   border-left: 3px solid #d99a1c; }

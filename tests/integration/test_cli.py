@@ -31,6 +31,7 @@ class Fake:
     """
 
     method = "fake"
+    opens = "rows"
     constraints = {  # noqa: RUF012
         "n_clusters": Integer(at_least=1, optional=True, help="How many."),
         "dc": Real(above=0, optional=True),

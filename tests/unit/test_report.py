@@ -277,3 +277,87 @@ def test_memberships_that_nobody_holds_and_a_cluster_without_rows(tmp_path):
 def test_centres_among_rows_of_unit_length_are_not_drawn_among_the_rows():
     X = np.random.default_rng(1).normal(size=(60, 2))
     assert sample_rows(open_dataset(X), fuzzy(parameters={"metric": "cosine"})).centers is None
+
+
+def communities(names=None, **changes):
+    """Two triangles that one edge joins, and a node by itself."""
+    arrays = {
+        "merges": np.array([[0, 1], [3, 4], [0, 2], [3, 5], [0, 3], [0, 6]], np.int32),
+        "modularity_history": np.array([-0.17, -0.05, 0.07, 0.2, 0.3571, 0.0, -0.1]),
+    }
+    fields = {
+        "method": "fast-newman",
+        "labels": np.array([0, 0, 0, 1, 1, 1, 2]),
+        "arrays": arrays if names is None else {**arrays, "names": np.array(names)},
+        "scores": {"n_clusters": 3, "modularity": 0.3571, "n_nodes": 7, "n_edges": 7},
+        "parameters": {"strategy": "greedy", "resolution": 1.0},
+        "source": {"name": "g.mtx", "shape": [7, 2], "n_nodes": 7, "n_edges": 7, "weighted": False, "directed": True},
+        "diagnostics": {"strategy": "greedy", "computed_in": "int64", "n_components": 2},
+    }
+    return make(**{**fields, **changes})
+
+
+class Edges:
+    """A graph as a report sees it."""
+
+    edges = np.array([[0, 1], [1, 2], [0, 2], [3, 4], [4, 5], [3, 5], [2, 3]])
+    shape = edges.shape
+
+    def read(self, start, stop):
+        return self.edges[start:stop]
+
+
+def test_communities_have_their_pictures_names_and_words(tmp_path):
+    result = communities(names=[HOSTILE, *"bcdefg"])
+    drawn = draw_pictures(result, sample_rows(Edges(), result))
+    assert list(drawn) == ["modularity", "adjacency", "dendrogram"]
+    report = page(result, tmp_path, pictures=drawn)
+    for text in (
+        "Communities (fast Newman): g.mtx", "7 nodes and 7 unweighted edges, computed in int64", "modularity Q",
+        "0.3571", "3 communities", "d, e, f", "42.9 %", "connected components", "of all pairs the best",
+    ):  # fmt: skip
+        assert text in report.text, text
+    assert "script" not in report.tags and "rounds" not in report.text
+
+
+def test_rounds_of_communities_are_listed(tmp_path):
+    rounds = [
+        {"start": 0, "cycle": 0, "n_clusters": 7000, "levels": 0, "modularity": 0.25},
+        {"start": 0, "cycle": 1, "n_clusters": 700, "levels": 3, "modularity": 0.35714},
+    ]
+    many = np.arange(3000)
+    result = communities(labels=many, arrays={}, diagnostics={"strategy": "parallel", "rounds": rounds})
+    assert list(draw_pictures(result)) == ["modularity"]
+    report = page(result, tmp_path)
+    for text in (
+        "2 rounds",
+        "levels of contraction",
+        "7,000",
+        "0.3571",
+        "3,000 communities, of which the 1,000 largest",
+    ):
+        assert text in report.text, text
+
+
+def test_a_graph_without_edges_is_reported(tmp_path):
+    class Nothing(Edges):
+        edges = np.zeros((0, 2), np.int32)
+        shape = (0, 2)
+
+    for n in (1, 4):
+        arrays = {"merges": np.array([[0, k] for k in range(1, n)]).reshape(-1, 2), "modularity_history": np.zeros(n)}
+        scores = {"n_clusters": n, "modularity": 0.0}
+        result = communities(labels=np.arange(n), arrays=arrays, scores=scores, diagnostics={"n_components": n})
+        drawn = draw_pictures(result, sample_rows(Nothing(), result))
+        assert list(drawn) == ["modularity"] and "communit" in page(result, tmp_path, pictures=drawn).text
+
+
+def test_of_very_many_edges_runs_from_all_over_are_drawn(monkeypatch):
+    class Long(Edges):
+        edges = np.column_stack([np.arange(100_000) % 7, np.arange(100_000)]).astype(np.int32)
+        shape = edges.shape
+
+    monkeypatch.setattr(pictures, "MOST_EDGES", 6400)
+    sample = sample_rows(Long(), communities())
+    assert sample.total == 100_000 and len(sample.edges) == 6400
+    assert len(np.unique(sample.edges[:, 1])) == 6400 and sample.edges[-1, 1] == 99_999

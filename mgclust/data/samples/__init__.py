@@ -6,11 +6,14 @@ from pathlib import Path
 
 from mgclust.data.base import Dataset
 from mgclust.data.dataset import open_dataset
+from mgclust.data.graphs import open_graph
 from mgclust.errors import InputError
 
-__all__ = ["NAMES", "load", "path"]
+__all__ = ["GRAPHS", "NAMES", "POINTS", "load", "path"]
 
-NAMES = ("r15", "d31", "birch1")
+POINTS = ("r15", "d31", "birch1")
+GRAPHS = ("lesmis",)
+NAMES = (*POINTS, *GRAPHS)
 
 
 def path(name: str) -> Path:
@@ -18,7 +21,7 @@ def path(name: str) -> Path:
 
     Parameters
     ----------
-    name : {"r15", "d31", "birch1"}
+    name : {"r15", "d31", "birch1", "lesmis"}
 
     Returns
     -------
@@ -30,17 +33,19 @@ def path(name: str) -> Path:
 
 
 def load(name: str) -> Dataset:
-    """Open a sample; its `labels` are the known truth.
+    """Open a sample; its `labels` are the known truth, where there is one.
 
     Parameters
     ----------
-    name : {"r15", "d31", "birch1"}
-        600 x 2 in 15 clusters, 3,100 x 2 in 31, 100,000 x 2 in 100.
+    name : {"r15", "d31", "birch1", "lesmis"}
+        600 x 2 in 15 clusters, 3,100 x 2 in 31, 100,000 x 2 in 100; the graph of 77 characters of Les Misérables, whose
+        weights say in how many chapters two of them meet.
 
     Returns
     -------
     Dataset
+        A `Graph` where the sample is one.
     """
-    dataset = open_dataset(path(name))
+    dataset = (open_graph if name in GRAPHS else open_dataset)(path(name))
     dataset.name = name  # where the package is installed says nothing about the data
     return dataset

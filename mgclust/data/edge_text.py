@@ -1,0 +1,225 @@
+"""Lines of edges: how a file separates and orders its fields, parsed by pyarrow, and faults found line by line.
+
+pyarrow is fast but wants one separator, no comments, and says little about a fault. So a chunk is tidied first where it
+needs it, and looked at again in Python, a line at a time, only to name the line that is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mgclust.data.location import reason
+from mgclust.errors import InputError
+
+__all__ = ["Dialect", "Edges", "line_of", "parse_edges", "split_line"]
+
+Edges = tuple[Any, Any, np.ndarray | None]
+"""Columns u and v, NumPy int64 or pyarrow text, and weights."""
+
+_COMMENT_LINE = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
+_INTEGER = re.compile(r"\s*-?\d+\s*")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How lines are to be read.
+
+    Attributes
+    ----------
+    name : str
+        Of the file, for people.
+    delimiter : str
+        One character; a space stands for any spaces and tabs.
+    width : int
+        Fields of a line.
+    columns : tuple of int
+        Which of them are the two nodes and, if there is a third, the weight.
+    text : bool
+        Whether nodes are text.
+    base : int
+        Number of the first node, where the format fixes it.
+    """
+
+    name: str
+    delimiter: str
+    width: int
+    columns: tuple[int, ...]
+    text: bool = False
+    base: int = 0
+
+    @property
+    def weighted(self) -> bool:
+        """Whether there are weights."""
+        return len(self.columns) == 3
+
+
+def split_line(line: str, delimiter: str) -> list[str]:
+    """Fields of one line."""
+    if delimiter == " ":
+        return line.split()
+    if '"' in line:
+        import csv
+
+        return [field.strip() for field in next(csv.reader([line], delimiter=delimiter), [])]
+    return [field.strip() for field in line.split(delimiter)]
+
+
+def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
+    """Parse whole lines.
+
+    Parameters
+    ----------
+    text : bytes
+    first_line : int
+        The number of the first of them in the file.
+    dialect : Dialect
+
+    Returns
+    -------
+    u, v : ndarray of int64, or pyarrow.Array of text
+    weights : ndarray of float64, or None
+
+    Raises
+    ------
+    InputError
+        The first line that is malformed, with its number and content.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    tidy = _tidy(text, dialect.delimiter)
+    if not tidy.strip():
+        none: Any = pa.array([], pa.large_string()) if dialect.text else np.empty(0, np.int64)
+        return none, none, np.empty(0) if dialect.weighted else None
+    names = [str(j) for j in range(dialect.width)]
+    wanted = [str(j) for j in dialect.columns]
+    node_type = pa.large_string() if dialect.text else pa.int64()
+    types = {name: node_type for name in wanted[:2]} | {name: pa.float64() for name in wanted[2:]}
+    try:
+        table = csv.read_csv(
+            pa.BufferReader(tidy),
+            read_options=csv.ReadOptions(column_names=names, block_size=max(2**22, len(tidy) // 4)),
+            parse_options=csv.ParseOptions(
+                delimiter=dialect.delimiter, quote_char=False if dialect.delimiter == " " else '"'
+            ),
+            # An empty field is a fault, not a missing value.
+            convert_options=csv.ConvertOptions(column_types=types, include_columns=wanted, null_values=[]),
+        )
+    except pa.ArrowInvalid as error:
+        raise _fault(text, first_line, dialect, reason(error)) from None
+    u, v = (_nodes(table.column(name), dialect) for name in wanted[:2])
+    weights = table.column(wanted[2]).to_numpy() if dialect.weighted else None
+    if _wrong(u, v, weights, dialect):
+        raise _fault(text, first_line, dialect, "a value is out of range")
+    return u, v, weights
+
+
+def line_of(name: str, text: bytes, first_line: int) -> Callable[[int], str]:
+    """Name an edge of some lines by the number and content of its own."""
+
+    def where(index: int) -> str:
+        left = index
+        for number, raw in enumerate(text.split(b"\n"), start=first_line):
+            if raw.lstrip()[:1] in (b"", b"#", b"%"):
+                continue
+            if not left:
+                return f"{name}, line {number} ({_short(raw.decode(errors='replace').strip())})"
+            left -= 1
+        return name
+
+    return where
+
+
+def _tidy(text: bytes, delimiter: str) -> bytes:
+    """Without comments, and with single separators."""
+    if b"#" in text or b"%" in text:
+        text = _COMMENT_LINE.sub(b"", text)
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if delimiter != " ":
+        return text
+    if b"\t" in text:
+        text = text.replace(b"\t", b" ")
+    while b"  " in text:
+        text = text.replace(b"  ", b" ")
+    if b" \n" in text:
+        text = text.replace(b" \n", b"\n")
+    if b"\n " in text:
+        text = text.replace(b"\n ", b"\n")
+    return text.strip(b" ")
+
+
+def _nodes(column: Any, dialect: Dialect) -> Any:
+    if not dialect.text:
+        ids = column.to_numpy()
+        return ids - dialect.base if dialect.base else ids
+    from pyarrow import compute
+
+    return compute.utf8_trim_whitespace(column.combine_chunks())
+
+
+def _wrong(u: Any, v: Any, weights: np.ndarray | None, dialect: Dialect) -> bool:
+    if dialect.text:
+        from pyarrow import compute
+
+        bad = any(compute.min(compute.utf8_length(ids)).as_py() == 0 for ids in (u, v) if len(ids))
+    else:
+        bad = bool(len(u)) and min(int(u.min()), int(v.min())) < 0
+    return bad or (weights is not None and not bool(((weights >= 0) & (weights < np.inf)).all()))
+
+
+def _fault(text: bytes, first_line: int, dialect: Dialect, otherwise: str) -> InputError:
+    """Find the first line that is wrong, and say why."""
+    for number, raw in enumerate(text.split(b"\n"), start=first_line):
+        if raw.lstrip()[:1] in (b"", b"#", b"%"):
+            continue
+        try:
+            line = raw.decode("utf-8").strip("\r")
+        except UnicodeDecodeError:
+            return InputError(f"{dialect.name}, line {number} is not text in UTF-8; save the file as UTF-8.")
+        why = _why(line, dialect)
+        if why:
+            return InputError(f"{dialect.name}, line {number} ({_short(line)}): {why}")
+    return InputError(f"{dialect.name} cannot be read: {otherwise}.")
+
+
+def _why(line: str, dialect: Dialect) -> str:
+    fields = split_line(line, dialect.delimiter)
+    if len(fields) != dialect.width:
+        return f"{len(fields)} fields where the first edge has {dialect.width}; mend the line."
+    for j in dialect.columns[:2]:
+        why = _why_node(fields[j], dialect)
+        if why:
+            return why
+    if dialect.weighted:
+        weight = fields[dialect.columns[2]]
+        try:
+            good = 0 <= float(weight) < np.inf and "_" not in weight
+        except ValueError:
+            return f"weight {_short(weight)} is not a number; mend the line, or leave it out by columns=[...]."
+        if not good:
+            return (
+                f"weight {weight} should be a finite number >= 0; modularity is not defined for others. Drop "
+                "the edge or mend its weight."
+            )
+    return ""
+
+
+def _why_node(field: str, dialect: Dialect) -> str:
+    if dialect.text:
+        return "" if field else "a node has no name; mend the line."
+    if not _INTEGER.fullmatch(field):
+        return f"node {_short(field)} is not an integer, though others before are; mend the line."
+    if int(field) < dialect.base:
+        what = "is negative" if int(field) < 0 else "is too small"
+        return f"node id {int(field)} {what}; ids should be >= {dialect.base}."
+    return "" if int(field) < 2**63 else f"node id {int(field)} should be below 2**63."
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,172 @@
+"""Edges that are in memory as numbers: NumPy and CuPy arrays, Dask arrays, and pairs of those with weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.data.base import digest_rows, row_digests
+from mgclust.data.graph_base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
+from mgclust.errors import InputError
+
+__all__ = ["ArrayGraph", "DaskGraph", "DeviceGraph", "open_edges"]
+
+_PIECE = 2**22  # edges looked at at a time: temporaries stay small
+
+
+class ArrayGraph(Graph):
+    """Edges in a NumPy array.
+
+    Parameters
+    ----------
+    pairs : array of shape (n_edges, 2)
+        Numbers of nodes, of any type of number.
+    weights : array of shape (n_edges,), optional
+    n_nodes : int, optional
+        By default the largest number plus one.
+    name : str
+        For people.
+    **about
+        As for `Graph`.
+    """
+
+    kind = "array"
+
+    def __init__(
+        self, pairs: Any, weights: Any = None, n_nodes: int | None = None, name: str = "edge array", **about: Any
+    ) -> None:
+        _check_numbers(pairs, weights, name)
+        count = _count_nodes(pairs, name) if n_nodes is None else n_nodes
+        super().__init__(len(pairs), count, name, weighted=weights is not None, **about)
+        self._pairs = pairs
+        self._weights = weights
+
+    def _read(self, start: int, stop: int) -> Any:
+        weights = None if self._weights is None else self._weights[start:stop]
+        return edge_rows(self._pairs[start:stop], weights, self.n_nodes, row_number(self.name, start))
+
+
+class DeviceGraph(ArrayGraph):
+    """Edges in CuPy arrays; `read` returns CuPy arrays of the same device."""
+
+    kind = "cuda array"
+
+
+class DaskGraph(Graph):
+    """Edges in a Dask array, whose chunks may be on workers already: the engine takes `dask_array`.
+
+    They are looked at once when they are opened, where they are.
+    """
+
+    kind = "dask array"
+
+    def __init__(
+        self, array: Any, n_nodes: int | None = None, name: str = "Dask array", names: np.ndarray | None = None
+    ) -> None:
+        if array.ndim != 2 or array.shape[1] not in (2, 3):
+            raise InputError(_shape_sentence(tuple(array.shape), name))
+        if any(size != size for size in array.shape):
+            raise InputError(f"{name} has chunks of unknown size; call edges.compute_chunk_sizes() first.")
+        weighted = array.shape[1] == 3
+        if array.dtype.kind not in "iuf":
+            raise InputError(f"{name} has dtype {array.dtype}; edges should be numbers of nodes.")
+        array = array if array.numblocks[1] == 1 else array.rechunk({1: -1})
+        bound = MOST_NODES if n_nodes is None else check_n_nodes(n_nodes, name)
+        largest = -1
+        if array.shape[0]:
+            parts = array.map_blocks(
+                _largest_id, bound, name, dtype=np.int64, chunks=((1,) * array.numblocks[0], (1,)), meta=_NO_IDS
+            )
+            largest = int(parts.max().compute())
+        super().__init__(
+            array.shape[0], largest + 1 if n_nodes is None else n_nodes, name, weighted=weighted, names=names
+        )
+        self._array = array if array.dtype == self.dtype else array.astype(self.dtype)
+
+    @property
+    def dask_array(self) -> Any:
+        """The edges, of `dtype`, with one chunk across the columns."""
+        return self._array
+
+    def fingerprint(self) -> str:
+        """SHA-256 of shape, dtype and edges, hashed by the workers that hold them."""
+        if not self.shape[0]:
+            return self._combine([])
+        rows = self._array.rechunk((digest_rows(self.shape[1], self.dtype), self.shape[1]))
+        chunks = ((1,) * rows.numblocks[0], (32,))
+        meta = np.empty((0, 0), dtype=np.uint8)
+        return self._combine(rows.map_blocks(row_digests, dtype=np.uint8, chunks=chunks, meta=meta).compute())
+
+    def _read(self, start: int, stop: int) -> Any:
+        rows = self._array[start:stop].compute()
+        weights = rows[:, 2] if self.weighted else None
+        return edge_rows(rows[:, :2], weights, self.n_nodes, row_number(self.name, start))
+
+
+_NO_IDS = np.empty((0, 0), np.int64)
+
+
+def open_edges(edges: Any, weights: Any, n_nodes: int | None, name: str = "edge array", **about: Any) -> Graph:
+    """Open arrays as a graph.
+
+    Parameters
+    ----------
+    edges : array of shape (m, 2) or (m, 3)
+        NumPy or CuPy; a third column is the weight.
+    weights : array of shape (m,) or None
+        Where `edges` has two columns.
+    n_nodes : int or None
+        The largest number plus one where it is None.
+    name : str
+        For people.
+    **about
+        As for `Graph`.
+    """
+    if edges.ndim != 2 or edges.shape[1] not in (2, 3):
+        raise InputError(_shape_sentence(tuple(edges.shape), name))
+    if edges.shape[1] == 3:
+        if weights is not None:
+            raise InputError(f"{name} has 3 columns, of which the last is the weight; give weights once.")
+        edges, weights = edges[:, :2], edges[:, 2]
+    device = hasattr(edges, "__cuda_array_interface__")
+    if weights is not None:
+        weights = namespace_of(edges).asarray(weights)
+        if weights.shape != (len(edges),):
+            raise InputError(
+                f"weights of {name} have shape {weights.shape}, they should be ({len(edges)},): one an edge."
+            )
+    return (DeviceGraph if device else ArrayGraph)(edges, weights, n_nodes, name, **about)
+
+
+def _shape_sentence(shape: tuple[int, ...], name: str) -> str:
+    return (
+        f"{name} has shape {shape}; edges should be (m, 2), the two nodes of each, or (m, 3), with a weight. "
+        "An adjacency matrix should be square."
+    )
+
+
+def _check_numbers(pairs: Any, weights: Any, name: str) -> None:
+    if pairs.dtype.kind not in "iuf":
+        raise InputError(f"{name} has dtype {pairs.dtype}; edges should be numbers of nodes: 0, 1, ...")
+    if weights is not None and weights.dtype.kind not in "iufb":
+        raise InputError(f"weights of {name} have dtype {weights.dtype}; they should be real numbers >= 0.")
+
+
+def _count_nodes(pairs: Any, name: str) -> int:
+    """One more than the largest id."""
+    if not len(pairs):
+        raise InputError(f"{name} is an empty graph: no edges, and n_nodes is not given; give n_nodes.")
+    largest = -1
+    for start in range(0, len(pairs), _PIECE):
+        part = pairs[start : start + _PIECE]
+        largest = max(largest, check_ids(part, MOST_NODES, row_number(name, start)))
+    return largest + 1
+
+
+def _largest_id(block: Any, bound: int, name: str) -> np.ndarray:
+    """Check one chunk of a Dask array where it is; its largest id as an array (1, 1)."""
+    where = row_number(f"a chunk of {name}")
+    if block.shape[1] == 3:
+        edge_rows(block[:, :2], block[:, 2], bound, where)
+    return np.full((1, 1), check_ids(block[:, :2], bound, where), np.int64)

@@ -1,0 +1,284 @@
+"""What a source of edges offers: a `Graph` is to a community method what a `Dataset` is to the others."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgclust.array_files import CSV_ROWS
+from mgclust.data.base import Dataset
+from mgclust.data.node_names import NodeNames
+from mgclust.errors import InputError
+
+__all__ = [
+    "MOST_NODES",
+    "Graph",
+    "check_ids",
+    "check_n_nodes",
+    "check_weights",
+    "edge_rows",
+    "namespace_of",
+    "row_number",
+]
+
+MOST_NODES = 2**31 - 1  # nodes are numbered in int32
+
+Where = Callable[[int], str]
+"""Says where an edge stands, for people: ``row 3 of array``, ``line 7 of web.txt ('1 x')``."""
+
+
+class Graph(Dataset):
+    """Undirected edges that are read when they are asked for; every one is a row.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (n_edges, 2), or (n_edges, 3) where edges have weights.
+    dtype : numpy.dtype
+        int32 for the columns u, v; float64 for u, v, weight.
+    n_nodes : int
+        Nodes are 0 to n_nodes - 1, whether they have edges or not.
+    names : ndarray of shape (n_nodes,), str or int, or None
+        What the source calls the nodes; None where it numbers them.
+    directed : bool
+        Whether the source said that its edges have a direction, which is dropped.
+    labels : ndarray of shape (n_nodes,) or None
+        The known truth, where the source holds one.
+
+    Notes
+    -----
+    Every undirected edge is there once. Edges that the source repeats are repeated: their weights add up. A self-loop
+    counts once in the number of edges and twice in the degree of its node.
+    """
+
+    kind = "array"
+
+    def __init__(
+        self,
+        n_edges: int,
+        n_nodes: int,
+        name: str,
+        *,
+        weighted: bool = False,
+        directed: bool = False,
+        names: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+    ) -> None:
+        super().__init__((n_edges, 3 if weighted else 2), np.float64 if weighted else np.int32, name)
+        self.n_nodes = check_n_nodes(n_nodes, name)
+        self.directed = directed
+        names = _one_a_node(names, self.n_nodes, "names", name)
+        self._names = None if names is None else NodeNames(names)
+        self._labels = _one_a_node(labels, self.n_nodes, "labels", name)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges have weights."""
+        return self.shape[1] == 3
+
+    @property
+    def names(self) -> np.ndarray | None:
+        """What the source calls the nodes; None where it numbers them."""
+        return None if self._names is None else self._names.array
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The known truth of every node, where the source holds one."""
+        return self._labels
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the user of a result should know of these edges, as sentences."""
+        if not self.directed:
+            return []
+        return [
+            f"{self.name} is directed: direction is dropped, an arc and its reverse add up to an edge of weight 2 "
+            "(of the sum of their weights where they have some)."
+        ]
+
+    def write_labels(
+        self,
+        labels: Any,
+        directory: str | os.PathLike[str],
+        *,
+        method: str = "labels",
+        centers: Any = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> list[Path]:
+        """Write ``labels.csv`` with the nodes' names, where they have some.
+
+        Parameters
+        ----------
+        labels : array of shape (n_nodes,), int
+        directory : path
+            An existing one; a ``labels.csv`` in it, which has row numbers, is replaced.
+        method, centers, parameters
+            As for every `Dataset`; a graph has no use for them.
+
+        Returns
+        -------
+        list of Path
+            The file; none where nodes are numbered and ``labels.csv`` says all.
+        """
+        names, labels = self.names, np.asarray(labels)
+        if names is None:
+            return []
+        path = Path(directory) / "labels.csv"
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["node", "label"])
+            for start in range(0, self.n_nodes, CSV_ROWS):
+                part = slice(start, start + CSV_ROWS)
+                writer.writerows(zip(names[part].tolist(), labels[part].tolist(), strict=True))
+        return [path]
+
+    def describe(self) -> dict[str, Any]:
+        """Say what was read, in plain values that fit into JSON."""
+        return {
+            **super().describe(),
+            "n_nodes": self.n_nodes,
+            "n_edges": self.shape[0],
+            "weighted": self.weighted,
+            "directed": self.directed,
+            "named": self.names is not None,
+        }
+
+    def _combine(self, digests: Any) -> str:
+        # Nodes without edges, and names, belong to the data as well.
+        total = hashlib.sha256(f"{super()._combine(digests)} {self.n_nodes}".encode())
+        names = self.names
+        if names is not None:
+            total.update("\n".join(map(str, names.tolist())).encode())
+        return total.hexdigest()
+
+    def __repr__(self) -> str:
+        weights = ", weighted" if self.weighted else ""
+        return f"<{type(self).__name__} {self.name!r}: {self.n_nodes} nodes, {self.shape[0]} edges{weights}>"
+
+
+def check_n_nodes(n_nodes: Any, name: str) -> int:
+    """Refuse what is not a number of nodes."""
+    number = _as_integer(n_nodes)
+    if number is None:
+        raise InputError(f"n_nodes={n_nodes!r} of {name} should be an integer from 1 to {MOST_NODES}.")
+    if number < 1:
+        raise InputError(f"{name} is an empty graph (n_nodes={number}); a graph should have at least one node.")
+    if number > MOST_NODES:
+        raise InputError(f"n_nodes={number} of {name} should be at most {MOST_NODES}: nodes are numbered in int32.")
+    return number
+
+
+def namespace_of(array: Any) -> Any:
+    """The module that an array's functions are in; older CuPy arrays do not say."""
+    if hasattr(array, "__array_namespace__"):
+        return array.__array_namespace__()
+    return importlib.import_module(type(array).__module__.split(".")[0])
+
+
+def row_number(name: str, start: int = 0) -> Where:
+    """Name an edge by its row in the whole source, of which row ``start`` is the first at hand."""
+    return lambda index: f"row {start + index} of {name}"
+
+
+def edge_rows(pairs: Any, weights: Any, n_nodes: int, where: Where) -> Any:
+    """Check edges, and put them into the rows that `Graph.read` returns.
+
+    Parameters
+    ----------
+    pairs : array of shape (m, 2)
+        Numbers of nodes, NumPy or CuPy, of any type of number.
+    weights : array of shape (m,) or None
+    n_nodes : int
+        Nodes should be below.
+    where : callable
+        Says where an edge stands.
+
+    Returns
+    -------
+    array of shape (m, 2), int32, or (m, 3), float64
+        `pairs` itself where it already is that; a CuPy array where it is one.
+
+    Raises
+    ------
+    InputError
+        The first edge whose node is no integer or out of range, or whose weight is negative or not finite.
+    """
+    xp = namespace_of(pairs)
+    check_ids(pairs, n_nodes, where)
+    if weights is None:
+        return xp.ascontiguousarray(pairs, dtype=np.int32)
+    check_weights(weights, where)
+    rows = xp.empty((len(pairs), 3), np.float64)
+    rows[:, :2] = pairs
+    rows[:, 2] = weights
+    return rows
+
+
+def check_ids(pairs: Any, n_nodes: int | None, where: Where) -> int:
+    """Refuse ids that are no integers, negative, or (where `n_nodes` is known) too large; return the largest, or -1."""
+    if not len(pairs):
+        return -1
+    if pairs.dtype.kind == "f":
+        whole = pairs == namespace_of(pairs).floor(pairs)  # not NaN either
+        if not bool(whole.all()):
+            index, node = _first(~whole, pairs)
+            raise InputError(f"{where(index)}: node id {node} is not an integer; ids should be 0, 1, 2, ...")
+    low, high = pairs.min().item(), pairs.max().item()
+    if low < 0:
+        index, node = _first(pairs < 0, pairs)
+        raise InputError(f"{where(index)}: node id {node} is negative; ids should be >= 0.")
+    if n_nodes is not None and high >= n_nodes:
+        index, node = _first(pairs >= n_nodes, pairs)
+        if n_nodes == MOST_NODES:
+            raise InputError(
+                f"{where(index)}: node id {node} should be at most {MOST_NODES - 1}, since nodes are numbered in "
+                "int32; number the nodes from 0 without gaps."
+            )
+        raise InputError(
+            f"{where(index)}: node id {node} is out of range: n_nodes={n_nodes}, so ids should be at most "
+            f"{n_nodes - 1}; give a larger n_nodes or mend the edge."
+        )
+    return int(high)
+
+
+def check_weights(weights: Any, where: Where) -> None:
+    """Refuse weights that are negative, NaN or infinite."""
+    xp = namespace_of(weights)
+    good = (weights >= 0) & (weights < xp.inf)
+    if bool(good.all()):
+        return
+    index = int((~good).argmax())
+    raise InputError(
+        f"{where(index)}: weight {weights[index].item()} should be a finite number >= 0; "
+        "modularity is not defined for others. Drop the edge or mend its weight."
+    )
+
+
+def _first(bad: Any, pairs: Any) -> tuple[int, Any]:
+    """Row number and value of the first bad id."""
+    position = int(bad.reshape(-1).argmax())
+    value = pairs[position // 2, position % 2].item()
+    return position // 2, int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _as_integer(value: Any) -> int | None:
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if number == value else None
+
+
+def _one_a_node(values: np.ndarray | None, n_nodes: int, what: str, name: str) -> np.ndarray | None:
+    if values is not None and values.shape != (n_nodes,):
+        raise InputError(f"{what} of {name} has shape {values.shape}, it should be ({n_nodes},): one for every node.")
+    return values

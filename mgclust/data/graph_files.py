@@ -1,0 +1,166 @@
+"""Edges in .npy, .npz and Parquet files, read by rows."""
+
+from __future__ import annotations
+
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from mgclust.data.graph_base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
+from mgclust.data.location import Location
+from mgclust.data.stored_array import StoredArray
+from mgclust.errors import InputError
+
+__all__ = ["FileGraph", "NumpyGraph", "open_npy_graph", "open_npz_graph"]
+
+_PIECE = 2**22  # edges looked at at a time where the file does not say how many nodes there are
+
+
+class FileGraph(Graph):
+    """Edges at a `Location`; pickles as the path and what was found out about it."""
+
+    def __init__(self, location: Location, n_edges: int, n_nodes: int, **about: Any) -> None:
+        super().__init__(n_edges, n_nodes, location.name, **about)
+        self.location = location
+        self._stamp = location.stamp()
+
+    def read(self, start: int, stop: int) -> Any:
+        """Edges ``start`` to ``stop - 1``; see `Dataset.read`."""
+        self.location.check(self._stamp)
+        with self.location.reading():
+            return super().read(start, stop)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the file's bytes."""
+        self.location.check(self._stamp)
+        return self.location.sha256()
+
+
+class NumpyGraph(FileGraph):
+    """Edges in a .npy file, or in the array ``edges`` of a .npz file.
+
+    Parameters
+    ----------
+    location : Location
+    edges : StoredArray
+        (n_edges, 2), or (n_edges, 3) with weights.
+    weights : StoredArray, optional
+        (n_edges,).
+    n_nodes : int, optional
+        By default the largest number plus one, for which all edges are read.
+    names, labels : StoredArray, optional
+        (n_nodes,).
+    """
+
+    kind = "npz"
+
+    def __init__(
+        self,
+        location: Location,
+        edges: StoredArray,
+        weights: StoredArray | None = None,
+        n_nodes: int | None = None,
+        names: StoredArray | None = None,
+        labels: StoredArray | None = None,
+    ) -> None:
+        self._edges = edges
+        self._weights = weights
+        # Read when they are asked for: ranks, to which the graph travels, need neither.
+        self._beside = {"names": names, "labels": labels}
+        weighted = weights is not None or edges.shape[1] == 3
+        count = self._count_nodes() if n_nodes is None else n_nodes
+        super().__init__(location, edges.shape[0], count, weighted=weighted)
+        for what, array in self._beside.items():
+            if array is not None and array.shape != (self.n_nodes,):
+                raise InputError(
+                    f"{what} of {location.name} has shape {array.shape}, it should be ({self.n_nodes},): one for every "
+                    "node."
+                )
+
+    @property
+    def names(self) -> np.ndarray | None:
+        """The array ``names`` of a .npz file."""
+        return self._whole("names")
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The array ``labels`` of a .npz file."""
+        return self._whole("labels")
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        pairs = self._edges.read(start, stop)
+        weights = None if self._weights is None else self._weights.read(start, stop)
+        if pairs.shape[1] == 3:
+            pairs, weights = pairs[:, :2], pairs[:, 2]
+        return edge_rows(pairs, weights, self.n_nodes, row_number(self.name, start))
+
+    def _whole(self, what: str) -> np.ndarray | None:
+        array = self._beside[what]
+        return None if array is None else array.whole()
+
+    def _count_nodes(self) -> int:
+        largest = -1
+        for start in range(0, self._edges.shape[0], _PIECE):
+            pairs = self._edges.read(start, min(start + _PIECE, self._edges.shape[0]))[:, :2]
+            largest = max(largest, check_ids(pairs, MOST_NODES, row_number(self._edges.location.name, start)))
+        if largest < 0:
+            raise InputError(f"{self._edges.location.name} is an empty graph: it has no edges; give n_nodes.")
+        return largest + 1
+
+
+def open_npy_graph(location: Location, n_nodes: int | None) -> Graph:
+    """Open a .npy file of edges."""
+    edges = StoredArray(location)
+    _check_edges(edges)
+    return NumpyGraph(location, edges, n_nodes=n_nodes)
+
+
+def open_npz_graph(location: Location, n_nodes: int | None) -> Graph | None:
+    """Open a .npz file: ``edges``, and where there are such ``n``, ``weights``, ``names`` and ``labels``.
+
+    None where it holds a sparse matrix of SciPy's instead.
+    """
+    with location.open() as file, zipfile.ZipFile(file) as archive:
+        listed = {info.filename.removesuffix(".npy"): info.filename for info in archive.infolist()}
+    if {"format", "shape", "data"} <= set(listed):
+        return None
+    if "edges" not in listed:
+        raise InputError(
+            f"{location.name} has no array 'edges' ({', '.join(sorted(listed)) or 'no arrays at all'}); write a graph "
+            "as numpy.savez(path, edges=edges, n=n_nodes), weights=, names= and labels= being optional."
+        )
+    stored = {name: StoredArray(location, listed[name]) for name in _MEMBERS if name in listed}
+    edges, weights = stored["edges"], stored.get("weights")
+    _check_edges(edges)
+    if weights is not None and (edges.shape[1] == 3 or weights.shape != edges.shape[:1]):
+        raise InputError(
+            f"{weights.name} has shape {weights.shape} beside edges of shape {edges.shape}; it should be "
+            f"({edges.shape[0]},), beside edges of 2 columns."
+        )
+    about = {name: stored[name] for name in ("names", "labels") if name in stored}
+    count = n_nodes
+    if "n" in stored:
+        written = stored["n"].whole()
+        if written.size != 1:
+            raise InputError(f"{stored['n'].name} has shape {written.shape}, it should be one number: the nodes.")
+        own = check_n_nodes(written.reshape(-1)[0].item(), location.name)
+        if n_nodes is not None and n_nodes != own:
+            raise InputError(f"n_nodes={n_nodes} should be {own}, which {location.name} says; leave it out.")
+        count = own
+    elif count is None and about:
+        count = next(iter(about.values())).shape[0]
+    return NumpyGraph(location, edges, weights, count, **about)
+
+
+_MEMBERS = ("edges", "n", "weights", "names", "labels")
+
+
+def _check_edges(edges: StoredArray) -> None:
+    if len(edges.shape) != 2 or edges.shape[1] not in (2, 3):
+        raise InputError(
+            f"{edges.name} has shape {edges.shape}; edges should be (m, 2), the two nodes of each, or (m, 3), with a "
+            "weight."
+        )
+    if edges.dtype.kind not in "iuf":
+        raise InputError(f"{edges.name} has dtype {edges.dtype}; edges should be numbers of nodes: 0, 1, ...")

@@ -1,0 +1,254 @@
+"""Graphs of other libraries, adjacency matrices and tables of edges in memory.
+
+networkx, igraph, SciPy, pandas and Dask are recognised without importing them: who passes such an object has imported
+its library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mgclust.data.arrays import select_columns
+from mgclust.data.graph_arrays import ArrayGraph, DaskGraph
+from mgclust.data.graph_base import MOST_NODES, Graph, check_ids, row_number
+from mgclust.data.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
+from mgclust.errors import InputError
+
+__all__ = [
+    "edge_columns",
+    "open_dask_frame",
+    "open_frame",
+    "open_igraph",
+    "open_matrix",
+    "open_networkx",
+    "open_pairs",
+]
+
+Columns = Sequence[str | int] | str | None
+
+
+def open_networkx(graph: Any) -> Graph:
+    """Open a networkx graph; node number i is the i-th of ``graph.nodes``, weights are the attribute ``weight``."""
+    nodes = list(graph.nodes)
+    name = f"networkx {type(graph).__name__}"
+    _refuse_empty(len(nodes), name)
+    number = {node: i for i, node in enumerate(nodes)}
+    edges = list(graph.edges(data="weight"))
+    ends = (number[node] for u, v, _ in edges for node in (u, v))
+    pairs = np.fromiter(ends, np.int32, 2 * len(edges)).reshape(-1, 2)
+    weights = [weight for _, _, weight in edges]
+    return ArrayGraph(
+        pairs, _weights(weights, name), len(nodes), name, names=_names(nodes), directed=graph.is_directed()
+    )
+
+
+def open_igraph(graph: Any) -> Graph:
+    """Open an igraph graph; names are the attribute ``name`` of vertices, weights ``weight`` of edges."""
+    name = "igraph Graph"
+    _refuse_empty(graph.vcount(), name)
+    pairs = np.array(graph.get_edgelist(), np.int32).reshape(-1, 2)
+    weights = _weights(graph.es["weight"], name) if "weight" in graph.es.attributes() else None
+    names = _names(graph.vs["name"]) if "name" in graph.vs.attributes() else None
+    return ArrayGraph(pairs, weights, graph.vcount(), name, names=names, directed=graph.is_directed())
+
+
+def open_matrix(matrix: Any, name: str) -> Graph:
+    """Open a SciPy sparse adjacency matrix.
+
+    A symmetric or triangular one holds undirected edges; any other one, arcs. An entry on the diagonal is the weight of
+    a self-loop. Entries that all are 1 are no weights.
+    """
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"{name} has shape {tuple(matrix.shape)}; an adjacency matrix should be square.")
+    _refuse_empty(matrix.shape[0], name)
+    if matrix.shape[0] > MOST_NODES or matrix.dtype.kind not in "iufb":
+        raise InputError(
+            f"{name} is {matrix.shape[0]} x {matrix.shape[0]} of dtype {matrix.dtype}; it should be real "
+            f"numbers for at most {MOST_NODES} nodes."
+        )
+    entries = matrix.tocoo(copy=True)
+    entries.sum_duplicates()
+    entries.eliminate_zeros()
+    u, v, weights = entries.row, entries.col, entries.data
+    directed = False
+    if not ((u <= v).all() or (u >= v).all()):
+        directed = bool((entries.tocsr() != entries.T.tocsr()).nnz)
+        if not directed:
+            upper = u <= v
+            u, v, weights = u[upper], v[upper], weights[upper]
+    pairs = np.stack([u, v], axis=1).astype(np.int32, copy=False)
+    weighted = not (weights == 1).all()
+    return ArrayGraph(pairs, weights if weighted else None, matrix.shape[0], name, directed=directed)
+
+
+def open_pairs(source: Any, n_nodes: int | None) -> Graph:
+    """Open a list of edges, or a table of text: ``[("Ann", "Bob"), ...]`` or with a third item, the weight."""
+    rows = list(source) if hasattr(source, "__iter__") else []
+    widths = {len(row) if hasattr(row, "__len__") and not isinstance(row, str) else 0 for row in rows}
+    if not rows or not widths <= {2, 3} or len(widths) != 1:
+        raise InputError(
+            f"the graph is a {type(source).__name__} of {len(rows)} items; give edges as pairs of nodes (all "
+            "of 2 items, or all of 3 with the weight), an array (m, 2), a path, or a graph of networkx or igraph."
+        )
+    columns = [np.asarray(list(column)) for column in zip(*rows, strict=True)]
+    return _from_columns(columns, n_nodes, "edge list")
+
+
+def open_frame(frame: Any, columns: Columns, n_nodes: int | None) -> Graph:
+    """Open a pandas, polars or pyarrow table: two columns of nodes, and one of weights where there is a third."""
+    name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
+    names = [str(label) for label in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    chosen = edge_columns(names, columns, name)
+    return _from_columns([_column(frame, position, names[position], name) for position in chosen], n_nodes, name)
+
+
+def open_dask_frame(frame: Any, columns: Columns, n_nodes: int | None) -> Graph:
+    """Open a Dask DataFrame, which stays where it is; its nodes are collected by two passes of the workers."""
+    name = "Dask DataFrame"
+    labels = list(frame.columns)
+    chosen = [labels[j] for j in edge_columns([str(label) for label in labels], columns, name)]
+    frame = frame[chosen]
+    text = not all(_is_integer_type(frame.dtypes[label]) for label in chosen[:2])
+    if n_nodes is not None:
+        if text:
+            raise _numbers_wanted(name)
+        return DaskGraph(frame.to_dask_array(lengths=True), n_nodes, name)
+    ids: Any = TextIds() if text else IntegerIds()
+    for label in chosen[:2]:
+        column = frame[label]
+        # Of each partition by itself: the few that are in several cost less than sorting all.
+        distinct = column.map_partitions(_distinct, meta=column._meta).compute().to_numpy()
+        ids.add(_as_text(distinct, name, 0) if text else _as_ids(distinct, name))
+    found = ids.names()
+    if not text and without_gaps(found):
+        return DaskGraph(frame.to_dask_array(lengths=True), len(found), name)
+    _refuse_empty(len(found), name)
+    meta = {label: np.int32 for label in chosen[:2]} | {label: np.float64 for label in chosen[2:]}
+    numbered = frame.map_partitions(_number_partition, NodeNames(found), text, meta=meta)
+    return DaskGraph(numbered.to_dask_array(lengths=True), len(found), name, found)
+
+
+def edge_columns(names: Sequence[str], columns: Columns, name: str) -> list[int]:
+    """Positions of the two nodes, and of the weight where there is one, among the columns of a table."""
+    if columns is None and len(names) > 3 and {"source", "target"} <= set(names):
+        columns = ["source", "target", *(["weight"] if "weight" in names else [])]
+    chosen = select_columns(list(names), columns, name)
+    if len(chosen) not in (2, 3):
+        raise InputError(
+            f"{name} has {len(chosen)} columns ({', '.join(map(repr, names[:8]))}); name those of the two "
+            "nodes, and that of the weight if there is one: columns=['source', 'target', 'weight'], or [0, 1, 2]."
+            if columns is None
+            else f"columns={columns!r} should be two columns of nodes, and at most one of weights."
+        )
+    if len(set(chosen)) != len(chosen):
+        raise InputError(f"columns={columns!r} should be different ones.")
+    return chosen
+
+
+def _from_columns(columns: list[Any], n_nodes: int | None, name: str) -> Graph:
+    u, v = columns[:2]
+    weights = None
+    if len(columns) == 3:
+        weights = _as_weights(columns[2], name)
+    if not len(u):
+        if n_nodes is None:
+            raise InputError(f"{name} is an empty graph: it has no edges; give n_nodes.")
+        return ArrayGraph(np.empty((0, 2), np.int32), weights, n_nodes, name)
+    text = u.dtype.kind not in "iuf" or v.dtype.kind not in "iuf"
+    if n_nodes is not None:
+        if text:
+            raise _numbers_wanted(name)
+        return ArrayGraph(np.stack([u, v], axis=1), weights, n_nodes, name)
+    ids = [_as_text(c, name, j) if text else _as_ids(c, name) for j, c in enumerate((u, v))]
+    pairs, count, names = number_nodes(*ids)
+    return ArrayGraph(pairs, weights, count, name, names=names)
+
+
+def _as_ids(ids: np.ndarray, name: str) -> np.ndarray:
+    """Integers >= 0 as int64, whatever type they had."""
+    check_ids(np.stack([ids, ids], axis=1), None, row_number(name))
+    return ids.astype(np.int64, copy=False)
+
+
+def _as_text(column: np.ndarray, name: str, position: int) -> Any:
+    import pyarrow as pa
+
+    items = column.tolist()
+    for row, item in enumerate(items):
+        # NaN is not equal to itself, and pandas' NA does not say.
+        if item is None or (item == item) is not True or item == "":
+            raise InputError(f"row {row} of {name} has no node in column {position + 1}; drop the row or fill it in.")
+    return pa.array([str(item) for item in items], pa.large_string())
+
+
+def _as_weights(column: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(column).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"weights of {name} are not numbers: {error}.") from error
+
+
+def _column(frame: Any, position: int, label: str, name: str) -> np.ndarray:
+    if hasattr(frame, "iloc"):
+        values = frame.iloc[:, position]
+        missing = values.isna()
+    else:
+        values = frame.column(position) if hasattr(frame, "column_names") else frame[:, position]
+        missing = values.is_null()
+    gaps = np.flatnonzero(np.asarray(missing.to_numpy()))
+    if len(gaps):
+        raise InputError(f"row {gaps[0]} of {name} has nothing in column {label!r}; drop the row or fill it in.")
+    array = np.asarray(values.to_numpy())
+    if array.dtype.kind == "O" and all(isinstance(item, (int, float, np.number)) for item in array[:1]):
+        return np.asarray(array.tolist())  # numbers of a type that may lack some
+    return array
+
+
+def _distinct(column: Any) -> Any:
+    return column.drop_duplicates()
+
+
+def _number_partition(part: Any, names: NodeNames, text: bool) -> Any:
+    """One partition of a Dask DataFrame with numbers in place of names; runs on the workers."""
+    part = part.copy()
+    for position, label in enumerate(list(part.columns)[:2]):
+        ids = part[label].to_numpy()
+        ids = _as_text(ids, "a partition of the Dask DataFrame", position) if text else ids.astype(np.int64)
+        part[label] = names.encode(ids)
+    return part.astype({label: np.float64 for label in list(part.columns)[2:]})
+
+
+def _is_integer_type(dtype: Any) -> bool:
+    return getattr(dtype, "kind", "O") in "iuf"
+
+
+def _names(nodes: Sequence[Any]) -> np.ndarray | None:
+    """Names of nodes as an array of integers or of text; None where they are their numbers."""
+    if all(isinstance(node, (int, np.integer)) and not isinstance(node, bool) for node in nodes):
+        if all(node == i for i, node in enumerate(nodes)):
+            return None
+        if all(-(2**63) <= node < 2**63 for node in nodes):
+            return np.array(nodes, np.int64)
+    return np.array([str(node) for node in nodes])
+
+
+def _weights(values: list[Any], name: str) -> np.ndarray | None:
+    """Weights of edges, 1 where one has none; None where all have none."""
+    if all(value is None for value in values):
+        return None
+    try:
+        return np.array([1.0 if value is None else value for value in values], np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a weight of {name} is no number: {error}.") from error
+
+
+def _refuse_empty(n_nodes: int, name: str) -> None:
+    if not n_nodes:
+        raise InputError(f"{name} is an empty graph; a graph should have at least one node.")
+
+
+def _numbers_wanted(name: str) -> InputError:
+    return InputError(f"n_nodes=... applies to nodes that are numbers; {name} names them: leave it out.")

@@ -1,0 +1,131 @@
+"""Edges in columns of a Parquet file, read by row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mgclust.data.graph_base import Graph, check_ids, edge_rows, row_number
+from mgclust.data.graph_files import FileGraph
+from mgclust.data.graph_objects import edge_columns
+from mgclust.data.location import Location, reason
+from mgclust.data.node_names import IntegerIds, TextIds, without_gaps
+from mgclust.data.tables import open_parquet
+from mgclust.errors import InputError
+
+__all__ = ["open_parquet_graph"]
+
+
+class _ParquetGraph(FileGraph):
+    """Edges of a Parquet file; the row group read last is kept."""
+
+    kind = "parquet"
+
+    def __init__(self, columns: _Columns, n_nodes: int, names: np.ndarray | None) -> None:
+        self._columns = columns
+        self._edges = np.cumsum([0, *columns.sizes])
+        self._kept: tuple[int, np.ndarray] | None = None
+        super().__init__(
+            columns.location, int(self._edges[-1]), n_nodes, weighted=len(columns.labels) == 3, names=names
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}
+
+    def describe(self) -> dict[str, Any]:
+        """Say what was read, with the names of the columns."""
+        return {**super().describe(), "columns": list(self._columns.labels)}
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        rows = np.empty((stop - start, self.shape[1]), self.dtype)
+        first = int(np.searchsorted(self._edges, start, side="right")) - 1
+        for group in range(first, len(self._edges) - 1):
+            begin, end = int(self._edges[group]), int(self._edges[group + 1])
+            if begin >= stop:
+                break
+            low, high = max(start, begin), min(stop, end)
+            if low < high:
+                rows[low - start : high - start] = self._group(group)[low - begin : high - begin]
+        return rows
+
+    def _group(self, group: int) -> np.ndarray:
+        if self._kept is None or self._kept[0] != group:
+            self._kept = None  # let go of one before the next is read
+            u, v, weights = self._columns.read(group)
+            if self._names is not None:
+                u, v = self._names.encode(u), self._names.encode(v)
+            where = row_number(self.name, int(self._edges[group]))
+            self._kept = group, edge_rows(np.stack([u, v], axis=1), weights, self.n_nodes, where)
+        return self._kept[1]
+
+
+class _Columns:
+    """The columns of a file that are nodes and weights."""
+
+    def __init__(self, location: Location, columns: Sequence[str | int] | str | None) -> None:
+        import pyarrow as pa
+
+        self.location = location
+        with open_parquet(location) as file:
+            schema, metadata = file.schema_arrow, file.metadata
+            index = {c for c in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(c, str)}
+            names = [name for name in schema.names if name not in index]
+            self.labels = [names[j] for j in edge_columns(names, columns, location.name)]
+            self.sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+            types = [schema.field(label).type for label in self.labels[:2]]
+        self.text = not all(pa.types.is_integer(kind) for kind in types)
+        for label, kind in zip(self.labels, types, strict=False):
+            if pa.types.is_floating(kind) or pa.types.is_nested(kind):
+                raise InputError(
+                    f"{location.name}, column {label!r} holds {kind}; nodes should be integers or text: "
+                    "choose others with columns=[...]."
+                )
+
+    def read(self, group: int) -> tuple[Any, Any, np.ndarray | None]:
+        """Columns u, v and the weights of one row group."""
+        import pyarrow as pa
+
+        with open_parquet(self.location) as file:
+            table = file.read_row_group(group, columns=self.labels)
+        first = sum(self.sizes[:group])
+        columns: list[Any] = []
+        for position, label in enumerate(self.labels):
+            column = table.column(label)
+            kind = pa.float64() if position == 2 else pa.large_string() if self.text else pa.int64()
+            if column.null_count:
+                row = first + int(np.argmax(column.is_null().to_numpy()))
+                raise InputError(
+                    f"row {row} of {self.location.name} has nothing in column {label!r}; drop it or fill it in."
+                )
+            try:
+                column = column.cast(kind).combine_chunks()
+            except pa.ArrowException as error:
+                raise InputError(f"{self.location.name}, column {label!r} is no {kind}: {reason(error)}.") from error
+            columns.append(column if kind == pa.large_string() else column.to_numpy(zero_copy_only=False))
+        u, v = columns[:2]
+        if not self.text:
+            check_ids(np.stack([u, v], axis=1), None, row_number(self.location.name, first))
+        return u, v, columns[2] if len(columns) == 3 else None
+
+
+def open_parquet_graph(location: Location, n_nodes: int | None, columns: Sequence[str | int] | str | None) -> Graph:
+    """Open a Parquet file; its nodes are collected by one pass where `n_nodes` does not say that they are numbers."""
+    found = _Columns(location, columns)
+    if n_nodes is not None:
+        if found.text:
+            raise InputError(
+                f"n_nodes={n_nodes} applies to nodes that are numbers; {location.name} names them: leave it out."
+            )
+        return _ParquetGraph(found, n_nodes, None)
+    ids: Any = TextIds() if found.text else IntegerIds()
+    with location.reading():
+        for group in range(len(found.sizes)):
+            u, v, _ = found.read(group)
+            ids.add(u)
+            ids.add(v)
+    names = ids.names()
+    if not len(names):
+        raise InputError(f"{location.name} is an empty graph: it has no edges; give n_nodes.")
+    return _ParquetGraph(found, len(names), None if not found.text and without_gaps(names) else names)

@@ -1,0 +1,137 @@
+"""Edges in text files, of which a first pass finds the chunks; see `edge_list`, `matrix_market` and `metis`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mgclust.data.edge_text import Dialect, line_of, parse_edges
+from mgclust.data.graph_base import check_ids, edge_rows
+from mgclust.data.graph_files import FileGraph
+from mgclust.data.node_names import IntegerIds, TextIds, without_gaps
+from mgclust.data.text_chunks import Chunk, TextChunks
+
+__all__ = ["ChunkedGraph", "LinesGraph", "scan_edges"]
+
+
+class ChunkedGraph(FileGraph):
+    """Edges in a text file of which a first pass found the chunks; a rank parses those of its own edges.
+
+    Parameters
+    ----------
+    chunks : TextChunks
+    index : sequence of (Chunk, int)
+        Every chunk, and how many edges it has.
+    n_nodes : int
+    **about
+        As for `Graph`.
+    """
+
+    def __init__(self, chunks: TextChunks, index: Sequence[tuple[Chunk, int]], n_nodes: int, **about: Any) -> None:
+        self._chunks = chunks
+        self._index = [chunk for chunk, _ in index]
+        self._edges = np.cumsum([0, *(count for _, count in index)])
+        super().__init__(chunks.location, int(self._edges[-1]), n_nodes, **about)
+        self._kept: tuple[int, np.ndarray] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        rows = np.empty((stop - start, self.shape[1]), self.dtype)
+        first = int(np.searchsorted(self._edges, start, side="right")) - 1
+        for number in range(first, len(self._index)):
+            begin, end = int(self._edges[number]), int(self._edges[number + 1])
+            if begin >= stop:
+                break
+            low, high = max(start, begin), min(stop, end)
+            if low < high:
+                rows[low - start : high - start] = self._chunk(number)[low - begin : high - begin]
+        return rows
+
+    def _chunk(self, number: int) -> np.ndarray:
+        # Reads end anywhere: the chunk in which the last one ended is where the next one goes on.
+        if self._kept is None or self._kept[0] != number:
+            self._kept = None
+            self._kept = number, self._parse(number, self._chunks.read(self._index[number]))
+        return self._kept[1]
+
+    @abstractmethod
+    def _parse(self, number: int, text: bytes) -> np.ndarray:
+        """Rows of one chunk."""
+
+
+class LinesGraph(ChunkedGraph):
+    """One edge a line.
+
+    Parameters
+    ----------
+    chunks, index, n_nodes
+        As for `ChunkedGraph`.
+    dialect : Dialect
+    kind : str
+        Of the format.
+    **about
+        As for `Graph`.
+    """
+
+    def __init__(
+        self,
+        chunks: TextChunks,
+        index: Sequence[tuple[Chunk, int]],
+        n_nodes: int,
+        dialect: Dialect,
+        kind: str,
+        **about: Any,
+    ) -> None:
+        self.kind = kind
+        self._dialect = dialect
+        super().__init__(chunks, index, n_nodes, weighted=dialect.weighted, **about)
+
+    def _parse(self, number: int, text: bytes) -> np.ndarray:
+        line = self._index[number].line
+        u, v, weights = parse_edges(text, line, self._dialect)
+        if self._names is not None:
+            u, v = self._names.encode(u), self._names.encode(v)
+        return edge_rows(np.stack([u, v], axis=1), weights, self.n_nodes, line_of(self._dialect.name, text, line))
+
+
+def scan_edges(
+    chunks: TextChunks, dialect: Dialect, offset: int, line: int, n_nodes: int | None
+) -> tuple[list[tuple[Chunk, int]], int, np.ndarray | None]:
+    """Go through all edges once.
+
+    Parameters
+    ----------
+    chunks : TextChunks
+    dialect : Dialect
+    offset, line : int
+        Where the first edge stands: the byte, and the number of the line.
+    n_nodes : int or None
+        If given, ids should be below; else they are collected.
+
+    Returns
+    -------
+    index : list of (Chunk, int)
+        Every chunk, and how many edges it has.
+    n_nodes : int
+    names : ndarray or None
+        None where ids are numbers of nodes.
+    """
+    index = []
+    ids: Any = TextIds() if dialect.text else IntegerIds()
+    for chunk, text in chunks.scan(offset, line):
+        u, v, _ = parse_edges(text, chunk.line, dialect)
+        index.append((chunk, len(u)))
+        if n_nodes is None:
+            ids.add(u)
+            ids.add(v)
+        else:
+            check_ids(np.stack([u, v], axis=1), n_nodes, line_of(dialect.name, text, chunk.line))
+    if n_nodes is not None:
+        return index, n_nodes, None
+    names = ids.names()
+    return index, len(names), None if not dialect.text and without_gaps(names) else names

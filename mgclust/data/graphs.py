@@ -1,0 +1,233 @@
+"""`open_graph`: one way in for every source of edges."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mgclust.data.edge_list import open_edge_list
+from mgclust.data.graph_arrays import ArrayGraph, DaskGraph, open_edges
+from mgclust.data.graph_base import Graph, check_n_nodes
+from mgclust.data.graph_files import open_npy_graph, open_npz_graph
+from mgclust.data.graph_objects import (
+    open_dask_frame,
+    open_frame,
+    open_igraph,
+    open_matrix,
+    open_networkx,
+    open_pairs,
+)
+from mgclust.data.graph_parquet import open_parquet_graph
+from mgclust.data.location import Location
+from mgclust.data.matrix_market import open_matrix_market
+from mgclust.data.metis import open_metis
+from mgclust.data.text_chunks import TextChunks
+from mgclust.errors import InputError
+
+__all__ = ["Graph", "open_graph"]
+
+_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
+_FORMATS = ".npz, .npy, .parquet, .mtx, .graph, .metis and lists of edges (.txt, .tsv, .csv, .edges, .edgelist, .el)"
+Columns = Sequence[str | int] | str | None
+
+
+def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None) -> Graph:
+    """Open an undirected graph without reading more of it than needed.
+
+    Parameters
+    ----------
+    source : array, tuple, matrix, graph, table, path, URL or Graph
+        - edges: an array (m, 2) of numbers of nodes, or (m, 3) with a weight; NumPy, CuPy (stays on its device) or
+          Dask; integers, or floats without a fraction. ``(edges, n_nodes)``, ``(edges, weights)`` and
+          ``(edges, weights, n_nodes)`` say more. A list of pairs may also hold names: ``[("Ann", "Bob"), ...]``.
+        - an adjacency matrix: `scipy.sparse`, or a square array that is no array of edges. A symmetric or triangular
+          one has undirected edges; an entry on the diagonal is the weight of a self-loop.
+        - a graph of networkx or igraph, with the attributes ``weight`` of edges and, in igraph, ``name`` of nodes.
+        - a table of pandas, polars, pyarrow or Dask: two columns of nodes, and one of weights where there is a third.
+        - what `mgclust.datasets.make_random_network` returns.
+        - a path or URL. ``.npz``: arrays ``edges``, and where there are such ``n``, ``weights``, ``names`` and
+          ``labels`` (the known truth); or what `scipy.sparse.save_npz` writes. ``.npy``: an array of edges.
+          ``.parquet``: a table. ``.txt``, ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el`` (SNAP and its like):
+          an edge a line, separated by blanks, tabs, commas, semicolons or bars; lines from ``#`` or ``%`` on are
+          comments; the third field, where there are three, is the weight. ``.mtx``: Matrix Market, coordinate.
+          ``.graph``, ``.metis``: METIS. Text may be gzipped (``.gz``).
+    n_nodes : int, optional
+        Nodes are 0 to n_nodes - 1, those without edges too. By default, arrays have nodes up to the largest number;
+        lists and tables have the nodes that they name, in ascending order of their ids (integers, or else text).
+    columns : sequence of str or int, optional
+        Of a table or list: the two nodes, and the weight if there is one. By default its first two, or three; of more
+        than three, those called ``source``, ``target`` and ``weight``. Names of columns in the first line of a text are
+        recognised where nodes are numbers, where there is a weight, and where they are ``source``, ``target`` or alike;
+        else name the columns here.
+
+    Returns
+    -------
+    Graph
+        `Graph.names` tells what the source calls its nodes, None where it numbers them without gaps. Edges are checked
+        when they are read; text and tables are read once when they are opened, to count.
+
+    Raises
+    ------
+    InputError
+        The source is no graph, is empty, or cannot be read; ids or weights are not what they should be.
+    """
+    if n_nodes is not None:
+        n_nodes = check_n_nodes(n_nodes, "the graph")
+    if isinstance(source, (str, os.PathLike)):
+        return _open_location(Location.of(source), n_nodes, columns)
+    graph = _open_whole(source)
+    if graph is not None:
+        return _agreed(graph, n_nodes, columns)
+    return _open_edges(source, n_nodes, columns)
+
+
+def _open_location(location: Location, n_nodes: int | None, columns: Columns) -> Graph:
+    suffix, gzipped = location.suffix, False
+    if suffix == ".gz":
+        gzipped = True
+        suffix = Location(location.name, location.path[: -len(".gz")]).suffix
+    table = suffix in _LISTS or suffix in (".parquet", ".pq")
+    if columns is not None and not table:
+        raise InputError(
+            f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
+        )
+    if suffix in _LISTS:
+        return open_edge_list(TextChunks(location, gzipped), suffix, n_nodes, columns)
+    if suffix == ".mtx":
+        return _agreed(open_matrix_market(TextChunks(location, gzipped)), n_nodes, columns)
+    if suffix in (".graph", ".metis"):
+        return _agreed(open_metis(TextChunks(location, gzipped)), n_nodes, columns)
+    if not gzipped:
+        if suffix in (".parquet", ".pq"):
+            return open_parquet_graph(location, n_nodes, columns)
+        if suffix == ".npz":
+            return open_npz_graph(location, n_nodes) or _agreed(_open_stored_matrix(location), n_nodes, columns)
+        if suffix == ".npy":
+            return open_npy_graph(location, n_nodes)
+    raise _unreadable(location)
+
+
+def _open_stored_matrix(location: Location) -> Graph:
+    """Open what `scipy.sparse.save_npz` wrote, which is read as a whole."""
+    from scipy.sparse import load_npz
+
+    with location.open() as file:
+        return open_matrix(load_npz(file), location.name)
+
+
+def _open_whole(source: Any) -> Graph | None:
+    """Open what knows all of its nodes; None for anything else."""
+    package = type(source).__module__.partition(".")[0]
+    if isinstance(source, Graph):
+        return source
+    if _is_a(source, "networkx", "Graph"):
+        return open_networkx(source)
+    if _is_a(source, "igraph", "Graph"):
+        return open_igraph(source)
+    if package in ("scipy", "cupyx") and hasattr(source, "tocoo"):
+        return open_matrix(source.get() if package == "cupyx" else source, f"{package} {type(source).__name__}")
+    return _open_network(source) if isinstance(source, tuple) else None
+
+
+def _open_network(source: Any) -> Graph | None:
+    """Open what `mgclust.datasets.make_random_network` returns, which is a tuple like others."""
+    if not all(hasattr(source, name) for name in ("edges", "labels", "n_nodes")):
+        return None
+    return open_edges(source.edges, None, source.n_nodes, "random network", labels=source.labels)
+
+
+def _open_edges(source: Any, n_nodes: int | None, columns: Columns) -> Graph:
+    if hasattr(source, "to_dask_array") and hasattr(source, "columns"):
+        return open_dask_frame(source, columns, n_nodes)
+    if hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
+        return open_frame(source, columns, n_nodes)
+    if columns is not None:
+        raise InputError("columns=... chooses columns of a table or a list of edges; slice an array.")
+    if type(source).__module__.startswith("dask.array"):
+        return DaskGraph(source, n_nodes)
+    weights = None
+    if isinstance(source, tuple) and len(source) in (2, 3) and getattr(_array(source[0]), "ndim", 0) == 2:
+        source, weights, n_nodes = _unpack(source, n_nodes)
+    edges = _array(source)
+    if edges is None or edges.dtype.kind in "OUST":
+        return open_pairs(source, n_nodes)
+    if edges.ndim == 2 and weights is None and _is_adjacency(edges):
+        from scipy.sparse import coo_array
+
+        return _agreed(
+            open_matrix(coo_array(edges.get() if hasattr(edges, "get") else edges), "adjacency matrix"), n_nodes, None
+        )
+    if edges.ndim == 2 and not edges.shape[0] and n_nodes is not None:
+        return ArrayGraph(np.empty((0, 2), np.int32), None, n_nodes)
+    return open_edges(edges, weights, n_nodes)
+
+
+def _unpack(source: tuple[Any, ...], n_nodes: int | None) -> tuple[Any, Any, int | None]:
+    """Take ``(edges, n)``, ``(edges, weights)`` or ``(edges, weights, n)`` apart."""
+    last = source[-1]
+    if np.ndim(last) == 0:
+        own = check_n_nodes(last, "the graph")
+        if n_nodes not in (None, own):
+            raise InputError(f"n_nodes={n_nodes} should be {own}, which stands beside the edges; leave one out.")
+        return source[0], source[1] if len(source) == 3 else None, own
+    if len(source) == 3:
+        raise InputError("three things should be (edges, weights, n_nodes): the last one is no number.")
+    return source[0], last, n_nodes
+
+
+def _array(source: Any) -> Any:
+    """The source as an array of NumPy or CuPy; None if it is no table."""
+    if hasattr(source, "__cuda_array_interface__"):
+        if hasattr(source, "get"):
+            return source
+        raise InputError(f"a CUDA array of type {type(source).__name__} is not read; wrap it by cupy.asarray(edges).")
+    if source is None or isinstance(source, (dict, set, bytes, int, float)) or hasattr(source, "__next__"):
+        raise InputError(
+            f"the graph is a {type(source).__name__}; give an array of edges (m, 2), a path, a scipy.sparse matrix, or "
+            "a graph of networkx or igraph."
+        )
+    try:
+        return np.asarray(source)
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_adjacency(edges: Any) -> bool:
+    """Whether an array is an adjacency matrix rather than edges."""
+    n, d = edges.shape
+    if n != d:
+        return False
+    if d > 3 or d == 1:
+        return True
+    if edges.dtype.kind in "iu":
+        return False
+    if edges.dtype.kind == "b" or bool((edges == edges.T).all()):
+        return True
+    raise InputError(
+        f"a {n} x {n} array of floats may be {n} edges or an adjacency matrix; give integers, (edges, weights), or a "
+        "scipy.sparse matrix."
+    )
+
+
+def _agreed(graph: Graph, n_nodes: int | None, columns: Columns) -> Graph:
+    if n_nodes not in (None, graph.n_nodes):
+        raise InputError(f"n_nodes={n_nodes} should be {graph.n_nodes}, which {graph.name} says; leave it out.")
+    if columns is not None:
+        raise InputError(f"columns=... chooses columns of a table or a list of edges; leave it out for {graph.name}.")
+    return graph
+
+
+def _is_a(source: Any, package: str, name: str) -> bool:
+    """Whether an object is of a class of a package, or of one made from it, without importing the package."""
+    return any(kind.__module__.partition(".")[0] == package and kind.__name__ == name for kind in type(source).__mro__)
+
+
+def _unreadable(location: Location) -> InputError:
+    if not location.remote and not os.path.exists(location.path):
+        return InputError(f"{location.name} does not exist, nor is its suffix one of {_FORMATS}; check the path.")
+    return InputError(
+        f"{location.name} has suffix {location.suffix!r}; graphs are read from {_FORMATS}, text as .gz too: convert it."
+    )

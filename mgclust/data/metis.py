@@ -1,0 +1,212 @@
+"""Graphs as lists of neighbours: METIS files (.graph)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.data.edge_list import read_head
+from mgclust.data.graph_base import Graph, Where, check_ids, check_n_nodes, check_weights, edge_rows
+from mgclust.data.graph_text import ChunkedGraph
+from mgclust.data.location import reason
+from mgclust.data.text_chunks import Chunk, TextChunks
+from mgclust.errors import InputError
+
+__all__ = ["open_metis"]
+
+_COMMENT_LINE = re.compile(rb"^[ \t]*%[^\n]*\n?", re.MULTILINE)
+_BLANKS_TO_NEWLINES = bytes.maketrans(b" \t\r\x0b\x0c", b"\n\n\n\n\n")
+
+
+@dataclass(frozen=True)
+class _Format:
+    """What the first line says.
+
+    Attributes
+    ----------
+    name : str
+        Of the file.
+    n_nodes, n_edges : int
+    skip : int
+        Numbers at the beginning of a line that are about the node itself.
+    weighted : bool
+        Whether each neighbour is followed by the weight of the edge.
+    """
+
+    name: str
+    n_nodes: int
+    n_edges: int
+    skip: int
+    weighted: bool
+
+
+class _Part(NamedTuple):
+    """The lines of a chunk."""
+
+    lines: int
+    u: np.ndarray  # the node, once for
+    v: np.ndarray  # every neighbour
+    weights: np.ndarray | None
+
+
+class _MetisGraph(ChunkedGraph):
+    kind = "metis"
+
+    def __init__(self, chunks: TextChunks, form: _Format, index: list[tuple[Chunk, int]], first: list[int]) -> None:
+        self._form = form
+        self._first_nodes = first
+        super().__init__(chunks, index, form.n_nodes, weighted=form.weighted)
+
+    def _parse(self, number: int, text: bytes) -> np.ndarray:
+        line, first = self._index[number].line, self._first_nodes[number]
+        part = _neighbours(text, line, first, self._form)
+        once = part.u <= part.v
+        weights = None if part.weights is None else part.weights[once]
+        return edge_rows(np.stack([part.u[once], part.v[once]], axis=1), weights, self.n_nodes, lambda _: self.name)
+
+
+def open_metis(chunks: TextChunks) -> Graph:
+    """Open a METIS file: a line of sizes, then the neighbours of each node, from 1."""
+    head = read_head(chunks, 1)
+    form = _format(head.lines[0] if head.lines else "", chunks.location.name, head.starts[0][1])
+    index, first_nodes, node = [], [], 0
+    entries = loops = 0
+    balance = 0  # every edge seen from its lower end adds what it takes away seen from the other one
+    for chunk, text in chunks.scan(*head.starts[1]):
+        part = _neighbours(text, chunk.line, node, form)
+        up, down = part.u < part.v, part.u > part.v
+        balance += _hash(part.u, part.v, part.weights, up) - _hash(part.v, part.u, part.weights, down)
+        upper, lower = int(up.sum()), int(down.sum())
+        index.append((chunk, len(part.u) - lower))
+        first_nodes.append(node)
+        loops += len(part.u) - upper - lower
+        entries += len(part.u)
+        node += part.lines
+    if node < form.n_nodes:
+        raise InputError(
+            f"{form.name} has lines for {node} nodes where its first line says {form.n_nodes}; write it again."
+        )
+    if balance % 2**64:
+        raise InputError(
+            f"{form.name} lists an edge at one of its nodes only, or with two weights; every edge should be twice."
+        )
+    found = (entries - loops) // 2 + loops
+    if found != form.n_edges:
+        raise InputError(f"{form.name} has {found} edges where its first line says {form.n_edges}; write it again.")
+    return _MetisGraph(chunks, form, index, first_nodes)
+
+
+def _format(line: str, name: str, number: int) -> _Format:
+    sizes = line.split()
+    if not 2 <= len(sizes) <= 4 or not all(size.isdigit() for size in sizes):
+        raise InputError(
+            f"{name}, line {number} ({line[:60]!r}) should be 2 to 4 numbers: nodes, edges, format, weights."
+        )
+    form = sizes[2].zfill(3) if len(sizes) > 2 else "000"
+    if not re.fullmatch("[01]{3}", form):
+        raise InputError(
+            f"{name}, line {number}: format {sizes[2]} should be up to three digits 0 or 1, such as 1 or 11."
+        )
+    per_node = int(sizes[3]) if len(sizes) > 3 else 1
+    skip = int(form[0]) + int(form[1]) * per_node
+    return _Format(name, check_n_nodes(int(sizes[0]), name), int(sizes[1]), skip, form[2] == "1")
+
+
+def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) -> _Part:
+    """Parse lines of neighbours."""
+    where = _line_of(form.name, text, first_line)
+    tidy = _COMMENT_LINE.sub(b"", text) if b"%" in text else text
+    if tidy and not tidy.endswith(b"\n"):
+        tidy += b"\n"
+    symbols = np.frombuffer(tidy, np.uint8)
+    newline = symbols == 10
+    blank = symbols <= 32
+    begins = ~blank
+    begins[1:] &= blank[:-1]
+    line = np.cumsum(newline, dtype=np.int32)[begins]
+    lines = int(newline.sum())
+    counts = np.bincount(line, minlength=lines)
+    if first_node + lines > form.n_nodes:
+        extra = np.flatnonzero(counts[form.n_nodes - first_node :])
+        if len(extra):
+            at = where(form.n_nodes - first_node + int(extra[0]))
+            raise InputError(f"{at} comes after the lines of n_nodes={form.n_nodes}, which the first line says.")
+        lines = form.n_nodes - first_node
+        counts = counts[:lines]
+    values = _numbers(tidy, form, where)
+    place = np.arange(len(line)) - np.repeat(np.cumsum(counts) - counts, counts) - form.skip
+    step = 2 if form.weighted else 1
+    wrong = (counts < form.skip) | ((counts - form.skip) % step != 0)
+    if wrong.any():
+        raise InputError(f"{where(int(wrong.argmax()))} does not have {_expected(form)}; mend the line.")
+    chosen = (place >= 0) & (place % step == 0)
+    node, neighbour = line[chosen], values[chosen] - 1
+
+    def of_node(index: int) -> str:
+        return where(int(node[index]))
+
+    check_ids(neighbour.reshape(-1, 1).repeat(2, axis=1), form.n_nodes, lambda i: f"{of_node(i)} (nodes count from 1)")
+    weights = None
+    if form.weighted:
+        weights = values[(place >= 0) & (place % 2 == 1)]
+        check_weights(weights, of_node)
+    return _Part(lines, node + np.int32(first_node), neighbour.astype(np.int32), weights)
+
+
+def _numbers(tidy: bytes, form: _Format, where: Where) -> np.ndarray:
+    """All numbers of some lines: one column, once blanks are ends of lines."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    if not tidy.strip():
+        return np.empty(0, np.int64)
+    kind = pa.float64() if form.weighted else pa.int64()
+    try:
+        table = csv.read_csv(
+            pa.BufferReader(tidy.translate(_BLANKS_TO_NEWLINES)),
+            read_options=csv.ReadOptions(column_names=["0"]),
+            # A delimiter that no line has: what holds it is no number.
+            parse_options=csv.ParseOptions(delimiter="\x1f", quote_char=False),
+            convert_options=csv.ConvertOptions(column_types={"0": kind}, null_values=[]),
+        )
+    except pa.ArrowInvalid as error:
+        for index, raw in enumerate(tidy.split(b"\n")):
+            for token in raw.split():
+                if not re.fullmatch(rb"-?\d+" if not form.weighted else rb"[-+.\deE]+|nan|inf|-inf", token):
+                    shown = token[:40].decode(errors="replace")
+                    raise InputError(f"{where(index)}: {shown!r} is not a number; mend the line.") from None
+        raise InputError(f"{form.name} cannot be read: {reason(error)}.") from None
+    return table.column("0").to_numpy()
+
+
+def _hash(low: np.ndarray, high: np.ndarray, weights: np.ndarray | None, chosen: np.ndarray) -> int:
+    """One number for many edges, whatever their order."""
+    mixed = (low[chosen].astype(np.uint64) << np.uint64(32)) | high[chosen].astype(np.uint64)
+    if weights is not None:
+        mixed ^= weights[chosen].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return int((mixed ^ (mixed >> np.uint64(31))).sum())
+
+
+def _expected(form: _Format) -> str:
+    own = f"{form.skip} number(s) of the node and then " if form.skip else ""
+    return own + ("neighbours with a weight each" if form.weighted else "its neighbours")
+
+
+def _line_of(name: str, text: bytes, first_line: int) -> Any:
+    """Name the line of a node; blank ones count, comments do not."""
+
+    def where(index: int) -> str:
+        for number, raw in enumerate(text.split(b"\n"), start=first_line):
+            if raw.lstrip()[:1] == b"%":
+                continue
+            if not index:
+                return f"{name}, line {number} ({raw.decode(errors='replace').strip()[:60]!r})"
+            index -= 1
+        return name
+
+    return where

@@ -1,0 +1,162 @@
+"""One array of a .npy or .npz file, read by rows in the type of number that it was written in."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import zipfile
+from dataclasses import replace
+from typing import IO, Any
+
+import numpy as np
+
+from mgclust.data.files import Layout, check_complete, data_offset, fill, read_layout
+from mgclust.data.location import Location
+from mgclust.errors import InputError
+
+__all__ = ["StoredArray"]
+
+
+class StoredArray:
+    """An array in a file; pickles as the place where it is.
+
+    Parameters
+    ----------
+    location : Location
+    member : str, optional
+        Of a .npz file, as the archive lists it; None for a .npy file.
+
+    Notes
+    -----
+    A member that is not compressed is read where it lies. Others come out of a stream, which is kept between reads
+    that follow each other: nothing is held that was not asked for.
+    """
+
+    def __init__(self, location: Location, member: str | None = None) -> None:
+        self.location = location
+        self._member = member
+        self._direct = not location.remote
+        self._stream: _Stream | None = None
+        with location.open() as file:
+            if member is None:
+                self._layout = read_layout(file, location)
+            else:
+                self._layout = self._member_layout(file, member)
+            if self._direct:
+                check_complete(location, self._layout, file.seek(0, 2))
+        if self._layout.dtype.kind not in "iufbSU":
+            raise InputError(f"{self.name} holds {self._layout.dtype}, neither numbers nor text; write it again.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stream": None}
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return (
+            self.location.name
+            if self._member is None
+            else f"{self._member.removesuffix('.npy')} of {self.location.name}"
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As written."""
+        return self._layout.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """As written."""
+        return self._layout.dtype
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows ``start`` to ``stop - 1``."""
+        layout = self._layout
+        if layout.fortran and len(layout.shape) > 1:
+            return np.ascontiguousarray(self._columns(start, stop).T)
+        out = np.empty((stop - start, *layout.shape[1:]), layout.dtype)
+        row = math.prod(layout.shape[1:]) * layout.dtype.itemsize
+        self._fill(start * row, out)
+        return out
+
+    def whole(self) -> np.ndarray:
+        """All of it; also of an array of no dimension, such as the ``n`` of a graph."""
+        if self.shape:
+            return self.read(0, self.shape[0])
+        out = np.empty(1, self.dtype)
+        self._fill(0, out)
+        return out.reshape(())
+
+    def _columns(self, start: int, stop: int) -> np.ndarray:
+        """Rows of an array that was written column by column, as columns."""
+        n, d = self.shape
+        columns = np.empty((d, stop - start), self.dtype)
+        for j in range(d):
+            self._fill((j * n + start) * self.dtype.itemsize, columns[j])
+        return columns
+
+    def _fill(self, position: int, out: np.ndarray) -> None:
+        if not out.size:
+            return
+        with self.location.reading():
+            if self._direct:
+                with open(self.location.path, "rb", buffering=0) as file:
+                    file.seek(self._layout.offset + position)
+                    fill(file, out, self.location)
+                return
+            if self._stream is None or self._stream.position > position:
+                self._close()
+                self._stream = _Stream(self.location, self._member, self._layout.offset)
+            try:
+                self._stream.skip_to(position)
+                fill(self._stream.file, out, self.location)
+                self._stream.position += out.nbytes
+            except BaseException:
+                self._close()
+                raise
+
+    def _member_layout(self, file: IO[bytes], member: str) -> Layout:
+        with zipfile.ZipFile(file) as archive:
+            info = archive.getinfo(member)
+            with archive.open(info) as stream:
+                layout = read_layout(stream, self.location)
+            self._direct &= info.compress_type == zipfile.ZIP_STORED
+            return replace(layout, offset=layout.offset + data_offset(file, info)) if self._direct else layout
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+
+class _Stream:
+    """The numbers of a compressed member, from the first on."""
+
+    def __init__(self, location: Location, member: str | None, offset: int) -> None:
+        self.position = 0
+        self._stack = contextlib.ExitStack()
+        try:
+            self.file: Any = self._stack.enter_context(location.open())
+            if member is not None:
+                archive = self._stack.enter_context(zipfile.ZipFile(self.file))
+                self.file = self._stack.enter_context(archive.open(member))
+            self._skip(offset)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def skip_to(self, position: int) -> None:
+        """Let go of the bytes before."""
+        self._skip(position - self.position)
+        self.position = position
+
+    def close(self) -> None:
+        """Close all that is open."""
+        self._stack.close()
+
+    def _skip(self, count: int) -> None:
+        while count > 0:
+            got = len(self.file.read(min(count, 2**24)))
+            if not got:
+                return  # whoever reads on says that the file is truncated
+            count -= got

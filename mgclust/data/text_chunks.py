@@ -1,0 +1,89 @@
+"""A text file, plain or gzipped, read in chunks of whole lines, in order or at random."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from mgclust.data.location import Location
+from mgclust.errors import InputError
+
+__all__ = ["Chunk", "TextChunks"]
+
+CHUNK_BYTES = 2**24
+
+
+class Chunk(NamedTuple):
+    """Where whole lines lie.
+
+    Attributes
+    ----------
+    offset, length : int
+        Bytes, of the text that was compressed where it is.
+    line : int
+        Number of the first line, from 1.
+    """
+
+    offset: int
+    length: int
+    line: int
+
+
+class TextChunks:
+    """Lines of a file.
+
+    Parameters
+    ----------
+    location : Location
+    gzipped : bool
+        Whether it is compressed; to read in the middle, what lies before is then decompressed.
+    """
+
+    def __init__(self, location: Location, gzipped: bool) -> None:
+        self.location = location
+        self._gzipped = gzipped
+        self._open: tuple[contextlib.ExitStack, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": None}
+
+    def scan(self, offset: int = 0, line: int = 1) -> Iterator[tuple[Chunk, bytes]]:
+        """All whole lines from a place on, chunk by chunk; the last line may lack its end."""
+        with self.location.reading(), contextlib.ExitStack() as stack:
+            file = self._enter(stack)
+            file.seek(offset)
+            rest = b""
+            while True:
+                block = file.read(CHUNK_BYTES)
+                end = block.rfind(b"\n") + 1
+                if block and not end:
+                    rest += block  # a line longer than a chunk
+                    continue
+                text, rest = (rest + block[:end], block[end:]) if block else (rest, b"")
+                if text:
+                    yield Chunk(offset, len(text), line), text
+                    offset += len(text)
+                    line += text.count(b"\n")
+                if not block:
+                    return
+
+    def read(self, chunk: Chunk) -> bytes:
+        """One chunk again; those that follow each other are read without going back."""
+        with self.location.reading():
+            if self._open is None:
+                stack = contextlib.ExitStack()
+                self._open = stack, self._enter(stack)
+            file = self._open[1]
+            file.seek(chunk.offset)
+            text = file.read(chunk.length)
+        if len(text) != chunk.length:
+            raise InputError(f"{self.location.name} is truncated; copy or write it again.")
+        return text
+
+    def _enter(self, stack: contextlib.ExitStack) -> Any:
+        file: Any = stack.enter_context(self.location.open())
+        if self._gzipped:
+            file = stack.enter_context(gzip.GzipFile(fileobj=file))
+        return file

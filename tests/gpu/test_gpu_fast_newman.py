@@ -1,0 +1,180 @@
+"""Communities on GPUs: each kernel, and what comes out, equal to the CPU's bit for bit; and the same on 1, 2, 4."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+from graphs import load_graph
+
+from mgclust import FastNewman, modularity
+from mgclust.datasets import make_random_network
+from mgclust.kernels import load
+from mgclust.kernels.adjacency import Adjacency, Gain
+
+pytestmark = pytest.mark.gpu
+
+
+def pairs_of(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, int]:
+    """Edges whose rows are short, of hubs (a long row each), or of a dense graph (medium rows)."""
+    if kind == "short":
+        return rng.integers(0, 3000, (9000, 2)), 3010
+    if kind == "hubs":
+        leaves = rng.integers(5, 6000, (9000, 1))
+        return np.concatenate(
+            [np.column_stack([rng.integers(0, 5, 9000), leaves[:, 0]]), rng.integers(0, 6000, (4000, 2))]
+        ), 6000
+    return rng.integers(0, 400, (60_000, 2)), 400
+
+
+@pytest.fixture(params=["short", "hubs", "dense"])
+def graph(request):
+    rng = np.random.default_rng(3)
+    pairs, n = pairs_of(request.param, rng)
+    return pairs.astype(np.int32), n, rng
+
+
+@pytest.mark.parametrize("weights", [None, "int32", "int64", "huge"])
+def test_kernels_equal_the_cpus(graph, weights):
+    pairs, n, rng = graph
+    cpu, gpu = load("cpu"), load("cuda")
+    row, column = np.concatenate([pairs, pairs[:, ::-1]]).T
+    weight = None
+    if weights is not None:
+        largest = 2**45 if weights == "huge" else 50
+        weight = np.tile(rng.integers(1, largest, len(pairs)), 2).astype("int64" if weights == "huge" else weights)
+    exact = weights in (None, "int32")
+
+    def equal(ours, theirs):
+        for mine, its in zip(ours, theirs, strict=True):
+            assert (mine is None) == (its is None)
+            if its is not None:
+                np.testing.assert_array_equal(gpu.to_host(mine), its)
+                assert mine.dtype == its.dtype
+
+    def there(array):
+        return None if array is None else gpu.to_device(array)
+
+    theirs = cpu.sum_pairs(row.copy(), column.copy(), weight, count=n)
+    ours = gpu.sum_pairs(there(row.copy()), there(column.copy()), there(weight), count=n)
+    equal(ours, theirs)
+    strength = np.zeros(n, np.int64)
+    np.add.at(strength, theirs[0], 1 if theirs[2] is None else theirs[2])
+    gain = Gain(int(strength.sum()), 1.0 if exact else 1.3, exact)
+    for first, stop in ((0, n), (n // 3, n // 2)):
+        own = (theirs[0] >= first) & (theirs[0] < stop)
+        part = tuple(None if each is None else each[own] for each in theirs)
+        its: Adjacency = cpu.to_rows(*part, first=first, stop=stop)
+        mine: Adjacency = gpu.to_rows(*(there(each) for each in part), first=first, stop=stop)
+        equal((mine.starts, mine.columns), (its.starts, its.columns))
+        labels = rng.integers(0, n // 7, n).astype(np.int32)
+        active = (rng.random(n) < 0.7).astype(np.uint8)
+        totals = cpu.sum_by_id(strength, labels, n)
+        equal([gpu.sum_by_id(there(strength), there(labels), n)], [totals])
+        results = []
+        for kernels, rows in ((cpu, its), (gpu, mine)):
+            move = (lambda a: a.copy()) if kernels is cpu else gpu.to_device
+            d, lab, tot = move(strength), move(labels), move(totals)
+            proposal, tally = kernels.xp.empty(n, "int32"), kernels.xp.zeros(2, "int64")
+            woken = kernels.xp.zeros(n, "uint8")
+            kernels.propose_moves(
+                rows, d, lab, tot, move(active), gain=gain, classes=3, turn=1, salt=77, out=proposal, tally=tally
+            )
+            proposed = proposal.copy()
+            kernels.apply_moves(proposal, d, lab, tot)
+            kernels.wake(rows, proposal, lab, woken)
+            found = [proposed, tally, lab, tot, woken, np.array([kernels.cross_weight(rows, lab)])]
+            for within in (None, lab):
+                for any_sign in (False, True):
+                    out = kernels.xp.empty(n, "int32")
+                    kernels.best_partners(
+                        rows, d, within, gain=gain, any_sign=any_sign, noise=0.5, salt=2**63 + 5, out=out
+                    )
+                    found.append(out)
+                    for share in (0.0, 0.2, 1.0):
+                        representative = kernels.pair_up(out, share=share)
+                        ids, count = kernels.number(representative)
+                        found += [representative, ids, np.array([count])]
+                        found += kernels.contract(rows, ids, count=count)
+            roots = kernels.xp.arange(n, dtype="int32")
+            while True:
+                before = roots.copy()
+                kernels.spread_roots(rows, lab, roots)
+                roots = roots[roots]
+                if bool((roots == before).all()):
+                    break
+            found += [roots, kernels.weights_before(rows, lab, kernels.xp.arange(n, dtype="int64"))]
+            results.append([kernels.to_host(each) for each in found])
+        for ours_, theirs_ in zip(results[1], results[0], strict=True):
+            np.testing.assert_array_equal(ours_, theirs_)
+    assert (results[0][0] >= 0).any()
+
+
+def assert_same(model, other):
+    np.testing.assert_array_equal(model.labels_, other.labels_)
+    assert model.modularity_ == other.modularity_
+    assert model.rounds_ == other.rounds_
+    np.testing.assert_array_equal(model.merges_, other.merges_)
+    np.testing.assert_array_equal(model.modularity_history_, other.modularity_history_)
+
+
+@pytest.mark.parametrize("resolution", [1.0, 0.6])
+@pytest.mark.parametrize("strategy", ["greedy", "parallel"])
+@pytest.mark.parametrize("name", ["karate", "netscience", "cora", "power", "hep-th"])
+def test_equal_to_the_cpu(name, strategy, resolution):
+    edges = load_graph(name)
+    options = {"strategy": strategy, "resolution": resolution, "client": None}
+    cpu, gpu = (FastNewman(device=device, **options).fit(edges) for device in ("cpu", "cuda"))
+    assert_same(cpu, gpu)
+    assert modularity(edges, gpu.labels_, resolution, client=None, device="cuda") == gpu.modularity_
+
+
+def test_weights_of_any_size_equal_the_cpus():
+    rng = np.random.default_rng(0)
+    network = make_random_network(20, 50, 16, 0.7, random_state=1)
+    for weights in (rng.random(len(network.edges)), rng.integers(1, 2**40, len(network.edges)).astype(float)):
+        for strategy in ("greedy", "parallel"):
+            options = {"strategy": strategy, "client": None}
+            assert_same(*(FastNewman(device=d, **options).fit((network.edges, weights)) for d in ("cpu", "cuda")))
+
+
+def test_random_networks_are_the_same_on_the_device():
+    for arguments in ((5, 100, 16, 0.8), (7, 33, 5.0, 0.31), (1, 40, 6, 1.0)):
+        host, device = (make_random_network(*arguments, random_state=4, device=d) for d in ("cpu", "cuda"))
+        np.testing.assert_array_equal(host.edges, device.edges.get())
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_same_bits_on_several_gpus(size):
+    import cupy
+
+    for package in ("distributed", "dask_cuda"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    if cupy.cuda.runtime.getDeviceCount() < size:
+        pytest.skip(f"fewer than {size} GPUs here")
+    from dask_cuda import LocalCUDACluster
+    from distributed import Client
+
+    rng = np.random.default_rng(0)
+    # More than 2^20 entries, so that rows stay apart on several levels.
+    network = make_random_network(200, 625, 32, 0.7, random_state=1)
+    weights = rng.random(len(network.edges))
+    hubs = np.column_stack([rng.integers(0, 40, 900_000), rng.integers(0, 300_000, 900_000)])
+    with (
+        LocalCUDACluster(n_workers=size, CUDA_VISIBLE_DEVICES=list(range(size)), dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        for name, data in (
+            ("network", network.edges),
+            ("weights", (network.edges, weights)),
+            ("hubs", hubs),
+            ("small", load_graph("cora")),
+        ):
+            for strategy in ("parallel", "greedy") if name in ("network", "small") else ("parallel",):
+                one, several = (
+                    FastNewman(strategy=strategy, client=where, device="cuda").fit(data) for where in (None, client)
+                )
+                assert_same(one, several)
+                assert modularity(data, several.labels_, client=client) == several.modularity_, name
