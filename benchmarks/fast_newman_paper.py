@@ -147,7 +147,8 @@ def figure(paths: list[Path]) -> None:
         mine = [item for item in items if item.get("method") == name]
         for plot, experiment, x, y in ((left, "accuracy", "pin", "right"), (right, "speed", "scale", "seconds")):
             points = {item[x]: item[y] for item in reversed(mine) if item["experiment"] == experiment}
-            plot.plot(sorted(points), [points[at] for at in sorted(points)], **look)
+            if points:
+                plot.plot(sorted(points), [points[at] for at in sorted(points)], **look)
     right.plot(
         PAPER["largest scale"], PAPER["seconds on its GPU"], "*", color="#c8453b", ms=13, label="the paper's GPU"
     )

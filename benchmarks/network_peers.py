@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 PEERS = {"fastgreedy": "igraph", "Louvain": "igraph", "Leiden": "igraph", "leidenalg": "leidenalg"}
+TO_THE_END = 50_000  # edges, up to which leidenalg runs until nothing improves
 
 
 class Found(NamedTuple):
@@ -37,7 +38,8 @@ class Peers:
     def run(self, name: str, seed: int = 0) -> Found:
         """Run one of `PEERS`; modularity with resolution 1, edges without weights, all other options by default.
 
-        leidenalg goes on until nothing improves; igraph's Leiden makes the two iterations of its default.
+        igraph's Leiden makes the two iterations of its default; leidenalg goes on until nothing improves where that
+        takes seconds, and makes two iterations on larger graphs, where it takes minutes.
         """
         random.seed(seed)  # igraph draws from there
         start, dendrogram = time.perf_counter(), None
@@ -52,7 +54,8 @@ class Peers:
             import leidenalg
 
             kind = leidenalg.ModularityVertexPartition
-            clusters = leidenalg.find_partition(self.graph, kind, n_iterations=-1, seed=seed)
+            iterations = -1 if self.graph.ecount() <= TO_THE_END else 2
+            clusters = leidenalg.find_partition(self.graph, kind, n_iterations=iterations, seed=seed)
         seconds = time.perf_counter() - start
         return Found(np.asarray(clusters.membership, np.int32), seconds, dendrogram)
 

@@ -121,7 +121,7 @@ class FastNewman(Clusterer):
     resolution : float, default=1.0
         Above 1 communities become smaller, below 1 larger (Reichardt and Bornholdt 2006).
     device : {"auto", "cpu", "cuda"}, default="auto"
-        As for `DensityPeaks`; "auto" runs "greedy" on the host, where it was faster on every graph measured.
+        As for `DensityPeaks`; "auto" runs "greedy" on the host.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
         As for `DensityPeaks`. "greedy" merges on one rank; more of them only share the reading.
     memory_limit : int or str, optional

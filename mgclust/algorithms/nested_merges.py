@@ -30,7 +30,7 @@ def greedy_tree(context: Context, level: Level, device: str) -> MergeTree | None
     context : Context
     level : Level
     device : {"auto", "cpu", "cuda"}
-        "auto": the host, on which this was faster on every graph measured.
+        "auto": the host.
 
     Returns
     -------
