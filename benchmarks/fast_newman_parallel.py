@@ -116,7 +116,7 @@ def several(out: bench.Record, sizes: list[int], options: Any) -> None:
     first: dict[str, tuple[float, str]] = {}
     for size in sizes:
         with Processes(size, options.device) as ranks:
-            for name, (c, s, d, p_in) in {**SCALING, **(BEYOND if size > 1 else {})}.items():
+            for name, (c, s, d, p_in) in {**SCALING, **(BEYOND if size == max(sizes) > 1 else {})}.items():
                 graph = networks.MadeNetwork((max(c // options.smaller, 1), s, d, p_in), options.device)
                 arguments = {
                     "strategy": "parallel", "resolution": 1.0, "n_clusters": None, "device": options.device,

@@ -11,7 +11,7 @@ gains are exact in int64; else they are float64, each operation rounded, of exac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,6 +54,8 @@ class Level:
         No weight on any rank is above; 0 where all weights are 1. Known where ranks share the rows.
     shared : int
         Coarser graphs of up to so many entries are on every rank whole.
+    bounds : sequence of int
+        First node of each of the ranks that share the rows, and n.
     """
 
     kernels: Any
@@ -65,6 +67,7 @@ class Level:
     gain: Gain
     largest: int = 0
     shared: int = SHARED_ENTRIES
+    bounds: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,7 @@ def _owned(
     xp = kernels.xp
     bounds = _bounds(kernels, strength, comm.size)
     kind = np.dtype(np.int32 if gain.exact else np.int64) if largest else None
-    got = xp.concatenate(comm.exchange(parts_of(count=n, bounds=bounds, largest=largest)))
+    got = comm.exchange(parts_of(count=n, bounds=bounds, largest=largest))
     row, column, weight = kernels.sum_parts(got, count=n, largest=largest, kind=kind)
     del got
     entries, heaviest = len(row), 0 if weight is None or not len(weight) else int(weight.max())
@@ -243,7 +246,7 @@ def _owned(
         weight = None if weight is None else comm.all_gather(weight)
         comm, first, stop = SoloComm(Partition(1, 1, 1), 1), 0, n
     rows = kernels.to_rows(row, column, weight, first=first, stop=stop)
-    return Level(kernels, comm, n, entries, rows, strength, gain, largest, shared)
+    return Level(kernels, comm, n, entries, rows, strength, gain, largest, shared, bounds)
 
 
 def _bounds(kernels: Any, strength: Array, size: int) -> list[int]:

@@ -66,7 +66,7 @@ def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_s
             level.rows, level.strength, within, gain=level.gain, any_sign=any_sign, noise=noise,
             salt=(salt * 65536 + number) * GOLDEN % 2**64, out=partner,
         )  # fmt: skip
-        level.comm.queue_reduce(partner, "max")
+        level.comm.queue_gather(partner, level.bounds)
         representative = kernels.pair_up(partner, share=FEW)
         ids, count = kernels.number(representative)
         if count == level.n:

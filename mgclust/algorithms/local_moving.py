@@ -55,7 +55,7 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
                 classes=CLASSES, turn=turn, salt=(salt * MOST_SWEEPS + sweep + 1) * GOLDEN % 2**64,
                 out=proposal, tally=tally,
             )  # fmt: skip
-            comm.queue_reduce(proposal, "max")
+            comm.queue_gather(proposal, level.bounds)
             kernels.apply_moves(proposal, level.strength, labels, totals)
             kernels.wake(level.rows, proposal, labels, woken)
         comm.queue_reduce(tally, "sum")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import pickle
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,8 +53,11 @@ class Comm(Protocol):
     def all_gather(self, array: Array) -> Array:
         """Arrays of all ranks one behind the other along axis 0, in rank order; lengths may differ."""
 
-    def exchange(self, parts: list[Array]) -> list[Array]:
-        """Give each rank one array, its length at choice, and get one from each; both lists in rank order."""
+    def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
+        """Fill in what other ranks have: rank r knows ``array[bounds[r]:bounds[r + 1]]``; queued as `queue_reduce`."""
+
+    def exchange(self, parts: list[Array]) -> Array:
+        """Give each rank one array, its length at choice; those from all ranks, one behind the other in rank order."""
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
         """The root's array on all ranks; the others pass None."""
@@ -125,9 +128,12 @@ class SoloComm:
         """See `Comm`."""
         return array
 
-    def exchange(self, parts: list[Array]) -> list[Array]:
+    def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
         """See `Comm`."""
-        return parts
+
+    def exchange(self, parts: list[Array]) -> Array:
+        """See `Comm`."""
+        return parts[0]
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
         """See `Comm`."""
@@ -221,24 +227,25 @@ class HostComm:
         parts = [array, *(self._links[peer].receive(what) for peer in range(1, self.size))]
         return self._to_all(what, np.concatenate(parts, axis=0))
 
-    def exchange(self, parts: list[Array]) -> list[Array]:
+    def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
+        """See `Comm`."""
+        array[...] = self.all_gather(array[bounds[self.rank] : bounds[self.rank + 1]])
+
+    def exchange(self, parts: list[Array]) -> Array:
         """See `Comm`; everything passes rank 0."""
         what = self._enter("exchange")
         lengths = np.array([len(part) for part in parts], np.int64)
         if self.rank:
             self._links[0].send(what, lengths)
             self._links[0].send(what, np.concatenate(parts))
-            lengths = self._links[0].receive(what)
-            return _cut(self._links[0].receive(what), lengths)
+            return self._links[0].receive(what)
         sent = [parts]
         for peer in range(1, self.size):
             theirs = self._links[peer].receive(what)
-            sent.append(_cut(self._links[peer].receive(what), theirs))
+            sent.append(np.split(self._links[peer].receive(what), np.cumsum(theirs)[:-1]))
         for peer in range(1, self.size):
-            own = [each[peer] for each in sent]
-            self._links[peer].send(what, np.array([len(part) for part in own], np.int64))
-            self._links[peer].send(what, np.concatenate(own))
-        return [each[0] for each in sent]
+            self._links[peer].send(what, np.concatenate([each[peer] for each in sent]))
+        return np.concatenate([each[0] for each in sent])
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
         """See `Comm`."""
@@ -356,8 +363,3 @@ class HostComm:
         if self.rank == run.owner:
             self._links[0].send(what, x)
         return x
-
-
-def _cut(array: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    """The arrays that were put one behind the other."""
-    return np.split(array, np.cumsum(lengths)[:-1])

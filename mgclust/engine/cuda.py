@@ -18,7 +18,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import cupy
@@ -178,25 +179,36 @@ class NcclComm:
             self._wait(_mark(here), "all_gather")
         return cupy.concatenate([gathered[rank, :length] for rank, length in enumerate(lengths)], axis=0)
 
-    def exchange(self, parts: list[Array]) -> list[Array]:
+    def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
+        """See `Comm`; one broadcast for each rank, all at once."""
+        self._enter("queue_gather")
+        here = cupy.cuda.get_current_stream()
+        with self._together():
+            for root, (start, stop) in enumerate(pairwise(bounds)):
+                part = array[start:stop]
+                if part.nbytes:
+                    self._call("bcast", part.data.ptr, part.nbytes, nccl.NCCL_UINT8, root, here.ptr)
+
+    def exchange(self, parts: list[Array]) -> Array:
         """See `Comm`."""
         if isinstance(parts[0], np.ndarray):
             return self._host.exchange(parts)
         self._enter("exchange")
-        lengths = self._host.all_gather(np.array([[len(part) for part in parts]], np.int64))[:, self.rank].tolist()
+        lengths = self._host.all_gather(np.array([[len(part) for part in parts]], np.int64))[:, self.rank]
         parts = [cupy.ascontiguousarray(part) for part in parts]
-        got = [cupy.empty((length, *parts[0].shape[1:]), parts[0].dtype) for length in lengths]
-        got[self.rank] = parts[self.rank]
+        stops = np.cumsum(lengths).tolist()
+        got = cupy.empty((stops[-1], *parts[0].shape[1:]), parts[0].dtype)
         here = cupy.cuda.get_current_stream()
-        nccl.groupStart()
-        try:
-            for peer in range(self.size):
-                if peer != self.rank and parts[peer].nbytes:
+        with self._together():
+            for peer, (start, stop) in enumerate(pairwise([0, *stops])):
+                if peer == self.rank:
+                    continue
+                if parts[peer].nbytes:
                     self._call("send", parts[peer].data.ptr, parts[peer].nbytes, nccl.NCCL_UINT8, peer, here.ptr)
-                if peer != self.rank and got[peer].nbytes:
-                    self._call("recv", got[peer].data.ptr, got[peer].nbytes, nccl.NCCL_UINT8, peer, here.ptr)
-        finally:
-            nccl.groupEnd()
+                if start < stop:
+                    theirs = got[start:stop]
+                    self._call("recv", theirs.data.ptr, theirs.nbytes, nccl.NCCL_UINT8, peer, here.ptr)
+        got[stops[self.rank] - len(parts[self.rank]) : stops[self.rank]] = parts[self.rank]
         self._wait(_mark(here), "exchange")
         return got
 
@@ -333,6 +345,15 @@ class NcclComm:
             getattr(self._comm, name)(*arguments)
         except nccl.NcclError as error:
             raise RunFailed(f"NCCL failed in {name} on rank {self.rank}: {error}.") from error
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """Calls to NCCL that it starts at once, when all have been made."""
+        nccl.groupStart()
+        try:
+            yield
+        finally:
+            nccl.groupEnd()
 
     def _enter(self, name: str) -> None:
         self._abort.check()

@@ -160,14 +160,26 @@ def _keys_of_groups(rows: Adjacency, ids: Array, count: int, largest: int) -> tu
 
 def _cut(keys: Array, weight: Array | None, bits: int, count: int, bounds: Sequence[int]) -> list[Array]:
     """Keys by the range that each rank owns, without the dropped ones; weights beside those that hold none."""
-    parts = []
-    for first, stop in pairwise(bounds):
-        own = (keys >= (first * count) << bits) & (keys < (stop * count) << bits)
-        if weight is None or bits:
-            parts.append(keys[own])
-        else:
-            parts.append(cp.stack([keys[own], weight[own].astype(cp.int64)], axis=1))
-    return parts
+    beside = weight is not None and not bits
+    kind = weight.dtype if weight is not None and beside else None
+    owners = len(bounds) - 1
+    limits = cp.asarray(np.array([(stop * count) << bits for stop in bounds[1:]], np.int64))
+    counts = cp.zeros(owners, cp.int64)
+    grid = (max(1, min(-(-len(keys) // (8 * THREADS)), 16 * multiprocessors())),)
+    which = (np.int64(len(keys)), keys)
+    _functions(None).get_function("count_parts")(
+        grid, (THREADS,), (*which, limits, np.int32(owners), counts), shared_mem=4 * owners
+    )
+    stops = np.cumsum(cp.asnumpy(counts))
+    after = cp.asarray(stops) - counts
+    parts = cp.empty((int(stops[-1]), 2) if beside else int(stops[-1]), cp.int64)
+    _functions(kind).get_function("place_parts")(
+        grid,
+        (THREADS,),
+        (*which, _or_null(weight if beside else None), limits, np.int32(owners), after, parts),
+        shared_mem=12 * owners,
+    )
+    return [parts[start:stop] for start, stop in pairwise([0, *stops.tolist()])]
 
 
 def _or_null(array: Array | None) -> Any:

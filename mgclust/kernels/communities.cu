@@ -537,6 +537,72 @@ extern "C" __global__ void keys_of_pairs(i64 m, const int* row, const int* colum
     }
 }
 
+__device__ inline int owner_of(i64 key, const i64* limits, int owners) {
+    int owner = 0;
+    while (owner < owners && key >= limits[owner]) owner++;
+    return owner;  // `owners` for a dropped one
+}
+
+// How many keys each owner gets: those below its limit that no one before it has. DROPPED is above the last limit.
+extern "C" __global__ void count_parts(i64 m, const i64* keys, const i64* limits, int owners, i64* counts) {
+    extern __shared__ int tile[];
+    for (int owner = threadIdx.x; owner < owners; owner += blockDim.x) tile[owner] = 0;
+    __syncthreads();
+    int lane = threadIdx.x & 31;
+    for (i64 base = (i64)blockIdx.x * blockDim.x + threadIdx.x - lane; base < m; base += (i64)gridDim.x * blockDim.x) {
+        int owner = base + lane < m ? owner_of(keys[base + lane], limits, owners) : owners;
+        unsigned alike = __match_any_sync(ALL, owner);
+        if (owner < owners && lane == __ffs(alike) - 1) atomicAdd(&tile[owner], __popc(alike));
+    }
+    __syncthreads();
+    for (int owner = threadIdx.x; owner < owners; owner += blockDim.x)
+        if (tile[owner]) add(&counts[owner], tile[owner]);
+}
+
+// Keys by owner, in any order: they are sorted where they arrive. `next`: where each owner's next key goes. Weights
+// that do not travel within the keys follow each of them.
+extern "C" __global__ void __launch_bounds__(256)
+    place_parts(i64 m, const i64* keys, const Weight* weight, const i64* limits, int owners, i64* next, i64* out) {
+    constexpr int EACH = 8;
+    extern __shared__ i64 begin[];
+    int* tile = (int*)(begin + owners);
+    int lane = threadIdx.x & 31;
+    for (i64 first = (i64)blockIdx.x * blockDim.x * EACH; first < m; first += (i64)gridDim.x * blockDim.x * EACH) {
+        i64 key[EACH];
+        int owner[EACH], place[EACH];
+        for (int at = threadIdx.x; at < owners; at += blockDim.x) tile[at] = 0;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            i64 at = first + i * blockDim.x + threadIdx.x;
+            key[i] = at < m ? keys[at] : DROPPED;
+            owner[i] = owner_of(key[i], limits, owners);
+            unsigned alike = __match_any_sync(ALL, owner[i]);
+            int leader = __ffs(alike) - 1, base = 0;
+            if (owner[i] < owners && lane == leader) base = atomicAdd(&tile[owner[i]], __popc(alike));
+            place[i] = __shfl_sync(ALL, base, leader) + __popc(alike & ((1u << lane) - 1));
+        }
+        __syncthreads();
+        for (int at = threadIdx.x; at < owners; at += blockDim.x)
+            begin[at] = (i64)atomicAdd((u64*)&next[at], (u64)tile[at]);
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            if (owner[i] == owners) continue;
+            i64 to = begin[owner[i]] + place[i];
+#if WEIGHT
+            if (weight) {
+                out[2 * to] = key[i];
+                out[2 * to + 1] = (i64)weight[first + i * blockDim.x + threadIdx.x];
+                continue;
+            }
+#endif
+            out[to] = key[i];
+        }
+        __syncthreads();
+    }
+}
+
 // heads: 1 where a new pair begins. counts: entries that are not dropped, and heads.
 extern "C" __global__ void pair_heads(i64 m, const i64* keys, int bits, int* heads, i64* counts) {
     i64 kept = 0, pairs = 0;

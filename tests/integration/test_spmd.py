@@ -39,12 +39,15 @@ def test_collectives(ranks, size, x):
 def test_collectives_of_device_arrays(ranks, size, x):
     with ranks(size) as cluster:
         value = spmd.run(rank_jobs.device_collectives, open_dataset(x), cluster).value
-    sums, highest, gathered, sent = value
+    sums, highest, gathered, sent, exchanged, shares = value
     np.testing.assert_array_equal(sums, np.arange(200_000) * sum(range(1, size + 1)))
     assert highest.tolist() == [size - 1, 0]
     expected = np.concatenate([np.full((rank, 2), rank, np.float32) for rank in range(size)])
     np.testing.assert_array_equal(gathered, expected)
     assert sent.tolist() == [[1.5, size - 1]]
+    each = range(size)
+    assert exchanged.tolist() == [10 * r + p for p in each for r in each for _ in range(r * p)]
+    assert shares.tolist() == [r for r in each for _ in range(r + 1)] * size
 
 
 def test_equal_bits_on_any_number_of_ranks(ranks, x):
