@@ -55,7 +55,7 @@ class Effort(NamedTuple):
 EFFORTS = (
     Effort(1 << 12, 16, 8, 1e-5),
     Effort(1 << 15, 8, 8, 1e-5),
-    Effort(1 << 18, 3, 8, 1e-5),
+    Effort(1 << 18, 6, 8, 1e-5),
     Effort(1 << 20, 1, 8, 1e-5),
     Effort(math.inf, 1, 5, 1e-4),
 )
