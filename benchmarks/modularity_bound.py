@@ -6,8 +6,8 @@ For communities c with indicators s_c and the modularity matrix B = A - d d^T / 
 
 where T = diag(t) > 0 is any diagonal and lambda the largest eigenvalue of T^(-1/2) B T^(-1/2). Here t_i = d_i + tau,
 for a few tau; each gives a bound, the least is kept. (tau = 0 gives 1 for a graph that is not connected: small parts
-are communities of their own. A tau of some neighbours says that they are small.) lambda is Lanczos's, in float64, with the
-norm of its residual added.
+are communities of their own. A tau of some neighbours says that they are small.) lambda is of Lanczos, in float64, with
+the norm of its residual added.
 
 R-MAT of 2^scale nodes, 24 2^scale edges drawn, a, b, c, d = .57, .19, .19, .05; without loops and repeated edges.
 

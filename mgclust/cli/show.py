@@ -90,10 +90,10 @@ def _machine() -> dict[str, Any]:
 
 
 def _cluster(scheduler: str) -> list[dict[str, Any]]:
-    from mgclust.engine.cluster import connect
+    from mgclust.engine.cluster import connect, workers_of
 
     with connect(scheduler) as cluster:
-        workers = cluster.client.scheduler_info(n_workers=-1)["workers"]
+        workers = workers_of(cluster.client)
         return [
             {"address": address, "threads": worker["nthreads"], "memory": worker["memory_limit"]}
             for address, worker in workers.items()

@@ -18,7 +18,7 @@ from typing import Any
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.errors import DeviceUnavailableError, InputError, RunFailed
 
-__all__ = ["Cluster", "connect"]
+__all__ = ["Cluster", "connect", "workers_of"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
@@ -195,13 +195,21 @@ def _security(address: str) -> Any:
     return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
 
 
+def workers_of(client: Any) -> dict[str, Any]:
+    """What the scheduler knows of each worker that is there now, by address.
+
+    `Client.scheduler_info` may tell of none: the client forgets them every two seconds, and reads what it keeps.
+    """
+    return client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+
+
 def _workers(client: Any, n_workers: int | None) -> tuple[str, ...]:
     wanted = n_workers or 1
     with contextlib.suppress(TimeoutError):
-        if len(client.scheduler_info(n_workers=-1)["workers"]) < wanted:
+        if len(workers_of(client)) < wanted:
             client.wait_for_workers(wanted, timeout=WORKERS_TIMEOUT)
     # Sorted by host first, so that neighbouring ranks are near each other.
-    found = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    found = sorted(workers_of(client))
     if len(found) < wanted:
         raise InputError(
             f"the cluster at {client.scheduler.address} has {len(found)} worker(s) after {WORKERS_TIMEOUT:g} "

@@ -22,7 +22,7 @@ from distributed import Client, Future, Semaphore
 from distributed.comm.addressing import get_address_host
 
 from mgclust.engine import tasks
-from mgclust.engine.cluster import Cluster
+from mgclust.engine.cluster import Cluster, workers_of
 from mgclust.engine.context import Emit
 from mgclust.engine.memory import EstimateFunction
 from mgclust.engine.partition import Partition
@@ -204,7 +204,7 @@ class Driver:
     def _look(self, pending: dict[int, Future]) -> None:
         """Raise WorkerLost if the worker of an unfinished rank has left the cluster."""
         try:
-            alive = self._client.scheduler_info(n_workers=-1)["workers"]
+            alive = workers_of(self._client)
         except Exception as error:
             raise RunFailed(f"the connection to the scheduler was lost during the run: {error}.") from None
         if self._client.status != "running":
@@ -258,7 +258,7 @@ class Driver:
 
     def _alive(self) -> list[str]:
         try:
-            known = self._client.scheduler_info(n_workers=-1)["workers"]
+            known = workers_of(self._client)
         except Exception:
             return []
         return [address for address in self._workers if address in known]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dask
+import distributed
 import numpy as np
 import pytest
 import rank_jobs
@@ -9,7 +11,7 @@ import rank_jobs
 from mgclust.data import open_dataset
 from mgclust.engine import cluster as cluster_module
 from mgclust.engine import devices, spmd
-from mgclust.engine.cluster import connect
+from mgclust.engine.cluster import connect, workers_of
 from mgclust.errors import DeviceUnavailableError, InputError
 
 pytestmark = pytest.mark.timeout(60)
@@ -34,6 +36,15 @@ def test_auto_finds_the_active_client(client):
     with client.as_current(), connect("auto", "cpu") as found:
         assert found.client is client
         assert found.size == 4
+
+
+def test_workers_that_the_client_forgets_are_not_lost(client):
+    """`Client.scheduler_info` told of no workers now and then, and runs ended that had lost none."""
+    with (
+        dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}),
+        distributed.Client(client.scheduler.address, set_as_default=False) as forgetful,
+    ):
+        assert {len(workers_of(forgetful)) for _ in range(300)} == {4}
 
 
 @pytest.mark.parametrize("where", [None, "local"])
