@@ -101,7 +101,8 @@ def ours(strategy: str, device: str, edges: np.ndarray, n: int, truth: Any, repe
 
 def theirs(edges: np.ndarray, n: int, truth: Any, options: Any) -> dict[str, Any]:
     """What the peers that are here find: mean over seeds, and the best."""
-    names = [name for name in network_peers.here() if name != "fastgreedy" or len(edges) <= options.most_edges]
+    names = [name for name in network_peers.here() if name not in options.without.split(",")]
+    names = [name for name in names if name != "fastgreedy" or len(edges) <= options.most_edges]
     peers = network_peers.Peers(edges, n) if names else None
     columns = {}
     for name in names:
@@ -185,6 +186,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="runs of Louvain and Leiden")
     parser.add_argument("--repeat", type=int, default=1, help="timed fits; their median is given")
     parser.add_argument("--most-edges", type=int, default=220_000, help="igraph's fastgreedy is left out beyond")
+    parser.add_argument("--without", default="", help="peers to leave out, with commas: leidenalg takes minutes")
     parser.add_argument("--graphs", help="only these, with commas")
     parser.add_argument("--small", action="store_true", help="only the graphs under 6,000 edges, to try it out")
     parser.add_argument("--table", type=Path, nargs="+", help="print the table of these files, measure nothing")
