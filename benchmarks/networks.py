@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.graph_base import Graph
-from mgclust.data.random_network import network_shape, random_network_edges
+from mgclust.data.graphs.base import Graph
+from mgclust.data.graphs.random_network import network_shape, random_network_edges
 from mgclust.kernels import load
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.data import Graph
-from mgclust.data.random_network import network_shape, random_network_edges
+from mgclust.data.graphs.random_network import network_shape, random_network_edges
 from mgclust.errors import InputError
 
 __all__ = [

@@ -264,6 +264,12 @@ def test_refusals_of_objects():
 
 def test_labels_belong_to_nodes():
     with pytest.raises(InputError, match=r"labels of .* shape \(3,\), it should be \(5,\)"):
-        from mgclust.data.graph_arrays import ArrayGraph
+        from mgclust.data.graphs.arrays import ArrayGraph
 
         ArrayGraph(EDGES, n_nodes=5, labels=np.zeros(3))
+
+
+def test_three_weighted_edges_with_a_number_of_nodes_are_no_matrix():
+    graph = open_graph((np.array([[0.0, 1, 2], [1, 2, 1], [0, 2, 0.5]]), 4))
+    assert (graph.shape, graph.n_nodes) == ((3, 3), 4)
+    assert graph.read(0, 3)[:, 2].tolist() == [2.0, 1.0, 0.5]

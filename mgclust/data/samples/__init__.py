@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mgclust.data.base import Dataset
 from mgclust.data.dataset import open_dataset
-from mgclust.data.graphs import open_graph
+from mgclust.data.graphs.graph import open_graph
 from mgclust.errors import InputError
 
 __all__ = ["GRAPHS", "NAMES", "POINTS", "load", "path"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from mgclust.array_files import CSV_ROWS
 from mgclust.data.base import Dataset
-from mgclust.data.node_names import NodeNames
+from mgclust.data.graphs.node_names import NodeNames
 from mgclust.errors import InputError
 
 __all__ = [
@@ -221,8 +221,11 @@ def edge_rows(pairs: Any, weights: Any, n_nodes: int, where: Where) -> Any:
     return rows
 
 
-def check_ids(pairs: Any, n_nodes: int | None, where: Where) -> int:
-    """Refuse ids that are no integers, negative, or (where `n_nodes` is known) too large; return the largest, or -1."""
+def check_ids(pairs: Any, n_nodes: int | None, where: Where, base: int = 0) -> int:
+    """Refuse ids that are no integers, negative, or (where `n_nodes` is known) too large; return the largest, or -1.
+
+    `pairs` counts from 0; sentences count from `base`, as the file does.
+    """
     if not len(pairs):
         return -1
     if pairs.dtype.kind == "f":
@@ -233,6 +236,8 @@ def check_ids(pairs: Any, n_nodes: int | None, where: Where) -> int:
     low, high = pairs.min().item(), pairs.max().item()
     if low < 0:
         index, node = _first(pairs < 0, pairs)
+        if base:
+            raise InputError(f"{where(index)}: node id {node + base} should be at least {base}.")
         raise InputError(f"{where(index)}: node id {node} is negative; ids should be >= 0.")
     if n_nodes is not None and high >= n_nodes:
         index, node = _first(pairs >= n_nodes, pairs)
@@ -242,8 +247,8 @@ def check_ids(pairs: Any, n_nodes: int | None, where: Where) -> int:
                 "int32; number the nodes from 0 without gaps."
             )
         raise InputError(
-            f"{where(index)}: node id {node} is out of range: n_nodes={n_nodes}, so ids should be at most "
-            f"{n_nodes - 1}; give a larger n_nodes or mend the edge."
+            f"{where(index)}: node id {node + base} is out of range: n_nodes={n_nodes}, so ids should be at most "
+            f"{n_nodes - 1 + base}; give a larger n_nodes or mend the edge."
         )
     return int(high)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.graph_base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
+from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
+from mgclust.data.graphs.stored_array import StoredArray
 from mgclust.data.location import Location
-from mgclust.data.stored_array import StoredArray
 from mgclust.errors import InputError
 
 __all__ = ["FileGraph", "NumpyGraph", "open_npy_graph", "open_npz_graph"]

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mgclust.data.edge_text import Dialect, split_line
-from mgclust.data.graph_base import Graph
-from mgclust.data.graph_objects import edge_columns
-from mgclust.data.graph_text import LinesGraph, scan_edges
+from mgclust.data.graphs.base import Graph
+from mgclust.data.graphs.edge_text import Dialect, split_line
+from mgclust.data.graphs.objects import edge_columns
+from mgclust.data.graphs.text import LinesGraph, scan_edges
+from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
-from mgclust.data.text_chunks import TextChunks
 from mgclust.errors import InputError
 
 __all__ = ["Head", "open_edge_list", "read_head"]

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.data.edge_list import read_head
-from mgclust.data.graph_base import Graph, Where, check_ids, check_n_nodes, check_weights, edge_rows
-from mgclust.data.graph_text import ChunkedGraph
+from mgclust.data.graphs.base import Graph, Where, check_ids, check_n_nodes, check_weights, edge_rows
+from mgclust.data.graphs.edge_list import read_head
+from mgclust.data.graphs.text import ChunkedGraph
+from mgclust.data.graphs.text_chunks import Chunk, TextChunks
 from mgclust.data.location import reason
-from mgclust.data.text_chunks import Chunk, TextChunks
 from mgclust.errors import InputError
 
 __all__ = ["open_metis"]
@@ -148,7 +148,7 @@ def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) ->
     def of_node(index: int) -> str:
         return where(int(node[index]))
 
-    check_ids(neighbour.reshape(-1, 1).repeat(2, axis=1), form.n_nodes, lambda i: f"{of_node(i)} (nodes count from 1)")
+    check_ids(neighbour.reshape(-1, 1).repeat(2, axis=1), form.n_nodes, of_node, base=1)
     weights = None
     if form.weighted:
         weights = values[(place >= 0) & (place % 2 == 1)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.data.base import digest_rows, row_digests
-from mgclust.data.graph_base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
+from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
 from mgclust.errors import InputError
 
 __all__ = ["ArrayGraph", "DaskGraph", "DeviceGraph", "open_edges"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mgclust.data.edge_list import read_head
-from mgclust.data.edge_text import Dialect
-from mgclust.data.graph_base import Graph, check_n_nodes
-from mgclust.data.graph_text import LinesGraph, scan_edges
-from mgclust.data.text_chunks import TextChunks
+from mgclust.data.graphs.base import Graph, check_n_nodes
+from mgclust.data.graphs.edge_list import read_head
+from mgclust.data.graphs.edge_text import Dialect
+from mgclust.data.graphs.text import LinesGraph, scan_edges
+from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.errors import InputError
 
 __all__ = ["open_matrix_market"]

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from mgclust.data.arrays import select_columns
-from mgclust.data.graph_arrays import ArrayGraph, DaskGraph
-from mgclust.data.graph_base import MOST_NODES, Graph, check_ids, row_number
-from mgclust.data.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
+from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
+from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, row_number
+from mgclust.data.graphs.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
 from mgclust.errors import InputError
 
 __all__ = [

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.edge_text import Dialect, line_of, parse_edges
-from mgclust.data.graph_base import check_ids, edge_rows
-from mgclust.data.graph_files import FileGraph
-from mgclust.data.node_names import IntegerIds, TextIds, without_gaps
-from mgclust.data.text_chunks import Chunk, TextChunks
+from mgclust.data.graphs.base import check_ids, edge_rows
+from mgclust.data.graphs.edge_text import Dialect, line_of, parse_edges
+from mgclust.data.graphs.node_names import IntegerIds, TextIds, without_gaps
+from mgclust.data.graphs.numpy_files import FileGraph
+from mgclust.data.graphs.text_chunks import Chunk, TextChunks
 
 __all__ = ["ChunkedGraph", "LinesGraph", "scan_edges"]
 
@@ -130,7 +130,7 @@ def scan_edges(
             ids.add(u)
             ids.add(v)
         else:
-            check_ids(np.stack([u, v], axis=1), n_nodes, line_of(dialect.name, text, chunk.line))
+            check_ids(np.stack([u, v], axis=1), n_nodes, line_of(dialect.name, text, chunk.line), dialect.base)
     if n_nodes is not None:
         return index, n_nodes, None
     names = ids.names()

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.edge_list import open_edge_list
-from mgclust.data.graph_arrays import ArrayGraph, DaskGraph, open_edges
-from mgclust.data.graph_base import Graph, check_n_nodes
-from mgclust.data.graph_files import open_npy_graph, open_npz_graph
-from mgclust.data.graph_objects import (
+from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
+from mgclust.data.graphs.base import Graph, check_n_nodes
+from mgclust.data.graphs.edge_list import open_edge_list
+from mgclust.data.graphs.matrix_market import open_matrix_market
+from mgclust.data.graphs.metis import open_metis
+from mgclust.data.graphs.numpy_files import open_npy_graph, open_npz_graph
+from mgclust.data.graphs.objects import (
     open_dask_frame,
     open_frame,
     open_igraph,
@@ -20,11 +22,9 @@ from mgclust.data.graph_objects import (
     open_networkx,
     open_pairs,
 )
-from mgclust.data.graph_parquet import open_parquet_graph
+from mgclust.data.graphs.parquet import open_parquet_graph
+from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
-from mgclust.data.matrix_market import open_matrix_market
-from mgclust.data.metis import open_metis
-from mgclust.data.text_chunks import TextChunks
 from mgclust.errors import InputError
 
 __all__ = ["Graph", "open_graph"]
@@ -148,13 +148,14 @@ def _open_edges(source: Any, n_nodes: int | None, columns: Columns) -> Graph:
         raise InputError("columns=... chooses columns of a table or a list of edges; slice an array.")
     if type(source).__module__.startswith("dask.array"):
         return DaskGraph(source, n_nodes)
-    weights = None
+    weights, told = None, False
     if isinstance(source, tuple) and len(source) in (2, 3) and getattr(_array(source[0]), "ndim", 0) == 2:
         source, weights, n_nodes = _unpack(source, n_nodes)
+        told = True  # a pair begins with edges, whatever their number
     edges = _array(source)
     if edges is None or edges.dtype.kind in "OUST":
         return open_pairs(source, n_nodes)
-    if edges.ndim == 2 and weights is None and _is_adjacency(edges):
+    if edges.ndim == 2 and not told and _is_adjacency(edges):
         from scipy.sparse import coo_array
 
         return _agreed(

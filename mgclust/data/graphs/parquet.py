@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.graph_base import Graph, check_ids, edge_rows, row_number
-from mgclust.data.graph_files import FileGraph
-from mgclust.data.graph_objects import edge_columns
+from mgclust.data.graphs.base import Graph, check_ids, edge_rows, row_number
+from mgclust.data.graphs.node_names import IntegerIds, TextIds, without_gaps
+from mgclust.data.graphs.numpy_files import FileGraph
+from mgclust.data.graphs.objects import edge_columns
 from mgclust.data.location import Location, reason
-from mgclust.data.node_names import IntegerIds, TextIds, without_gaps
 from mgclust.data.tables import open_parquet
 from mgclust.errors import InputError
 
