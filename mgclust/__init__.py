@@ -24,6 +24,7 @@ _HOME = {
     "open_graph": "mgclust.data",
     "load_result": "mgclust.result",
     "Result": "mgclust.result",
+    "Service": "mgclust.service.client",
 }
 _MODULES = ("algorithms", "data", "datasets", "engine", "errors", "kernels", "plots", "report")
 

@@ -11,7 +11,6 @@ import click
 
 from mgclust.cli.options import CONTEXT
 from mgclust.cli.output import ShownProgress, summary
-from mgclust.cli.run import fit, save
 
 __all__ = ["demo"]
 
@@ -30,6 +29,7 @@ def demo(command: list[str], output: str | None) -> None:
     """Cluster two real data sets whose truth is known, with pictures and reports."""
     from mgclust.algorithms import METHODS
     from mgclust.data import samples
+    from mgclust.file_run import fit, save
     from mgclust.result import whole_directory
 
     target = Path(output) if output else _free_name("mgclust-demo")

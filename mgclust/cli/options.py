@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
-from typing import Any
 
 import click
 
-__all__ = ["CONTEXT", "debug_option", "debugging", "place_options", "placed"]
+__all__ = ["CONTEXT", "debug_option", "debugging", "place_options"]
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -37,21 +34,3 @@ def place_options() -> list[click.Parameter]:
         click.Option(["--cpu"], is_flag=True, help="Use no GPU."),
         click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="With --cpu: processes."),
     ]
-
-
-@contextlib.contextmanager
-def placed(scheduler: str | None, gpus: int | None, cpu: bool, workers: int | None) -> Iterator[dict[str, Any]]:
-    """Where to run, as parameters of an estimator; workers that this starts live as long as the block."""
-    if gpus and (cpu or scheduler):
-        raise click.UsageError("--gpus goes neither with --cpu nor with --scheduler")
-    if workers and (not cpu or scheduler):
-        raise click.UsageError("--workers goes with --cpu, without --scheduler")
-    device = "cpu" if cpu else "cuda" if gpus else "auto"
-    count = gpus or workers or 1
-    if scheduler or count == 1:
-        yield {"client": scheduler, "device": device}
-        return
-    from mgclust.engine.cluster import connect
-
-    with connect("local", device, n_workers=count) as cluster:
-        yield {"client": cluster.client, "device": device}

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mgclust.cli.options import CONTEXT, debug_option, place_options, placed
+from mgclust.cli.options import CONTEXT, debug_option, place_options
 from mgclust.cli.output import ShownProgress, summary
 from mgclust.errors import InputError
 
-if TYPE_CHECKING:
-    from mgclust.data import Dataset
-    from mgclust.result import Result
+__all__ = ["OWN_WORDS", "job_command", "run"]
 
-__all__ = ["OWN_WORDS", "fit", "run", "save"]
+Act = Callable[..., None]
 
 # Parameters of the estimators that the command line says in its own words (--scheduler, --gpus, --cpu).
 OWN_WORDS = {"client", "device", "verbose"}
@@ -28,12 +25,16 @@ OWN_WORDS = {"client", "device", "verbose"}
 class _Methods(click.Group):
     """One subcommand per method, made from its parameters when it is asked for."""
 
+    def __init__(self, own: list[click.Parameter], act: Act, **given: Any) -> None:
+        super().__init__(**given)
+        self._own, self._act = own, act
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_methods())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         method = _methods().get(cmd_name)
-        return None if method is None else _run_command(cmd_name, method)
+        return None if method is None else _method_command(cmd_name, method, self._own, self._act)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None:
@@ -47,25 +48,29 @@ def _methods() -> dict[str, Any]:
     return METHODS
 
 
-@click.group("run", cls=_Methods, context_settings=CONTEXT, subcommand_metavar="METHOD INPUT... -o DIR [OPTIONS]")
-def run() -> None:
-    """Cluster a file and write a result directory.
+def job_command(name: str, metavar: str, help: str, own: list[click.Parameter], act: Act) -> click.Group:
+    """Make a command that takes a method, its input and its parameters.
 
-    INPUT is a .npy, .npz, .csv, .tsv, .parquet or .zarr, or a BOLD series: .nii, .nii.gz or .dtseries.nii, several
-    runs one after the other. For fast-newman it is a graph: an .npz of edges, a list of edges (.txt, .csv, ...),
-    .parquet, .mtx or .graph. 'mgclust methods' lists the methods, and 'mgclust run METHOD --help' the options of one.
+    Parameters
+    ----------
+    name, metavar, help : str
+        Of the command.
+    own : list of click.Parameter
+        Options beside those of the method and of its input.
+    act : callable
+        ``act(method, parameters, command line, sources=..., **options)``.
     """
+    return _Methods(own, act, name=name, help=help, context_settings=CONTEXT, subcommand_metavar=metavar)
 
 
-def _run_command(name: str, method: Any) -> click.Command:
+def _method_command(name: str, method: Any, own: list[click.Parameter], act: Act) -> click.Command:
     options = [option for option in method.options() if option.name not in OWN_WORDS]
     summary = (method.__doc__ or "").strip().split("\n")[0]
     parameters: list[click.Parameter] = [
         click.Argument(["sources"], metavar="INPUT...", nargs=-1, required=True),
-        click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to make."),
         *map(_click_option, options),
         *(_graph_options() if method.opens == "graph" else _row_options()),
-        *_common_options(),
+        *own,
         debug_option(),
     ]
 
@@ -77,9 +82,7 @@ def _run_command(name: str, method: Any) -> click.Command:
             for option in options
             if (value := values[option.name]) is not None
         }
-        place = {option.name: given.pop(str(option.name)) for option in place_options()}
-        open_sources = _open_graph if method.opens == "graph" else _open_rows
-        _cluster(method, parsed, command, open_sources, place=place, **given)
+        act(method, parsed, command, **given)
 
     return click.Command(name, params=parameters, callback=callback, help=summary, context_settings=CONTEXT)
 
@@ -117,36 +120,25 @@ def _graph_options() -> list[click.Parameter]:
     ]  # fmt: skip
 
 
-def _common_options() -> list[click.Parameter]:
-    return [
-        *place_options(),
-        click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of a summary."),
-        click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True,
-                     help="No report.html and no pictures."),
-    ]  # fmt: skip
-
-
 def _cluster(
     method: Any,
     parameters: dict[str, Any],
     command: list[str],
-    open_sources: Callable[..., Dataset],
     *,
     sources: tuple[str, ...],
     output: str,
     columns: str | None,
-    place: dict[str, Any],
     overwrite: bool,
     as_json: bool,
     report: bool,
     **how: Any,
 ) -> None:
+    from mgclust.file_run import fit, open_sources, placed, save
     from mgclust.result import check_target
 
+    place = {option.name: how.pop(str(option.name)) for option in place_options()}
     check_target(output, overwrite)  # before hours of computing
-    chosen = None if columns is None else [int(c) if c.isdigit() else c for c in columns.split(",")]
-    dataset = open_sources(sources, columns=chosen, **how)
+    dataset = open_sources(method, sources, columns=columns, **how)
     with ShownProgress() as progress, placed(**place) as where:
         result = fit(method(**parameters, **where), dataset, progress)
         save(result, dataset, Path(output), overwrite, report, command, progress)
@@ -156,68 +148,22 @@ def _cluster(
         click.echo(summary(result, Path(output), report))
 
 
-def _open_rows(sources: tuple[str, ...], **how: Any) -> Dataset:
-    from mgclust.data import open_dataset
+run = job_command(
+    "run",
+    "METHOD INPUT... -o DIR [OPTIONS]",
+    """Cluster a file and write a result directory.
 
-    return open_dataset(sources[0] if len(sources) == 1 else sources, **how)
-
-
-def _open_graph(sources: tuple[str, ...], columns: list[str | int] | None, n_nodes: str | None) -> Dataset:
-    from mgclust.data import open_graph
-    from mgclust.params import Integer
-
-    if len(sources) > 1:
-        raise InputError(f"INPUT names {len(sources)} files; a method that takes a graph takes one graph.")
-    count = None if n_nodes is None else Integer(at_least=1).parse(n_nodes, "n_nodes")
-    return open_graph(sources[0], count, columns)
-
-
-def fit(estimator: Any, dataset: Any, progress: ShownProgress) -> Result:
-    """Cluster, and compare with the truth where the data carries one."""
-    result: Result = estimator.fit_dataset(dataset, on_progress=progress)
-    if dataset.labels is None or result.labels is None:
-        return result
-    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-
-    truth, labels = dataset.labels, result.labels
-    agreement = {"ari": adjusted_rand_score}
-    if "n_nodes" in result.source:
-        agreement["nmi"] = normalized_mutual_info_score  # what is customary for communities
-        if truth.dtype.kind == "i":
-            truth, labels = truth[truth >= 0], labels[truth >= 0]  # nodes of an unknown one are -1
-    scores = {name: float(compare(truth, labels)) for name, compare in agreement.items()}
-    return replace(result, scores={**result.scores, **scores})
-
-
-def save(
-    result: Result,
-    dataset: Any,
-    path: Path,
-    overwrite: bool,
-    report: bool,
-    command: list[str],
-    progress: ShownProgress,
-) -> None:
-    """Write the result directory with its report and pictures."""
-    progress({"stage": "write"})
-
-    def add(directory: Path) -> None:
-        if result.labels is not None:
-            dataset.write_labels(
-                result.labels,
-                directory,
-                method=result.method,
-                centers=result.arrays.get("centers", result.arrays.get("center_indices")),
-                parameters=result.parameters,
-            )
-        if not report:
-            return
-        from mgclust.report import draw_pictures, sample_rows, write_report
-
-        pictures = {} if result.labels is None else dataset.pictures(result.labels)
-        pictures |= draw_pictures(result, sample_rows(dataset, result))
-        for name, data in pictures.items():
-            (directory / f"{name}.png").write_bytes(data)
-        write_report(result, directory / "report.html", pictures, command)
-
-    result.save(path, overwrite, add=add)
+    INPUT is a .npy, .npz, .csv, .tsv, .parquet or .zarr, or a BOLD series: .nii, .nii.gz or .dtseries.nii, several
+    runs one after the other. For fast-newman it is a graph: an .npz of edges, a list of edges (.txt, .csv, ...),
+    .parquet, .mtx or .graph. 'mgclust methods' lists the methods, and 'mgclust run METHOD --help' the options of one.
+    """,
+    [
+        click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to make."),
+        *place_options(),
+        click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of a summary."),
+        click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True,
+                     help="No report.html and no pictures."),
+    ],
+    _cluster,
+)  # fmt: skip

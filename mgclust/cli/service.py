@@ -1,0 +1,207 @@
+"""``mgclust serve``, and the commands that use a service: submit, jobs, status, watch, logs, result, cancel, retry."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mgclust.cli.options import CONTEXT
+from mgclust.cli.run import job_command
+from mgclust.errors import InputError
+from mgclust.progress import progress_text
+
+if TYPE_CHECKING:
+    from mgclust.service.client import RemoteJob
+
+__all__ = ["commands"]
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _service() -> Any:
+    try:
+        from mgclust.service.client import Service
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    return Service()
+
+
+def _missing(error: ModuleNotFoundError) -> InputError:
+    return InputError(f"{error.name} is not installed; the service needs pip install 'mgclust[service]'.")
+
+
+def _show(job: RemoteJob, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(job.info))
+        return
+    info = job.info
+    since = datetime.datetime.fromtimestamp(info["created"]).strftime("%Y-%m-%d %H:%M")
+    words = [job.id, since, info["method"], info["state"]]
+    if info["state"] == "RUNNING" and info["progress"]:
+        words += [str(info["progress"].get("stage")), progress_text(info["progress"])]
+    if info["error"]:
+        words += [f"({info['fault']})", info["error"]]
+    click.echo("  ".join(words))
+
+
+@click.command("serve", context_settings=CONTEXT)
+@click.option("--data", metavar="DIR", help="Folder of jobs and uploads.")
+@click.option("--host", metavar="ADDRESS", help="Where to listen [default: 127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="[default: 8700]")
+@click.option("--database", metavar="URL", help="PostgreSQL in place of SQLite in the folder.")
+@click.option("--scheduler", metavar="ADDRESS", help="A running Dask cluster (tls://) in place of this machine.")
+@click.option("--cpu", is_flag=True, default=None, help="Use no GPU.")
+@click.option("--slots", type=click.IntRange(1), metavar="N", help="Jobs at once [default: 1].")
+@click.option("--root", "roots", multiple=True, metavar="DIR", help="A folder that jobs may read; may be repeated.")
+@click.option("--no-runner", is_flag=True, help="Only the web process; a runner is started elsewhere.")
+def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
+    """Serve jobs: a web process, and beside it a runner that computes them."""
+    try:
+        import uvicorn
+
+        from mgclust.service.access import first_token
+        from mgclust.service.app import create_app
+        from mgclust.service.records import open_database
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    from mgclust.service.settings import Settings
+
+    settings = Settings.read(roots=os.pathsep.join(roots) or None, **given)
+    app = create_app(settings)
+    token = first_token(open_database(settings.database), settings.data)
+    click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True)
+    stopping = threading.Event()
+    keeper = threading.Thread(target=_keep_runner, args=(settings, stopping))
+    if not no_runner:
+        keeper.start()
+    try:
+        uvicorn.run(app, host=settings.host, port=settings.port, log_level="warning", timeout_graceful_shutdown=5)
+    finally:
+        stopping.set()
+        if not no_runner:
+            keeper.join()
+
+
+def _keep_runner(settings: Any, stopping: threading.Event) -> None:
+    """Start a runner whenever there is none, until told to stop."""
+    environment = os.environ | settings.environment()
+    while not stopping.is_set():
+        runner = subprocess.Popen([sys.executable, "-m", "mgclust.service.runner"], env=environment)
+        while runner.poll() is None and not stopping.wait(0.2):
+            pass
+        if runner.poll() is None:
+            runner.send_signal(signal.SIGTERM)
+            runner.wait()
+        elif not stopping.wait(1.0):
+            click.echo(f"the runner ended with code {runner.returncode}; starting another", err=True)
+
+
+def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given: Any) -> None:
+    sources, priority = given.pop("sources"), given.pop("priority")
+    remote, wait, as_json, report = (given.pop(name) for name in ("remote", "wait", "as_json", "report"))
+    resources = {name: value for name in ("gpus", "workers") if (value := given.pop(name)) is not None}
+    mask = given.pop("mask", None)
+    options = {name: value for name, value in given.items() if value}
+    if "n_nodes" in options:
+        options["n_nodes"] = int(options["n_nodes"]) if options["n_nodes"].isdigit() else options["n_nodes"]
+    job = _service().submit(
+        method.method, sources, mask=mask, options=options, resources=resources, priority=priority,
+        report=report, remote=remote, **parameters,
+    )  # fmt: skip
+    if wait:
+        job.wait()
+    click.echo(json.dumps(job.info) if as_json else job.id)
+
+
+submit = job_command(
+    "submit",
+    "METHOD INPUT... [OPTIONS]",
+    """Send a job to a service and print its number.
+
+    Takes what 'mgclust run' takes. The service is that of MGCLUST_URL and MGCLUST_TOKEN, or the one on this machine.
+    """,
+    [
+        click.Option(["--priority"], type=click.IntRange(-100, 100), default=0, help="Higher comes first."),
+        click.Option(["--remote"], is_flag=True, help="INPUT names files of the service, which are not sent."),
+        click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs of the service's machine to use."),
+        click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="Processes on its CPU to use."),
+        click.Option(["--wait"], is_flag=True, help="Wait until it has ended."),
+        click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True, help="No pictures."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print what the service tells of it."),
+    ],
+    _submit,
+)
+
+
+@click.command("jobs", context_settings=CONTEXT)
+@click.option("--state", type=click.Choice(["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]))
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@as_json_option
+def jobs(state: str | None, limit: int, as_json: bool) -> None:
+    """List the latest jobs."""
+    found = _service().jobs(state, limit)
+    if as_json:
+        click.echo(json.dumps([job.info for job in found]))
+        return
+    for job in found:
+        _show(job, False)
+
+
+@click.command("status", context_settings=CONTEXT)
+@click.argument("id")
+@as_json_option
+def status(id: str, as_json: bool) -> None:
+    """Show one job."""
+    _show(_service().job(id), as_json)
+
+
+@click.command("watch", context_settings=CONTEXT)
+@click.argument("id")
+@as_json_option
+def watch(id: str, as_json: bool) -> None:
+    """Follow a job until it has ended; fails if the job does."""
+    job = _service().job(id)
+    for _ in job.watch():
+        _show(job, as_json)
+    job.wait()
+
+
+@click.command("logs", context_settings=CONTEXT)
+@click.argument("id")
+def logs(id: str) -> None:
+    """Print the log of a job's last attempt."""
+    click.echo(_service().job(id).log(), nl=False)
+
+
+@click.command("result", context_settings=CONTEXT)
+@click.argument("id")
+@click.option("-o", "--output", required=True, metavar="DIR", help="Directory to make.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result.")
+def result(id: str, output: str, overwrite: bool) -> None:
+    """Fetch a job's result directory."""
+    click.echo(_service().job(id).download(output, overwrite))
+
+
+@click.command("cancel", context_settings=CONTEXT)
+@click.argument("id")
+def cancel(id: str) -> None:
+    """Ask for a job's end."""
+    _show(_service().job(id).cancel(), False)
+
+
+@click.command("retry", context_settings=CONTEXT)
+@click.argument("id")
+def retry(id: str) -> None:
+    """Queue a job again that failed or was cancelled."""
+    _show(_service().job(id).retry(), False)
+
+
+commands = (serve, submit, jobs, status, watch, logs, result, cancel, retry)

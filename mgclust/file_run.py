@@ -1,0 +1,112 @@
+"""From files to a result directory: what ``mgclust run`` and a job of the service do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mgclust.data import Dataset, open_dataset, open_graph
+from mgclust.engine.cluster import connect
+from mgclust.errors import InputError
+from mgclust.params import Integer
+from mgclust.result import Result
+
+__all__ = ["fit", "open_sources", "placed", "save"]
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+def open_sources(method: Any, sources: Sequence[str], *, columns: str | None = None, **how: Any) -> Dataset:
+    """Open what a method is to cluster.
+
+    Parameters
+    ----------
+    method : type
+        Of the estimator; says whether it takes rows or a graph.
+    sources : sequence of str
+        Paths or URLs: several runs one after the other, or one graph.
+    columns : str, optional
+        Names or numbers with commas between.
+    how
+        As for `open_dataset`; for a graph ``n_nodes``, as text or number.
+    """
+    chosen = None if columns is None else [int(c) if c.isdigit() else c for c in columns.split(",")]
+    if method.opens != "graph":
+        return open_dataset(sources[0] if len(sources) == 1 else tuple(sources), columns=chosen, **how)
+    if len(sources) > 1:
+        raise InputError(f"INPUT names {len(sources)} files; a method that takes a graph takes one graph.")
+    n_nodes = how.get("n_nodes")
+    count = None if n_nodes is None else Integer(at_least=1).parse(str(n_nodes), "n_nodes")
+    return open_graph(sources[0], count, chosen)
+
+
+@contextlib.contextmanager
+def placed(
+    scheduler: str | None = None, gpus: int | None = None, cpu: bool = False, workers: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Where to run, as parameters of an estimator; workers that this starts live as long as the block."""
+    if gpus and (cpu or scheduler):
+        raise InputError("--gpus goes neither with --cpu nor with --scheduler.")
+    if workers and (not cpu or scheduler):
+        raise InputError("--workers goes with --cpu, without --scheduler.")
+    device = "cpu" if cpu else "cuda" if gpus else "auto"
+    count = gpus or workers or 1
+    if scheduler or count == 1:
+        yield {"client": scheduler, "device": device}
+        return
+    with connect("local", device, n_workers=count) as cluster:
+        yield {"client": cluster.client, "device": device}
+
+
+def fit(estimator: Any, dataset: Any, progress: Progress) -> Result:
+    """Cluster, and compare with the truth where the data carries one."""
+    result: Result = estimator.fit_dataset(dataset, on_progress=progress)
+    if dataset.labels is None or result.labels is None:
+        return result
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    truth, labels = dataset.labels, result.labels
+    agreement = {"ari": adjusted_rand_score}
+    if "n_nodes" in result.source:
+        agreement["nmi"] = normalized_mutual_info_score  # what is customary for communities
+        if truth.dtype.kind == "i":
+            truth, labels = truth[truth >= 0], labels[truth >= 0]  # nodes of an unknown one are -1
+    scores = {name: float(compare(truth, labels)) for name, compare in agreement.items()}
+    return replace(result, scores={**result.scores, **scores})
+
+
+def save(
+    result: Result,
+    dataset: Any,
+    path: Path,
+    overwrite: bool,
+    report: bool,
+    command: list[str],
+    progress: Progress,
+) -> None:
+    """Write the result directory with its report and pictures."""
+    progress({"stage": "write"})
+
+    def add(directory: Path) -> None:
+        if result.labels is not None:
+            dataset.write_labels(
+                result.labels,
+                directory,
+                method=result.method,
+                centers=result.arrays.get("centers", result.arrays.get("center_indices")),
+                parameters=result.parameters,
+            )
+        if not report:
+            return
+        from mgclust.report import draw_pictures, sample_rows, write_report  # matplotlib takes a second to load
+
+        pictures = {} if result.labels is None else dataset.pictures(result.labels)
+        pictures |= draw_pictures(result, sample_rows(dataset, result))
+        for name, data in pictures.items():
+            (directory / f"{name}.png").write_bytes(data)
+        write_report(result, directory / "report.html", pictures, command)
+
+    result.save(path, overwrite, add=add)

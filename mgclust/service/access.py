@@ -1,0 +1,128 @@
+"""Who may do what: users, their roles, and the tokens they show.
+
+A token is 32 random bytes, shown once; the database holds its SHA-256: enough for numbers that nobody can guess.
+A user sees their own jobs and uploads; an admin sees all, and makes users and tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Engine, select
+
+from mgclust.errors import InputError
+from mgclust.service.records import Token, User, reading, writing
+
+__all__ = ["ROLES", "Caller", "Refused", "add_user", "caller_of", "first_token", "new_token", "revoke", "tokens_of"]
+
+ROLES = ("user", "admin")
+NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+
+
+class Refused(Exception):
+    """Nobody that the service knows, or somebody who may not."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks."""
+
+    name: str
+    role: str
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether they may see everything."""
+        return self.role == "admin"
+
+    def may_see(self, owner: str) -> bool:
+        """Whether somebody's jobs and uploads are theirs to see."""
+        return self.is_admin or self.name == owner
+
+
+def add_user(engine: Engine, name: str, role: str) -> None:
+    """Make a user.
+
+    Raises
+    ------
+    InputError
+        A name that is taken or no name, a role that is none.
+    """
+    if not NAME.fullmatch(name):
+        raise InputError(f"name={name!r} should be up to 64 of a-z, 0-9 and . _ @ -, a letter or digit first.")
+    if role not in ROLES:
+        raise InputError(f"role={role!r} should be one of {', '.join(map(repr, ROLES))}.")
+    with writing(engine) as session:
+        if session.get(User, name) is not None:
+            raise InputError(f"name={name!r} is taken; choose another.")
+        session.add(User(name=name, role=role))
+
+
+def new_token(engine: Engine, user: str) -> tuple[str, str]:
+    """Make a token for a user; its id and, this once, the token."""
+    token, id_ = f"mgc_{secrets.token_urlsafe(32)}", secrets.token_hex(8)
+    with writing(engine) as session:
+        if session.get(User, user) is None:
+            raise InputError(f"user={user!r} does not exist; make it first.")
+        session.add(Token(id=id_, user=user, sha256=_hash(token), created=time.time(), revoked=None))
+    return id_, token
+
+
+def revoke(engine: Engine, id_: str) -> bool:
+    """Let a token be worth nothing from now on; whether there was one."""
+    with writing(engine) as session:
+        found = session.get(Token, id_)
+        if found is None:
+            return False
+        found.revoked = found.revoked or time.time()
+        return True
+
+
+def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
+    """A user's tokens, without what would let anybody use them."""
+    with reading(engine) as session:
+        found = session.scalars(select(Token).where(Token.user == user).order_by(Token.created))
+        return [{"id": t.id, "user": t.user, "created": t.created, "revoked": t.revoked} for t in found]
+
+
+def caller_of(engine: Engine, token: str) -> Caller:
+    """Whose token it is.
+
+    Raises
+    ------
+    Refused
+        Nobody's, or revoked.
+    """
+    with reading(engine) as session:
+        wanted = select(User).join(Token, Token.user == User.name)
+        user = session.scalars(wanted.where(Token.sha256 == _hash(token), Token.revoked.is_(None))).first()
+        if user is None:
+            raise Refused("this token is unknown or revoked; ask the service's administrator for one.")
+        return Caller(user.name, user.role)
+
+
+def first_token(engine: Engine, data: Path) -> Path:
+    """On a service without users, make an admin whose token lies in a file that only the caller's account may read.
+
+    Programs of that account find it there, so that a service on one's own machine needs no settings.
+    """
+    path = data / "token"
+    with reading(engine) as session:
+        known = session.scalars(select(User.name).limit(1)).first()
+    if known is None:
+        add_user(engine, "admin", "admin")
+        _, token = new_token(engine, "admin")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token + "\n")
+    return path
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,335 @@
+"""The service over HTTP: /api/v1, its description at /api/v1/openapi.json, /healthz and /metrics.
+
+Who asks shows a token (``Authorization: Bearer ...``). What goes wrong is a sentence, ``{"error": ..., "fault": ...}``.
+A job or upload of somebody else is "not found", like one that is not there.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from pydantic import BaseModel, ConfigDict
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mgclust import __version__
+from mgclust.errors import InputError
+from mgclust.service import access, sources
+from mgclust.service.access import Caller, Refused
+from mgclust.service.jobs import ENDED, Jobs, TooMany
+from mgclust.service.records import Job, migrate, open_database, reading
+from mgclust.service.requests import Submission, describe_methods
+from mgclust.service.runner import result_folder
+from mgclust.service.settings import Settings
+from mgclust.service.sources import TooLarge
+
+__all__ = ["create_app"]
+
+LONGEST_BODY = 1 << 20  # of what is not an upload
+LOOK = 0.5  # seconds between two looks at a job that is watched
+KEEP_ALIVE = 15.0
+LOG_BYTES = 1 << 20
+
+
+class Problem(BaseModel):
+    """What went wrong."""
+
+    error: str
+    fault: str | None = None
+
+
+class JobView(BaseModel):
+    """A job as its owner sees it."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str
+    owner: str
+    method: str
+    state: Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
+    priority: int
+    attempt: int
+    created: float
+    started: float | None
+    finished: float | None
+    progress: dict[str, Any] | None
+    scores: dict[str, Any] | None
+    error: str | None
+    fault: str | None
+    request: dict[str, Any]
+
+
+class NewUser(BaseModel):
+    """A user to make."""
+
+    name: str
+    role: str = "user"
+
+
+class NewToken(BaseModel):
+    """Whom a token is for."""
+
+    user: str
+
+
+class NotFound(Exception):
+    """There is none, or none for this caller."""
+
+
+def view(job: Job) -> JobView:
+    """What is told of a job."""
+    told = {name: getattr(job, name) for name in JobView.model_fields}
+    told["request"] = {name: value for name, value in job.request.items() if name != "begun_before"}
+    return JobView(**told)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Make the web application; the database is brought up to date."""
+    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    engine = open_database(settings.database)
+    migrate(engine)
+    jobs = Jobs(engine, settings.jobs_per_user, settings.attempts)
+    app = FastAPI(
+        title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None
+    )
+    app.add_middleware(_ShortBodies)
+    _answer_problems(app)
+    bearer = HTTPBearer(auto_error=False, description="A token of the service.")
+
+    def caller(shown: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> Caller:
+        if shown is None:
+            raise Refused("show a token: Authorization: Bearer ...")
+        return access.caller_of(engine, shown.credentials)
+
+    def admin(who: Annotated[Caller, Depends(caller)]) -> Caller:
+        if not who.is_admin:
+            raise PermissionError("only an administrator may do this.")
+        return who
+
+    Who = Annotated[Caller, Depends(caller)]
+    Admin = Annotated[Caller, Depends(admin)]
+    answers: dict[int | str, dict[str, Any]] = {
+        code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429)
+    }
+    api = APIRouter(prefix="/api/v1", responses=answers)
+
+    def found(job: Job | None) -> Job:
+        if job is None:
+            raise NotFound("there is no such job.")
+        return job
+
+    @api.get("/methods")
+    def methods(who: Who) -> dict[str, Any]:
+        """What can be asked for."""
+        return describe_methods()
+
+    @api.post("/jobs", status_code=201)
+    def submit(submission: Submission, who: Who) -> JobView:
+        """Queue a job."""
+        submission.check()
+        for source in (*submission.sources, *([submission.mask] if submission.mask else [])):
+            sources.resolve(engine, settings, who, source.model_dump(exclude_none=True))
+        record = submission.to_record()
+        return view(jobs.submit(who, submission.method, record, submission.priority, submission.key))
+
+    @api.get("/jobs")
+    def list_jobs(
+        who: Who,
+        state: Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"] | None = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+        before: Annotated[str | None, Query(max_length=64, description="id of the last job of the page before")] = None,
+    ) -> list[JobView]:
+        """One's own jobs, newest first."""
+        last = None
+        if before is not None:
+            job = found(jobs.get(who, before))
+            last = (job.created, job.id)
+        return [view(job) for job in jobs.latest(who, state, limit, last)]
+
+    @api.get("/jobs/{id}")
+    def status(id: str, who: Who) -> JobView:
+        """One job."""
+        return view(found(jobs.get(who, id)))
+
+    @api.post("/jobs/{id}/cancel")
+    def cancel(id: str, who: Who) -> JobView:
+        """Ask for a job's end; nothing changes if it has ended."""
+        return view(found(jobs.cancel(who, id)))
+
+    @api.post("/jobs/{id}/retry")
+    def retry(id: str, who: Who) -> JobView:
+        """Queue a job again that failed or was cancelled."""
+        return view(found(jobs.retry(who, id)))
+
+    @api.get("/jobs/{id}/events", response_class=StreamingResponse)
+    async def events(id: str, who: Who) -> StreamingResponse:
+        """The job whenever it changes, as server-sent events, until it has ended."""
+        found(await run_in_threadpool(jobs.get, who, id))
+        return StreamingResponse(_changes(jobs, who, id), media_type="text/event-stream")
+
+    @api.get("/jobs/{id}/log", response_class=PlainTextResponse)
+    def log(id: str, who: Who) -> PlainTextResponse:
+        """The end of the log of the current or last attempt."""
+        path = result_folder(settings, found(jobs.get(who, id))) / "log.txt"
+        try:
+            with open(path, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
+                return PlainTextResponse(file.read().decode("utf-8", "replace"))
+        except FileNotFoundError:
+            return PlainTextResponse("")
+
+    @api.get("/jobs/{id}/files")
+    def files(id: str, who: Who) -> list[dict[str, Any]]:
+        """What the result consists of: names and sizes."""
+        folder = _result(settings, found(jobs.get(who, id)))
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        return [{"name": str(path.relative_to(folder)), "size": path.stat().st_size} for path in paths]
+
+    @api.get("/jobs/{id}/files/{name:path}", response_class=FileResponse)
+    def file(id: str, name: str, who: Who) -> FileResponse:
+        """One file of the result, or a range of it."""
+        folder = _result(settings, found(jobs.get(who, id)))
+        path = Path(os.path.realpath(folder / name)) if "\0" not in name else folder
+        if not path.is_relative_to(os.path.realpath(folder)) or not path.is_file():
+            raise NotFound("the result has no such file.")
+        return FileResponse(path)
+
+    @api.put("/uploads/{name}", status_code=201)
+    async def upload(name: str, request: Request, who: Who) -> dict[str, Any]:
+        """Send a file; its id is a source for jobs."""
+        return await sources.receive(engine, settings, who, name, request.stream())
+
+    @api.post("/users", status_code=201)
+    def make_user(user: NewUser, who: Admin) -> NewUser:
+        """Make a user."""
+        access.add_user(engine, user.name, user.role)
+        return user
+
+    @api.post("/tokens", status_code=201)
+    def make_token(wanted: NewToken, who: Admin) -> dict[str, str]:
+        """Make a token; this is the only time that it is shown."""
+        id_, token = access.new_token(engine, wanted.user)
+        return {"id": id_, "user": wanted.user, "token": token}
+
+    @api.get("/tokens/{user}")
+    def list_tokens(user: str, who: Admin) -> list[dict[str, Any]]:
+        """A user's tokens, without their secrets."""
+        return access.tokens_of(engine, user)
+
+    @api.delete("/tokens/{id}")
+    def revoke(id: str, who: Admin) -> dict[str, str]:
+        """Revoke a token."""
+        if not access.revoke(engine, id):
+            raise NotFound("there is no such token.")
+        return {"id": id}
+
+    app.include_router(api)
+
+    @app.get("/healthz", include_in_schema=False)
+    def healthy() -> dict[str, str]:
+        with reading(engine) as session:
+            session.connection().exec_driver_sql("SELECT 1")
+        return {"status": "ok", "version": __version__}
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics() -> PlainTextResponse:
+        registry = CollectorRegistry()
+        gauge = Gauge("mgclust_jobs", "Jobs by state", ["state"], registry=registry)
+        for state, count in jobs.counts().items():
+            gauge.labels(state).set(count)
+        return PlainTextResponse(generate_latest(registry), media_type="text/plain; version=0.0.4")
+
+    return app
+
+
+async def _changes(jobs: Jobs, who: Caller, id_: str) -> AsyncIterator[str]:
+    told, silent = None, 0.0
+    while True:
+        job = await run_in_threadpool(jobs.get, who, id_)
+        if job is None:
+            return
+        news = view(job).model_dump_json()
+        if news != told:
+            told, silent = news, 0.0
+            yield f"event: job\ndata: {news}\n\n"
+        elif silent > KEEP_ALIVE:
+            silent = 0.0
+            yield ": still there\n\n"
+        if job.state in ENDED:
+            return
+        await asyncio.sleep(LOOK)
+        silent += LOOK
+
+
+def _result(settings: Settings, job: Job) -> Path:
+    folder = result_folder(settings, job) / "result"
+    if job.state != "SUCCEEDED" or not folder.is_dir():
+        raise NotFound(f"job {job.id} is {job.state} and has no result.")
+    return folder
+
+
+def _answer_problems(app: FastAPI) -> None:
+    """One sentence for everything that is refused."""
+    codes: dict[type[Exception], int] = {
+        InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, TooLarge: 413, TooMany: 429,
+    }  # fmt: skip
+
+    def answer(request: Request, error: Exception) -> JSONResponse:
+        code = next(code for kind, code in codes.items() if isinstance(error, kind))
+        fault = "input" if code in (400, 413) else None
+        headers = {"WWW-Authenticate": "Bearer"} if code == 401 else None
+        return JSONResponse({"error": str(error), "fault": fault}, code, headers)
+
+    def invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "body")
+        sentence = f"{where or 'the request'}: {first['msg']}."
+        return JSONResponse({"error": sentence, "fault": "input"}, 422)
+
+    for kind in codes:
+        app.add_exception_handler(kind, answer)
+    app.add_exception_handler(RequestValidationError, invalid)
+
+
+class _ShortBodies:
+    """Ends requests, other than uploads, that say or send more than a request needs."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].startswith("/api/v1/uploads/"):
+            await self._app(scope, receive, send)
+            return
+        parts, size, more = [], 0, True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                return
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            more = message.get("more_body", False)
+            if size > LONGEST_BODY:
+                body = json.dumps({"error": f"a request should have at most {LONGEST_BODY} bytes.", "fault": "input"})
+                await send({"type": "http.response.start", "status": 413,
+                            "headers": [(b"content-type", b"application/json")]})  # fmt: skip
+                await send({"type": "http.response.body", "body": body.encode()})
+                return
+        body_given = False
+
+        async def replay() -> Message:
+            nonlocal body_given
+            if body_given:
+                return await receive()
+            body_given = True
+            return {"type": "http.request", "body": b"".join(parts), "more_body": False}
+
+        await self._app(scope, replay, send)

@@ -1,0 +1,126 @@
+"""The process in which jobs are computed: it takes orders on its standard input, one line of JSON each.
+
+::
+
+    in    {"folder": where the attempt writes, "request": {...}, "sources": [path, ...]}
+    out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose}
+
+The end of its input means that the runner is gone, and with it whoever could hear of the result: the attempt ends.
+What it would otherwise print goes to ``log.txt`` in the attempt's folder; the result appears there as ``result``, whole
+or not at all.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import errno
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+__all__ = ["fault_of", "main"]
+
+OFTEN = 0.5  # seconds between two reports of progress
+GRACE = 20.0  # seconds for an orderly end
+
+
+def main() -> None:
+    """Take orders until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    while (order := orders.get()) is not None:
+        answer = _attempt(order, lambda event: _say(answers, {"progress": event}))
+        _say(answers, answer)
+        if "error" in answer or "cupy" in sys.modules:
+            return  # a fresh process for the next one, and the GPU's memory given back
+
+
+def _listen(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+    for line in sys.stdin:
+        orders.put(json.loads(line))
+    orders.put(None)
+    _thread.interrupt_main()
+    time.sleep(GRACE)
+    os._exit(1)
+
+
+def _say(answers: Any, answer: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the runner is gone; `_listen` knows
+        answers.write(json.dumps(answer) + "\n")
+
+
+def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
+    folder = Path(order["folder"])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "log.txt", "a", encoding="utf-8") as log:
+            os.dup2(log.fileno(), 2)
+        os.dup2(2, 1)
+        return {"scores": _cluster(order, folder, report)}
+    except (Exception, KeyboardInterrupt) as error:
+        traceback.print_exc()
+        return {"error": _sentence(error), "fault": fault_of(error)}
+
+
+def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
+    from mgclust.algorithms import METHODS
+    from mgclust.file_run import fit, open_sources, placed, save
+
+    request, last, stage = order["request"], 0.0, None
+
+    def progress(event: dict[str, Any]) -> None:
+        nonlocal last, stage
+        now = time.monotonic()
+        if now - last > OFTEN or event.get("stage") != stage:
+            last, stage = now, event.get("stage")
+            if "elapsed" in event:
+                print(f"{time.strftime('%H:%M:%S')} {stage} {event.get('fraction') or 0:.0%}", file=sys.stderr)
+            report(event)
+
+    method = METHODS[request["method"]]
+    dataset = open_sources(method, order["sources"], **request.get("options", {}))
+    with placed(**order["place"]) as where:
+        result = fit(method(**request["parameters"], **where), dataset, progress)
+        command = ["mgclust", "run", request["method"], *(Path(source).name for source in order["sources"])]
+        save(result, dataset, folder / "result", False, request.get("report", True), command, progress)
+    scores: dict[str, Any] = json.loads(json.dumps(result.to_dict()["scores"]))
+    return scores
+
+
+def fault_of(error: BaseException) -> str:
+    """Whose fault it is: that of the input, of too little memory, of the cluster, or ours."""
+    from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
+
+    if isinstance(error, InputError):
+        return "input"
+    if isinstance(error, MemoryError):
+        return "memory" if isinstance(error, InsufficientMemoryError) else "cluster"
+    if isinstance(error, (MgclustError, OSError, KeyboardInterrupt)):
+        return "cluster"
+    return "mgclust"
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "there is no space left where the service keeps its results; free some, then retry the job."
+    if isinstance(error, KeyboardInterrupt):
+        return "the attempt was told to end."
+    text = " ".join(str(error).split())
+    from mgclust.errors import MgclustError
+
+    return text if isinstance(error, MgclustError) else f"{type(error).__name__}: {text}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,286 @@
+"""A job service from Python: ``mgclust.Service(url, token)``.
+
+service = Service("https://cluster.example:8700", token)
+job = service.submit("density-peaks", "points.npy", n_clusters=15)
+job.wait()
+result = job.result("out")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, RunFailed
+from mgclust.result import Result, check_target, load_result, whole_directory
+from mgclust.service.settings import Settings
+
+__all__ = ["RemoteJob", "Service"]
+
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+AGAIN = (0.2, 0.5, 1.0, 2.0, 4.0)  # seconds before a request is sent once more to a service that does not answer
+PART = 1 << 20
+
+
+class Service:
+    """A job service.
+
+    Parameters
+    ----------
+    url : str, optional
+        By default that of ``MGCLUST_URL``, else of a service on this machine.
+    token : str, optional
+        By default that of ``MGCLUST_TOKEN``, else what a service of this account on this machine left for it.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        settings = Settings.read()
+        self.url = (url or os.environ.get("MGCLUST_URL") or f"http://{settings.host}:{settings.port}").rstrip("/")
+        token = token or os.environ.get("MGCLUST_TOKEN") or _token_left(settings.data)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=60.0)
+
+    def submit(
+        self,
+        method: str,
+        sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        mask: str | os.PathLike[str] | None = None,
+        options: dict[str, Any] | None = None,
+        resources: dict[str, int] | None = None,
+        priority: int = 0,
+        report: bool = True,
+        remote: bool = False,
+        **parameters: Any,
+    ) -> RemoteJob:
+        """Queue a job.
+
+        Parameters
+        ----------
+        method : str
+            As on the command line.
+        sources : path or sequence of paths
+            Files here, which are uploaded.
+        mask : path, optional
+            Of a volume.
+        options : dict, optional
+            How files are read: ``columns``, ``standardize``, ``detrend``, ``n_nodes``, ...
+        resources : dict, optional
+            ``gpus`` or ``workers``.
+        priority : int
+            From -100 to 100; higher comes first.
+        report : bool
+            Whether the result has pictures and ``report.html``.
+        remote : bool
+            The paths are the service's own, below a folder that it may read.
+        parameters
+            Of the method.
+
+        Returns
+        -------
+        RemoteJob
+        """
+        paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+
+        def source(path: str | os.PathLike[str]) -> dict[str, str]:
+            return {"path": os.fspath(path)} if remote else {"upload": self.upload(path)}
+
+        request: dict[str, Any] = {
+            "method": method, "sources": [source(path) for path in paths], "parameters": parameters,
+            "options": options or {}, "resources": resources or {}, "priority": priority, "report": report,
+            "key": secrets.token_hex(16),
+        }  # fmt: skip
+        if mask is not None:
+            request["mask"] = source(mask)
+        return RemoteJob(self, self.call("POST", "/jobs", json=request))
+
+    def upload(self, path: str | os.PathLike[str]) -> str:
+        """Send a file; its id on the service."""
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(f"{path} is not a file; a folder (zarr) is read from where the service may read it.")
+
+        def parts() -> Iterator[bytes]:
+            with open(path, "rb") as file:
+                while part := file.read(PART):
+                    yield part
+
+        answer = self.call("PUT", f"/uploads/{path.name}", parts=parts)
+        return str(answer["id"])
+
+    def job(self, id_: str) -> RemoteJob:
+        """A job that was submitted before."""
+        return RemoteJob(self, self.call("GET", f"/jobs/{id_}"))
+
+    def jobs(self, state: str | None = None, limit: int = 50) -> list[RemoteJob]:
+        """The latest jobs."""
+        wanted: dict[str, Any] = {"limit": limit} | ({"state": state} if state else {})
+        return [RemoteJob(self, job) for job in self.call("GET", "/jobs", params=wanted)]
+
+    def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
+        """Send a request, again where nothing answers; the answer, or the service's sentence as an exception."""
+        for pause in (*AGAIN, None):
+            try:
+                content = None if parts is None else parts()
+                return checked(self._http.request(verb, path, content=content, **how)).json()
+            except httpx.TransportError as error:
+                if pause is None:
+                    raise self.unreachable(error) from error
+                time.sleep(pause)
+        raise AssertionError
+
+    def stream(self, path: str, **headers: str) -> Any:
+        """A request whose answer is read as it comes."""
+        return self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(60.0, read=60.0))
+
+    def unreachable(self, error: Exception) -> RunFailed:
+        """The sentence for a service that does not answer."""
+        return RunFailed(
+            f"no service answers at {self.url} ({error}); start one by 'mgclust serve', or set MGCLUST_URL."
+        )
+
+
+class RemoteJob:
+    """A job of a service.
+
+    Attributes
+    ----------
+    id : str
+    state : {"PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"}
+        When it was last asked for; `refresh` asks.
+    info : dict
+        All that the service tells.
+    """
+
+    def __init__(self, service: Service, info: dict[str, Any]) -> None:
+        self._service, self.info = service, info
+
+    def __repr__(self) -> str:
+        return f"<RemoteJob {self.id} {self.info['method']} {self.state}>"
+
+    @property
+    def id(self) -> str:
+        """Its number."""
+        return str(self.info["id"])
+
+    @property
+    def state(self) -> str:
+        """What was last heard of it."""
+        return str(self.info["state"])
+
+    def refresh(self) -> RemoteJob:
+        """Ask how it is."""
+        self.info = self._service.call("GET", f"/jobs/{self.id}")
+        return self
+
+    def watch(self) -> Iterator[dict[str, Any]]:
+        """What the service tells whenever something changes, until the job has ended; connects again when cut off."""
+        failures = 0
+        while True:
+            try:
+                with self._service.stream(f"/jobs/{self.id}/events") as answer:
+                    checked(answer)
+                    for line in answer.iter_lines():
+                        if line.startswith("data: "):
+                            failures, self.info = 0, json.loads(line[6:])
+                            yield self.info
+                if self.state in ENDED:
+                    return
+            except httpx.TransportError as error:
+                if failures == len(AGAIN):
+                    raise self._service.unreachable(error) from error
+                time.sleep(AGAIN[failures])
+                failures += 1
+
+    def wait(self) -> RemoteJob:
+        """Wait until it has ended.
+
+        Raises
+        ------
+        InputError, InsufficientMemoryError, RunCancelled, RunFailed
+            What ended it, in its sentence.
+        """
+        for _ in self.watch():
+            pass
+        if self.state == "SUCCEEDED":
+            return self
+        if self.state == "CANCELLED":
+            raise RunCancelled(f"job {self.id} was cancelled.")
+        kinds: dict[str, type[MgclustError]] = {"input": InputError, "memory": InsufficientMemoryError}
+        raise kinds.get(self.info["fault"] or "", RunFailed)(self.info["error"])
+
+    def cancel(self) -> RemoteJob:
+        """Ask for its end."""
+        self.info = self._service.call("POST", f"/jobs/{self.id}/cancel")
+        return self
+
+    def retry(self) -> RemoteJob:
+        """Queue it again."""
+        self.info = self._service.call("POST", f"/jobs/{self.id}/retry")
+        return self
+
+    def log(self) -> str:
+        """What its last attempt wrote."""
+        with self._service.stream(f"/jobs/{self.id}/log") as answer:
+            return str(checked(answer).read().decode("utf-8", "replace"))
+
+    def download(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
+        """Fetch the result directory, which appears when it is whole."""
+        target = Path(path)
+        check_target(target, overwrite)
+        with whole_directory(target, overwrite) as directory:
+            for entry in self._service.call("GET", f"/jobs/{self.id}/files"):
+                self._fetch(entry["name"], entry["size"], directory)
+        return target
+
+    def result(self, path: str | os.PathLike[str]) -> Result:
+        """`download`, then `mgclust.load_result`."""
+        return load_result(self.download(path))
+
+    def _fetch(self, name: str, size: int, directory: Path) -> None:
+        path = directory / name
+        if not path.resolve().is_relative_to(directory.resolve()):
+            raise RunFailed(f"the service names a file outside the result: {name!r}.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        failures = 0
+        with open(path, "wb") as file:
+            while file.tell() < size or not size:
+                try:
+                    left = f"bytes={file.tell()}-"  # goes on where it was cut off
+                    with self._service.stream(f"/jobs/{self.id}/files/{name}", Range=left) as answer:
+                        if size:
+                            for part in checked(answer).iter_bytes(PART):
+                                file.write(part)
+                    if not size:
+                        return
+                except httpx.TransportError as error:
+                    if failures == len(AGAIN):
+                        raise self._service.unreachable(error) from error
+                    time.sleep(AGAIN[failures])
+                    failures += 1
+
+
+def checked(answer: httpx.Response) -> httpx.Response:
+    """An answer that is none of a refusal, which is raised."""
+    if answer.is_success:
+        return answer
+    answer.read()
+    try:
+        sentence = str(answer.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        sentence = f"the service answered {answer.status_code} {answer.reason_phrase}"
+    raise (InputError if answer.status_code < 500 else RunFailed)(sentence)
+
+
+def _token_left(data: Path) -> str:
+    try:
+        return (data / "token").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,139 @@
+"""Tables of the service, in SQLite or PostgreSQL.
+
+Times are seconds since 1970, UTC. SQLite runs in WAL mode, so that readers and one writer do not wait for each other,
+and transactions that write say so at their beginning: one that began as a reader could not become a writer later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import JSON, Connection, Engine, ForeignKey, Index, String, Text, create_engine, event
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from mgclust.errors import InputError
+
+__all__ = ["Job", "Token", "Upload", "User", "migrate", "open_database", "reading", "writing"]
+
+
+class Base(DeclarativeBase):
+    """All tables."""
+
+
+class User(Base):
+    """Who may do something."""
+
+    __tablename__ = "users"
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    role: Mapped[str] = mapped_column(String(16))  # "user" or "admin"
+
+
+class Token(Base):
+    """What a user shows; only its hash is kept."""
+
+    __tablename__ = "tokens"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    user: Mapped[str] = mapped_column(ForeignKey("users.name"))
+    sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    created: Mapped[float]
+    revoked: Mapped[float | None]
+
+
+class Upload(Base):
+    """A file that a user sent."""
+
+    __tablename__ = "uploads"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
+    name: Mapped[str] = mapped_column(String(255))
+    size: Mapped[int]
+    sha256: Mapped[str] = mapped_column(String(64))
+    created: Mapped[float]
+
+
+class Job(Base):
+    """A request, and what became of it."""
+
+    __tablename__ = "jobs"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
+    method: Mapped[str] = mapped_column(String(64))
+    request: Mapped[dict[str, Any]] = mapped_column(JSON)
+    priority: Mapped[int] = mapped_column(default=0)
+    state: Mapped[str] = mapped_column(String(16), default="PENDING")
+    created: Mapped[float]
+    started: Mapped[float | None]
+    finished: Mapped[float | None]
+    attempt: Mapped[int] = mapped_column(default=0)  # the current or last one
+    heartbeat: Mapped[float | None]
+    cancel: Mapped[bool] = mapped_column(default=False)  # asked for
+    progress: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    scores: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    error: Mapped[str | None] = mapped_column(Text)
+    fault: Mapped[str | None] = mapped_column(String(16))  # "input", "memory", "cluster" or "mgclust"
+
+    __table_args__ = (
+        Index("jobs_queue", "state", "priority", "created"),
+        Index("jobs_of_owner", "owner", "created", "id"),
+        Index("jobs_by_age", "created", "id"),
+    )
+
+
+def open_database(url: str) -> Engine:
+    """Connect; the tables are as an older version left them until `migrate`."""
+    try:
+        engine = create_engine(url, pool_pre_ping=True)
+    except Exception as error:
+        raise InputError(f"database={url.split('@')[-1]!r} cannot be used: {error}.") from error
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+@contextlib.contextmanager
+def reading(engine: Engine) -> Iterator[Session]:
+    """A transaction that sees one state of the tables."""
+    with engine.connect() as connection, Session(connection) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def writing(engine: Engine) -> Iterator[Session]:
+    """A transaction that is written when the block ends, and forgotten when it raises."""
+    with engine.connect() as connection:
+        connection = connection.execution_options(writes=True)
+        with Session(connection, expire_on_commit=False) as session, session.begin():
+            yield session
+
+
+def migrate(engine: Engine) -> None:
+    """Bring the tables up to date; several processes may ask at once."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    with engine.connect() as connection:
+        connection = connection.execution_options(writes=True)
+        with connection.begin():
+            if engine.dialect.name == "postgresql":
+                connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7300241)")
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _prepare_sqlite(connection: Any, record: Any) -> None:
+    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says, not where the driver guesses
+    cursor = connection.cursor()
+    for pragma in ("busy_timeout=20000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

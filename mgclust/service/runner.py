@@ -1,0 +1,258 @@
+"""The runner: takes jobs from the queue and has each attempted by a process of its own.
+
+It owns no job. While an attempt lives, the runner says so in the database every few seconds; if the runner dies, its
+attempts end with it, their heartbeats stop, and another runner queues the jobs again. Runners of one data folder take
+turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.exc import OperationalError
+
+from mgclust.service.access import Caller
+from mgclust.service.jobs import Jobs
+from mgclust.service.records import Job, migrate, open_database
+from mgclust.service.settings import Settings
+from mgclust.service.sources import resolve
+
+__all__ = ["Runner", "main", "result_folder"]
+
+TURN = 0.1
+BEAT = 2.0
+GRACE = 30.0  # seconds for an attempt's orderly end
+
+
+def result_folder(settings: Settings, job: Job) -> Path:
+    """Where an attempt leaves its result, and its log beside it."""
+    return settings.data / "jobs" / job.id / f"attempt-{job.attempt}"
+
+
+class Runner:
+    """Attempts of jobs, so many at once.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._engine = open_database(settings.database)
+        self._jobs = Jobs(self._engine, settings.jobs_per_user, settings.attempts)
+        self._running: list[_Attempt] = []
+        self._idle: list[_Process] = []
+        self._next_look = 0.0
+        self.stopping = False
+
+    def run(self) -> None:
+        """Serve until `stopping`; then let the attempts end, whose jobs are queued again."""
+        try:
+            while not self.stopping:
+                try:
+                    happened = self.turn()
+                except OperationalError as error:
+                    print(f"the database does not answer; trying again: {error}", file=sys.stderr)
+                    happened = False
+                    time.sleep(BEAT)
+                if not happened:
+                    time.sleep(TURN)
+        finally:
+            for attempt in self._running:
+                attempt.process.close()
+                self._jobs.fail(attempt.job.id, attempt.job.attempt, "the service was stopped.", "cluster")
+            for process in self._idle:
+                process.close()
+
+    def turn(self) -> bool:
+        """Look at everything once; whether anything happened."""
+        happened = False
+        if time.monotonic() > self._next_look:
+            self._jobs.find_lost(self._settings.lost_after)
+            self._next_look = time.monotonic() + BEAT
+        for attempt in list(self._running):
+            if self._look(attempt):
+                self._running.remove(attempt)
+                happened = True
+        while len(self._running) < self._settings.slots and (job := self._jobs.claim()) is not None:
+            self._begin(job)
+            happened = True
+        return happened
+
+    def _begin(self, job: Job) -> None:
+        for earlier in range(job.attempt - 1, 0, -1):
+            # An attempt may have left its whole result and died before it could say so.
+            left = self._settings.data / "jobs" / job.id / f"attempt-{earlier}"
+            if (left / "result").is_dir():
+                folder = result_folder(self._settings, job)
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                left.rename(folder)
+                scores = json.loads((folder / "result" / "result.json").read_text())["scores"]
+                self._jobs.succeed(job.id, job.attempt, scores)
+                return
+        order: dict[str, Any] = {
+            "folder": str(result_folder(self._settings, job)),
+            "request": job.request | {"method": job.method},
+            "place": self._place(job.request.get("resources") or {}),
+        }
+        try:
+            # Looked up again: what may be read may have changed since the job was submitted.
+            owner, request = Caller(job.owner, "user"), order["request"]
+            order["sources"] = [resolve(self._engine, self._settings, owner, s) for s in request["sources"]]
+            if request.get("mask"):
+                mask = resolve(self._engine, self._settings, owner, request["mask"])
+                request["options"] = request.get("options", {}) | {"mask": mask}
+        except ValueError as error:
+            self._jobs.fail(job.id, job.attempt, str(error), "input")
+            return
+        process = self._idle.pop() if self._idle else _Process(self._settings)
+        process.send(order)
+        self._running.append(_Attempt(job, process))
+
+    def _place(self, resources: dict[str, Any]) -> dict[str, Any]:
+        if self._settings.scheduler:
+            return {"scheduler": self._settings.scheduler, "cpu": self._settings.cpu}
+        if self._settings.cpu:
+            return {"cpu": True, "workers": resources.get("workers")}
+        return {name: resources[name] for name in ("gpus", "workers") if resources.get(name)} | {
+            "cpu": bool(resources.get("workers"))
+        }
+
+    def _look(self, attempt: _Attempt) -> bool:
+        """Hear what an attempt says and tell the queue; whether it is over."""
+        job, process = attempt.job, attempt.process
+        ended = process.ended()  # before `answer`: what was said last is heard
+        answer = process.answer
+        if answer is None and not ended:
+            if time.monotonic() > attempt.next_beat:
+                attempt.next_beat = time.monotonic() + BEAT
+                cancelled = self._jobs.beat(job.id, job.attempt, process.progress)
+                if cancelled is None:
+                    process.close(at_once=True)  # the job goes on elsewhere
+                elif cancelled:
+                    process.interrupt()
+            return False
+        if answer is None:
+            self._jobs.fail(job.id, job.attempt, process.epitaph(), "cluster")
+        elif "scores" in answer:
+            self._jobs.succeed(job.id, job.attempt, answer["scores"])
+        else:
+            self._jobs.fail(job.id, job.attempt, answer["error"], answer["fault"])
+        if ended or answer is None or "error" in answer:
+            process.close()
+        else:
+            process.answer = process.progress = None
+            self._idle.append(process)
+        return True
+
+
+class _Attempt:
+    def __init__(self, job: Job, process: _Process) -> None:
+        self.job, self.process = job, process
+        self.next_beat = 0.0
+
+
+class _Process:
+    """A process of `mgclust.service.attempt`, in a group with whatever it starts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.progress: dict[str, Any] | None = None
+        self.answer: dict[str, Any] | None = None
+        self._told: float | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "mgclust.service.attempt"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+            env={key: value for key, value in os.environ.items() if not key.startswith("MGCLUST_SERVICE_")},
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def send(self, order: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has died; `ended` says so
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+
+    def ended(self) -> bool:
+        if self._process.poll() is None:
+            return False
+        self._listener.join(5)
+        return True
+
+    def interrupt(self) -> None:
+        """Ask it to end; what does not, is made to."""
+        now = time.monotonic()
+        if self._told is None:
+            self._told = now
+            self._signal(signal.SIGTERM, group=False)
+        elif now - self._told > GRACE:
+            self._signal(signal.SIGKILL)
+
+    def close(self, at_once: bool = False) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        if at_once:
+            self._signal(signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE)
+        self._signal(signal.SIGKILL)  # what it has started
+
+    def epitaph(self) -> str:
+        code = self._process.returncode
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            return f"the attempt's process was ended by {name}; often the machine ran out of memory."
+        return f"the attempt's process ended with code {code} and no answer; its log says more."
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            said = json.loads(line)
+            if "progress" in said:
+                self.progress = said["progress"]
+            else:
+                self.answer = said
+
+    def _signal(self, number: int, group: bool = True) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if group:
+                os.killpg(self._process.pid, number)
+            elif self._process.poll() is None:
+                self._process.send_signal(number)
+
+
+def main() -> None:
+    """Run until SIGTERM, with the settings of the environment."""
+    settings = Settings.read()
+    settings.data.mkdir(parents=True, exist_ok=True)
+    with open(settings.data / "runner.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the runner before may still live, or let its attempts end
+        migrate(open_database(settings.database))
+        runner = Runner(settings)
+
+        def stop(number: int, frame: Any) -> None:
+            runner.stopping = True
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        runner.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Where the service keeps things, what it runs on, and its limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mgclust.errors import InputError
+
+__all__ = ["Settings"]
+
+PREFIX = "MGCLUST_SERVICE_"
+
+
+def _data_folder() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "mgclust"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Each may be given as an environment variable, ``MGCLUST_SERVICE_DATA`` and so on.
+
+    Attributes
+    ----------
+    data : Path
+        Folder of uploads, jobs and, by default, the database.
+    database : str
+        SQLAlchemy's URL; by default SQLite in `data`.
+    host, port
+        Where the web process listens.
+    scheduler : str
+        Address of a Dask cluster; empty: each job uses this machine.
+    cpu : bool
+        Use no GPU.
+    slots : int
+        Jobs that run at once.
+    roots : str
+        Folders whose files jobs may read, with `os.pathsep` between; none by default.
+    upload_limit : int
+        Bytes of one upload.
+    jobs_per_user : int
+        Waiting and running ones together.
+    attempts : int
+        How often a job is begun before infrastructure that fails makes it fail.
+    lost_after : float
+        Seconds without a heartbeat after which a running job is taken for lost.
+    """
+
+    data: Path = dataclasses.field(default_factory=_data_folder)
+    database: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8700
+    scheduler: str = ""
+    cpu: bool = False
+    slots: int = 1
+    roots: str = ""
+    upload_limit: int = 64 * 2**30
+    jobs_per_user: int = 10_000
+    attempts: int = 3
+    lost_after: float = 30.0
+
+    @classmethod
+    def read(cls, **given: Any) -> Settings:
+        """Settings of the environment, and those given, which come first; None is not given."""
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            text = os.environ.get(PREFIX + field.name.upper())
+            if given.get(field.name) is not None:
+                values[field.name] = given[field.name]
+            elif text:
+                values[field.name] = _parsed(field.name, str(field.type), text)
+        return cls(**values)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", Path(self.data).absolute())
+        if not self.database:
+            object.__setattr__(self, "database", f"sqlite:///{self.data / 'service.db'}")
+        for name in ("slots", "upload_limit", "jobs_per_user", "attempts"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}={getattr(self, name)} should be >= 1.")
+
+    @property
+    def folders(self) -> list[Path]:
+        """`roots`, resolved."""
+        return [Path(os.path.realpath(root)) for root in self.roots.split(os.pathsep) if root]
+
+    def environment(self) -> dict[str, str]:
+        """The same settings for another process."""
+        return {
+            PREFIX + field.name.upper(): str(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) not in ("", False)
+        }
+
+
+def _parsed(name: str, kind: str, text: str) -> Any:
+    try:
+        if kind == "bool":
+            return text.lower() in ("1", "true", "yes")
+        return {"Path": Path, "int": int, "float": float}.get(kind, str)(text)
+    except ValueError:
+        raise InputError(f"{PREFIX}{name.upper()}={text!r} should be of type {kind}.") from None

@@ -1,0 +1,115 @@
+"""What a job may read: files that were uploaded, and files below the folders that the service's owner named.
+
+A path is followed to its end before it is compared, so that neither ``..`` nor a link leads out; a folder that holds a
+link to somewhere else (a zarr store, say) is refused as a whole. Nothing is fetched from the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+
+from mgclust.errors import InputError
+from mgclust.service.access import Caller
+from mgclust.service.records import Upload, reading, writing
+from mgclust.service.settings import Settings
+
+__all__ = ["TooLarge", "receive", "resolve"]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+
+
+class TooLarge(Exception):
+    """An upload beyond the limit."""
+
+
+async def receive(
+    engine: Engine, settings: Settings, caller: Caller, name: str, parts: AsyncIterator[bytes]
+) -> dict[str, Any]:
+    """Write an upload to disk as it arrives; it exists once it is whole.
+
+    Raises
+    ------
+    InputError
+        A name that is none.
+    TooLarge
+        More bytes than the service takes.
+    """
+    if not NAME.fullmatch(name):
+        raise InputError(
+            f"name={name!r} should be a file's name: letters, digits and . _ -, up to 200, no folder; its end says "
+            "what the file is (.npy, .csv, .nii.gz, ...)."
+        )
+    id_ = secrets.token_hex(16)
+    folder = settings.data / "uploads" / id_
+    folder.mkdir(parents=True)
+    partial, digest, size = folder / "partial", hashlib.sha256(), 0
+    try:
+        with open(partial, "xb") as file:
+            async for part in parts:
+                size += len(part)
+                if size > settings.upload_limit:
+                    raise TooLarge(f"{name} should have at most upload_limit={settings.upload_limit} bytes.")
+                digest.update(part)
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(folder / name)
+        upload = {"id": id_, "name": name, "size": size, "sha256": digest.hexdigest(), "created": time.time()}
+        with writing(engine) as session:
+            session.add(Upload(owner=caller.name, **upload))
+    except BaseException:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        raise
+    return upload
+
+
+def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> str:
+    """The path of one source of a job, for whoever may read it.
+
+    Parameters
+    ----------
+    source : dict
+        ``{"upload": id}`` or ``{"path": path}``.
+
+    Raises
+    ------
+    InputError
+        Not there, or not this caller's to read; the sentence is the same for both.
+    """
+    if "upload" in source:
+        with reading(engine) as session:
+            upload = session.get(Upload, source["upload"])
+            if upload is None or not caller.may_see(upload.owner):
+                raise InputError(f"upload={source['upload']!r} is not one of your uploads; upload the file first.")
+            return str(settings.data / "uploads" / upload.id / upload.name)
+    return _inside(source["path"], settings.folders)
+
+
+def _inside(name: str, folders: list[Path]) -> str:
+    refusal = InputError(
+        f"path={name!r} is not a file or folder below what this service may read "
+        f"({', '.join(map(str, folders)) or 'no folders'}); upload it, or ask the administrator for a root."
+    )
+    if "\0" in name or "://" in name or not os.path.isabs(name):
+        raise refusal
+    path = Path(os.path.realpath(name))
+    if not any(path.is_relative_to(folder) for folder in folders) or not path.exists():
+        raise refusal
+    if path.is_dir():
+        for parent, below, files in os.walk(path):
+            for entry in (*below, *files):
+                target = os.path.realpath(os.path.join(parent, entry))
+                if not Path(target).is_relative_to(path):
+                    raise InputError(f"path={name!r} holds a link that leads out of it: {entry}; copy the data.")
+    return str(path)

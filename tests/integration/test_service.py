@@ -1,0 +1,308 @@
+"""The service as its users meet it: real processes, files sent and fetched, and things that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from mgclust import DensityPeaks, Service
+from mgclust.cli import run_command
+from mgclust.errors import InputError, RunCancelled
+from mgclust.service import access
+from mgclust.service.records import open_database
+
+pytestmark = pytest.mark.timeout(120)
+TESTS = Path(__file__).parents[1]
+
+
+class Running:
+    """A service, started and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.data, self.url = folder / "data", f"http://127.0.0.1:{self.port}"
+        self.root = folder / "root"
+        self.root.mkdir()
+        self.start()
+
+    def start(self) -> None:
+        command = [
+            sys.executable, "-m", "mgclust", "serve", "--data", str(self.data), "--port", str(self.port), "--cpu",
+            "--root", str(self.root), "--slots", "2",
+        ]  # fmt: skip
+        environment = os.environ | {
+            "MGCLUST_SERVICE_LOST_AFTER": "4",
+            "MGCLUST_SERVICE_UPLOAD_LIMIT": str(64 << 20),
+            "NUMBA_NUM_THREADS": "2",
+        }
+        self.web = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while True:
+            try:
+                assert httpx.get(f"{self.url}/healthz").status_code == 200
+                return
+            except httpx.TransportError:
+                assert self.web.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.1)
+
+    def client(self, user: str = "admin") -> Service:
+        if user == "admin":
+            return Service(self.url, (self.data / "token").read_text().strip())
+        return Service(self.url, self.token_of(user)[1])
+
+    def token_of(self, user: str) -> tuple[str, str]:
+        engine = open_database(f"sqlite:///{self.data / 'service.db'}")
+        try:
+            access.add_user(engine, user, "user")
+        except InputError:
+            pass  # there already
+        return access.new_token(engine, user)
+
+    def processes(self, module: str) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter(["cmdline", "environ"]):
+            words = process.info["cmdline"] or []
+            if module in words and process.ppid() and self._ours(process):
+                found.append(process)
+        return found
+
+    def _ours(self, process: psutil.Process) -> bool:
+        """Whether it holds a file of this service's folder, or its parent does."""
+        for each in (process, process.parent()):
+            try:
+                if each and any(str(self.data) in file.path for file in each.open_files()):
+                    return True
+            except psutil.Error:
+                continue
+        return False
+
+    def stop(self) -> None:
+        self.web.send_signal(signal.SIGTERM)
+        try:
+            self.web.wait(40)
+        except subprocess.TimeoutExpired:
+            self.web.kill()
+        for process in self.processes("mgclust.service.runner"):
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    service = Running(tmp_path_factory.mktemp("service"))
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def ann(running):
+    return running.client("ann")
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory):
+    path = tmp_path_factory.mktemp("points") / "points.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(400, 3)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def many_points(tmp_path_factory):
+    """Some seconds' work."""
+    path = tmp_path_factory.mktemp("points") / "many.npy"
+    np.save(path, np.random.default_rng(1).normal(size=(30_000, 24)))
+    return path
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_submit_wait_fetch(ann, points, tmp_path):
+    job = ann.submit("density-peaks", points, n_clusters=4).wait()
+    result = job.result(tmp_path / "out")
+    expected = DensityPeaks(4, client=None, device="cpu").fit(points).result_
+    np.testing.assert_array_equal(result.labels, expected.labels)
+    np.testing.assert_array_equal(result.arrays["rho"], expected.arrays["rho"])
+    assert (tmp_path / "out" / "report.html").exists()
+    assert job.info["scores"]["n_clusters"] == 4
+    assert "labels" in job.log()
+    assert ann.jobs()[0].id == job.id
+    assert [each["state"] for each in ann.job(job.id).watch()] == ["SUCCEEDED"]
+
+
+def test_the_commands(running, points, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MGCLUST_URL", running.url)
+    monkeypatch.setenv("MGCLUST_TOKEN", running.token_of("ann")[1])
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["submit", "density-peaks", str(points), "--n-clusters", "3", "--wait", "--no-report"]) == 0
+    id_ = capsys.readouterr().out.strip()
+    for words, says in (
+        (["status", id_], "SUCCEEDED"),
+        (["jobs"], id_),
+        (["watch", id_], "SUCCEEDED"),
+        (["logs", id_], "labels"),
+        (["result", id_, "-o", "out"], "out"),
+    ):
+        assert run_command(words) == 0
+        assert says in capsys.readouterr().out
+    assert len(np.load("out/labels.npy")) == 400
+    assert run_command(["retry", id_]) == 2
+    assert "only one that failed or was cancelled" in capsys.readouterr().err
+    assert run_command(["submit", "density-peaks", str(points), "--n-clusters", "0"]) == 2
+    assert run_command(["status", "nothing"]) == 2
+    assert "there is no such job" in capsys.readouterr().err
+
+
+def test_without_a_service(monkeypatch, capsys):
+    monkeypatch.setenv("MGCLUST_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("mgclust.service.client.AGAIN", (0.01,))
+    assert run_command(["jobs"]) == 1
+    assert "no service answers at http://127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_a_job_whose_data_are_bad_fails_with_its_sentence(ann, tmp_path):
+    x = np.ones((50, 2))
+    x[7, 1] = np.nan
+    np.save(tmp_path / "bad.npy", x)
+    job = ann.submit("density-peaks", tmp_path / "bad.npy")
+    with pytest.raises(InputError, match="NaN or infinity.* row 7"):
+        job.wait()
+    assert (job.state, job.info["fault"], job.info["attempt"]) == ("FAILED", "input", 1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"method": "k-means"}, "method='k-means' should be one of"),
+        ({"parameters": {"n_clusters": 0}}, "n_clusters=0 should be"),
+        ({"parameters": {"client": "tcp://127.0.0.1:1"}}, "'client' is no parameter"),
+        ({"parameters": {"dc": [1]}}, "takes no arrays"),
+        ({"options": {"n_nodes": 5}}, "n_nodes does not go with density-peaks"),
+        ({"sources": []}, "sources"),
+        ({"sources": [{"upload": "none"}]}, "not one of your uploads"),
+        ({"sources": [{"upload": "a", "path": "b"}]}, "either"),
+        ({"priority": 1000}, "priority"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_refused_at_once(ann, points, wrong, says):
+    request = {"method": "density-peaks", "sources": [{"upload": ann.upload(points)}]} | wrong
+    with pytest.raises(InputError, match=says):
+        ann.call("POST", "/jobs", json=request)
+
+
+def test_what_a_job_may_read(running, ann, points, tmp_path):
+    inside = running.root / "points.npy"
+    inside.write_bytes(points.read_bytes())
+    outside = tmp_path / "secret.npy"
+    outside.write_bytes(points.read_bytes())
+    (running.root / "link.npy").unlink(missing_ok=True)
+    (running.root / "link.npy").symlink_to(outside)
+    store = running.root / "store.zarr"
+    store.mkdir(exist_ok=True)
+    (store / "link").unlink(missing_ok=True)
+    (store / "link").symlink_to(tmp_path)
+    assert ann.submit("density-peaks", inside, remote=True, report=False).wait().state == "SUCCEEDED"
+    for path in (
+        outside, running.root / ".." / "data" / "token", running.root / "link.npy", store, "points.npy", "/etc/passwd",
+        "http://127.0.0.1:1/x.npy", "http://169.254.169.254/x.npy", f"file://{outside}", "memory://x.npy", "\0",
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=r"path=.* (is not a file or folder below|holds a link that leads out)"):
+            ann.submit("density-peaks", path, remote=True)
+
+
+def test_others_are_not_let_in(running, ann, points):
+    job, upload = ann.submit("density-peaks", points), ann.upload(points)
+    bob = running.client("bob")
+    for ask in (
+        lambda: bob.job(job.id),
+        lambda: bob.call("POST", f"/jobs/{job.id}/cancel"),
+        lambda: bob.call("GET", f"/jobs/{job.id}/files"),
+        lambda: bob.call("GET", f"/jobs/{job.id}/log"),
+        lambda: bob.submit("density-peaks", points).download.__self__._service.call("GET", f"/jobs/{job.id}/files/x"),
+    ):
+        with pytest.raises(InputError, match="there is no such job"):
+            ask()
+    with pytest.raises(InputError, match="not one of your uploads"):
+        bob.call("POST", "/jobs", json={"method": "density-peaks", "sources": [{"upload": upload}]})
+    with pytest.raises(InputError, match="only an administrator"):
+        bob.call("POST", "/users", json={"name": "eve", "role": "admin"})
+    id_, token = running.token_of("eve")
+    eve = Service(running.url, token)
+    assert eve.jobs() == []
+    running.client().call("DELETE", f"/tokens/{id_}")
+    for service in (eve, Service(running.url, "mgc_guess")):
+        with pytest.raises(InputError, match="unknown or revoked"):
+            service.jobs()
+    assert httpx.get(f"{running.url}/api/v1/jobs").status_code == 401
+    job.wait()
+
+
+def test_files_in_parts_and_no_others(running, ann, points):
+    job = ann.submit("density-peaks", points).wait()
+    base = f"/jobs/{job.id}/files"
+    with ann.stream(f"{base}/labels.npy") as answer:
+        whole = answer.read()
+    with ann.stream(f"{base}/labels.npy", Range="bytes=6-9") as answer:
+        assert answer.status_code == 206
+        assert answer.read() == whole[6:10]
+    for name in ("../log.txt", "..%2flog.txt", "%2e%2e/%2e%2e/%2e%2e/%2e%2e/service.db", "nothing", "%00", ""):
+        with ann.stream(f"{base}/{name}") as answer:
+            assert answer.status_code in (404, 307), name
+
+
+def test_uploads_have_limits(running, ann, tmp_path):
+    with open(tmp_path / "large.npy", "wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(InputError, match="should have at most upload_limit="):
+        ann.upload(tmp_path / "large.npy")
+    headers = {"Authorization": ann._http.headers["Authorization"]}
+    for name in ("..", "%2e%2e%2fx", ".hidden", "a%20b", "x" * 300):
+        assert httpx.put(f"{running.url}/api/v1/uploads/{name}", content=b"x", headers=headers).status_code >= 400
+    body = b"[" + b"1," * (1 << 20)
+    assert httpx.post(f"{running.url}/api/v1/jobs", content=body, headers=headers).status_code == 413
+    assert not list((running.data / "uploads").glob("*/partial"))
+
+
+def test_cancel_and_retry(ann, many_points):
+    job = ann.submit("density-peaks", many_points, report=False)
+    wait_for(lambda: job.refresh().state == "RUNNING")
+    job.cancel()
+    with pytest.raises(RunCancelled):
+        job.wait()
+    assert job.retry().wait().state == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("victim", ["attempt", "runner", "web"])
+def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_points, tmp_path, victim):
+    job = ann.submit("density-peaks", many_points, report=False)
+    wait_for(lambda: job.refresh().state == "RUNNING")
+    if victim == "web":
+        running.web.kill()
+        running.web.wait()
+        running.start()
+    else:
+        processes = running.processes(f"mgclust.service.{victim}")
+        assert processes
+        for process in processes:
+            process.kill()
+    assert job.wait().info["attempt"] == (1 if victim == "web" else 2)
+    labels = job.result(tmp_path / "out").labels
+    np.testing.assert_array_equal(labels, DensityPeaks(client=None, device="cpu").fit(many_points).labels_)
+    assert len([each for each in ann.jobs(limit=1000) if each.id == job.id]) == 1

@@ -1,0 +1,153 @@
+"""The queue of the service: order, fencing, lost attempts, and many who ask at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from mgclust.errors import InputError
+from mgclust.service import access
+from mgclust.service.access import Caller, Refused
+from mgclust.service.jobs import Jobs, TooMany
+from mgclust.service.records import Job, migrate, open_database, writing
+
+ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
+
+
+@pytest.fixture
+def engine(tmp_path):
+    engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
+    migrate(engine)
+    migrate(engine)  # once more changes nothing
+    for caller in (ANN, BOB, ROOT):
+        access.add_user(engine, caller.name, caller.role)
+    return engine
+
+
+@pytest.fixture
+def jobs(engine):
+    return Jobs(engine, per_user=50, attempts=2)
+
+
+def submit(jobs, caller=ANN, priority=0, key=None):
+    return jobs.submit(caller, "density-peaks", {"sources": []}, priority, key)
+
+
+def test_priority_then_age(jobs):
+    first, second, urgent = submit(jobs), submit(jobs), submit(jobs, priority=5)
+    assert [jobs.claim().id for _ in range(3)] == [urgent.id, first.id, second.id]
+    assert jobs.claim() is None
+    assert jobs.counts() == {"PENDING": 0, "RUNNING": 3, "SUCCEEDED": 0, "FAILED": 0, "CANCELLED": 0}
+
+
+def test_a_request_sent_twice_is_one_job(jobs):
+    assert submit(jobs, key="k").id == submit(jobs, key="k").id != submit(jobs, BOB, key="k").id
+    assert len(jobs.latest(ROOT, None, 10, None)) == 2
+
+
+def test_an_attempt_that_was_given_up_is_not_heard(jobs, engine):
+    id_ = submit(jobs).id
+    jobs.claim()
+    with writing(engine) as session:
+        session.get(Job, id_).heartbeat = time.time() - 60
+    assert jobs.find_lost(30) == [id_]
+    again = jobs.claim()
+    assert (again.id, again.attempt) == (id_, 2)
+    assert jobs.beat(id_, 1, None) is None
+    assert not jobs.succeed(id_, 1, {})
+    jobs.fail(id_, 1, "late", "cluster")
+    assert jobs.get(ANN, id_).state == "RUNNING"
+    assert jobs.beat(id_, 2, {"stage": "rho"}) is False
+    assert jobs.succeed(id_, 2, {"n_clusters": 3})
+    job = jobs.get(ANN, id_)
+    assert (job.state, job.scores, job.progress) == ("SUCCEEDED", {"n_clusters": 3}, {"stage": "rho"})
+
+
+def test_faults(jobs):
+    id_ = submit(jobs).id
+    jobs.fail(id_, jobs.claim().attempt, "a worker died.", "cluster")
+    assert jobs.get(ANN, id_).state == "PENDING"
+    jobs.fail(id_, jobs.claim().attempt, "a worker died.", "cluster")
+    job = jobs.get(ANN, id_)
+    assert (job.state, job.error, job.fault) == ("FAILED", "a worker died.", "cluster")
+    assert jobs.retry(ANN, id_).state == "PENDING"
+    jobs.fail(id_, jobs.claim().attempt, "a worker died.", "cluster")
+    assert jobs.get(ANN, id_).state == "PENDING"  # begun once since it was retried
+    jobs.fail(id_, jobs.claim().attempt, "NaN in row 3.", "input")
+    assert jobs.get(ANN, id_).state == "FAILED"
+    with pytest.raises(InputError, match="only one that failed or was cancelled"):
+        jobs.retry(ANN, submit(jobs).id)
+
+
+def test_cancel(jobs):
+    waiting = submit(jobs)
+    assert jobs.cancel(ANN, waiting.id).state == "CANCELLED"
+    running = submit(jobs)
+    jobs.claim()
+    assert jobs.cancel(ANN, running.id).state == "RUNNING"
+    assert jobs.beat(running.id, 1, None) is True
+    jobs.fail(running.id, 1, "the attempt was told to end.", "cluster")
+    assert jobs.get(ANN, running.id).state == "CANCELLED"
+
+
+def test_others_see_nothing(jobs):
+    id_ = submit(jobs).id
+    assert jobs.get(BOB, id_) is jobs.cancel(BOB, id_) is jobs.retry(BOB, id_) is None
+    assert jobs.latest(BOB, None, 10, None) == []
+    assert jobs.get(ROOT, id_).id == id_
+    assert jobs.get(ANN, id_).state == "PENDING"
+
+
+def test_limit_per_user(jobs):
+    for _ in range(50):
+        submit(jobs)
+    with pytest.raises(TooMany, match="jobs_per_user=50"):
+        submit(jobs)
+    submit(jobs, BOB)
+
+
+def test_pages(jobs):
+    ids = [submit(jobs).id for _ in range(7)]
+    found, last = [], None
+    while page := jobs.latest(ANN, None, 3, last):
+        found += [job.id for job in page]
+        last = (page[-1].created, page[-1].id)
+    assert sorted(found) == sorted(ids)
+
+
+@pytest.mark.timeout(60)
+def test_every_job_is_claimed_once(jobs):
+    ids = [submit(jobs).id for _ in range(40)]
+    claimed, errors = [], []
+
+    def take():
+        try:
+            while (job := jobs.claim()) is not None:
+                claimed.append(job.id)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert sorted(claimed) == sorted(ids)
+
+
+def test_tokens(engine, tmp_path):
+    id_, token = access.new_token(engine, "ann")
+    assert access.caller_of(engine, token) == ANN
+    assert token not in (tmp_path / "service.db").read_bytes().decode("latin1")
+    assert access.revoke(engine, id_)
+    with pytest.raises(Refused, match="unknown or revoked"):
+        access.caller_of(engine, token)
+    assert not access.revoke(engine, "nothing")
+    for name, role in (("Ann", "user"), ("", "user"), ("x", "boss"), ("ann", "user")):
+        with pytest.raises(InputError, match="name=|role="):
+            access.add_user(engine, name, role)
+    with pytest.raises(InputError, match="does not exist"):
+        access.new_token(engine, "nobody")
