@@ -7,6 +7,8 @@ and transactions that write say so at their beginning: one that began as a reade
 from __future__ import annotations
 
 import contextlib
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from mgclust.errors import InputError
 
 __all__ = ["Job", "Token", "Upload", "User", "migrate", "open_database", "reading", "writing"]
+
+
+_WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
 
 
 class Base(DeclarativeBase):
@@ -104,10 +109,17 @@ def reading(engine: Engine) -> Iterator[Session]:
 @contextlib.contextmanager
 def writing(engine: Engine) -> Iterator[Session]:
     """A transaction that is written when the block ends, and forgotten when it raises."""
-    with engine.connect() as connection:
+    with _turn(engine), engine.connect() as connection:
         connection = connection.execution_options(writes=True)
         with Session(connection, expire_on_commit=False) as session, session.begin():
             yield session
+
+
+def _turn(engine: Engine) -> contextlib.AbstractContextManager[Any]:
+    """Threads that write to SQLite queue here: its own way to wait is to look again every 0.1 s, without an order."""
+    return (
+        _WRITERS.setdefault(engine, threading.Lock()) if engine.dialect.name == "sqlite" else contextlib.nullcontext()
+    )
 
 
 def migrate(engine: Engine) -> None:

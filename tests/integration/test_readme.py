@@ -5,7 +5,8 @@ A word behind the language of a fenced block says what it needs::
     bash, python           run in order, in one directory
     bash exit=2            ends with that code
     bash | python cluster  run against a local cluster in place of tcp://scheduler:8786
-    bash | python gpu, bash tls, bash install    names of options, parameters and extras are checked
+    bash | python service   run against a service; ID is the last job's number
+    bash | python gpu, bash tls, bash serve, bash install    names of options, parameters and extras are checked
     text                   what the block before it prints
 """
 
@@ -27,10 +28,12 @@ from typing import NamedTuple
 
 import click
 import pytest
+from service_process import Running
 
 import mgclust
 from mgclust.algorithms import METHODS, DensityPeaks
 from mgclust.cli import commands, run_command
+from mgclust.service.jobs import STATES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -160,7 +163,9 @@ def test_blocks_run_in_order(directory):
             printed = _run_python(block, names)
             ran += 1
         else:
-            assert block.needs in ("gpu", "cluster", "tls", "install"), f"README.md:{block.line}: {block.needs}"
+            assert block.needs in ("gpu", "cluster", "service", "serve", "tls", "install"), (
+                f"README.md:{block.line}: {block.needs}"
+            )
             printed = ""
     assert ran >= 7
     # The table of the result directory is complete, --halo included.
@@ -192,11 +197,34 @@ def test_blocks_for_a_cluster(directory, client):
     assert ran >= 2 and (directory / "out-cluster" / "result.json").exists()
 
 
+@pytest.mark.timeout(120)
+def test_blocks_for_a_service(directory, monkeypatch):
+    from mgclust.data import samples
+
+    x = mgclust.open_dataset(samples.path("r15")).read(0, 600)
+    (directory / "data.csv").write_text("x,y\n" + "".join(f"{a},{b}\n" for a, b in x))
+    running = Running(directory)
+    monkeypatch.setenv("MGCLUST_URL", running.url)
+    monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(running.data))
+    try:
+        for block in (block for block in BLOCKS if block.needs == "service"):
+            if block.language == "python":
+                _run_python(block, {"__name__": "readme"})
+                continue
+            first, *others = block.code.splitlines(keepends=True)
+            id_ = _run_shell(block._replace(code=first)).strip()
+            _run_shell(block._replace(code="".join(others).replace(" ID", f" {id_}")))
+    finally:
+        running.stop()
+    for name in ("out-job", "out-service"):
+        assert json.loads((directory / name / "result.json").read_text())["scores"]["n_clusters"] == 15
+
+
 def test_blocks_that_need_more_than_this_machine_name_what_exists():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     source = (Path(mgclust.__file__).parent / "engine" / "cluster.py").read_text(encoding="utf-8")
     for block in BLOCKS:
-        if block.needs not in ("gpu", "tls", "install"):
+        if block.needs not in ("gpu", "tls", "install", "serve"):
             continue
         if block.language == "python":
             calls = [n for n in ast.walk(ast.parse(block.code)) if isinstance(n, ast.Call)]
@@ -224,7 +252,7 @@ def test_options_parameters_links_and_errors_exist():
     parameters = {name for method in METHODS.values() for name in method().get_params()}
     assert set(re.findall(r"`(\w+)=[^`]*`", README)) <= parameters
     for name in re.findall(r"`([A-Z]\w+)`", README):
-        assert any(hasattr(module, name) for module in (mgclust.errors, mgclust, builtins)), name
+        assert name in STATES or any(hasattr(module, name) for module in (mgclust.errors, mgclust, builtins)), name
     for link in re.findall(r"\]\(([^)]+)\)", README):
         if link.startswith("#"):
             assert f"## {link[1:].replace('-', ' ')}\n" in README.lower(), link

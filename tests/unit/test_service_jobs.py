@@ -147,7 +147,7 @@ def test_tokens(engine, tmp_path):
         access.caller_of(engine, token)
     assert not access.revoke(engine, "nothing")
     for name, role in (("Ann", "user"), ("", "user"), ("x", "boss"), ("ann", "user")):
-        with pytest.raises(InputError, match="name=|role="):
+        with pytest.raises(InputError, match=r"name=|role="):
             access.add_user(engine, name, role)
     with pytest.raises(InputError, match="does not exist"):
         access.new_token(engine, "nobody")

@@ -1,0 +1,92 @@
+"""A job service of real processes, for tests that send it jobs and kill parts of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+
+from mgclust import Service
+from mgclust.errors import InputError
+from mgclust.service import access
+from mgclust.service.records import open_database
+
+
+class Running:
+    """A service, started and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.data, self.url = folder / "data", f"http://127.0.0.1:{self.port}"
+        self.root = folder / "root"
+        self.root.mkdir()
+        self.start()
+
+    def start(self) -> None:
+        command = [
+            sys.executable, "-m", "mgclust", "serve", "--data", str(self.data), "--port", str(self.port), "--cpu",
+            "--root", str(self.root), "--slots", "2",
+        ]  # fmt: skip
+        environment = os.environ | {
+            "MGCLUST_SERVICE_LOST_AFTER": "4",
+            "MGCLUST_SERVICE_UPLOAD_LIMIT": str(64 << 20),
+            "NUMBA_NUM_THREADS": "2",
+        }
+        self.web = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while True:
+            try:
+                assert httpx.get(f"{self.url}/healthz").status_code == 200
+                return
+            except httpx.TransportError:
+                assert self.web.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.1)
+
+    def client(self, user: str = "admin") -> Service:
+        if user == "admin":
+            return Service(self.url, (self.data / "token").read_text().strip())
+        return Service(self.url, self.token_of(user)[1])
+
+    def token_of(self, user: str) -> tuple[str, str]:
+        engine = open_database(f"sqlite:///{self.data / 'service.db'}")
+        with contextlib.suppress(InputError):  # there already
+            access.add_user(engine, user, "user")
+        return access.new_token(engine, user)
+
+    def processes(self, module: str) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter(["cmdline", "environ"]):
+            words = process.info["cmdline"] or []
+            if module in words and process.ppid() and self._ours(process):
+                found.append(process)
+        return found
+
+    def _ours(self, process: psutil.Process) -> bool:
+        """Whether it holds a file of this service's folder, or its parent does."""
+        for each in (process, process.parent()):
+            try:
+                if each and any(str(self.data) in file.path for file in each.open_files()):
+                    return True
+            except psutil.Error:
+                continue
+        return False
+
+    def stop(self) -> None:
+        self.web.send_signal(signal.SIGTERM)
+        try:
+            self.web.wait(40)
+        except subprocess.TimeoutExpired:
+            self.web.kill()
+        for process in self.processes("mgclust.service.runner"):
+            process.kill()
