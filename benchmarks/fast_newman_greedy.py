@@ -9,6 +9,7 @@ the labels. `merge_seconds` is our share that is merging.
 igraph breaks ties otherwise and adds gains up in float64, so its communities differ a little.
 
     python benchmarks/fast_newman_greedy.py --data FOLDER --out benchmarks/results/fast_newman_greedy.json
+    python benchmarks/fast_newman_greedy.py --gpu --data FOLDER --out benchmarks/results/fast_newman_greedy_gpu.json
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ def edges_of(name: str, data: str) -> tuple[np.ndarray, int]:
     return network_peers.load(Path(data))[:2]
 
 
-def ours(edges: np.ndarray, n: int) -> tuple[np.ndarray, dict[str, Any]]:
+def ours(edges: np.ndarray, n: int, device: str = "cpu") -> tuple[np.ndarray, dict[str, Any]]:
     from mgclust import FastNewman
 
-    model = FastNewman(device="cpu", client=None).fit((edges, n))
+    model = FastNewman(device=device, client=None).fit((edges, n))
     merge = model.timings_["merge"]
     return model.labels_, {"merge_seconds": merge, "us_a_merge": 1e6 * merge / max(n - 1, 1)}
 
@@ -72,14 +73,15 @@ def ours(edges: np.ndarray, n: int) -> tuple[np.ndarray, dict[str, Any]]:
 def work(side: str, name: str, data: str) -> dict[str, Any]:
     """One side on one graph, in a process of its own."""
     edges, n = edges_of(name, data)
-    if side == "ours":
-        ours(np.array([[0, 1], [1, 2]], np.int32), 3)  # compile, or fetch what was compiled
+    device = "cuda" if side == "ours on the GPU" else "cpu"
+    if side != "igraph":
+        ours(np.array([[0, 1], [1, 2]], np.int32), 3, device)  # compile, or fetch what was compiled
     else:
         peers = network_peers.Peers(edges, n)
     times: list[float] = []
     while len(times) < 4 and (not times or times[0] < ONCE):
         began = time.perf_counter()
-        labels, more = ours(edges, n) if side == "ours" else (peers.run("fastgreedy").labels, {})
+        labels, more = ours(edges, n, device) if side != "igraph" else (peers.run("fastgreedy").labels, {})
         times.append(time.perf_counter() - began)
     return {
         "edges": len(edges),
@@ -110,6 +112,12 @@ def measure(out: bench.Record, side: str, name: str, data: Path | None, limit: f
 def compare(out: bench.Record, name: str, most: float | None, options: argparse.Namespace) -> None:
     """Both sides on one graph, ours first, and what the targets say."""
     mine = measure(out, "ours", name, options.data, options.limit)
+    if options.gpu:
+        on_gpu = measure(out, "ours on the GPU", name, options.data, options.limit)
+        if mine and on_gpu:
+            same = mine["bits"] == on_gpu["bits"]
+            out.add(f"{name}: GPU over host", times_as_long=on_gpu["seconds"] / mine["seconds"], same_bits=same)
+        return
     theirs = measure(out, "igraph", name, options.data, options.limit)
     if mine is None:
         return
@@ -128,6 +136,7 @@ def main() -> None:
     parser = bench.parser(__doc__)
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a side is given up")
     parser.add_argument("--small", action="store_true", help="small graphs alone, to try the script out")
+    parser.add_argument("--gpu", action="store_true", help="ours on one GPU beside ours on its host; not igraph")
     parser.add_argument("--only", default="", help="names separated by blanks")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -7,9 +7,11 @@ Wang 2012 eq. 3; m is the weight of all edges)
 
 "greedy" merges the pair of connected communities with the largest dQ, again and again. Gains are compared as integers,
 g = 2m m_ij - d_i d_j; ties go to the smallest (i, j); the merged community keeps the smaller number, a community's
-number being that of its smallest node. Self-loops add 2 to d and 1 to m; the weights of equal edges are summed. Once
-the largest gain is not positive it stays so: the modularity is largest there. Merging goes on, so that every number of
-clusters can be cut; where no edge is left between communities, the two of least strength are joined.
+number being that of its smallest node. (Integers, where the weights are and resolution is 1: up to m = 2^31. Else gains
+are float64, of weights rounded to 51 bits of their total, and what would tie may not.) Self-loops add 2 to d and 1 to
+m; the weights of equal edges are summed. Once the largest gain is not positive it stays so: the modularity is largest
+there. Merging goes on, so that every number of clusters can be cut; where no edge is left between communities, the two
+of least strength are joined.
 
 "parallel" is another algorithm, for graphs where one merge at a time takes too long: see
 `mgclust.algorithms.parallel_newman`.
@@ -35,7 +37,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Job, Method, Progress
-from mgclust.algorithms.graph_levels import SHARED_ENTRIES, modularity_of, read_level
+from mgclust.algorithms.graph_levels import MOST_RESOLUTION, SHARED_ENTRIES, modularity_of, read_level
 from mgclust.algorithms.graph_memory import estimate
 from mgclust.algorithms.merge_tree import MergeTree
 from mgclust.algorithms.nested_merges import greedy_tree, nested_tree
@@ -93,7 +95,7 @@ def fast_newman(
         "tree": tree,
         "rounds": report,
         "n_components": n_components,
-        "exact": level.gain.exact,
+        "exact": level.gain.exact if tree is None else tree.gains.dtype.kind == "i",
         "rounding": scale.rounding,
     }
 
@@ -170,7 +172,7 @@ class FastNewman(Clusterer):
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(at_least=1, optional=True, help="How many communities; by default as many as are best."),
         "strategy": Choice("greedy", "parallel", help="Exact merging, or parallel moves for large graphs."),
-        "resolution": Real(above=0, help="Above 1: smaller communities."),
+        "resolution": Real(above=0, at_most=MOST_RESOLUTION, help="Above 1: smaller communities."),
     }
     common: ClassVar[dict[str, Constraint]] = {
         name: constraint for name, constraint in Method.common.items() if name != "dtype"
@@ -235,6 +237,7 @@ class FastNewman(Clusterer):
 
     def fit_dataset(self, dataset: Graph, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:  # type: ignore[override]
         """See `Method.fit_dataset`; `dataset` is a `Graph`."""
+        self._checked()
         self._dataset, self._provenance = dataset, provenance
         self._fitted_with = {"client": self.client, "device": self.device, "resolution": float(self.resolution)}
         return super().fit_dataset(dataset, on_progress, provenance=provenance)

@@ -3,9 +3,10 @@
 Every rank owns consecutive nodes and their adjacency rows; vectors of one number a node are on every rank. A level is
 contracted from the one before: nodes of a group become one node, the weights between two groups one weight.
 
-Weights are integers throughout, so that sums have no order. Integer weights stay as they are; others are multiplied by
-the power of two that makes twice their total just fit into 51 bits, and rounded. Where twice the total is below 2^31,
-gains are exact in int64; else they are float64, each operation rounded, of exact sums.
+Weights are integers throughout, so that sums have no order. Integer weights stay as they are while twice their total is
+below 2^51; others are multiplied by the power of two that makes it just fit into 51 bits, and rounded, but not to 0.
+Where twice the total is below 2^31, gains are exact in int64; else they are float64, each operation rounded, of exact
+sums.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.adjacency import Adjacency, Gain
 
-__all__ = ["Level", "WeightScale", "contract", "modularity_of", "read_level"]
+__all__ = ["MOST_RESOLUTION", "Level", "WeightScale", "contract", "modularity_of", "read_level"]
 
 Array = Any
 EXACT_LIMIT = 2**31  # of two_m
+MOST_RESOLUTION = 1e6  # far above what leaves any two nodes together, far below what gains could not hold
 WIDE_BITS = 51
 SHARED_ENTRIES = 1 << 20  # graphs of no more are on every rank whole: each does all, and none waits
 
@@ -108,12 +110,12 @@ def read_level(context: Context, n: int, resolution: float, shared: int = SHARED
     pieces: list[tuple[Array, Array, Array | None]] = []
     for chunk in context.rows.chunks():
         u, v = (chunk.x[:, column].astype(np.int32) for column in (0, 1))
-        weight = None if scale is None else xp.rint(xp.ldexp(chunk.x[:, 2], scale.shift)).astype(np.int64)
+        weight = None if scale is None else _integers(xp, chunk.x[:, 2], scale)
         ones = xp.ones(len(u), np.int64) if weight is None else weight
         for ends in (u, v):
             strength += kernels.sum_by_id(ones, ends, n)
         if weight is not None and len(weight):
-            kept = weight > 0  # an edge without weight is none
+            kept = weight > 0  # an edge of weight 0 is none
             u, v, weight = u[kept], v[kept], weight[kept]
         pieces.append((xp.concatenate([u, v]), xp.concatenate([v, u]), None if weight is None else xp.tile(weight, 2)))
     context.rows.release()
@@ -199,18 +201,23 @@ def _weight_scale(context: Context) -> tuple[WeightScale | None, bool]:
     total, broken = (float(value) for value in context.sum_over_blocks(facts))
     if not math.isfinite(total):
         raise InputError("the sum of all weights is beyond the range of float64; rescale them.")
-    largest = xp.zeros(1)
+    least = xp.full(1, np.inf)
     for chunk in context.rows.chunks():
         if len(chunk.x):
-            largest = xp.maximum(largest, chunk.x[:, 2].max())
-    largest = float(comm.all_reduce(largest, "max")[0])
+            least = xp.minimum(least, xp.where(chunk.x[:, 2] > 0, chunk.x[:, 2], np.inf).min())
+    least = float(comm.all_reduce(least, "min")[0])
     if total == 0 or (not broken and 2 * total < 2.0**WIDE_BITS):
         return WeightScale(), True
     shift = WIDE_BITS - math.frexp(2 * total)[1]
-    if math.ldexp(largest, shift) < 1:
-        raise InputError("weights span more than 51 binary digits; leave out the smallest.")
     mean = total / context.dataset_shape[0]
-    return WeightScale(shift, math.ldexp(0.5, -shift) / mean), False
+    error = 0.5 if math.ldexp(least, shift) >= 0.5 else 1.0  # in units of the integers
+    return WeightScale(shift, math.ldexp(error, -shift) / mean), False
+
+
+def _integers(xp: Any, weight: Array, scale: WeightScale) -> Array:
+    """Weights as integers; what is above 0 stays so, or an edge would be lost that ties two parts together."""
+    rounded = xp.rint(xp.ldexp(weight, scale.shift)).astype(np.int64)
+    return xp.where(weight > 0, xp.maximum(rounded, 1), 0)
 
 
 def _owned(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.graph_levels import modularity_of, read_level
+from mgclust.algorithms.graph_levels import MOST_RESOLUTION, modularity_of, read_level
 from mgclust.algorithms.graph_memory import estimate
 from mgclust.data import open_graph
 from mgclust.engine.cluster import connect
@@ -57,7 +57,7 @@ def modularity(
     >>> modularity([(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)], [0, 0, 0, 1, 1, 1], client=None)
     0.3571428571428571
     """
-    resolution = Real(above=0, help="").check("resolution", resolution)
+    resolution = Real(above=0, at_most=MOST_RESOLUTION, help="").check("resolution", resolution)
     opened = open_graph(graph)
     given = np.asarray(labels.get() if hasattr(labels, "get") else labels)
     if given.shape != (opened.n_nodes,) or given.dtype.kind not in "iu":

@@ -20,6 +20,7 @@ from mgclust.kernels import load
 __all__ = ["greedy_tree", "nested_tree"]
 
 Array = Any
+GREEDY_LIMIT = 2**32  # of two_m: twice what local moving allows, which adds two such products
 
 
 def greedy_tree(context: Context, level: Level, device: str) -> MergeTree | None:
@@ -133,7 +134,9 @@ def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np
         return None
     to_host = level.kernels.to_host
     starts = np.concatenate([[0], np.cumsum(to_host(lengths))])
-    kind = np.int64 if level.gain.exact else np.float64
+    # 2m m_ij and d_i d_j then fit into 63 bits; weights that were scaled have a sum far above.
+    exact = level.gain.resolution == 1.0 and level.gain.two_m < GREEDY_LIMIT
+    kind = np.int64 if exact else np.float64
     kernels = load("cuda" if device == "cuda" else "cpu")
     move = kernels.to_device if device == "cuda" else to_host
 

@@ -137,7 +137,7 @@ class Location:
                     return
                 changed = status.st_size != stamp.size or self._probe(status.st_size) != stamp.probe
         if changed:
-            raise InputError(f"{self.name} changed since it was opened; open it again with open_dataset.")
+            raise InputError(f"{self.name} changed since it was opened; open it again.")
 
     def sha256(self) -> str:
         """SHA-256 of the bytes; of a directory, of its files' names and bytes in sorted order."""

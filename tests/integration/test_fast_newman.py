@@ -9,6 +9,7 @@ import reference_newman as reference
 from sklearn.base import clone
 
 from mgclust import FastNewman, load_result, modularity
+from mgclust.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -280,3 +281,29 @@ def test_an_estimator_as_others():
     assert clone(model).get_params() == model.get_params()
     assert model.set_params(n_clusters=None).n_clusters is None
     assert "strategy='parallel'" in repr(model)
+
+
+@pytest.mark.parametrize("weights", [[2**60, 1, 1], [1.0, 1.0, 1e-16], [1e300, 1e-300, 1.0]])
+def test_weights_too_small_to_count_still_connect(weights):
+    edges = np.array([[0, 1], [1, 2], [2, 3]])
+    for strategy in ("greedy", "parallel"):
+        model = FastNewman(1, strategy=strategy, client=None, device="cpu").fit((edges, np.array(weights)))
+        assert model.result_.diagnostics["n_components"] == 1
+        assert not model.result_.warnings
+
+
+def test_merges_are_exact_up_to_a_total_weight_of_2_to_the_31():
+    rng = np.random.default_rng(4)
+    for _ in range(40):
+        n, k = int(rng.integers(4, 25)), int(rng.integers(2, 60))
+        edges, weights = rng.integers(0, n, (k, 2)), rng.integers(1, 5, k)
+        factor = (2**31 - 1) // int(weights.sum())
+        small, large = (FastNewman(client=None, device="cpu").fit((edges, weights * f, n)) for f in (1, factor))
+        np.testing.assert_array_equal(small.merges_, large.merges_)
+        assert large.result_.diagnostics["computed_in"] == "int64"
+
+
+@pytest.mark.parametrize("resolution", ["a", None, [1], 1e12, 0, float("nan")])
+def test_resolution_is_a_number(resolution):
+    with pytest.raises(InputError, match="resolution="):
+        FastNewman(resolution=resolution, client=None).fit([(0, 1)])

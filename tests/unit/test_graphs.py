@@ -3,6 +3,7 @@
 import pickle
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -273,3 +274,17 @@ def test_three_weighted_edges_with_a_number_of_nodes_are_no_matrix():
     graph = open_graph((np.array([[0.0, 1, 2], [1, 2, 1], [0, 2, 0.5]]), 4))
     assert (graph.shape, graph.n_nodes) == ((3, 3), 4)
     assert graph.read(0, 3)[:, 2].tolist() == [2.0, 1.0, 0.5]
+
+
+def test_a_table_in_parts_with_gaps_between_its_ids():
+    """Threads that read the parts share the table of ids."""
+    frame = pd.DataFrame({"source": [0, 1, 3, 3] * 20, "target": [1, 3, 0, 1] * 20})
+    parts = dd.from_pandas(frame, npartitions=8)
+    for _ in range(20):
+        assert open_graph(parts).n_nodes == 3
+
+
+def test_a_symmetric_array_that_may_be_either_is_refused():
+    with pytest.raises(InputError, match="3 x 3 array may be 3 edges or an adjacency matrix"):
+        open_graph(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]))
+    assert open_graph(np.array([[0, 1, 1], [1, 2, 1], [0, 2, 1]])).shape == (3, 3)

@@ -203,12 +203,13 @@ def _is_adjacency(edges: Any) -> bool:
         return False
     if d > 3 or d == 1:
         return True
-    if edges.dtype.kind in "iu":
+    symmetric = bool((edges == edges.T).all())
+    if edges.dtype.kind in "iu" and not (n == 3 and symmetric):
         return False
-    if edges.dtype.kind == "b" or bool((edges == edges.T).all()):
+    if edges.dtype.kind == "b" or (edges.dtype.kind == "f" and symmetric):
         return True
     raise InputError(
-        f"a {n} x {n} array of floats may be {n} edges or an adjacency matrix; give integers, (edges, weights), or a "
+        f"a {n} x {n} array may be {n} edges or an adjacency matrix; give (edges, weights), (edges, n_nodes), or a "
         "scipy.sparse matrix."
     )
 

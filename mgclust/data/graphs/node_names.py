@@ -82,8 +82,9 @@ class NodeNames:
             places = np.minimum(np.searchsorted(names, ids), len(names) - 1)
             return np.where(names[places] == ids, places, -1).astype(np.int32)
         if self._lookup is None:
-            self._lookup = np.full(largest + 2, -1, np.int32)  # the last entry stands for all that are larger
-            self._lookup[names] = np.arange(len(names), dtype=np.int32)
+            lookup = np.full(largest + 2, -1, np.int32)  # the last entry stands for all that are larger
+            lookup[names] = np.arange(len(names), dtype=np.int32)
+            self._lookup = lookup  # whole: other threads may be about to read it
         return self._lookup[np.minimum(ids, largest + 1)]
 
 

@@ -89,6 +89,9 @@ def network_shape(n_clusters: Any, cluster_size: Any, degree: Any, p_in: Any) ->
     c, s = int(n_clusters), int(cluster_size)
     if c * s > 2**31 - 1:
         raise InputError(f"n_clusters={c} times cluster_size={s} should be at most {2**31 - 1} nodes.")
+    for name, value in (("degree", degree), ("p_in", p_in)):
+        if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
+            raise InputError(f"{name}={value!r} should be a number.")
     if not 0 <= degree < math.inf:
         raise InputError(f"degree={degree!r} should be a finite number >= 0.")
     if not 0 <= p_in <= 1:
