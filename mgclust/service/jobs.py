@@ -19,7 +19,8 @@ import secrets
 import time
 from typing import Any
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, insert, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from mgclust.errors import InputError
@@ -61,19 +62,27 @@ class Jobs:
         """
         # A request that is sent again, since its answer was lost, does not make a second job.
         id_ = secrets.token_hex(16) if key is None else _id_of(caller, key)
-        with writing(self._engine) as session:
-            known = session.get(Job, id_)
-            if known is not None:
-                return known
-            active = select(func.count()).where(Job.owner == caller.name, Job.state.in_(("PENDING", "RUNNING")))
-            if (session.scalar(active) or 0) >= self._per_user:
-                raise TooMany(f"{caller.name} has jobs_per_user={self._per_user} jobs waiting; wait, or cancel some.")
-            job = Job(
-                id=id_, owner=caller.name, method=method, request=request, priority=priority,
-                created=time.time(), state="PENDING", attempt=0, cancel=False,
-            )  # fmt: skip
-            session.add(job)
-            return job
+        active = select(Job.id).where(Job.owner == caller.name, Job.state.in_(("PENDING", "RUNNING")))
+        values = {
+            "id": id_, "owner": caller.name, "method": method, "request": request, "priority": priority,
+            "created": time.time(), "state": "PENDING", "attempt": 0, "cancel": False,
+        }  # fmt: skip
+        try:
+            with writing(self._engine) as session:
+                # Without objects that are tracked, which cost more than all the rest of a submit.
+                connection = session.connection()
+                waiting = connection.scalar(select(func.count()).select_from(active.limit(self._per_user).subquery()))
+                if (waiting or 0) >= self._per_user:
+                    raise TooMany(
+                        f"{caller.name} has jobs_per_user={self._per_user} jobs waiting; wait, or cancel some."
+                    )
+                connection.execute(insert(Job), values)
+        except IntegrityError:
+            known = self.get(caller, id_)
+            if known is None:
+                raise
+            return known
+        return Job(**values)
 
     def get(self, caller: Caller, id_: str) -> Job | None:
         """A job that the caller may see."""

@@ -101,8 +101,10 @@ def test_others_see_nothing(jobs):
 
 
 def test_limit_per_user(jobs):
-    for _ in range(50):
+    last = submit(jobs, key="k")
+    for _ in range(49):
         submit(jobs)
+    assert submit(jobs, key="k").id == last.id
     with pytest.raises(TooMany, match="jobs_per_user=50"):
         submit(jobs)
     submit(jobs, BOB)
