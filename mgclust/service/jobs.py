@@ -72,10 +72,10 @@ class Jobs:
                 # Without objects that are tracked, which cost more than all the rest of a submit.
                 connection = session.connection()
                 waiting = connection.scalar(select(func.count()).select_from(active.limit(self._per_user).subquery()))
-                if (waiting or 0) >= self._per_user:
-                    raise TooMany(
-                        f"{caller.name} has jobs_per_user={self._per_user} jobs waiting; wait, or cancel some."
-                    )
+                full = (waiting or 0) >= self._per_user
+                if full and connection.scalar(select(Job.id).where(Job.id == id_)) is None:
+                    most = f"jobs_per_user={self._per_user}"
+                    raise TooMany(f"{caller.name} has {most} jobs waiting; wait, or cancel some.")
                 connection.execute(insert(Job), values)
         except IntegrityError:
             known = self.get(caller, id_)
