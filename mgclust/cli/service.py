@@ -1,4 +1,7 @@
-"""``mgclust serve``, and the commands that use a service: submit, jobs, status, watch, logs, result, cancel, retry."""
+"""``mgclust serve`` and ``mgclust runner``, and the commands that use a service.
+
+These are submit, jobs, status, watch, logs, result, cancel and retry.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,16 +56,29 @@ def _show(job: RemoteJob, as_json: bool) -> None:
     click.echo("  ".join(words))
 
 
+def _place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what a runner must know, whoever starts it."""
+    for option in reversed(
+        (
+            click.option("--data", metavar="DIR", help="Folder of jobs and uploads."),
+            click.option("--database", metavar="URL", help="PostgreSQL in place of SQLite in the folder."),
+            click.option("--scheduler", metavar="ADDRESS", help="A running Dask cluster in place of this machine."),
+            click.option("--cpu", is_flag=True, default=None, help="Use no GPU."),
+            click.option("--slots", type=click.IntRange(1), metavar="N", help="Jobs at once [default: 1]."),
+            click.option(
+                "--root", "roots", multiple=True, metavar="DIR", help="A folder that jobs may read; may be repeated."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
 @click.command("serve", context_settings=CONTEXT)
-@click.option("--data", metavar="DIR", help="Folder of jobs and uploads.")
+@_place_options
 @click.option("--host", metavar="ADDRESS", help="Where to listen [default: 127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="[default: 8700]")
-@click.option("--database", metavar="URL", help="PostgreSQL in place of SQLite in the folder.")
-@click.option("--scheduler", metavar="ADDRESS", help="A running Dask cluster (tls://) in place of this machine.")
-@click.option("--cpu", is_flag=True, default=None, help="Use no GPU.")
-@click.option("--slots", type=click.IntRange(1), metavar="N", help="Jobs at once [default: 1].")
-@click.option("--root", "roots", multiple=True, metavar="DIR", help="A folder that jobs may read; may be repeated.")
-@click.option("--no-runner", is_flag=True, help="Only the web process; a runner is started elsewhere.")
+@click.option("--no-runner", is_flag=True, help="Only the web process; 'mgclust runner' is started elsewhere.")
 def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
     """Serve jobs: a web process, and beside it a runner that computes them."""
     try:
@@ -88,6 +105,19 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
         stopping.set()
         if not no_runner:
             keeper.join()
+
+
+@click.command("runner", context_settings=CONTEXT)
+@_place_options
+def runner(roots: tuple[str, ...], **given: Any) -> None:
+    """Compute the jobs of a service whose web process was started with --no-runner."""
+    try:
+        from mgclust.service.runner import main
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    from mgclust.service.settings import Settings
+
+    main(Settings.read(roots=os.pathsep.join(roots) or None, **given))
 
 
 def _keep_runner(settings: Any, stopping: threading.Event) -> None:
@@ -204,4 +234,4 @@ def retry(id: str) -> None:
     _show(_service().job(id).retry(), False)
 
 
-commands = (serve, submit, jobs, status, watch, logs, result, cancel, retry)
+commands = (serve, runner, submit, jobs, status, watch, logs, result, cancel, retry)

@@ -6,5 +6,5 @@
               └─ driver (caller) ── Dask ── tasks (worker) ─> rank.prepare, rank.execute
                                                                   └─ Context ─ Comm
 
-A `Comm` is a SoloComm, HostComm or NcclComm.
+A `Comm` is a SoloComm, HostComm or NcclComm. `certificates` makes what a cluster with TLS needs.
 """

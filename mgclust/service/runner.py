@@ -237,9 +237,9 @@ class _Process:
                 self._process.send_signal(number)
 
 
-def main() -> None:
-    """Run until SIGTERM, with the settings of the environment."""
-    settings = Settings.read()
+def main(settings: Settings | None = None) -> None:
+    """Run until SIGTERM, with the settings of the environment if none are given."""
+    settings = settings or Settings.read()
     settings.data.mkdir(parents=True, exist_ok=True)
     with open(settings.data / "runner.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the runner before may still live, or let its attempts end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -16,14 +17,26 @@ from mgclust.service.records import Job, migrate, open_database, writing
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
 
 
-@pytest.fixture
-def engine(tmp_path):
-    engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
+POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request, tmp_path):
+    if request.param == "sqlite":
+        engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
+    elif POSTGRES:
+        engine = open_database(POSTGRES)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+            connection.exec_driver_sql("CREATE SCHEMA public")
+    else:
+        pytest.skip("needs PostgreSQL: MGCLUST_TEST_POSTGRES=postgresql+psycopg://...")
     migrate(engine)
     migrate(engine)  # once more changes nothing
     for caller in (ANN, BOB, ROOT):
         access.add_user(engine, caller.name, caller.role)
-    return engine
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture
@@ -143,7 +156,8 @@ def test_every_job_is_claimed_once(jobs):
 def test_tokens(engine, tmp_path):
     id_, token = access.new_token(engine, "ann")
     assert access.caller_of(engine, token) == ANN
-    assert token not in (tmp_path / "service.db").read_bytes().decode("latin1")
+    if engine.dialect.name == "sqlite":
+        assert token not in (tmp_path / "service.db").read_bytes().decode("latin1")
     assert access.revoke(engine, id_)
     with pytest.raises(Refused, match="unknown or revoked"):
         access.caller_of(engine, token)
