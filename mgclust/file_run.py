@@ -14,7 +14,7 @@ from mgclust.errors import InputError
 from mgclust.params import Integer
 from mgclust.result import Result
 
-__all__ = ["fit", "open_sources", "placed", "save"]
+__all__ = ["compared", "fit", "open_sources", "placed", "save"]
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -63,7 +63,11 @@ def placed(
 
 def fit(estimator: Any, dataset: Any, progress: Progress) -> Result:
     """Cluster, and compare with the truth where the data carries one."""
-    result: Result = estimator.fit_dataset(dataset, on_progress=progress)
+    return compared(estimator.fit_dataset(dataset, on_progress=progress), dataset)
+
+
+def compared(result: Result, dataset: Any) -> Result:
+    """The result with its agreement with the truth where the data carries one."""
     if dataset.labels is None or result.labels is None:
         return result
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score

@@ -26,13 +26,15 @@ def choose_centers(
     n_clusters: int | None = None,
     rho_min: float | None = None,
     delta_min: float | None = None,
+    rho_max: float | None = None,
+    delta_max: float | None = None,
     indices: Any = None,
 ) -> np.ndarray:
     """Row numbers of the centres, by decreasing gamma = rho * delta, equal gamma by index.
 
-    `indices` as given; else the rows with ``rho > rho_min`` and ``delta > delta_min`` where either is given (the
-    first `n_clusters` of them if that is given too); else the `n_clusters` largest gamma; else the automatic rule
-    of `automatic_count`.
+    `indices` as given; else the rows with ``rho_min < rho <= rho_max`` and ``delta_min < delta <= delta_max`` where
+    any of these is given (the first `n_clusters` of them if that is given too); else the `n_clusters` largest gamma;
+    else the automatic rule of `automatic_count`.
     """
     n = rho.shape[0]
     gamma = rho * delta
@@ -40,12 +42,14 @@ def choose_centers(
         return _by_gamma(gamma, _given_centers(np.asarray(indices), rho))
     if n_clusters is not None and n_clusters > n:
         raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
-    if rho_min is not None or delta_min is not None:
+    if any(limit is not None for limit in (rho_min, delta_min, rho_max, delta_max)):
         above = np.ones(n, dtype=bool)
         if rho_min is not None:
             above &= rho > rho_min
         if delta_min is not None:
             above &= delta > delta_min
+        if above.any() and (rho_max is not None or delta_max is not None):
+            return _by_gamma(gamma, _not_beyond(above, rho, delta, rho_max, delta_max))[:n_clusters]
         if not above.any():
             raise InputError(
                 f"rho_min={rho_min}, delta_min={delta_min}: no row lies above both; the densest row has "
@@ -57,6 +61,24 @@ def choose_centers(
     candidates = np.flatnonzero(gamma >= np.partition(gamma, n - most)[n - most])
     ranked = _by_gamma(gamma, candidates)
     return ranked[: most if n_clusters is not None else automatic_count(gamma[ranked], n)]
+
+
+def _not_beyond(
+    above: np.ndarray, rho: np.ndarray, delta: np.ndarray, rho_max: float | None, delta_max: float | None
+) -> np.ndarray:
+    """The rows that upper limits leave; the densest row, where every link ends, has to be one of them."""
+    if rho_max is not None:
+        above &= rho <= rho_max
+    if delta_max is not None:
+        above &= delta <= delta_max
+    densest = int(np.argmax(rho))
+    if not above[densest]:
+        raise InputError(
+            f"rho_max={rho_max}, delta_max={delta_max}: the densest row, {densest}, should lie within "
+            f"(rho={rho[densest]:g}, delta={delta[densest]:g}): the links of some rows lead nowhere else; "
+            "choose wider limits."
+        )
+    return np.flatnonzero(above)
 
 
 def _by_gamma(gamma: np.ndarray, rows: np.ndarray) -> np.ndarray:

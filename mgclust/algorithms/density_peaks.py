@@ -430,12 +430,47 @@ class DensityPeaks(Clusterer):
         self.random_state = random_state
         self.verbose = verbose
 
+    @classmethod
+    def from_result(cls, result: Result) -> DensityPeaks:
+        """The estimator as it was when it had found a result, to choose other centres of a saved one.
+
+        Parameters
+        ----------
+        result : Result
+            Of this method, from `mgclust.load_result` perhaps.
+
+        Returns
+        -------
+        DensityPeaks
+            Fitted.
+
+        Raises
+        ------
+        InputError
+            It is another method's result.
+        """
+        if result.method != cls.method or result.labels is None:
+            raise InputError(f"method={result.method!r}: only a result of {cls.method} has a decision graph.")
+        names = cls().get_params()
+        model = cls(**{name: value for name, value in result.parameters.items() if name in names})
+        arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
+        model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
+        model.dc_, model.dc_error_ = result.scores["dc"], result.scores["dc_error"]
+        model.exactness_ = result.diagnostics.get("exactness", {})
+        model.timings_ = result.timings
+        model.n_features_in_ = result.source["shape"][1]
+        model._relabel(arrays["centers"], np.asarray(result.labels), arrays.get("halo"))
+        model.result_ = result
+        return model
+
     def select_centers(
         self,
         n_clusters: int | None = None,
         *,
         rho_min: float | None = None,
         delta_min: float | None = None,
+        rho_max: float | None = None,
+        delta_max: float | None = None,
         indices: Any = None,
     ) -> DensityPeaks:
         """Choose other centres and relabel, without another pass over the data.
@@ -444,6 +479,8 @@ class DensityPeaks(Clusterer):
         ----------
         n_clusters, rho_min, delta_min
             As for the class.
+        rho_max, delta_max : float, optional
+            Centres lie above neither; the densest row must be one of them.
         indices : sequence of int, optional
             The centres themselves; the densest row must be one of them.
 
@@ -456,11 +493,15 @@ class DensityPeaks(Clusterer):
         check_is_fitted(self, "rho_")
         wanted: dict[str, Any] = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
         check_parameters({name: self.constraints[name] for name in wanted}, wanted)
-        centers = choose_centers(self.rho_, self.delta_, indices=indices, **wanted)
+        upper: dict[str, Any] = {"rho_max": rho_max, "delta_max": delta_max}
+        check_parameters({name: Real(optional=True) for name in upper}, upper)
+        centers = choose_centers(self.rho_, self.delta_, indices=indices, **wanted, **upper)
         self._relabel(centers, assign_labels(np, self.nearest_higher_, centers), None)
-        given = {} if indices is None else {"indices": centers.tolist()}
+        given: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
+        if indices is not None:
+            given["indices"] = centers.tolist()
         parameters = {**self.result_.parameters, **wanted, **given, "halo": False}
-        automatic = indices is None and _is_automatic(wanted)
+        automatic = not given and _is_automatic(wanted)
         self.result_ = replace(self.result_, parameters=parameters, **self._findings(automatic, False))
         return self
 

@@ -5,6 +5,6 @@ mailed, printed and archived. Text from outside (file names, warnings) is escape
 """
 
 from mgclust.report.page import write_report
-from mgclust.report.pictures import EdgeSample, Sample, draw_pictures, sample_rows
+from mgclust.report.pictures import EdgeSample, Sample, draw_pictures, sample_index, sample_rows
 
-__all__ = ["EdgeSample", "Sample", "draw_pictures", "sample_rows", "write_report"]
+__all__ = ["EdgeSample", "Sample", "draw_pictures", "sample_index", "sample_rows", "write_report"]

@@ -10,7 +10,7 @@ import numpy as np
 from mgclust import plots
 from mgclust.result import Result
 
-__all__ = ["EdgeSample", "Sample", "draw_pictures", "sample_rows"]
+__all__ = ["EdgeSample", "Sample", "draw_pictures", "sample_index", "sample_rows"]
 
 UNCLEAR = 0.5  # a second membership of more than this share of the largest: the row lies between clusters
 SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
@@ -75,16 +75,19 @@ def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> S
         return _sample_edges(dataset)
     if result.parameters.get("affinity") == "precomputed":
         return None
-    n, d = dataset.shape
-    most = min(most, max(1000, SAMPLE_BYTES // (8 * d)))
-    index = np.arange(n)
-    if n > most:
-        index = np.sort(np.random.default_rng(0).choice(n, size=most, replace=False))
+    index = sample_index(dataset.shape, most)
     centers = np.asarray(result.arrays.get("centers", ()), dtype=np.int64)
     wanted = np.union1d(index, centers)
     rows = dataset.take(wanted).astype(np.float64)
     own = rows[np.searchsorted(wanted, centers)] if len(centers) else _centers(result)
     return Sample(index, rows[np.searchsorted(wanted, index)], own)
+
+
+def sample_index(shape: tuple[int, int], most: int) -> np.ndarray:
+    """The rows that stand for all: the same ones whenever they are asked for."""
+    n, d = shape
+    most = min(most, max(1000, SAMPLE_BYTES // (8 * d)))
+    return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, size=most, replace=False))
 
 
 def _sample_edges(graph: Any) -> EdgeSample:

@@ -5,6 +5,8 @@
     client.py     Service(url, token): what `mgclust submit` and programs use
       app.py      HTTP: who asks, what they may see, answers; holds nothing that matters
         access.py     users and tokens
+        pages.py      the pages (pages/: HTML, CSS and JavaScript as browsers read them) and security headers
+        decision.py   other centres for a density-peaks job: previews, and results of their own
         sources.py    what a job may read: uploads and configured folders
         jobs.py       the queue: every change of a job's state is one transaction of the database
           records.py      its tables; migrations/ brings older ones up to date

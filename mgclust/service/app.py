@@ -1,10 +1,11 @@
-"""The service over HTTP: /api/v1, its description at /api/v1/openapi.json, /healthz and /metrics.
+"""The service over HTTP: /api/v1, its description at /api/v1/openapi.json, /healthz and /metrics, and its pages.
 
 Who asks shows a token (``Authorization: Bearer ...``). What goes wrong is a sentence, ``{"error": ..., "fault": ...}``.
 A job or upload of somebody else is "not found", like one that is not there.
 """
 
 import asyncio
+import errno
 import json
 import os
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from pydantic import BaseModel, ConfigDict
@@ -22,9 +23,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgclust import __version__
 from mgclust.errors import InputError
-from mgclust.service import access, sources
+from mgclust.service import access, decision, sources
 from mgclust.service.access import Caller, Refused
+from mgclust.service.attempt import sentence_of
 from mgclust.service.jobs import ENDED, Jobs, TooMany
+from mgclust.service.pages import SecurityHeaders, add_pages
 from mgclust.service.records import Job, migrate, open_database, reading
 from mgclust.service.requests import Submission, describe_methods
 from mgclust.service.runner import result_folder
@@ -100,6 +103,7 @@ def create_app(settings: Settings) -> FastAPI:
         title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None
     )
     app.add_middleware(_ShortBodies)
+    app.add_middleware(SecurityHeaders)  # around all others, whose answers have them as well
     _answer_problems(app)
     bearer = HTTPBearer(auto_error=False, description="A token of the service.")
 
@@ -116,7 +120,7 @@ def create_app(settings: Settings) -> FastAPI:
     Who = Annotated[Caller, Depends(caller)]
     Admin = Annotated[Caller, Depends(admin)]
     answers: dict[int | str, dict[str, Any]] = {
-        code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429)
+        code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 507)
     }
     api = APIRouter(prefix="/api/v1", responses=answers)
 
@@ -201,6 +205,28 @@ def create_app(settings: Settings) -> FastAPI:
             raise NotFound("the result has no such file.")
         return FileResponse(path)
 
+    @api.get("/jobs/{id}/points")
+    def points(id: str, who: Who) -> decision.Points:
+        """Of a density-peaks job: rows that stand for all in a picture, by their first two features."""
+        job = found(jobs.get(who, id))
+        return decision.points_of(engine, settings, job, _result(settings, job))
+
+    @api.post("/jobs/{id}/centers", responses={200: {"content": {"application/octet-stream": {}}}})
+    def centers(id: str, wanted: decision.Wanted, who: Who) -> decision.Preview:
+        """Of a density-peaks job: what other centres would give; nothing is kept."""
+        result = _result(settings, found(jobs.get(who, id)))
+        if wanted.answer != "labels":
+            return decision.preview(result, wanted)
+        named = {"Content-Disposition": 'attachment; filename="labels.npy"'}
+        content = decision.labels_file(result, wanted)
+        return Response(content, media_type="application/octet-stream", headers=named)  # type: ignore[return-value]
+
+    @api.post("/jobs/{id}/centers/save", status_code=201)
+    def save_centers(id: str, wanted: decision.Centers, who: Who) -> JobView:
+        """Of a density-peaks job: keep the result of other centres, as a job that names this one as its parent."""
+        job = found(jobs.get(who, id))
+        return view(decision.save_as_job(engine, settings, jobs, job, _result(settings, job), wanted))
+
     @api.put("/uploads/{name}", status_code=201)
     async def upload(name: str, request: Request, who: Who) -> dict[str, Any]:
         """Send a file; its id is a source for jobs."""
@@ -231,6 +257,7 @@ def create_app(settings: Settings) -> FastAPI:
         return {"id": id}
 
     app.include_router(api)
+    add_pages(app)
 
     @app.get("/healthz", include_in_schema=False)
     def healthy() -> dict[str, str]:
@@ -279,13 +306,17 @@ def _answer_problems(app: FastAPI) -> None:
     """One sentence for everything that is refused."""
     codes: dict[type[Exception], int] = {
         InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, TooLarge: 413, TooMany: 429,
+        OSError: 507,
     }  # fmt: skip
 
     def answer(request: Request, error: Exception) -> JSONResponse:
         code = next(code for kind, code in codes.items() if isinstance(error, kind))
-        fault = "input" if code in (400, 413) else None
+        if isinstance(error, OSError) and code == 507 and error.errno != errno.ENOSPC:
+            raise error  # nothing that whoever asks could mend
+        fault = "input" if code in (400, 413) else "cluster" if code == 507 else None
         headers = {"WWW-Authenticate": "Bearer"} if code == 401 else None
-        return JSONResponse({"error": str(error), "fault": fault}, code, headers)
+        sentence = sentence_of(error) if code == 507 else str(error)
+        return JSONResponse({"error": sentence, "fault": fault}, code, headers)
 
     def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)

@@ -26,7 +26,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-__all__ = ["fault_of", "main"]
+__all__ = ["fault_of", "main", "sentence_of"]
 
 OFTEN = 0.5  # seconds between two reports of progress
 GRACE = 20.0  # seconds for an orderly end
@@ -70,7 +70,7 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
         return {"scores": _cluster(order, folder, report)}
     except (Exception, KeyboardInterrupt) as error:
         traceback.print_exc()
-        return {"error": _sentence(error), "fault": fault_of(error)}
+        return {"error": sentence_of(error), "fault": fault_of(error)}
 
 
 def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
@@ -111,7 +111,8 @@ def fault_of(error: BaseException) -> str:
     return "mgclust"
 
 
-def _sentence(error: BaseException) -> str:
+def sentence_of(error: BaseException) -> str:
+    """What went wrong, for whoever asked for the job."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "there is no space left where the service keeps its results; free some, then retry the job."
     if isinstance(error, KeyboardInterrupt):

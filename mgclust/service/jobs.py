@@ -27,7 +27,7 @@ from mgclust.errors import InputError
 from mgclust.service.access import Caller
 from mgclust.service.records import Job, reading, writing
 
-__all__ = ["STATES", "Jobs", "TooMany"]
+__all__ = ["STATES", "Jobs", "TooMany", "new_id"]
 
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -61,7 +61,7 @@ class Jobs:
         TooMany
         """
         # A request that is sent again, since its answer was lost, does not make a second job.
-        id_ = secrets.token_hex(16) if key is None else _id_of(caller, key)
+        id_ = new_id() if key is None else _id_of(caller, key)
         active = select(Job.id).where(Job.owner == caller.name, Job.state.in_(("PENDING", "RUNNING")))
         values = {
             "id": id_, "owner": caller.name, "method": method, "request": request, "priority": priority,
@@ -83,6 +83,17 @@ class Jobs:
                 raise
             return known
         return Job(**values)
+
+    def enter(self, parent: Job, id_: str, request: dict[str, Any], scores: dict[str, Any]) -> Job:
+        """Add a job of the parent's owner whose first attempt has left a whole result already."""
+        now = time.time()
+        with writing(self._engine) as session:
+            job = Job(
+                id=id_, owner=parent.owner, method=parent.method, request=request, priority=parent.priority,
+                created=now, started=now, finished=now, state="SUCCEEDED", attempt=1, cancel=False, scores=scores,
+            )  # fmt: skip
+            session.add(job)
+            return job
 
     def get(self, caller: Caller, id_: str) -> Job | None:
         """A job that the caller may see."""
@@ -209,6 +220,11 @@ class Jobs:
     def _current(self, session: Session, id_: str, attempt: int) -> Job | None:
         wanted = select(Job).where(Job.id == id_, Job.attempt == attempt, Job.state == "RUNNING")
         return session.scalars(wanted.with_for_update()).first()
+
+
+def new_id() -> str:
+    """A number that no other job has."""
+    return secrets.token_hex(16)
 
 
 def _id_of(caller: Caller, key: str) -> str:

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from mgclust.service.access import Caller
@@ -27,7 +28,7 @@ from mgclust.service.records import Job, migrate, open_database
 from mgclust.service.settings import Settings
 from mgclust.service.sources import resolve
 
-__all__ = ["Runner", "main", "result_folder"]
+__all__ = ["Runner", "main", "result_folder", "sources_of"]
 
 TURN = 0.1
 BEAT = 2.0
@@ -37,6 +38,18 @@ GRACE = 30.0  # seconds for an attempt's orderly end
 def result_folder(settings: Settings, job: Job) -> Path:
     """Where an attempt leaves its result, and its log beside it."""
     return settings.data / "jobs" / job.id / f"attempt-{job.attempt}"
+
+
+def sources_of(engine: Engine, settings: Settings, job: Job) -> tuple[list[str], dict[str, Any]]:
+    """The paths that a job reads, and how.
+
+    Looked up whenever they are opened: what its owner may read may have changed since the job was submitted.
+    """
+    owner, request = Caller(job.owner, "user"), job.request
+    options = dict(request.get("options") or {})
+    if request.get("mask"):
+        options["mask"] = resolve(engine, settings, owner, request["mask"])
+    return [resolve(engine, settings, owner, source) for source in request["sources"]], options
 
 
 class Runner:
@@ -107,12 +120,7 @@ class Runner:
             "place": self._place(job.request.get("resources") or {}),
         }
         try:
-            # Looked up again: what may be read may have changed since the job was submitted.
-            owner, request = Caller(job.owner, "user"), order["request"]
-            order["sources"] = [resolve(self._engine, self._settings, owner, s) for s in request["sources"]]
-            if request.get("mask"):
-                mask = resolve(self._engine, self._settings, owner, request["mask"])
-                request["options"] = request.get("options", {}) | {"mask": mask}
+            order["sources"], order["request"]["options"] = sources_of(self._engine, self._settings, job)
         except ValueError as error:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return

@@ -1,0 +1,81 @@
+"""Photograph the service's pages: ``PYTHONPATH=tests python docs/images/photograph.py`` writes service-*.png here.
+
+Needs Chromium; the service is one of the tests', with jobs of its own.
+"""
+
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from browser import Browser
+from PIL import Image
+from service_process import Running
+
+from mgclust.data import samples
+
+HERE = Path(__file__).parent
+COLOURS = 128
+MOST_BYTES = 100_000
+
+
+def main() -> None:
+    """Submit jobs of several kinds, open the pages, keep what is seen."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        running = Running(folder)
+        browser = Browser(folder, 1100, 760)
+        try:
+            photograph(running, browser, folder)
+        finally:
+            browser.close()
+            running.stop()
+
+
+def photograph(running: Running, browser: Browser, folder: Path) -> None:
+    """Write both pictures."""
+    ann = running.client("ann")
+    for sample in ("r15", "d31"):
+        data = samples.load(sample)
+        np.save(folder / f"{sample}.npy", data.read(0, data.shape[0]))
+    bad = folder / "bad.npy"
+    np.save(bad, np.full((50, 2), np.nan))
+    many = folder / "many.npy"
+    np.save(many, np.random.default_rng(0).normal(size=(60_000, 32)))
+    ann.submit("fuzzy-c-means", folder / "r15.npy", n_clusters=15, report=False).wait()
+    for _ in ann.submit("density-peaks", bad).watch():
+        pass
+    job = ann.submit("density-peaks", folder / "d31.npy").wait()
+    ann.call("POST", f"/jobs/{job.id}/centers/save", json={"n_clusters": 20})
+    ann.submit("affinity-propagation", folder / "r15.npy", report=False).wait()
+    long = ann.submit("density-peaks", many, report=False, priority=1)
+
+    browser.open(running.url)
+    browser.wait("document.querySelector('#token')")
+    browser.run(f"sessionStorage.setItem('mgclust-token', '{running.token_of('ann')[1]}')")
+    browser.open(running.url)
+    browser.wait("document.querySelectorAll('#jobs a').length >= 6")
+    browser.wait("document.querySelector('#jobs progress')?.value > 0.1")
+    keep(browser, "service-jobs.png")
+    long.cancel()
+
+    browser.resize(1100, 940)
+    browser.open(f"{running.url}/jobs/{job.id}")
+    browser.wait("document.querySelector('#count')?.textContent === '31 clusters'")
+    left, top, width, height = browser.place("#box")
+    corners = [(left + x * width, top + (1 - y) * height) for x, y in ((0.998, 0.998), (0.6, 0.5), (0.33, 0.16))]
+    browser.drag(corners)
+    browser.wait("!document.querySelector('#save').disabled")
+    keep(browser, "service-decision.png")
+
+
+def keep(browser: Browser, name: str) -> None:
+    """Write what the window shows, in few colours."""
+    picture = Image.open(BytesIO(browser.picture())).convert("RGB").quantize(COLOURS)
+    picture.save(HERE / name, optimize=True)
+    size = (HERE / name).stat().st_size
+    assert size < MOST_BYTES, f"{name} has {size} bytes"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The pages: plain files of the package, served as they are, and the headers that keep them to themselves.
+
+They hold no secret: whoever has no token sees a form for one. A token stays in the browser's tab and travels only in
+the ``Authorization`` header, which no other site can make a browser send.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["SecurityHeaders", "add_pages"]
+
+FOLDER = Path(__file__).parent / "pages"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+OWN = (
+    "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self' blob: data:; connect-src 'self'; "
+    "frame-src {frames}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+# What is not a page is shown by nobody: should it be opened as one, it does nothing.
+NOTHING = "default-src 'none'; frame-ancestors 'none'; sandbox"
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
+
+class SecurityHeaders:
+    """Adds to every answer what browsers should and should not do with it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers["Content-Security-Policy"] = policy(scope["path"])
+                headers["Cache-Control"] = "no-store" if scope["path"].startswith("/api/") else "no-cache"
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+def policy(path: str) -> str:
+    """What a document of this path may load.
+
+    A job's page shows the job's report in a frame without scripts or origin, from memory; such a document is bound by
+    the policy of the page that made it, so that page has to allow what the report brings along: styles, nothing else.
+    """
+    if path.startswith("/jobs/"):
+        return OWN.format(styles=" 'unsafe-inline'", frames="blob:")
+    return OWN.format(styles="", frames="'none'") if path == "/" or path.startswith("/pages/") else NOTHING
+
+
+def add_pages(app: FastAPI) -> None:
+    """Serve the jobs at ``/``, one job at ``/jobs/ID`` and what both need below ``/pages``."""
+    names = {path.name for path in FOLDER.iterdir() if path.suffix in TYPES}
+
+    def page(name: str) -> FileResponse:
+        return FileResponse(FOLDER / name, media_type=TYPES[Path(name).suffix])
+
+    @app.get("/", include_in_schema=False)
+    def jobs() -> FileResponse:
+        return page("jobs.html")
+
+    @app.get("/jobs/{id}", include_in_schema=False)
+    def job(id: str) -> FileResponse:
+        return page("job.html")
+
+    @app.get("/pages/{name}", include_in_schema=False)
+    def part(name: str) -> FileResponse:
+        if name not in names:
+            raise HTTPException(404)
+        return page(name)

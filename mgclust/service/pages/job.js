@@ -1,0 +1,160 @@
+// One job: how far it is, what went wrong, what came out.
+
+import { showDecision } from "./decision.js";
+import { ask, askJson, events, post, start } from "./session.js";
+import { FAULTS, bytes, duration, element, facts, figure, figures, show, timeOf } from "./words.js";
+
+const LARGE = 500e6; // a browser holds a file in memory before it saves it
+const OFTEN = 3000; // milliseconds between two looks at the log
+const by = (id) => document.getElementById(id);
+const id = decodeURIComponent(location.pathname.split("/").pop());
+const path = `/jobs/${encodeURIComponent(id)}`;
+let began = null; // where the current stage was when it was first seen: { stage, fraction, time }
+let shown = null; // the attempt whose result is on the page
+let last = null;
+
+function describe(job) {
+  last = job;
+  document.title = `${job.method} ${job.state} - mgclust`;
+  const state = element("span", job.state, `state ${job.state}`);
+  by("title").replaceChildren(`${job.method} `, state);
+  const about = [`Submitted ${timeOf(job.created)}`, `by ${job.owner}`];
+  if (job.attempt > 1) about.push(`attempt ${job.attempt}`);
+  if (job.started) about.push(`${job.finished ? "took" : "running for"} ${duration((job.finished || Date.now() / 1000) - job.started)}`);
+  by("about").textContent = about.join(" · ");
+  if (job.request.parent) {
+    const link = element("a", `job ${job.request.parent.slice(0, 8)}`);
+    link.href = `/jobs/${encodeURIComponent(job.request.parent)}`;
+    by("about").append(" · other centres of ", link);
+  }
+  by("cancel").hidden = !["PENDING", "RUNNING"].includes(job.state);
+  by("retry").hidden = !["FAILED", "CANCELLED"].includes(job.state);
+  describeProgress(job);
+  by("failure").hidden = !job.error;
+  by("error").textContent = job.error ? (job.state === "PENDING" ? `The last attempt ended: ${job.error}` : job.error) : "";
+  by("fault").textContent = FAULTS[job.fault] || "";
+  figures(by("scores"), Object.entries(job.scores || {}).map(([name, value]) => [name.replaceAll("_", " "), figure(value)]));
+  facts(by("request"), requestOf(job));
+}
+
+function describeProgress(job) {
+  by("running").hidden = !["PENDING", "RUNNING"].includes(job.state);
+  const progress = job.state === "RUNNING" ? job.progress || {} : {};
+  by("stage").textContent = job.state === "PENDING" ? "Waiting for its turn" : progress.stage || "Starting";
+  const bar = by("fraction");
+  const fraction = progress.fraction;
+  if (typeof fraction !== "number") bar.removeAttribute("value");
+  else bar.value = fraction;
+  by("rate").textContent = typeof fraction === "number" ? rate(progress.stage, fraction) : "";
+  const more = Object.entries(progress).filter(([name, v]) => !["stage", "fraction"].includes(name) && v !== null);
+  by("details").textContent = more.map(([name, v]) => `${name} ${name === "elapsed" ? duration(v) : figure(v)}`).join(" · ");
+}
+
+// How fast the stage goes, and when it ends if it goes on so.
+function rate(stage, fraction) {
+  const now = Date.now() / 1000;
+  if (!began || began.stage !== stage || fraction < began.fraction) began = { stage, fraction, time: now };
+  const said = [`${Math.floor(100 * fraction)} %`];
+  const speed = (fraction - began.fraction) / (now - began.time);
+  if (speed > 0 && fraction < 1) {
+    said.push(`${(6000 * speed).toPrecision(2)} % a minute`, `${duration((1 - fraction) / speed)} left in this stage`);
+  }
+  return said.join(" · ");
+}
+
+function requestOf(job) {
+  const told = [["job", job.id], ["method", job.method]];
+  for (const [name, value] of Object.entries(job.request.parameters || {})) told.push([name, figure(value)]);
+  for (const [name, value] of Object.entries(job.request.centers || {})) told.push([`centres: ${name}`, figure(value)]);
+  for (const [name, value] of Object.entries(job.request.options || {})) told.push([name, figure(value)]);
+  for (const [name, value] of Object.entries(job.request.resources || {})) told.push([name, figure(value)]);
+  for (const source of job.request.sources || []) told.push(["source", source.path || `upload ${source.upload}`]);
+  told.push(["priority", String(job.priority)]);
+  return told;
+}
+
+async function follow() {
+  show("problem", "");
+  try {
+    for await (const job of events(id)) describe(job);
+    if (last?.state === "SUCCEEDED" && shown !== last.attempt) await showResult(last);
+    if (by("log-part").open) await showLog();
+  } catch (error) {
+    show("problem", error.message);
+  }
+}
+
+async function showResult(job) {
+  shown = job.attempt;
+  const files = await askJson(`${path}/files`);
+  by("result").hidden = false;
+  by("files").replaceChildren(...files.map(fileEntry));
+  const asks = [];
+  if (files.some((file) => file.name === "report.html")) asks.push(showReport());
+  if (job.method === "density-peaks") asks.push(showDecision(path, job, download));
+  await Promise.all(asks);
+}
+
+function fileEntry(file) {
+  const item = element("li");
+  const button = element("button", "Download");
+  button.type = "button";
+  button.setAttribute("aria-label", `Download ${file.name}`);
+  const where = `${path}/files/${file.name.split("/").map(encodeURIComponent).join("/")}`;
+  button.addEventListener("click", () => {
+    if (file.size > LARGE) {
+      by("download-state").textContent = `${file.name} is large for a browser; fetch it by: mgclust result ${id} -o DIR`;
+    } else download(file.name.replaceAll("/", "_"), () => ask(where));
+  });
+  item.append(element("span", `${file.name} (${bytes(file.size)})`), button);
+  return item;
+}
+
+// Fetched with the token, which a link would not show, and then handed to the browser as a file.
+async function download(name, fetching) {
+  by("download-state").textContent = `Fetching ${name} ...`;
+  try {
+    const blob = await (await fetching()).blob();
+    const link = element("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+    by("download-state").textContent = `${name}: ${bytes(blob.size)}`;
+  } catch (error) {
+    by("download-state").textContent = error.message;
+  }
+}
+
+async function showReport() {
+  const page = await (await ask(`${path}/files/report.html`)).blob();
+  const frame = by("report-frame");
+  if (frame.src.startsWith("blob:")) URL.revokeObjectURL(frame.src);
+  frame.src = URL.createObjectURL(new Blob([page], { type: "text/html" }));
+  by("report").hidden = false;
+}
+
+async function showLog() {
+  const pre = by("log");
+  const atEnd = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4;
+  try {
+    pre.textContent = (await (await ask(`${path}/log`)).text()) || "Nothing yet.";
+  } catch (error) {
+    pre.textContent = error.message;
+  }
+  if (atEnd) pre.scrollTop = pre.scrollHeight;
+}
+
+for (const what of ["cancel", "retry"]) {
+  by(what).addEventListener("click", async () => {
+    try {
+      describe(await post(`${path}/${what}`, {}));
+      if (what === "retry") follow();
+    } catch (error) {
+      show("problem", error.message);
+    }
+  });
+}
+by("log-part").addEventListener("toggle", () => by("log-part").open && showLog());
+setInterval(() => by("log-part").open && last?.state === "RUNNING" && showLog(), OFTEN);
+start(follow);

@@ -1,0 +1,139 @@
+// Who asks: a token, kept as long as the tab lives, and requests that show it.
+
+const KEY = "mgclust-token";
+const PAUSES = [500, 1000, 2000, 4000, 8000]; // milliseconds before a cut stream is opened again
+
+export class Refusal extends Error {
+  constructor(status, sentence) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+export function token() {
+  return sessionStorage.getItem(KEY);
+}
+
+export function headers(more = {}) {
+  return { Authorization: `Bearer ${token()}`, ...more };
+}
+
+// The answer of the service, or its sentence as an error.
+export async function ask(path, how = {}) {
+  let answer;
+  try {
+    answer = await fetch(`/api/v1${path}`, { ...how, headers: headers(how.headers) });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refusal(0, "The service does not answer; is it running?");
+  }
+  if (answer.ok) return answer;
+  let sentence = `The service answered ${answer.status}.`;
+  try {
+    sentence = (await answer.json()).error;
+  } catch {
+    // no sentence of the service's own
+  }
+  if (answer.status === 401) {
+    sessionStorage.removeItem(KEY);
+    enter(sentence);
+  }
+  throw new Refusal(answer.status, sentence);
+}
+
+export async function askJson(path, how) {
+  return (await ask(path, how)).json();
+}
+
+export function post(path, body) {
+  return askJson(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+}
+
+// What a job's stream of events tells, until the job has ended; opened again where it is cut off.
+export async function* events(id) {
+  let failures = 0;
+  for (;;) {
+    let last = null;
+    try {
+      const answer = await ask(`/jobs/${encodeURIComponent(id)}/events`);
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const lines = (rest + value).split("\n");
+        rest = lines.pop();
+        for (const line of lines.filter((line) => line.startsWith("data: "))) {
+          failures = 0;
+          last = JSON.parse(line.slice(6));
+          yield last;
+        }
+      }
+    } catch (error) {
+      if (error instanceof Refusal && error.status !== 0) throw error;
+    }
+    if (last && ["SUCCEEDED", "FAILED", "CANCELLED"].includes(last.state)) return;
+    await new Promise((resolve) => setTimeout(resolve, PAUSES[Math.min(failures++, PAUSES.length - 1)]));
+  }
+}
+
+// Calls `begin` once there is a token that the service knows.
+let begin = null;
+
+export function start(whenSignedIn) {
+  begin = whenSignedIn;
+  const leave = document.getElementById("leave");
+  leave.addEventListener("click", () => {
+    sessionStorage.removeItem(KEY);
+    location.href = "/";
+  });
+  if (token()) admit();
+  else enter("");
+}
+
+function admit() {
+  document.getElementById("token-entry")?.remove();
+  document.getElementById("signed-in").hidden = false;
+  document.getElementById("leave").hidden = false;
+  begin();
+}
+
+function enter(why) {
+  document.getElementById("signed-in").hidden = true;
+  document.getElementById("leave").hidden = true;
+  document.getElementById("token-entry")?.remove();
+  const form = document.createElement("form");
+  form.id = "token-entry";
+  form.className = "card token";
+  const label = document.createElement("label");
+  const input = document.createElement("input");
+  Object.assign(input, { id: "token", type: "password", autocomplete: "off", required: true });
+  label.append("Token", input);
+  const note = document.createElement("p");
+  note.className = "quiet";
+  note.textContent = "The administrator of the service makes one; it is forgotten when this tab is closed.";
+  const problem = document.createElement("p");
+  problem.className = "problem";
+  problem.setAttribute("role", "alert");
+  problem.hidden = !why;
+  problem.textContent = why;
+  const button = document.createElement("button");
+  button.className = "main";
+  button.textContent = "Sign in";
+  form.append(label, note, problem, button);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(KEY, input.value.trim());
+    try {
+      await ask("/jobs?limit=1");
+      admit();
+    } catch (error) {
+      if (error.status !== 401) {
+        problem.textContent = error.message;
+        problem.hidden = false;
+      }
+    }
+  });
+  document.getElementById("main").append(form);
+  input.focus();
+}

@@ -1,0 +1,61 @@
+// How the pages say things, and the little that both build of elements.
+
+export function element(name, text = "", classes = "") {
+  const made = document.createElement(name);
+  made.textContent = text;
+  made.className = classes;
+  return made;
+}
+
+export function show(id, text) {
+  const where = document.getElementById(id);
+  where.textContent = text;
+  where.hidden = !text;
+}
+
+export function facts(list, pairs) {
+  list.replaceChildren(...pairs.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
+}
+
+// The same, each name with its value in a box of its own.
+export function figures(list, pairs) {
+  list.replaceChildren(...pairs.map(([name, value]) => {
+    const pair = element("div");
+    pair.append(element("dt", name), element("dd", value));
+    return pair;
+  }));
+}
+
+export function timeOf(seconds) {
+  return new Date(1000 * seconds).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+}
+
+export function duration(seconds) {
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+export function bytes(size) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let at = 0;
+  for (; size >= 999.5 && at < units.length - 1; at++) size /= 1000;
+  return `${at && size < 99.95 ? size.toPrecision(3) : Math.round(size)} ${units[at]}`;
+}
+
+export function figure(value) {
+  if (typeof value !== "number") return String(value);
+  return Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(5)));
+}
+
+export function clusters(n) {
+  return n === 1 ? "1 cluster" : `${n.toLocaleString("en")} clusters`;
+}
+
+export const FAULTS = {
+  input: "The cause is the data or the parameters: change them and submit again.",
+  memory: "The cause is too little memory: use more devices, or fewer rows.",
+  cluster: "The cause is the machine or the cluster, not the job: it can be run again.",
+  mgclust: "The cause is a mistake in mgclust: please report it with the log.",
+};
