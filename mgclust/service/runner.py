@@ -124,9 +124,18 @@ class Runner:
         except ValueError as error:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return
-        process = self._idle.pop() if self._idle else _Process(self._settings)
+        process = self._living_process()
         process.send(order)
         self._running.append(_Attempt(job, process))
+
+    def _living_process(self) -> _Process:
+        """One that waits, if it has not died meanwhile: a job should not lose an attempt to that."""
+        while self._idle:
+            process = self._idle.pop()
+            if not process.ended():
+                return process
+            process.close()
+        return _Process(self._settings)
 
     def _place(self, resources: dict[str, Any]) -> dict[str, Any]:
         if self._settings.scheduler:

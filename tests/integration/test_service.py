@@ -198,13 +198,18 @@ def test_uploads_have_limits(running, ann, tmp_path):
     assert not list((running.data / "uploads").glob("*/partial"))
 
 
-def test_cancel_and_retry(ann, many_points):
-    job = ann.submit("density-peaks", many_points, report=False)
-    wait_for(lambda: job.refresh().state == "RUNNING")
+def test_cancel_and_retry(ann, tmp_path):
+    np.save(tmp_path / "long.npy", np.random.default_rng(2).normal(size=(150_000, 24)))  # half a minute's work
+    job = ann.submit("density-peaks", tmp_path / "long.npy", report=False)
+    for _ in range(2):
+        wait_for(lambda: job.refresh().state == "RUNNING")
+        job.cancel()
+        with pytest.raises(RunCancelled):
+            job.wait()
+        job.retry()
     job.cancel()
     with pytest.raises(RunCancelled):
         job.wait()
-    assert job.retry().wait().state == "SUCCEEDED"
 
 
 @pytest.mark.parametrize("victim", ["attempt", "runner", "web"])
@@ -224,3 +229,11 @@ def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_poi
     labels = job.result(tmp_path / "out").labels
     np.testing.assert_array_equal(labels, DensityPeaks(client=None, device="cpu").fit(many_points).labels_)
     assert len([each for each in ann.jobs(limit=1000) if each.id == job.id]) == 1
+
+
+def test_a_waiting_process_that_was_killed_costs_no_attempt(running, ann, points):
+    ann.submit("density-peaks", points, report=False).wait()  # its process waits for another job
+    for process in running.processes("mgclust.service.attempt"):
+        process.kill()
+    time.sleep(0.5)
+    assert ann.submit("density-peaks", points, report=False).wait().info["attempt"] == 1
