@@ -419,7 +419,7 @@ def test_states_pages_and_failures(browser, running, tmp_path, points):
 
 def test_a_running_job_is_followed_and_cancelled(browser, running, tmp_path):
     many = tmp_path / "many.npy"
-    np.save(many, np.random.default_rng(1).normal(size=(80_000, 32)))  # half a minute's work
+    np.save(many, np.random.default_rng(1).normal(size=(200_000, 32)))  # minutes of work
     job = running.client("ann").submit("density-peaks", many, report=False)
     sign_in(browser, running, path=f"/jobs/{job.id}")
     browser.wait("document.querySelector('#rate').innerText.includes('left in this stage')")
