@@ -17,6 +17,7 @@ from mgclust.errors import InputError
 
 if TYPE_CHECKING:
     from mgclust.data import Dataset
+    from mgclust.engine.checkpoint import Checkpoint
     from mgclust.result import Result
 
 __all__ = ["OWN_WORDS", "fit", "run", "save"]
@@ -120,6 +121,10 @@ def _graph_options() -> list[click.Parameter]:
 def _common_options() -> list[click.Parameter]:
     return [
         *place_options(),
+        click.Option(["--checkpoint"], metavar="DIR",
+                     help="Save now and then how far the run is; the same command then goes on from there."),
+        click.Option(["--checkpoint-seconds"], type=float, metavar="S",
+                     help="At least so long between two checkpoints. [default: 60]"),
         click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of a summary."),
         click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True,
@@ -137,6 +142,8 @@ def _cluster(
     output: str,
     columns: str | None,
     place: dict[str, Any],
+    checkpoint: str | None,
+    checkpoint_seconds: float | None,
     overwrite: bool,
     as_json: bool,
     report: bool,
@@ -145,11 +152,14 @@ def _cluster(
     from mgclust.result import check_target
 
     check_target(output, overwrite)  # before hours of computing
+    saved = _checkpoint(checkpoint, checkpoint_seconds)
     chosen = None if columns is None else [int(c) if c.isdigit() else c for c in columns.split(",")]
     dataset = open_sources(sources, columns=chosen, **how)
     with ShownProgress() as progress, placed(**place) as where:
-        result = fit(method(**parameters, **where), dataset, progress)
+        result = fit(method(**parameters, **where), dataset, progress, saved)
         save(result, dataset, Path(output), overwrite, report, command, progress)
+    if saved is not None:
+        saved.remove()
     if as_json:
         click.echo(json.dumps({"output": os.path.abspath(output), **result.to_dict()}, allow_nan=False))
     else:
@@ -172,9 +182,19 @@ def _open_graph(sources: tuple[str, ...], columns: list[str | int] | None, n_nod
     return open_graph(sources[0], count, columns)
 
 
-def fit(estimator: Any, dataset: Any, progress: ShownProgress) -> Result:
+def _checkpoint(folder: str | None, seconds: float | None) -> Checkpoint | None:
+    from mgclust.engine.checkpoint import Checkpoint
+
+    if folder is None:
+        if seconds is not None:
+            raise click.UsageError("--checkpoint-seconds goes with --checkpoint")
+        return None
+    return Checkpoint(folder) if seconds is None else Checkpoint(folder, seconds)
+
+
+def fit(estimator: Any, dataset: Any, progress: ShownProgress, checkpoint: Checkpoint | None = None) -> Result:
     """Cluster, and compare with the truth where the data carries one."""
-    result: Result = estimator.fit_dataset(dataset, on_progress=progress)
+    result: Result = estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint)
     if dataset.labels is None or result.labels is None:
         return result
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
