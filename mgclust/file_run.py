@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mgclust.data import Dataset, open_dataset, open_graph
+from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.cluster import connect
 from mgclust.errors import InputError
 from mgclust.params import Integer
@@ -61,9 +62,9 @@ def placed(
         yield {"client": cluster.client, "device": device}
 
 
-def fit(estimator: Any, dataset: Any, progress: Progress) -> Result:
+def fit(estimator: Any, dataset: Any, progress: Progress, checkpoint: Checkpoint | None = None) -> Result:
     """Cluster, and compare with the truth where the data carries one."""
-    return compared(estimator.fit_dataset(dataset, on_progress=progress), dataset)
+    return compared(estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint), dataset)
 
 
 def compared(result: Result, dataset: Any) -> Result:

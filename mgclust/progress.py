@@ -15,6 +15,7 @@ _FORMATS = {
     "damping": "damping={:.2f}",
     "modularity": "Q={:.4f}",
     "rate": "{:,.0f} it/s",
+    "warning": "warning: {}",
 }
 _ALWAYS = {"stage", "fraction", "elapsed"}
 

@@ -39,6 +39,7 @@ class Running:
         ]  # fmt: skip
         environment = os.environ | {
             "MGCLUST_SERVICE_LOST_AFTER": "4",
+            "MGCLUST_SERVICE_CHECKPOINT_SECONDS": "0.2",
             "MGCLUST_SERVICE_UPLOAD_LIMIT": str(64 << 20),
             "NUMBA_NUM_THREADS": "2",
         }

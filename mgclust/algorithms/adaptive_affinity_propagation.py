@@ -37,6 +37,7 @@ from mgclust.algorithms.similarity_matrix import (
     order_statistic,
     similarity_matrix,
 )
+from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context, Outcome
 from mgclust.errors import InputError
 from mgclust.kernels.metrics import METRICS
@@ -71,6 +72,7 @@ def adaptive_affinity_propagation(
 ) -> dict[str, Any] | None:
     """Run the method on every rank; rank 0 returns what `AdaptiveAffinityPropagation.fit` reports."""
     n = context.dataset_shape[0]
+    saved = context.checkpoint.load()
     with context.stage("similarities"):
         similarities = similarity_matrix(context, affinity, seed)
     with context.stage("preference"):
@@ -81,9 +83,11 @@ def adaptive_affinity_propagation(
     first = None if preference is None else float(np.median(preference))
     given = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
     state = start(profile, n, median, first, max_iter=max_iter, fixed=first is not None)
+    if saved is not None:
+        state.resume(saved.control["state"])
     with context.stage("scan"):
         messages = MessagePassing(context, similarities, given + state.preference, seed)
-        exemplars, last, log = scan(context, messages, state, given)
+        exemplars, last, log = scan(context, messages, saved, state, given)
     with context.stage("labels"):
         found = {k: messages.assign(rows, given + state.candidates[k].preference) for k, rows in exemplars.items()}
         if len(last) and state.latest is not None:
@@ -128,12 +132,15 @@ def refuse_scan(similarities: Similarities, median: float, affinity: str) -> Non
 
 
 def scan(
-    context: Context, messages: MessagePassing, state: ScanState, given: np.ndarray
+    context: Context, messages: MessagePassing, saved: Saved | None, state: ScanState, given: np.ndarray
 ) -> tuple[dict[int, np.ndarray], np.ndarray, list[str]]:
     """Pass messages until the scan ends: the exemplars of each candidate, those of the last iteration, the log."""
     exemplars: dict[int, np.ndarray] = {}
     log: list[str] = []
-    began = time.perf_counter()
+    if saved is not None:
+        messages.restore(saved)
+        exemplars, log = saved_candidates(saved), list(saved.control["log"])
+    began, before = time.perf_counter(), state.iteration
     while True:
         preference = state.preference
         for slot, (found, unchanged) in enumerate(messages.iterate(upcoming(state, SLOTS))):
@@ -153,8 +160,18 @@ def scan(
             n_clusters=found,
             preference=state.preference,
             damping=state.damping,
-            rate=state.iteration / (time.perf_counter() - began),
+            rate=(state.iteration - before) / (time.perf_counter() - began),
         )
+        if context.checkpoint.due():
+            rows = np.concatenate([np.zeros(0, np.int64), *exemplars.values()])
+            messages.save({"state": state.to_plain(), "candidates": list(exemplars), "log": log}, {"candidates": rows})
+
+
+def saved_candidates(saved: Saved) -> dict[int, np.ndarray]:
+    """The exemplars of each candidate as `scan` saved them: k rows where there are k clusters."""
+    numbers = saved.control["candidates"]
+    parts = np.split(saved.arrays["candidates"], np.cumsum(numbers, dtype=np.int64))  # and an empty one behind them
+    return dict(zip(numbers, parts[:-1], strict=True))
 
 
 def score(

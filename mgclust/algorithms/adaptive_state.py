@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 from mgclust.errors import InputError
 
@@ -13,6 +13,7 @@ __all__ = ["MEAN_OF", "PROFILES", "Candidate", "Decision", "Profile", "ScanState
 
 MEAN_OF = 6  # iterations in the running mean of K
 SPREAD_OF = 50  # iterations whose K tell how wide an escape must be
+GIVEN = ("profile", "n", "median", "max_iter", "fixed", "patience")  # of a scan, before its first iteration
 ALWAYS = 1 << 62  # a run length longer than any: before any flag was set, all were alike for ever
 
 
@@ -151,6 +152,25 @@ class ScanState:
     candidates: dict[int, Candidate] = field(default_factory=dict)
     latest: Candidate | None = None
     stopped: str = ""
+
+    def to_plain(self) -> dict[str, Any]:
+        """What iterations have changed, in values that JSON knows."""
+        told = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in GIVEN}
+        told |= {name: list(told[name]) for name in ("marks", "counts", "sums")}
+        return {**told, "candidates": list(self.candidates.values())}
+
+    def resume(self, told: dict[str, Any]) -> None:
+        """Go on from `to_plain`; this is a state that `start` made with the same arguments."""
+        for name, value in told.items():
+            if name in ("marks", "counts", "sums"):
+                getattr(self, name).clear()
+                getattr(self, name).extend(value)
+            elif name == "candidates":
+                self.candidates = {each[0]: Candidate(*each) for each in value}
+            elif name == "latest":
+                self.latest = None if value is None else Candidate(*value)
+            else:
+                setattr(self, name, value)
 
 
 def start(

@@ -37,6 +37,7 @@ from mgclust.algorithms.similarity_matrix import (
     order_statistic,
     similarity_matrix,
 )
+from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context, Outcome
 from mgclust.params import Choice, Constraint, Integer, Real, RealOrPerRow
 from mgclust.result import Result
@@ -56,6 +57,7 @@ def affinity_propagation(
 ) -> dict[str, Any] | None:
     """Run the method on every rank; rank 0 returns what `AffinityPropagation.fit` reports."""
     n = context.dataset_shape[0]
+    saved = context.checkpoint.load()
     with context.stage("similarities"):
         similarities = similarity_matrix(context, affinity, seed)
     with context.stage("preference"):
@@ -67,7 +69,7 @@ def affinity_propagation(
     else:
         with context.stage("messages"):
             messages = MessagePassing(context, similarities, each, seed)
-            exemplars, n_iter, converged = iterate(context, messages, damping, max_iter, convergence_iter)
+            exemplars, n_iter, converged = iterate(context, messages, saved, damping, max_iter, convergence_iter)
         with context.stage("labels"):
             found = {"exemplars": exemplars, "labels": np.full(n, -1, np.int32), "net_similarity": np.nan}
             if len(exemplars):
@@ -78,10 +80,18 @@ def affinity_propagation(
 
 
 def iterate(
-    context: Context, messages: MessagePassing, damping: float, max_iter: int, convergence_iter: int
+    context: Context,
+    messages: MessagePassing,
+    saved: Saved | None,
+    damping: float,
+    max_iter: int,
+    convergence_iter: int,
 ) -> tuple[np.ndarray, int, bool]:
     """Pass messages until the exemplars stay; who they are, how many iterations it took, and whether they stayed."""
     done, last_change = 0, 0
+    if saved is not None:
+        messages.restore(saved)
+        done, last_change = saved.control["done"], saved.control["last_change"]
     while True:
         # Before this iteration the exemplars cannot have stayed for long enough: nobody needs to look.
         earliest = max(last_change + convergence_iter - 1, convergence_iter + 1, done + 1)
@@ -94,6 +104,8 @@ def iterate(
             if stayed or done == max_iter:
                 return messages.exemplars(slot), done, stayed
         context.progress(done / max_iter, n_clusters=found, damping=damping, iteration=done)
+        if context.checkpoint.due():
+            messages.save({"done": done, "last_change": last_change})
 
 
 def median_with_diagonal(context: Context, similarities: Similarities) -> float:

@@ -17,7 +17,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import _check_feature_names
 
+from mgclust import __version__
 from mgclust.data import Dataset, open_dataset
+from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.cluster import connect
 from mgclust.engine.memory import EstimateFunction
 from mgclust.engine.spmd import Outcome, run
@@ -29,6 +31,7 @@ from mgclust.result import Result, installed_versions
 __all__ = ["Clusterer", "Job", "Method", "Option"]
 
 Progress = Callable[[dict[str, Any]], None]
+NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # of what a data set says of itself: not its content
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,14 @@ class Method(BaseEstimator):  # type: ignore[misc]
         defaults = cls().get_params()
         return [Option(name, defaults[name], constraint) for name, constraint in constraints.items()]
 
-    def fit_dataset(self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:
+    def fit_dataset(
+        self,
+        dataset: Dataset,
+        on_progress: Progress | None = None,
+        *,
+        provenance: bool = True,
+        checkpoint: Checkpoint | None = None,
+    ) -> Result:
         """Run on an open data set and say everything about the run.
 
         Parameters
@@ -101,6 +111,11 @@ class Method(BaseEstimator):  # type: ignore[misc]
             add more, such as ``n_clusters``.
         provenance : bool
             Hash the data, which reads them once more.
+        checkpoint : Checkpoint, optional
+            Save now and then how far the run is, and go on from what an earlier run with the same data and parameters
+            saved there, on the same kind of device; the result is the same. Nothing is removed when the run is done:
+            see `Checkpoint.remove`. Density peaks, fuzzy c-means and both affinity propagations do; the other methods
+            begin anew.
 
         Returns
         -------
@@ -110,7 +125,10 @@ class Method(BaseEstimator):  # type: ignore[misc]
         parameters = self._checked()
         self._check_size(dataset)
         job = self._job(parameters, dataset.shape)
+        digest = None if checkpoint is None else dataset.fingerprint()
         with connect(client=self.client, device=self.device) as cluster:
+            if checkpoint is not None:
+                checkpoint = checkpoint.of_run(self._facts(job, dataset, digest, cluster.device))
             outcome = run(
                 job.function,
                 dataset,
@@ -122,11 +140,14 @@ class Method(BaseEstimator):  # type: ignore[misc]
                 shift=job.shift,
                 typical=job.typical,
                 resident=job.resident,
+                checkpoint=checkpoint,
                 on_progress=on_progress or (_print_progress if self.verbose else None),
             )
         self.n_features_in_ = dataset.shape[1]
         self.timings_ = outcome.timings
-        result = self._publish(outcome, self._frame(outcome, dataset, parameters, provenance))
+        if digest is None and provenance:
+            digest = dataset.fingerprint()
+        result = self._publish(outcome, self._frame(outcome, dataset, parameters, digest))
         self.result_ = replace(result, warnings=[*dataset.warnings, *result.warnings])
         return self.result_
 
@@ -139,15 +160,27 @@ class Method(BaseEstimator):  # type: ignore[misc]
     def _checked(self) -> dict[str, Any]:
         return check_parameters({**self.constraints, **self.common}, self.get_params())
 
+    def _facts(self, job: Job, dataset: Dataset, digest: str | None, device: str) -> dict[str, Any]:
+        """What the result depends on: a checkpoint is gone on from where all of it is the same."""
+        data = {name: fact for name, fact in dataset.describe().items() if name not in NAMES_OF_DATA}
+        return {
+            "mgclust": __version__,
+            "method": self.method,
+            "data": {**data, "sha256": digest},
+            "device": device,
+            "dtype": job.dtype or self.dtype,
+            **job.arguments,
+        }
+
     def _frame(
-        self, outcome: Outcome, dataset: Dataset, parameters: dict[str, Any], provenance: bool
+        self, outcome: Outcome, dataset: Dataset, parameters: dict[str, Any], digest: str | None
     ) -> dict[str, Any]:
         """The part of a Result that is the same for all methods."""
         parameters = {name: value for name, value in parameters.items() if name not in ("client", "verbose")}
         return {
             "method": self.method,
             "parameters": parameters,
-            "source": {**dataset.describe(), "sha256": dataset.fingerprint() if provenance else None},
+            "source": {**dataset.describe(), "sha256": digest},
             "timings": outcome.timings,
             "hardware": outcome.hardware,
             "versions": installed_versions(),

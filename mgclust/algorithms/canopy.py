@@ -30,6 +30,7 @@ from mgclust.algorithms.canopy_members import candidate_bytes, candidate_pieces,
 from mgclust.algorithms.pair_quantile import take_rows
 from mgclust.algorithms.preparation import prepare_rows, refuse_out_of_range
 from mgclust.data import Dataset, open_dataset
+from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.cluster import connect
 from mgclust.engine.memory import Estimate
 from mgclust.engine.rows import few_digits
@@ -277,11 +278,18 @@ class Canopy(Clusterer):
         found: Thresholds = outcome.value
         return found
 
-    def fit_dataset(self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:
+    def fit_dataset(
+        self,
+        dataset: Dataset,
+        on_progress: Progress | None = None,
+        *,
+        provenance: bool = True,
+        checkpoint: Checkpoint | None = None,
+    ) -> Result:
         """See `Method.fit_dataset`."""
         self._dataset = dataset
         try:
-            return super().fit_dataset(dataset, on_progress, provenance=provenance)
+            return super().fit_dataset(dataset, on_progress, provenance=provenance, checkpoint=checkpoint)
         finally:
             del self._dataset
 

@@ -31,7 +31,7 @@ flight, 40 n bytes of vectors. Communication per rank: three times the data, one
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -75,26 +75,29 @@ def density_peaks(
     measure = METRICS[metric]
     comm, xp, host = context.comm, context.kernels.xp, context.kernels.to_host
     d = context.dataset_shape[1]
+    passes = Passes.finished(context)
+    exactness = passes.exactness
 
     with context.stage("prepare"):
         radius = prepare_rows(context, measure).radius
         near = near_linear.applies(context.dataset_shape, measure, algorithm)
         tree = near_linear.plant(context) if near else None
-        exactness: dict[str, Any] = {"algorithm": "grid" if near else "brute"}
+        exactness["algorithm"] = "grid" if near else "brute"
 
-    dc_error = 0.0
     with context.stage("dc"):
         if dc is not None:
-            s_dc = measure.reduced(dc)
-        else:
+            passes.cut = Cut(measure.reduced(dc), dc, 0.0)
+        elif passes.cut is None:
             exact = dc_method == "exact"
             sample = sample_rows(context, measure, dc_fraction, seed, rough=exact and near)
             if exact:
                 norm = choose_norm(measure, d, radius, sample.low)
                 s_dc, exactness["dc_passes"] = pair_quantile(context, sample, norm, tree)
+                passes.cut = Cut(s_dc, measure.distance(s_dc), 0.0)
             else:
-                s_dc, dc_error = sample.value, sample.error
-            dc = measure.distance(s_dc)
+                passes.cut = Cut(sample.value, measure.distance(sample.value), sample.error)
+            passes.keep(context)
+        s_dc, dc, dc_error = passes.cut
         if dc <= 0:
             raise InputError(
                 f"dc=0: at least dc_fraction={dc_fraction:g} of the pairs coincide; raise dc_fraction, give dc, "
@@ -102,22 +105,26 @@ def density_peaks(
             )
     norm = exactness["norm"] = choose_norm(measure, d, radius, s_dc)
 
-    neighbors = None
     with context.stage("rho"):
-        if kernel == "cutoff":
-            rho = cutoff_rho(context, tree, norm, s_dc)
-        else:
-            rho, neighbors = gaussian_rho(context, tree, measure, norm, dc, exactness)
+        if passes.rho is None:
+            if kernel == "cutoff":
+                passes.rho = cutoff_rho(context, tree, norm, s_dc)
+            else:
+                passes.rho, passes.neighbors = gaussian_rho(context, tree, measure, norm, dc, exactness)
+            passes.keep(context)
 
     with context.stage("delta"):
-        order = density_order(xp, rho)
-        best, nearest = nearest_higher(context, tree, neighbors, norm, order, exactness)
-        densest = int(xp.argmin(order))
-        best[densest] = farthest(context, measure, densest)
-        delta = distances(xp, measure, best)
+        if passes.nearest is None:
+            order = density_order(xp, passes.rho)
+            passes.best, passes.nearest = nearest_higher(context, tree, passes.neighbors, norm, order, exactness)
+            densest = int(xp.argmin(order))
+            passes.best[densest] = farthest(context, measure, densest)
+            passes.neighbors = None
+            passes.keep(context)
+        delta = distances(xp, measure, passes.best)
 
     with context.stage("labels"):
-        rho, delta = host(rho), host(delta)
+        rho, delta, nearest = host(passes.rho), host(delta), passes.nearest
         chosen = choose_centers(rho, delta, **centers)
         labels = assign_labels(xp, nearest, chosen)
 
@@ -141,11 +148,78 @@ def density_peaks(
     }
 
 
+class Cut(NamedTuple):
+    """The cut-off distance: reduced, as it is, and its error."""
+
+    s: float
+    distance: float
+    error: float
+
+
 class Neighbors(NamedTuple):
     """The nearest rows of each of this rank's rows, kept on the way by the density pass."""
 
     s: Array
     index: Array
+
+    @classmethod
+    def none_yet(cls, context: Context, count: int) -> Neighbors:
+        """Room for so many a row."""
+        xp, shape = context.kernels.xp, (len(context.rows), count)
+        return cls(xp.full(shape, xp.inf, dtype=context.dtype), xp.full(shape, -1, dtype="int64"))
+
+
+@dataclass
+class Passes:
+    """What the passes have found: all there is to save, since a pass that was interrupted is begun anew.
+
+    Attributes
+    ----------
+    exactness : dict
+        How it was found, for `DensityPeaks.exactness_`.
+    cut : Cut or None
+    rho, best, nearest : arrays of shape (n,) or None
+        Density; reduced distance and index of the nearest denser row. On the device of every rank.
+    neighbors : Neighbors or None
+        Until `nearest` is known.
+    """
+
+    exactness: dict[str, Any] = field(default_factory=dict)
+    cut: Cut | None = None
+    rho: Array = None
+    neighbors: Neighbors | None = None
+    best: Array = None
+    nearest: Array = None
+
+    @classmethod
+    def finished(cls, context: Context) -> Passes:
+        """Those that an interrupted run has saved, or none."""
+        saved = context.checkpoint.load()
+        if saved is None:
+            return cls()
+        to_device = context.kernels.to_device
+        passes = cls(saved.control["exactness"], Cut(*saved.control["cut"]))
+        for name, array in saved.arrays.items():
+            setattr(passes, name, to_device(array))
+        if saved.control["neighbors"]:
+            passes.neighbors = Neighbors.none_yet(context, saved.control["neighbors"])
+            for name, array in passes.neighbors._asdict().items():
+                for place, rows in saved.rows(f"neighbors_{name}"):
+                    array[place] = to_device(rows)
+        return passes
+
+    def keep(self, context: Context) -> None:
+        """Save them if it is time to."""
+        if not context.checkpoint.due(seldom=True):
+            return
+        known = {name: getattr(self, name) for name in ("rho", "best", "nearest")}
+        arrays = {name: context.kernels.to_host(array) for name, array in known.items() if array is not None}
+        near = {} if self.neighbors is None else self.neighbors._asdict()
+        context.checkpoint.save(
+            {"exactness": self.exactness, "cut": self.cut, "neighbors": near["s"].shape[1] if near else 0},
+            arrays,
+            {f"neighbors_{name}": array for name, array in near.items()},
+        )
 
 
 def gaussian_rho(
@@ -162,9 +236,7 @@ def gaussian_rho(
             return found.values, None
     mine = xp.zeros(len(rows), dtype="float64")
     keep = kernels.NEIGHBORS if tree is None and rows.n_features >= MIN_FEATURES_FOR_NEIGHBORS else 0
-    near = Neighbors(
-        xp.full((len(rows), keep), xp.inf, dtype=context.dtype), xp.full((len(rows), keep), -1, dtype="int64")
-    )
+    near = Neighbors.none_yet(context, keep)
     for chunk, block in context.all_pairs():
         own = slice(chunk.start - rows.start, chunk.stop - rows.start)
         kernels.gaussian_sum(

@@ -12,6 +12,7 @@ from mgclust.algorithms.base import Clusterer, Progress
 from mgclust.algorithms.message_passing import bytes_needed
 from mgclust.algorithms.similarity_matrix import AFFINITIES
 from mgclust.data import Dataset
+from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.memory import Estimate, human
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels import load
@@ -51,7 +52,14 @@ class ExemplarClusterer(Clusterer):
     cluster_centers_indices_: np.ndarray
     preference_: float | np.ndarray
 
-    def fit_dataset(self, dataset: Dataset, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:
+    def fit_dataset(
+        self,
+        dataset: Dataset,
+        on_progress: Progress | None = None,
+        *,
+        provenance: bool = True,
+        checkpoint: Checkpoint | None = None,
+    ) -> Result:
         """See `Method.fit_dataset`; the data must be square where they are the similarities."""
         n, d = dataset.shape
         if self.affinity == "precomputed" and n != d:
@@ -60,7 +68,7 @@ class ExemplarClusterer(Clusterer):
                 "similarities of n rows, or the rows themselves with affinity='euclidean'."
             )
         self._dataset = dataset
-        result = super().fit_dataset(dataset, on_progress, provenance=provenance)
+        result = super().fit_dataset(dataset, on_progress, provenance=provenance, checkpoint=checkpoint)
         if self.affinity != "precomputed":
             self.cluster_centers_ = dataset.take(self.cluster_centers_indices_)
         return result

@@ -43,6 +43,7 @@ from mgclust.algorithms.merge_tree import MergeTree
 from mgclust.algorithms.nested_merges import greedy_tree, nested_tree
 from mgclust.algorithms.parallel_newman import communities, connected_parts
 from mgclust.data import Graph, open_graph
+from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.cluster import connect
 from mgclust.engine.spmd import Context, Outcome, run
 from mgclust.errors import InputError
@@ -235,12 +236,19 @@ class FastNewman(Clusterer):
         """
         return self._full_tree().linkage()
 
-    def fit_dataset(self, dataset: Graph, on_progress: Progress | None = None, *, provenance: bool = True) -> Result:  # type: ignore[override]
+    def fit_dataset(  # type: ignore[override]
+        self,
+        dataset: Graph,
+        on_progress: Progress | None = None,
+        *,
+        provenance: bool = True,
+        checkpoint: Checkpoint | None = None,
+    ) -> Result:
         """See `Method.fit_dataset`; `dataset` is a `Graph`."""
         self._checked()
         self._dataset, self._provenance = dataset, provenance
         self._fitted_with = {"client": self.client, "device": self.device, "resolution": float(self.resolution)}
-        return super().fit_dataset(dataset, on_progress, provenance=provenance)
+        return super().fit_dataset(dataset, on_progress, provenance=provenance, checkpoint=checkpoint)
 
     def _open(self, X: Any) -> Graph:
         return open_graph(X)

@@ -32,7 +32,7 @@ for each block of rows, no n x c array. Communication: 2 (c (d + 1) + 3) numbers
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -47,6 +47,7 @@ from mgclust.algorithms.preparation import prepare_rows
 from mgclust.algorithms.seeding import starting_centers
 from mgclust.algorithms.weighted_sums import MOST_BITS, WeightedSums
 from mgclust.data import Dataset
+from mgclust.engine.checkpoint import Checkpoint, Saved
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context, Outcome
@@ -86,25 +87,30 @@ def fuzzy_c_means(
     seed: int,
 ) -> dict[str, Any] | None:
     """Run the method on every rank; rank 0 returns what `FuzzyCMeans.fit` reports."""
+    saved = context.checkpoint.load()
     with context.stage("prepare"):
         sums = WeightedSums(context, m, weights)
         prepared = prepare_rows(context, METRICS[metric], sums.weights)
         scale = sums.scale()
-    with context.stage("init"):
-        if init == "memberships":
-            starts = sums.centers_of(given)[None]
-        elif init == "centers":
-            starts = _checked_centers(context, given, prepared.origin)[None]
-        else:
-            starts = starting_centers(
-                context, init, n_clusters, starts=n_init, weights=sums.weights, total=sums.total, seed=seed
-            )
-            if m > CUSTOMARY_M:
-                # A row on which a centre lies outweighs all others the more, the larger m is: off the rows, at first.
-                starts = WeightedSums(context, CUSTOMARY_M, weights).means_at(starts)
+    if saved is None:
+        with context.stage("init"):
+            if init == "memberships":
+                starts = sums.centers_of(given)[None]
+            elif init == "centers":
+                starts = _checked_centers(context, given, prepared.origin)[None]
+            else:
+                starts = starting_centers(
+                    context, init, n_clusters, starts=n_init, weights=sums.weights, total=sums.total, seed=seed
+                )
+                if m > CUSTOMARY_M:
+                    # A row on which a centre lies outweighs all others the more, the larger m is: off the rows, at
+                    # first.
+                    starts = WeightedSums(context, CUSTOMARY_M, weights).means_at(starts)
+            fits = [Fit(centers) for centers in starts]
+    else:
+        fits = saved_fits(saved)
     with context.stage("iterate"):
-        fits = [Fit(centers) for centers in starts]
-        iterate(context, sums, fits, max_iter=max_iter, limit=tol * scale)
+        iterate(context, sums, fits, saved, max_iter=max_iter, limit=tol * scale)
     with context.stage("labels"):
         best = int(np.argmin([fit.history[-1] for fit in fits]))
         fit = fits[best]
@@ -167,16 +173,18 @@ class Fit:
         self.n_iter += 1
 
 
-def iterate(context: Context, sums: WeightedSums, fits: list[Fit], *, max_iter: int, limit: float) -> None:
+def iterate(
+    context: Context, sums: WeightedSums, fits: list[Fit], saved: Saved | None, *, max_iter: int, limit: float
+) -> None:
     """Pass over the rows until every set of centres has settled, and once more to score where it ended.
 
     Nobody waits for the decision whether to go on: the device moves the centres and begins with the next pass. Where a
     set has settled, that pass is the one that scores it.
     """
-    kernels, moving = context.kernels, list(fits)
+    kernels, moving = context.kernels, [fit for fit in fits if not fit.stop_reason]
     log2_scale = sums.log2_scale(len(fits[0].centers))
     centers = kernels.to_device(np.stack([fit.centers for fit in moving]))
-    found = sums.at(centers)
+    found = sums.at(centers) if saved is None else kernels.to_device(saved.arrays["found"])
     while moving:
         centers = kernels.weighted_means(found, centers)
         scores, moved = context.fetch(found), context.fetch(centers)
@@ -196,6 +204,20 @@ def iterate(context: Context, sums: WeightedSums, fits: list[Fit], *, max_iter: 
                     fit.score(of_fit, log2_scale)
             left = [i for i, fit in enumerate(moving) if not fit.stop_reason]
             moving, centers, found = [moving[i] for i in left], centers[left], found[left]
+        if moving and context.checkpoint.due():
+            save_fits(context, fits, found)
+
+
+def save_fits(context: Context, fits: list[Fit], found: Array) -> None:
+    """Save all sets of centres, and the sums at those that still move: what the next iteration begins with."""
+    told = [{name: value for name, value in asdict(fit).items() if name != "centers"} for fit in fits]
+    arrays = {"centers": np.stack([fit.centers for fit in fits]), "found": context.fetch(found)()}
+    context.checkpoint.save({"fits": told}, arrays)
+
+
+def saved_fits(saved: Saved) -> list[Fit]:
+    """The sets of centres as `save_fits` found them."""
+    return [Fit(centers, **told) for centers, told in zip(saved.arrays["centers"], saved.control["fits"], strict=True)]
 
 
 def _checked_centers(context: Context, given: np.ndarray | None, origin: np.ndarray) -> np.ndarray:
@@ -386,13 +408,14 @@ class FuzzyCMeans(Clusterer):
         on_progress: Progress | None = None,
         *,
         provenance: bool = True,
+        checkpoint: Checkpoint | None = None,
         sample_weight: Any = None,
     ) -> Result:
         """See `Method.fit_dataset` and `fit`."""
         # Taken over by `_publish`: what was fitted before stays as it is until a fit has succeeded.
         self._fitting = dataset, checked_weights(sample_weight, dataset.shape[0])
         try:
-            return super().fit_dataset(dataset, on_progress, provenance=provenance)
+            return super().fit_dataset(dataset, on_progress, provenance=provenance, checkpoint=checkpoint)
         finally:
             del self._fitting
 

@@ -11,11 +11,13 @@ without asking each other. Per iteration they meet once, in the sum of 2 n integ
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mgclust.algorithms.similarity_matrix import Similarities
+from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.messages import HOT_COLUMNS, Messages, padded
@@ -25,6 +27,9 @@ __all__ = ["SLOTS", "Assignment", "MessagePassing", "bytes_needed"]
 Array = Any
 SLOTS = 32  # iterations that are queued at once
 RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse is refused
+# What a checkpoint holds of `Messages`: what all ranks have alike, and what belongs to their rows. S is computed again.
+ALIKE = ("c", "r_diagonal", "a_diagonal", "last_exemplars")
+OF_ROWS = ("a", "u", "hot_column", "hot_e", "hot_a")
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
 
@@ -150,6 +155,39 @@ class MessagePassing:
             messages.s, n=messages.n, first_row=messages.first_row, seed=self._seed, draw=self._draws, tiny=1000.0
         )
 
+    def save(self, control: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
+        """Save the messages, with what the caller needs beside them; after an iteration, the preference set.
+
+        Parameters
+        ----------
+        control, arrays : mapping
+            As for `Checkpoints.save`.
+        """
+        own = {"sigma": self._sigma, "damping": self._damping, "draws": self._draws}
+        alike = {name: self._context.kernels.to_host(getattr(self.messages, name)) for name in ALIKE}
+        self._context.checkpoint.save(
+            {**control, "messages": own},
+            {**(arrays or {}), **alike},
+            {name: getattr(self.messages, name) for name in OF_ROWS},
+        )
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from messages that were saved: those of a new instance, its preference the same."""
+        kernels, own = self._context.kernels, saved.control["messages"]
+        self._sigma, self._damping = own["sigma"], own["damping"]
+        while self._draws < own["draws"]:
+            self.add_noise()
+        for name in ALIKE:
+            getattr(self.messages, name)[...] = kernels.to_device(saved.arrays[name])
+        for name in OF_ROWS:
+            for place, rows in saved.rows(name):
+                if name == "hot_column":
+                    # Ranks have as many hot places as their rows have needed.
+                    self._widen(rows.shape[1])
+                    self._filled = max(self._filled, int((rows >= 0).sum(axis=1).max()))
+                getattr(self.messages, name)[place][..., : rows.shape[-1]] = kernels.to_device(rows)
+        self.messages.hot_most[0] = self._filled
+
     def assign(self, exemplars: np.ndarray, preference: np.ndarray | None = None) -> Assignment:
         """Give each row to the exemplar it is most similar to, the lowest of equals, and exemplars to themselves.
 
@@ -215,7 +253,7 @@ class MessagePassing:
 
     def _make_room(self, iterations: int) -> None:
         """Each iteration fills at most one more hot place a row."""
-        messages, xp = self.messages, self._context.kernels.xp
+        messages = self.messages
         places = messages.hot_column.shape[1]
         self._filled += iterations
         if self._filled <= places:
@@ -223,7 +261,14 @@ class MessagePassing:
         self._filled = int(messages.hot_most[0]) + iterations
         if self._filled <= places:
             return
-        more = -(-self._filled // HOT_COLUMNS) * HOT_COLUMNS
+        self._widen(-(-self._filled // HOT_COLUMNS) * HOT_COLUMNS)
+
+    def _widen(self, more: int) -> None:
+        """Make it at least so many hot places a row."""
+        messages, xp = self.messages, self._context.kernels.xp
+        places = messages.hot_column.shape[1]
+        if places >= more:
+            return
         for name, empty in (("hot_column", -1), ("hot_e", 0), ("hot_a", 0)):
             old = getattr(messages, name)
             grown = xp.full((old.shape[0], more), empty, old.dtype)

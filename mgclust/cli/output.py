@@ -55,6 +55,9 @@ class ShownProgress:
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Take the ``stage`` and ``fraction`` that a run reports, and whatever figures its method adds."""
+        if "warning" in event:
+            self._warn(str(event["warning"]))
+            return
         stage, fraction = str(event.get("stage", self.stage)), event.get("fraction")
         started = stage != self.stage
         self.stage = stage
@@ -69,6 +72,13 @@ class ShownProgress:
             self.printed = time.monotonic()
             text = "" if started else progress_text(event)
             click.echo(f"{time.strftime('%H:%M:%S')} {stage}{': ' if text else ''}{text}", err=True)
+
+    def _warn(self, text: str) -> None:
+        """A line that stays, whenever it comes."""
+        if self.bar is not None:
+            self.bar.console.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
+        else:
+            click.echo(f"{time.strftime('%H:%M:%S')} warning: {text}", err=True)
 
 
 def summary(result: Result, path: Path, report: bool) -> str:

@@ -6,13 +6,16 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mgclust.cli.options import CONTEXT, debug_option, place_options
 from mgclust.cli.output import ShownProgress, summary
 from mgclust.errors import InputError
+
+if TYPE_CHECKING:
+    from mgclust.engine.checkpoint import Checkpoint
 
 __all__ = ["OWN_WORDS", "job_command", "run"]
 
@@ -128,6 +131,8 @@ def _cluster(
     sources: tuple[str, ...],
     output: str,
     columns: str | None,
+    checkpoint: str | None,
+    checkpoint_seconds: float | None,
     overwrite: bool,
     as_json: bool,
     report: bool,
@@ -138,14 +143,27 @@ def _cluster(
 
     place = {option.name: how.pop(str(option.name)) for option in place_options()}
     check_target(output, overwrite)  # before hours of computing
+    saved = _checkpoint(checkpoint, checkpoint_seconds)
     dataset = open_sources(method, sources, columns=columns, **how)
     with ShownProgress() as progress, placed(**place) as where:
-        result = fit(method(**parameters, **where), dataset, progress)
+        result = fit(method(**parameters, **where), dataset, progress, saved)
         save(result, dataset, Path(output), overwrite, report, command, progress)
+    if saved is not None:
+        saved.remove()
     if as_json:
         click.echo(json.dumps({"output": os.path.abspath(output), **result.to_dict()}, allow_nan=False))
     else:
         click.echo(summary(result, Path(output), report))
+
+
+def _checkpoint(folder: str | None, seconds: float | None) -> Checkpoint | None:
+    from mgclust.engine.checkpoint import Checkpoint
+
+    if folder is None:
+        if seconds is not None:
+            raise click.UsageError("--checkpoint-seconds goes with --checkpoint")
+        return None
+    return Checkpoint(folder) if seconds is None else Checkpoint(folder, seconds)
 
 
 run = job_command(
@@ -160,6 +178,10 @@ run = job_command(
     [
         click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to make."),
         *place_options(),
+        click.Option(["--checkpoint"], metavar="DIR",
+                     help="Save now and then how far the run is; the same command then goes on from there."),
+        click.Option(["--checkpoint-seconds"], type=float, metavar="S",
+                     help="At least so long between two checkpoints. [default: 60]"),
         click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of a summary."),
         click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True,

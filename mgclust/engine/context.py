@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.engine.abort import Abort
+from mgclust.engine.checkpoint import Checkpoint, Checkpoints
 from mgclust.engine.comm import Comm
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Block, Rows
@@ -51,6 +52,8 @@ class Context:
         Bytes that this rank may use, as found before the run.
     timings : dict of str to float
         Seconds by stage.
+    checkpoint : Checkpoints
+        Where to go on from, and whether to save; see `mgclust.engine.checkpoint`.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Context:
         free: int,
         abort: Abort,
         emit: Emit | None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self.comm = comm
         self.partition = partition
@@ -74,11 +78,14 @@ class Context:
         self.timings: dict[str, float] = {}
         self._abort = abort
         self._emit = emit if comm.rank == 0 else None
-        self._stage = ""
+        self._stage, self._fraction = "", 0.0
         self._began = time.perf_counter()
         self._emitted = 0.0
         # Streams are collective: all ranks go through as many chunks as the one that has most.
         self._chunks = int(comm.all_reduce(np.array([rows.chunk_count], np.int64), "max")[0])
+        self.checkpoint = Checkpoints(
+            checkpoint, comm=comm, partition=partition, kernels=kernels, stage=self.stage, say=self.say
+        )
 
     @property
     def rank(self) -> int:
@@ -129,6 +136,16 @@ class Context:
         self._abort.check()
         if time.perf_counter() - self._emitted >= EMIT_EVERY:
             self._report(fraction, **details)
+
+    def say(self, **details: float | str) -> None:
+        """Pass something on at once, however short ago the last progress was.
+
+        Parameters
+        ----------
+        **details : float or str
+            As for `progress`; ``warning="..."`` is shown on a line of its own.
+        """
+        self._report(self._fraction, **details)
 
     def chunks(self) -> Iterator[Block]:
         """Rows of this rank, in equally many blocks on every rank: one where all ranks' rows are resident.
@@ -237,9 +254,10 @@ class Context:
 
         return arrived
 
-    def _report(self, fraction: float, **details: float) -> None:
+    def _report(self, fraction: float, **details: float | str) -> None:
         if self._emit is None:
             return
+        self._fraction = fraction
         self._emitted = time.perf_counter()
         elapsed = self._emitted - self._began
         self._emit({"stage": self._stage, "fraction": float(fraction), "elapsed": elapsed, **details})

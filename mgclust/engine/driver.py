@@ -22,6 +22,7 @@ from distributed import Client, Future, Semaphore
 from distributed.comm.addressing import get_address_host
 
 from mgclust.engine import tasks
+from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.cluster import Cluster, workers_of
 from mgclust.engine.context import Emit
 from mgclust.engine.memory import EstimateFunction
@@ -37,6 +38,7 @@ LOCK = "mgclust"
 LOOK = 0.5  # seconds between two looks at the workers
 GRACE = 20.0  # seconds that stopped ranks have to come back
 TELL = 5.0  # seconds that telling them may take
+OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
 
 # One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
 _QUEUES: weakref.WeakKeyDictionary[Client, dict[str, queue.SimpleQueue]] = weakref.WeakKeyDictionary()
@@ -105,6 +107,7 @@ class Driver:
         partition: Partition,
         parameters: dict[str, Any],
         estimate: EstimateFunction | None,
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[Any, dict[str, float], list[Report]]:
         """Prepare and execute on all ranks; rank 0's value and timings, and all reports."""
         self._clean = False
@@ -138,6 +141,7 @@ class Driver:
             (get_address_host(self._workers[0]), reports[0].port),
             secrets.token_bytes(32),
             self._timeout,
+            checkpoint,
         )
         results = self._wave(
             tasks.execute_task,
@@ -276,7 +280,7 @@ class Driver:
 
     def _progress(self, event: dict[str, Any]) -> None:
         if self._on_progress is not None:
-            self._on_progress({name: event[name] for name in ("stage", "fraction", "elapsed")})
+            self._on_progress({name: value for name, value in event.items() if name not in OF_THE_WAY})
 
     def _subscribe(self) -> None:
         with _QUEUES_LOCK:

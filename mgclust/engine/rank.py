@@ -13,6 +13,7 @@ import psutil
 
 from mgclust import kernels as kernel_modules
 from mgclust.engine.abort import Abort
+from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.comm import Comm, HostComm, SoloComm
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.devices import cores, cpu_name, gpus, versions
@@ -134,6 +135,8 @@ class Request:
         Shared by the ranks of this run only.
     timeout : float
         Seconds that one wait for other ranks may take.
+    checkpoint : Checkpoint or None
+        Where the function may save how far it is.
     """
 
     function: Callable[..., Any]
@@ -142,6 +145,7 @@ class Request:
     address: tuple[str, int] = ("", 0)
     key: bytes = b""
     timeout: float = 300.0
+    checkpoint: Checkpoint | None = None
 
 
 def prepare(
@@ -253,6 +257,7 @@ def execute(
             free=state.residency.free,
             abort=state.abort,
             emit=emit,
+            checkpoint=request.checkpoint,
         )
         if comm.size > 1:
             context.timings["connect"] = time.perf_counter() - began

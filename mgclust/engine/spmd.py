@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.engine.abort import Abort
+from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.cluster import Cluster
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.memory import Estimate, EstimateFunction
@@ -70,6 +71,7 @@ def run(
     shift: bool = False,
     typical: np.ndarray | None = None,
     resident: bool = True,
+    checkpoint: Checkpoint | None = None,
 ) -> Outcome:
     """Run ``function(context, **parameters)`` on every rank of a cluster.
 
@@ -103,6 +105,8 @@ def run(
         Numbers of the rows that matter, where these are not any.
     resident : bool
         Rows that fit stay in memory; False: each is read when it is asked for, as suits a function that asks once.
+    checkpoint : Checkpoint, optional
+        Where the function may save how far it is, and goes on from (`Context.checkpoint`).
 
     Returns
     -------
@@ -125,7 +129,9 @@ def run(
         from mgclust.engine.driver import Driver
 
         with Driver(cluster, dtype, memory_limit, on_progress, timeout, offset, resident) as driver:
-            value, timings, reports = driver.run(function, dataset, partition, dict(parameters or {}), estimate)
+            value, timings, reports = driver.run(
+                function, dataset, partition, dict(parameters or {}), estimate, checkpoint
+            )
         return Outcome(value, timings, hardware(reports, cluster.device), cluster.size)
     abort = Abort()
     assignment = Assignment(
@@ -136,6 +142,6 @@ def run(
     if error is not None:
         raise error
     assert state is not None
-    request = Request(function, dict(parameters or {}), report.run_rows, timeout=timeout)
+    request = Request(function, dict(parameters or {}), report.run_rows, timeout=timeout, checkpoint=checkpoint)
     value, timings = execute(state, request, on_progress)
     return Outcome(value, {"load": report.seconds, **timings}, hardware([report], cluster.device), 1)

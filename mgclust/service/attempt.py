@@ -2,7 +2,8 @@
 
 ::
 
-    in    {"folder": where the attempt writes, "request": {...}, "sources": [path, ...]}
+    in    {"folder": where the attempt writes, "checkpoint": where it goes on from, "request": {...},
+           "sources": [path, ...], ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose}
 
 The end of its input means that the runner is gone, and with it whoever could hear of the result: the attempt ends.
@@ -75,12 +76,16 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
 
 def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
     from mgclust.algorithms import METHODS
+    from mgclust.engine.checkpoint import Checkpoint
     from mgclust.file_run import fit, open_sources, placed, save
 
     request, last, stage = order["request"], 0.0, None
 
     def progress(event: dict[str, Any]) -> None:
         nonlocal last, stage
+        if "warning" in event:
+            print(f"{time.strftime('%H:%M:%S')} warning: {event['warning']}", file=sys.stderr)
+            return
         now = time.monotonic()
         if now - last > OFTEN or event.get("stage") != stage:
             last, stage = now, event.get("stage")
@@ -90,10 +95,12 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
 
     method = METHODS[request["method"]]
     dataset = open_sources(method, order["sources"], **request.get("options", {}))
+    checkpoint = Checkpoint(order["checkpoint"], order["checkpoint_seconds"], strict=False)
     with placed(**order["place"]) as where:
-        result = fit(method(**request["parameters"], **where), dataset, progress)
+        result = fit(method(**request["parameters"], **where), dataset, progress, checkpoint)
         command = ["mgclust", "run", request["method"], *(Path(source).name for source in order["sources"])]
         save(result, dataset, folder / "result", False, request.get("report", True), command, progress)
+    checkpoint.remove()
     scores: dict[str, Any] = json.loads(json.dumps(result.to_dict()["scores"]))
     return scores
 

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +39,11 @@ GRACE = 30.0  # seconds for an attempt's orderly end
 def result_folder(settings: Settings, job: Job) -> Path:
     """Where an attempt leaves its result, and its log beside it."""
     return settings.data / "jobs" / job.id / f"attempt-{job.attempt}"
+
+
+def checkpoint_folder(settings: Settings, job: Job) -> Path:
+    """Where attempts of a job leave what the next one goes on from; gone once there is a result."""
+    return settings.data / "jobs" / job.id / "checkpoint"
 
 
 def sources_of(engine: Engine, settings: Settings, job: Job) -> tuple[list[str], dict[str, Any]]:
@@ -118,6 +124,8 @@ class Runner:
             "folder": str(result_folder(self._settings, job)),
             "request": job.request | {"method": job.method},
             "place": self._place(job.request.get("resources") or {}),
+            "checkpoint": str(checkpoint_folder(self._settings, job)),
+            "checkpoint_seconds": self._settings.checkpoint_seconds,
         }
         try:
             order["sources"], order["request"]["options"] = sources_of(self._engine, self._settings, job)
@@ -158,6 +166,7 @@ class Runner:
                 if cancelled is None:
                     process.close(at_once=True)  # the job goes on elsewhere
                 elif cancelled:
+                    attempt.cancelled = True
                     process.interrupt()
             return False
         if answer is None:
@@ -168,6 +177,8 @@ class Runner:
             self._jobs.fail(job.id, job.attempt, answer["error"], answer["fault"])
         if ended or answer is None or "error" in answer:
             process.close()
+            if attempt.cancelled:
+                shutil.rmtree(checkpoint_folder(self._settings, job), ignore_errors=True)
         else:
             process.answer = process.progress = None
             self._idle.append(process)
@@ -178,6 +189,7 @@ class _Attempt:
     def __init__(self, job: Job, process: _Process) -> None:
         self.job, self.process = job, process
         self.next_beat = 0.0
+        self.cancelled = False
 
 
 class _Process:

@@ -47,6 +47,8 @@ class Settings:
         How often a job is begun before infrastructure that fails makes it fail.
     lost_after : float
         Seconds without a heartbeat after which a running job is taken for lost.
+    checkpoint_seconds : float
+        Between two checkpoints of a job, from which its next attempt goes on.
     """
 
     data: Path = dataclasses.field(default_factory=_data_folder)
@@ -61,6 +63,7 @@ class Settings:
     jobs_per_user: int = 10_000
     attempts: int = 3
     lost_after: float = 30.0
+    checkpoint_seconds: float = 60.0
 
     @classmethod
     def read(cls, **given: Any) -> Settings:

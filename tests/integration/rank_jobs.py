@@ -176,3 +176,51 @@ def kept():
     from mgclust.engine import tasks
 
     return len(tasks._STATES)
+
+
+def report_everything(seconds=0.0):
+    """Progress of this process from now on: every bit of it."""
+    from mgclust.engine import context
+
+    context.EMIT_EVERY = seconds
+
+
+def save_rows(context, numbers, broken=None):
+    """Save checkpoints whose arrays tell which row and which number they belong to; one rank may be unable to write."""
+    checkpoint, rows = context.checkpoint, context.rows
+    for number in numbers:
+        if broken == (context.rank, number):
+            checkpoint._write = lambda folder, *_: [{"problem": "No space left on device"}]
+        ids = np.arange(rows.start, rows.stop)
+        checkpoint.save(
+            {"number": number}, {"alike": np.arange(number)}, {"ids": ids, "wide": ids[:, None] + [0, number]}
+        )
+        vars(checkpoint).pop("_write", None)
+
+
+def load_rows(context):
+    """What every rank finds of its rows, all behind each other; None without a checkpoint."""
+    saved = context.checkpoint.load()
+    if saved is None:
+        return None
+    ids, wide = np.full(len(context.rows), -1), np.full((len(context.rows), 2), -1)
+    for place, rows in saved.rows("ids"):
+        ids[place] = rows
+    for place, rows in saved.rows("wide"):
+        wide[place] = rows
+    gathered = context.comm.all_gather(ids), context.comm.all_gather(wide)
+    numbers = context.comm.all_gather(np.array([saved.control["number"], len(saved.arrays["alike"])]))
+    return *gathered, numbers
+
+
+def same_answers(context):
+    """What `due` said to each rank, at calls that come at each rank's own pace."""
+    answers = []
+    for call in range(3000):
+        time.sleep(0.0002 if call % 7 == context.rank else 0.0)
+        answers.append(context.checkpoint.due())
+        if answers[-1]:
+            context.checkpoint.save({"call": call})
+    time.sleep(0.3)
+    answers[-1] = context.checkpoint.due(seldom=True)
+    return context.comm.all_gather(np.array([answers]))

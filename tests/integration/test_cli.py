@@ -52,7 +52,7 @@ class Fake:
     def options(cls):
         return [Option(name, cls.defaults.get(name), c) for name, c in cls.constraints.items()]
 
-    def fit_dataset(self, dataset, on_progress=None):
+    def fit_dataset(self, dataset, on_progress=None, checkpoint=None):
         for fraction in (0.0, 0.5, 1.0):
             on_progress({"stage": "rho", "fraction": fraction, "elapsed": 0.1})
         if self.error is not None:

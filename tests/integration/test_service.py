@@ -8,8 +8,9 @@ import httpx
 import numpy as np
 import pytest
 from service_process import Running
+from sklearn.exceptions import ConvergenceWarning
 
-from mgclust import DensityPeaks, Service
+from mgclust import AffinityPropagation, DensityPeaks, Service
 from mgclust.cli import run_command
 from mgclust.errors import InputError, RunCancelled
 
@@ -229,6 +230,23 @@ def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_poi
     labels = job.result(tmp_path / "out").labels
     np.testing.assert_array_equal(labels, DensityPeaks(client=None, device="cpu").fit(many_points).labels_)
     assert len([each for each in ann.jobs(limit=1000) if each.id == job.id]) == 1
+
+
+def test_a_killed_attempt_goes_on_from_its_last_checkpoint(running, ann, many_points, tmp_path):
+    given = {"max_iter": 2000, "convergence_iter": 2000}  # some seconds, whatever the messages do
+    rows = np.load(many_points)[:1500]
+    np.save(tmp_path / "rows.npy", rows)
+    job = ann.submit("affinity-propagation", tmp_path / "rows.npy", report=False, **given)
+    kept = running.data / "jobs" / job.id / "checkpoint"
+    wait_for(lambda: any(kept.glob("checkpoint-[0-9]*")))
+    for process in running.processes("mgclust.service.attempt"):
+        process.kill()
+    assert job.wait().info["attempt"] == 2
+    assert " resume" in job.log()
+    with pytest.warns(ConvergenceWarning):
+        undisturbed = AffinityPropagation(client=None, device="cpu", **given).fit(rows)
+    np.testing.assert_array_equal(job.result(tmp_path / "out").labels, undisturbed.labels_)
+    assert not kept.exists()
 
 
 def test_a_waiting_process_that_was_killed_costs_no_attempt(running, ann, points):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,18 @@ def test_recorded_scan(recorded):
     # The last solution is entered again by whoever refines its exemplars.
     expected = [tuple(map(int, row)) for row in recorded["candidates"]]
     assert table == expected
+
+
+@pytest.mark.parametrize("iteration", [1, 5, 49, 400, 5000])
+def test_gone_on_with_from_plain_values(recorded, iteration):
+    """The same decisions from a state that was written as text in between."""
+    begin = ("code", int(recorded["n"]), float(recorded["median"]))
+    state, again = start(*begin), start(*begin)
+    play(state, recorded["stats"][:iteration])
+    again.resume(json.loads(json.dumps(state.to_plain())))
+    assert again == state and [deque.maxlen for deque in (again.marks, again.counts, again.sums)] == [40, 50, 6]
+    assert play(again, recorded["stats"][iteration:]) == play(state, recorded["stats"][iteration:])
+    assert again == state and again.stopped
 
 
 def test_messages_of_wine():

@@ -1,0 +1,62 @@
+"""Runs on GPUs that are interrupted and gone on with, on the same or another number of them: the same bits."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+from checkpoint_cases import CASES, bits, fit, go_through
+
+from mgclust.algorithms import fuzzy_c_means
+from mgclust.engine.cluster import connect
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")]
+
+
+@pytest.fixture
+def fit_on(monkeypatch):
+    """Fit a case on one GPU in this process, or on the workers of a client."""
+
+    def call(case, client, folder=None, stop_at=None):
+        return fit(case, connect(client, "cuda"), "cuda", monkeypatch, folder, stop_at)
+
+    return call
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_same_bits(case, fit_on, tmp_path):
+    assert bits(go_through(fit_on, case, None, None, tmp_path / "kept")) == bits(fit_on(case, None)[0])
+
+
+def test_single_precision_of_fuzzy_c_means(fit_on, monkeypatch, tmp_path):
+    monkeypatch.setattr(fuzzy_c_means, "FEW_NUMBERS", 0)
+    expected = bits(fit_on("fuzzy c-means", None)[0])
+    assert bits(go_through(fit_on, "fuzzy c-means", None, None, tmp_path / "kept")) == expected
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_from_one_gpu_to_several_and_back(size, fit_on, tmp_path):
+    import cupy
+
+    for package in ("distributed", "dask_cuda"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    if cupy.cuda.runtime.getDeviceCount() < size:
+        pytest.skip(f"fewer than {size} GPUs here")
+    from dask_cuda import LocalCUDACluster
+    from distributed import Client
+
+    def report_everything():
+        from mgclust.engine import context
+
+        context.EMIT_EVERY = 0.0
+
+    with (
+        LocalCUDACluster(n_workers=size, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        client.run(report_everything)
+        for case in ("fuzzy c-means", "affinity", "scan", "neighbours", "grid"):
+            expected = bits(fit_on(case, None)[0])
+            assert bits(go_through(fit_on, case, None, client, tmp_path / f"{case} to {size}")) == expected
+            assert bits(go_through(fit_on, case, client, None, tmp_path / f"{case} from {size}")) == expected
