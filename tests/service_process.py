@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -21,13 +22,25 @@ from mgclust.service.records import open_database
 
 
 class Running:
-    """A service, started and started again."""
+    """A service, started and started again.
 
-    def __init__(self, folder: Path) -> None:
+    Parameters
+    ----------
+    folder : Path
+        Its data folder is made there.
+    options : sequence of str
+        Of ``mgclust serve``, beside those that a test always gives.
+    database : str
+        URL; by default that of the file in its data folder.
+    """
+
+    def __init__(self, folder: Path, options: Sequence[str] = (), database: str = "") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.data, self.url = folder / "data", f"http://127.0.0.1:{self.port}"
+        self.database = database or f"sqlite:///{self.data / 'service.db'}"
+        self._options = (*options, "--database", database) if database else tuple(options)
         self.root = folder / "root"
         self.root.mkdir()
         self.start()
@@ -35,7 +48,7 @@ class Running:
     def start(self) -> None:
         command = [
             sys.executable, "-m", "mgclust", "serve", "--data", str(self.data), "--port", str(self.port), "--cpu",
-            "--root", str(self.root), "--slots", "2",
+            "--root", str(self.root), "--slots", "2", *self._options,
         ]  # fmt: skip
         environment = os.environ | {
             "MGCLUST_SERVICE_LOST_AFTER": "4",
@@ -60,7 +73,7 @@ class Running:
         return Service(self.url, self.token_of(user)[1])
 
     def token_of(self, user: str) -> tuple[str, str]:
-        engine = open_database(f"sqlite:///{self.data / 'service.db'}")
+        engine = open_database(self.database)
         with contextlib.suppress(InputError):  # there already
             access.add_user(engine, user, "user")
         return access.new_token(engine, user)

@@ -27,6 +27,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,6 +51,7 @@ PAUSE = 0.2  # seconds between two questions whether a checkpoint is due
 # Of a whole checkpoint, and of one that `whole_directory` has not renamed yet.
 OURS = re.compile(r"checkpoint-(?P<whole>\d+)|\.checkpoint-(?P<torn>\d+)\.[0-9a-f]+\.partial")
 OF_A_BLOCK = re.compile(r".+\.(\d+)\.npy")
+WRITERS = 4  # threads of a rank that write, hash and flush blocks while the next one comes from the device
 SHOWN = 3  # differences between two runs that a refusal names
 
 
@@ -327,24 +329,32 @@ class Checkpoints:
         """Write this rank's files: their names and hashes, or the problem."""
         if isinstance(folder, str):
             return [{"problem": folder}]
-        written = []
+        files: list[Future[dict[str, str]]] = []
         try:
-            if self._comm.rank == 0:
-                (folder / CONTROL).write_text(json.dumps(control), encoding="utf-8")
-                written.append(CONTROL)
-                for name, array in arrays.items():
-                    write_array(folder / f"{name}.npy", array)
-                    written.append(f"{name}.npy")
-            first = self._partition.rows_of(self._comm.rank)[0]
-            for name, array in rows.items():
-                for block in self._partition.blocks_of(self._comm.rank):
-                    start, stop = self._partition.bounds(block)
-                    own = self._kernels.to_host(array[start - first : stop - first])
-                    written.append(_block_file(name, block))
-                    write_array(folder / written[-1], own)
-            return [{"file": name, "sha256": _digest(folder / name, flush=True)} for name in written]
+            with ThreadPoolExecutor(WRITERS) as writers:
+                if self._comm.rank == 0:
+                    (folder / CONTROL).write_text(json.dumps(control), encoding="utf-8")
+                    files.append(writers.submit(_flushed, folder / CONTROL))
+                for name, own in self._own_arrays(arrays, rows):
+                    files.append(writers.submit(_write_flushed, folder / name, own))
+                    if len(files) > WRITERS:
+                        files[-1 - WRITERS].result()  # so many blocks in memory at most
+            return [file.result() for file in files]
         except OSError as error:
             return [{"problem": error.strerror or str(error)}]
+
+    def _own_arrays(
+        self, arrays: Mapping[str, np.ndarray], rows: Mapping[str, Array]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """The files that this rank writes, and what is in them, one after the other from the device."""
+        if self._comm.rank == 0:
+            for name, array in arrays.items():
+                yield f"{name}.npy", array
+        first = self._partition.rows_of(self._comm.rank)[0]
+        for name, array in rows.items():
+            for block in self._partition.blocks_of(self._comm.rank):
+                start, stop = self._partition.bounds(block)
+                yield _block_file(name, block), self._kernels.to_host(array[start - first : stop - first])
 
     def _everyone(self, own: list[dict[str, str]]) -> list[dict[str, str]]:
         """What all ranks have to tell; each has come so far once it is known."""
@@ -355,14 +365,13 @@ class Checkpoints:
     def _is_whole(self, folder: Path, files: Mapping[str, str]) -> bool:
         """Whether the files that this rank is going to read are as they were written."""
         own = self._partition.blocks_of(self._comm.rank)
+        mine = [name for name in files if (block := OF_A_BLOCK.fullmatch(name)) is None or int(block[1]) in own]
         try:
-            for name, digest in files.items():
-                block = OF_A_BLOCK.fullmatch(name)
-                if (block is None or int(block[1]) in own) and _digest(folder / name) != digest:
-                    return False
+            with ThreadPoolExecutor(WRITERS) as readers:
+                digests = list(readers.map(_digest, (folder / name for name in mine)))
         except OSError:
             return False
-        return True
+        return digests == [files[name] for name in mine]
 
     def _keep_two(self) -> None:
         """Remove all but the one that was just written and the one before it."""
@@ -410,20 +419,29 @@ def _load(path: Path) -> np.ndarray:
     return array
 
 
-def _digest(path: Path, flush: bool = False) -> str:
-    """The SHA-256 of a file; `flush`: which is on disk when this returns."""
+def _digest(path: Path) -> str:
+    """The SHA-256 of a file."""
     with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if flush:
-            os.fsync(file.fileno())
-    return digest
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_flushed(path: Path, array: np.ndarray) -> dict[str, str]:
+    write_array(path, array)
+    return _flushed(path)
+
+
+def _flushed(path: Path) -> dict[str, str]:
+    """A file's name and hash, once it is on disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    return {"file": path.name, "sha256": _digest(path)}
 
 
 def _write_index(folder: Path, run: Mapping[str, str], files: Mapping[str, str]) -> None:
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, "run": dict(run), "files": dict(files)}
     text = json.dumps({**content, "sha256": _digest_of(content)}, indent=1)
     (folder / INDEX).write_text(text + "\n", encoding="utf-8")
-    _digest(folder / INDEX, flush=True)
+    _flushed(folder / INDEX)
 
 
 def _read_index(folder: Path) -> dict[str, Any] | None:
