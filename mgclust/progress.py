@@ -1,11 +1,17 @@
-"""How far a run is, in words: for the command line, for ``verbose=True`` and for logs."""
+"""How far a run is, how fast its stage goes, in words and figures: for people, logs and the service."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["details_text", "progress_text"]
+__all__ = ["details_text", "pace_text", "paced", "progress_text"]
+
+Report = Callable[[dict[str, Any]], None]
+
+MEMORY = 30.0  # seconds: what happened longer ago says little about how fast a stage goes now
+LEAST = 0.5  # seconds of a stage before its rate is told
 
 # What a reader calls the figures that methods report; others keep their names.
 _FORMATS = {
@@ -17,16 +23,71 @@ _FORMATS = {
     "rate": "{:,.0f} it/s",
     "warning": "warning: {}",
 }
-_ALWAYS = {"stage", "fraction", "elapsed"}
+_ALWAYS = {"stage", "fraction", "elapsed", "stage_rate", "stage_eta"}
+
+
+def paced(report: Report | None) -> Report | None:
+    """Let a receiver of events know as well how fast the stage goes and when it ends if it goes on so.
+
+    Parameters
+    ----------
+    report : callable or None
+        Receives each event with two figures more, both None as long as they are unknown. ``stage_rate``: the share of
+        the stage that is done in a second, smoothed over half a minute. ``stage_eta``: seconds until the stage has
+        ended, not the run, whose later stages nobody knows the length of. A method that stops once it has converged
+        counts its ``fraction`` as if it did not, and ends sooner.
+
+    Returns
+    -------
+    callable or None
+        Takes events with ``stage``, ``fraction`` and ``elapsed``; None if there is nobody to tell.
+    """
+    if report is None:
+        return None
+    pace = _Pace()
+    return lambda event: report({**event, **pace.told(event)})
+
+
+class _Pace:
+    """The rate of a stage: shares done, over seconds, both forgotten little by little.
+
+    Time counts from the first share on: what precedes it is preparation, or was done by the run that this one goes on
+    from. A stage that begins anew has a rate of its own.
+    """
+
+    def __init__(self) -> None:
+        self._begin(None, 0.0, 0.0)
+
+    def _begin(self, stage: Any, fraction: float, elapsed: float) -> None:
+        self._stage, self._fraction, self._elapsed = stage, fraction, elapsed
+        self._done = self._seconds = 0.0
+
+    def told(self, event: Mapping[str, Any]) -> dict[str, float | None]:
+        """The two figures, this event included."""
+        stage, fraction, elapsed = event.get("stage"), event.get("fraction") or 0.0, event.get("elapsed") or 0.0
+        if stage != self._stage or fraction < self._fraction or elapsed < self._elapsed or not self._fraction:
+            self._begin(stage, fraction, elapsed)
+        else:
+            seconds = elapsed - self._elapsed
+            kept = math.exp(-seconds / MEMORY)
+            # What a steady rate over these seconds leaves: the plain mean at first, then the last half minute's.
+            share = MEMORY * (1.0 - kept) / seconds if seconds else 1.0
+            self._done = self._done * kept + (fraction - self._fraction) * share
+            self._seconds = self._seconds * kept + seconds * share
+            self._fraction, self._elapsed = fraction, elapsed
+        if self._seconds < LEAST or self._done <= 0.0:
+            return {"stage_rate": None, "stage_eta": None}
+        rate = self._done / self._seconds
+        return {"stage_rate": rate, "stage_eta": max(0.0, 1.0 - fraction) / rate}
 
 
 def progress_text(event: Mapping[str, Any]) -> str:
-    """Write an event as ``12% K=34 preference=-0.41 damping=0.50 812 it/s``.
+    """Write an event as ``12% K=34 damping=0.50 812 it/s (4.1%/min, 3 min left in this stage)``.
 
     Parameters
     ----------
     event : mapping
-        ``fraction`` from 0 to 1 if it is known, and what the method adds.
+        ``fraction`` from 0 to 1 if it is known, what the method adds, and the figures of `paced` if they are known.
 
     Returns
     -------
@@ -34,7 +95,25 @@ def progress_text(event: Mapping[str, Any]) -> str:
     """
     fraction = event.get("fraction")
     done = [] if fraction is None else [f"{fraction:.0%}"]
-    return " ".join([*done, details_text(event)]).strip()
+    pace = pace_text(event)
+    return " ".join(part for part in (*done, details_text(event), f"({pace})" if pace else "") if part)
+
+
+def pace_text(event: Mapping[str, Any]) -> str:
+    """Write the figures of `paced`, ``4.1%/min, 3 min left in this stage``; empty as long as they are unknown."""
+    rate, eta = event.get("stage_rate"), event.get("stage_eta")
+    if rate is None or eta is None:
+        return ""
+    pace, unit = (100 * rate, "s") if rate > 0.02 else (6000 * rate, "min")
+    return f"{pace:{',.0f' if pace >= 10 else '.2g'}}%/{unit}, {_duration(eta)} left in this stage"
+
+
+def _duration(seconds: float) -> str:
+    """A time that is not known well: in the unit in which a glance takes it in."""
+    for unit, size, most in (("s", 1, 119.5), ("min", 60, 7170), ("h", 3600, 172_800)):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} days"
 
 
 def details_text(event: Mapping[str, Any]) -> str:

@@ -107,8 +107,8 @@ class Method(BaseEstimator):  # type: ignore[misc]
         ----------
         dataset : Dataset
         on_progress : callable, optional
-            Called with a dict of ``stage``, ``fraction`` and ``elapsed`` (seconds) a few times a second; a method may
-            add more, such as ``n_clusters``.
+            Called with a dict of ``stage``, ``fraction``, ``elapsed`` (seconds), ``stage_rate`` and ``stage_eta`` (see
+            `mgclust.progress.paced`) a few times a second; a method may add more, such as ``n_clusters``.
         provenance : bool
             Hash the data, which reads them once more.
         checkpoint : Checkpoint, optional

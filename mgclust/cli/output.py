@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgclust.progress import details_text, progress_text
+from mgclust.progress import details_text, pace_text, progress_text
 
 if TYPE_CHECKING:
     from mgclust.result import Result
@@ -43,9 +43,10 @@ class ShownProgress:
                 TaskProgressColumn(),
                 TimeElapsedColumn(),
                 TextColumn("{task.fields[details]}"),
+                TextColumn("{task.fields[pace]}", style="dim"),
             )
             self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self.task = self.bar.add_task("open", total=None, details="")
+            self.task = self.bar.add_task("open", total=None, details="", pace="")
             self.bar.start()
         return self
 
@@ -54,7 +55,7 @@ class ShownProgress:
             self.bar.stop()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take the ``stage`` and ``fraction`` that a run reports, and whatever figures its method adds."""
+        """Take the ``stage`` and ``fraction`` that a run reports, and whatever figures come with them."""
         if "warning" in event:
             self._warn(str(event["warning"]))
             return
@@ -64,8 +65,8 @@ class ShownProgress:
         if self.bar is not None:
             if started:
                 self.bar.remove_task(self.task)
-                self.task = self.bar.add_task(stage, total=None, details="")
-            self.bar.update(self.task, details=details_text(event))
+                self.task = self.bar.add_task(stage, total=None, details="", pace="")
+            self.bar.update(self.task, details=details_text(event), pace=pace_text(event))
             if fraction is not None:
                 self.bar.update(self.task, completed=100 * fraction, total=100)
         elif started or time.monotonic() - self.printed > LINE_SECONDS:

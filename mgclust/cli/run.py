@@ -72,7 +72,7 @@ def _method_command(name: str, method: Any, own: list[click.Parameter], act: Act
     parameters: list[click.Parameter] = [
         click.Argument(["sources"], metavar="INPUT...", nargs=-1, required=True),
         *map(_click_option, options),
-        *(_graph_options() if method.opens == "graph" else _row_options()),
+        *_source_options(method),
         *own,
         debug_option(),
     ]
@@ -91,36 +91,34 @@ def _method_command(name: str, method: Any, own: list[click.Parameter], act: Act
 
 
 def _click_option(option: Any) -> click.Option:
-    constraint, flag = option.constraint, option.name.replace("_", "-")
-    shown = "" if option.default is None else f" [default: {str(option.default).lower()}]"
-    text = f"{constraint.help}{shown}"
-    if constraint.type == "flag":
-        return click.Option([f"--{flag}/--no-{flag}", option.name], default=None, help=text)
-    named = constraint.type if "|" in constraint.type else constraint.type.upper()
-    metavar = "|".join(constraint.choices) or named
-    return click.Option([f"--{flag}", option.name], default=None, metavar=metavar, help=text)
+    flag = option.name.replace("_", "-")
+    if option.constraint.type == "flag":
+        return click.Option([f"--{flag}/--no-{flag}", option.name], default=None, help=_help(option))
+    return click.Option([f"--{flag}", option.name], default=None, metavar=_metavar(option), help=_help(option))
 
 
-def _row_options() -> list[click.Parameter]:
-    return [
-        click.Option(["--mask"], metavar="FILE", help="Which voxels of a volume are rows: 3-D NIfTI, not 0 there."),
-        click.Option(["--constant"], metavar="drop|refuse",
-                     help="Voxels of a volume that never change: leave them out, or stop. [default: drop]"),
-        click.Option(["--columns"], metavar="A,B,...", help="Columns of a table, by name or number."),
-        click.Option(["--delimiter"], metavar="CHAR", help="Of a .csv or .tsv; guessed by default."),
-        click.Option(["--standardize"], metavar="zscore",
-                     help="Each row (of each run) to mean 0, standard deviation 1."),
-        click.Option(["--detrend"], is_flag=True, help="Subtract each row's line first (of each run)."),
-    ]  # fmt: skip
+def _help(option: Any) -> str:
+    return f"{option.constraint.help}{'' if option.default is None else f' [default: {str(option.default).lower()}]'}"
 
 
-def _graph_options() -> list[click.Parameter]:
-    return [
-        click.Option(["--columns"], metavar="U,V[,W]",
-                     help="Columns of a table or list of edges, by name or number: the nodes, and the weight."),
-        click.Option(["--n-nodes"], metavar="INTEGER",
-                     help="Nodes are numbers from 0 to this one less 1, whether they have edges or not."),
-    ]  # fmt: skip
+def _metavar(option: Any) -> str:
+    named: str = option.constraint.type
+    return "|".join(option.constraint.choices) or (named if "|" in named else named.upper())
+
+
+def _source_options(method: Any) -> list[click.Parameter]:
+    """How the input is read: passed on as text, for whoever opens it to check."""
+    from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
+
+    shown = {"mask": "FILE", "columns": "U,V[,W]" if method.opens == "graph" else "A,B,...", "delimiter": "CHAR"}
+    options: list[click.Parameter] = []
+    for option in GRAPH_OPTIONS if method.opens == "graph" else ROW_OPTIONS:
+        flag = [f"--{option.name.replace('_', '-')}"]
+        if option.constraint.type == "flag":
+            options.append(click.Option(flag, is_flag=True, help=option.constraint.help))
+        else:
+            options.append(click.Option(flag, metavar=shown.get(option.name, _metavar(option)), help=_help(option)))
+    return options
 
 
 def _cluster(

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -142,6 +143,9 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
     options = {name: value for name, value in given.items() if value}
     if "n_nodes" in options:
         options["n_nodes"] = int(options["n_nodes"]) if options["n_nodes"].isdigit() else options["n_nodes"]
+    for option in method.options():
+        if option.constraint.type == "file" and isinstance(path := parameters.get(option.name), str):
+            parameters[option.name] = Path(path, "labels.npy") if os.path.isdir(path) else Path(path)
     job = _service().submit(
         method.method, sources, mask=mask, options=options, resources=resources, priority=priority,
         report=report, remote=remote, **parameters,

@@ -29,6 +29,7 @@ from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, Request, execute, hardware, prepare, refusal
 from mgclust.engine.rows import offset_of
 from mgclust.errors import InputError
+from mgclust.progress import paced
 
 __all__ = ["Context", "Estimate", "Outcome", "run"]
 
@@ -93,8 +94,8 @@ def run(
         ``(shape, itemsize, size, resident_limit) -> Estimate``, importable: compared with the memory that is
         free on every rank before the run.
     on_progress : callable, optional
-        Receives ``dict(stage, fraction, elapsed)`` in the thread that called `run`. What it raises ends the
-        run on all ranks: raise RunCancelled to cancel.
+        Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, see `mgclust.progress.paced`, in the thread
+        that called `run`. What it raises ends the run on all ranks: raise RunCancelled to cancel.
     timeout : float
         Seconds that one rank waits for the others in a collective. Ranks that die are noticed at once; this
         is for those that hang.
@@ -123,6 +124,7 @@ def run(
     """
     if dtype not in ("float32", "float64", "int32"):
         raise InputError(f"dtype={dtype!r} should be 'float32' or 'float64'; 'int32' for the edges of a graph.")
+    on_progress = paced(on_progress)
     partition = Partition.plan(dataset.shape[0], dataset.shape[1], cluster.size)
     offset = offset_of(dataset, np.dtype(dtype), typical) if shift else None
     if cluster.client is not None:

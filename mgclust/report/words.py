@@ -121,9 +121,9 @@ p.lead { margin: 0; color: #5b6470; }
 dl.figures { display: flex; flex-wrap: wrap; gap: 12px 44px; margin: 24px 0 0; }
 dl.figures dt { color: #5b6470; font-size: 13px; }
 dl.figures dd { margin: 0; font-size: 25px; font-weight: 600; letter-spacing: -0.01em; }
-.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 0 40px; }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 0 40px; }
 .pictures { align-items: start; gap: 8px 24px; margin-top: 22px; }
-figure { margin: 0; }
+figure { margin: 0; min-width: 0; }
 figure.wide { grid-column: 1 / -1; }
 figure img { width: 100%; display: block; }
 figcaption { color: #5b6470; font-size: 13px; margin-top: 4px; }
@@ -149,6 +149,7 @@ pre { margin: 0 0 8px; padding: 10px 14px; background: #f4f5f7; border-radius: 4
   white-space: pre-wrap; overflow-wrap: anywhere; }
 .hash { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace; font-size: 13px; }
 footer { margin-top: 34px; color: #5b6470; font-size: 13px; }
+@media (max-width: 600px) { main { padding: 20px 16px 32px; } dl.figures { gap: 10px 28px; } }
 @media print { body { background: #fff; } main { max-width: none; padding: 0; } .box { max-height: none; } }
 """
 

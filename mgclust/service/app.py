@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -49,6 +49,17 @@ class Problem(BaseModel):
     fault: str | None = None
 
 
+class Progress(BaseModel):
+    """How far an attempt is, with whatever figures its method adds."""
+
+    model_config = ConfigDict(extra="allow")
+    stage: str | None = None
+    fraction: float | None = Field(None, description="Of the stage, from 0 to 1.")
+    elapsed: float | None = Field(None, description="Seconds since the computation began.")
+    stage_rate: float | None = Field(None, description="The share of the stage that is done in a second, smoothed.")
+    stage_eta: float | None = Field(None, description="Seconds until the stage, not the job, has ended.")
+
+
 class JobView(BaseModel):
     """A job as its owner sees it."""
 
@@ -62,7 +73,7 @@ class JobView(BaseModel):
     created: float
     started: float | None
     finished: float | None
-    progress: dict[str, Any] | None
+    progress: Progress | None
     scores: dict[str, Any] | None
     error: str | None
     fault: str | None
@@ -138,7 +149,7 @@ def create_app(settings: Settings) -> FastAPI:
     def submit(submission: Submission, who: Who) -> JobView:
         """Queue a job."""
         submission.check()
-        for source in (*submission.sources, *([submission.mask] if submission.mask else [])):
+        for source in submission.reads():
             sources.resolve(engine, settings, who, source.model_dump(exclude_none=True))
         record = submission.to_record()
         return view(jobs.submit(who, submission.method, record, submission.priority, submission.key))

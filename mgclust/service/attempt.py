@@ -94,10 +94,12 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
             report(event)
 
     method = METHODS[request["method"]]
+    read = {name: method.constraints[name].parse(path, name) for name, path in order["files"].items()}
+    parameters = request["parameters"] | read
     dataset = open_sources(method, order["sources"], **request.get("options", {}))
     checkpoint = Checkpoint(order["checkpoint"], order["checkpoint_seconds"], strict=False)
     with placed(**order["place"]) as where:
-        result = fit(method(**request["parameters"], **where), dataset, progress, checkpoint)
+        result = fit(method(**parameters, **where), dataset, progress, checkpoint)
         command = ["mgclust", "run", request["method"], *(Path(source).name for source in order["sources"])]
         save(result, dataset, folder / "result", False, request.get("report", True), command, progress)
     checkpoint.remove()

@@ -8,6 +8,7 @@ result = job.result("out")
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, RunFailed
 from mgclust.result import Result, check_target, load_result, whole_directory
@@ -81,7 +83,7 @@ class Service:
         remote : bool
             The paths are the service's own, below a folder that it may read.
         parameters
-            Of the method.
+            Of the method. An array, or the `Path` of a file that holds one, is uploaded.
 
         Returns
         -------
@@ -90,10 +92,22 @@ class Service:
         paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
 
         def source(path: str | os.PathLike[str]) -> dict[str, str]:
-            return {"path": os.fspath(path)} if remote else {"upload": self.upload(path)}
+            read = {"path": os.fspath(path)} if remote else {"upload": self.upload(path)}
+            return read | {"name": Path(path).name[:255]}
+
+        def plain(name: str, value: Any) -> Any:
+            if isinstance(value, os.PathLike):
+                return source(value)
+            if not hasattr(value, "__array__") or np.ndim(value) == 0:
+                return value
+            file = io.BytesIO()
+            np.save(file, np.asarray(value), allow_pickle=False)
+            answer = self.call("PUT", f"/uploads/{name}.npy", parts=lambda: iter([file.getvalue()]))
+            return {"upload": str(answer["id"]), "name": f"{name}.npy"}
 
         request: dict[str, Any] = {
-            "method": method, "sources": [source(path) for path in paths], "parameters": parameters,
+            "method": method, "sources": [source(path) for path in paths],
+            "parameters": {name: plain(name, value) for name, value in parameters.items()},
             "options": options or {}, "resources": resources or {}, "priority": priority, "report": report,
             "key": secrets.token_hex(16),
         }  # fmt: skip

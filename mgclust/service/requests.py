@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mgclust.algorithms import METHODS
+from mgclust.algorithms.base import Option
 from mgclust.errors import InputError
+from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import check_parameters
 
 __all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods"]
 
 # Parameters of the estimators that the service decides.
 NOT_A_JOBS = {"client", "device", "verbose"}
-ROW_OPTIONS = {"columns", "delimiter", "standardize", "detrend", "constant"}
-GRAPH_OPTIONS = {"columns", "n_nodes"}
 
 
 class _Strict(BaseModel):
@@ -27,6 +29,9 @@ class Source(_Strict):
 
     upload: Annotated[str, Field(max_length=64)] | None = None
     path: Annotated[str, Field(max_length=4096)] | None = None
+    name: Annotated[str, Field(max_length=255)] | None = Field(
+        None, description="What its sender calls it, for people; it decides nothing."
+    )
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -38,8 +43,10 @@ class Source(_Strict):
 class Resources(_Strict):
     """What a job may use of the machine, where the service runs on one machine."""
 
-    gpus: Annotated[int, Field(ge=1, le=1024)] | None = None
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    gpus: Annotated[int | None, Field(ge=1, le=1024, description="GPUs to use.")] = None
+    workers: Annotated[int | None, Field(ge=1, le=1024, description="Processes on CPUs to use, in place of GPUs.")] = (
+        None
+    )
 
 
 class Options(_Strict):
@@ -82,17 +89,36 @@ class Submission(_Strict):
         for name, value in self.parameters.items():
             if name not in constraints:
                 raise InputError(f"{name!r} is no parameter of {self.method}; it has {', '.join(constraints)}.")
-            if not isinstance(value, (str, int, float, bool, type(None))):
+            kinds = constraints[name].type.split("|")
+            of_file = bool({"FILE", "file"} & set(kinds))
+            if of_file and (isinstance(value, dict) or (isinstance(value, str) and value not in kinds)):
+                if name not in self.files():
+                    raise InputError(f"{name}={value!r} should name a file as {{'upload': id}} or {{'path': path}}.")
+            elif not isinstance(value, (str, int, float, bool, type(None))):
                 raise InputError(f"{name} should be a number, a text or a truth value; a job takes no arrays.")
-        check_parameters({name: constraints[name] for name in self.parameters}, self.parameters)
+        plain = {name: value for name, value in self.parameters.items() if name not in self.files()}
+        check_parameters({name: constraints[name] for name in plain}, plain)
         graph = method.opens == "graph"
         given = {name for name, value in self.options.model_dump().items() if value is not None}
-        wrong = given - (GRAPH_OPTIONS if graph else ROW_OPTIONS)
+        wrong = given - {option.name for option in (GRAPH_OPTIONS if graph else ROW_OPTIONS)}
         if wrong or (graph and self.mask):
             raise InputError(f"{', '.join(sorted(wrong)) or 'mask'} does not go with {self.method}, which reads "
                              f"{'graphs' if graph else 'rows'}.")  # fmt: skip
         if graph and len(self.sources) > 1:
             raise InputError(f"sources names {len(self.sources)} files; {self.method} takes one graph.")
+
+    def files(self) -> dict[str, Source]:
+        """Parameters whose values are in files: those that are a source."""
+        found = {}
+        for name, value in self.parameters.items():
+            if isinstance(value, dict):
+                with contextlib.suppress(ValidationError):
+                    found[name] = Source.model_validate(value)
+        return found
+
+    def reads(self) -> list[Source]:
+        """All that the job reads, for whoever checks that its owner may."""
+        return [*self.sources, *([self.mask] if self.mask else []), *self.files().values()]
 
     def to_record(self) -> dict[str, Any]:
         """What the queue keeps."""
@@ -102,20 +128,33 @@ class Submission(_Strict):
 
 
 def describe_methods() -> dict[str, Any]:
-    """Every method with its parameters, for clients."""
+    """Every method with what a submission may say of it, for clients: a form is made from this."""
     return {
         name: {
             "summary": (method.__doc__ or "").strip().split("\n")[0],
             "reads": method.opens,
-            "parameters": {
-                option.name: {
-                    "values": "|".join(option.constraint.choices) or option.constraint.type,
-                    "default": option.default,
-                    "help": option.constraint.help,
-                }
-                for option in method.options()
-                if option.name not in NOT_A_JOBS
+            "parameters": _described(option for option in method.options() if option.name not in NOT_A_JOBS),
+            "options": _described(
+                option
+                for option in (GRAPH_OPTIONS if method.opens == "graph" else ROW_OPTIONS)
+                if option.name in Options.model_fields
+            ),
+            "resources": {
+                name: {"values": "integer", "choices": [], "default": None, "help": field.description}
+                for name, field in Resources.model_fields.items()
             },
         }
         for name, method in METHODS.items()
+    }
+
+
+def _described(options: Iterable[Option]) -> dict[str, Any]:
+    return {
+        option.name: {
+            "values": "|".join(option.constraint.choices) or option.constraint.type,
+            "choices": list(option.constraint.choices),
+            "default": option.default,
+            "help": option.constraint.help,
+        }
+        for option in options
     }

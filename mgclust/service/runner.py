@@ -58,6 +58,12 @@ def sources_of(engine: Engine, settings: Settings, job: Job) -> tuple[list[str],
     return [resolve(engine, settings, owner, source) for source in request["sources"]], options
 
 
+def parameter_files(engine: Engine, settings: Settings, job: Job) -> dict[str, str]:
+    """The paths of those parameters of a job whose values are in files: a parameter is a source, or no mapping."""
+    owner, given = Caller(job.owner, "user"), job.request["parameters"]
+    return {name: resolve(engine, settings, owner, value) for name, value in given.items() if isinstance(value, dict)}
+
+
 class Runner:
     """Attempts of jobs, so many at once.
 
@@ -129,6 +135,7 @@ class Runner:
         }
         try:
             order["sources"], order["request"]["options"] = sources_of(self._engine, self._settings, job)
+            order["files"] = parameter_files(self._engine, self._settings, job)
         except ValueError as error:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 from service_process import Running
 from sklearn.exceptions import ConvergenceWarning
 
-from mgclust import AffinityPropagation, DensityPeaks, Service
+from mgclust import AffinityPropagation, DensityPeaks, Service, silhouette_samples
 from mgclust.cli import run_command
 from mgclust.errors import InputError, RunCancelled
 
@@ -111,6 +112,17 @@ def test_a_job_whose_data_are_bad_fails_with_its_sentence(ann, tmp_path):
         ({"parameters": {"n_clusters": 0}}, "n_clusters=0 should be"),
         ({"parameters": {"client": "tcp://127.0.0.1:1"}}, "'client' is no parameter"),
         ({"parameters": {"dc": [1]}}, "takes no arrays"),
+        ({"method": "fuzzy-c-means", "parameters": {"init": "/etc/x.npy"}}, "init='/etc/x.npy' should name a file as"),
+        ({"method": "silhouette", "parameters": {"labels": "/etc/x.npy"}}, "labels=.* should name a file as"),
+        (
+            {"method": "affinity-propagation", "parameters": {"preference": {"path": 1}}},
+            "preference=.* should name a file as",
+        ),
+        ({"parameters": {"n_clusters": {"upload": "none"}}}, "takes no arrays"),
+        (
+            {"method": "fuzzy-c-means", "parameters": {"n_clusters": 2, "init": {"path": "/etc/x.npy"}}},
+            "path='/etc/x.npy' is not a file or folder below",
+        ),
         ({"options": {"n_nodes": 5}}, "n_nodes does not go with density-peaks"),
         ({"sources": []}, "sources"),
         ({"sources": [{"upload": "none"}]}, "not one of your uploads"),
@@ -143,6 +155,33 @@ def test_what_a_job_may_read(running, ann, points, tmp_path):
     ):  # fmt: skip
         with pytest.raises(InputError, match=r"path=.* (is not a file or folder below|holds a link that leads out)"):
             ann.submit("density-peaks", path, remote=True)
+
+
+def test_parameters_that_are_arrays(running, ann, points, tmp_path, monkeypatch, capsys):
+    """They are uploads like the data, whoever sends them; a path counts where the data's would."""
+    x = np.load(points)
+    labels = (x[:, 0] > np.median(x[:, 0])).astype(np.int64)
+    expected = silhouette_samples(x, labels).mean()
+    job = ann.submit("silhouette", points, labels=labels, report=False).wait()
+    assert job.info["scores"]["silhouette"] == pytest.approx(expected)
+    preference = np.full(len(x), -50.0)
+    job = ann.submit("affinity-propagation", points, preference=preference, report=False).wait()
+    assert job.info["scores"]["n_clusters"] == len(set(AffinityPropagation(preference=-50.0).fit(x).labels_))
+
+    np.save(tmp_path / "labels.npy", labels)
+    monkeypatch.setenv("MGCLUST_URL", running.url)
+    monkeypatch.setenv("MGCLUST_TOKEN", running.token_of("ann")[1])
+    monkeypatch.chdir(tmp_path)
+    for path in (".", "labels.npy"):  # a result directory, and a file
+        told = ["submit", "silhouette", str(points), "--labels", path, "--no-report", "--wait", "--json"]
+        assert run_command(told) == 0
+        assert json.loads(capsys.readouterr().out)["scores"]["silhouette"] == pytest.approx(expected)
+
+    theirs = running.client("bob").upload(tmp_path / "labels.npy")
+    with pytest.raises(InputError, match="is not one of your uploads"):
+        ann.submit("silhouette", points, labels={"upload": theirs})
+    with pytest.raises(InputError, match="is not a file or folder below"):
+        ann.submit("silhouette", points, labels=tmp_path / "labels.npy", remote=True)
 
 
 def test_others_are_not_let_in(running, ann, points):

@@ -14,8 +14,11 @@ from service_process import Running
 
 import mgclust.service
 from mgclust import DensityPeaks, load_result
+from mgclust.cli.service import _show
 from mgclust.data import samples
+from mgclust.datasets import make_bold
 from mgclust.errors import InputError
+from mgclust.service.requests import Submission
 
 pytestmark = pytest.mark.timeout(180)
 PAGES = Path(mgclust.service.__file__).parent / "pages"
@@ -296,9 +299,9 @@ def test_from_a_token_to_a_saved_choice(browser, running, points, tmp_path):
     assert browser.run("Object.keys(sessionStorage).length === 1 && localStorage.length === 0")
 
     browser.click("#new-job summary")
-    browser.wait("document.querySelector('#parameters [data-parameter=n_clusters]')")
+    browser.wait("document.querySelector('#parameters [data-name=n_clusters]')")
     browser.choose_file("#files", points)
-    browser.click("[data-parameter=n_clusters]")
+    browser.click("[data-name=n_clusters]")
     browser.type("9")
     browser.click("#submission button[type=submit]")
     browser.wait("location.pathname.startsWith('/jobs/')")
@@ -366,13 +369,110 @@ def test_from_a_token_to_a_saved_choice(browser, running, points, tmp_path):
     assert browser.run("sessionStorage.length") == 0
 
 
+def tab_to(browser, selector, most=60):
+    """Press the tab key until an element has the focus."""
+    for _ in range(most):
+        browser.press("Tab", 9)
+        if browser.run(f"document.activeElement === document.querySelector({selector!r})"):
+            return
+    raise AssertionError(f"{selector} is not reached by the tab key")
+
+
+def test_by_keyboard_at_the_width_of_a_phone(browser, running, points, tmp_path):
+    """Nothing but keys, and the system's own dialogue for the file, whose name tries to be a part of the page."""
+    hostile = tmp_path / "<img src=x onerror=alert(1)>.npy"
+    hostile.write_bytes(points.read_bytes())
+    browser.resize(360, 740, mobile=True)
+    browser.open(running.url)
+    browser.wait("document.activeElement.id === 'token'")
+    browser.type(running.token_of("dora")[1])
+    browser.press("Enter", 13)
+    browser.wait("document.querySelector('#jobs').innerText.includes('No jobs yet')")
+    tab_to(browser, "#new-job summary", 2)
+    browser.press("Enter", 13)
+    browser.wait("document.querySelector('#parameters [data-name=n_clusters]')")
+    browser.choose_file("#files", hostile)
+    tab_to(browser, "#parameters [data-name=n_clusters]")
+    browser.type("9")
+    tab_to(browser, "#submission button[type=submit]")
+    browser.press("Enter", 13)
+    browser.wait(f"{COUNT} === 9")
+    first = browser.run("location.pathname")
+    assert hostile.name in browser.run("document.querySelector('#request').innerText")
+    tab_to(browser, "#box")
+    browser.press("ArrowUp", 38)
+    browser.wait("!document.querySelector('#save').disabled")
+    tab_to(browser, "#save")
+    browser.press("Enter", 13)
+    browser.wait(
+        f"location.pathname !== '{first}' && document.querySelector('#about')?.innerText.includes('other centres')"
+    )
+    browser.open(running.url)
+    browser.wait("document.querySelectorAll('#jobs a').length === 2")
+    assert browser.run("document.querySelector('#jobs').innerText").count(hostile.name) == 2
+    assert browser.run("document.querySelectorAll('#jobs img').length === 0")
+    assert browser.run("document.documentElement.scrollWidth <= 360")
+    assert browser.errors == []
+
+
+def test_the_form_has_all_that_a_submission_may_have(browser, running, points, tmp_path):
+    """Made of what the service says of its methods; checked by what arrives there."""
+    make_bold(shape=(5, 5, 4), n_parcels=2, n_timepoints=20).save(tmp_path)
+    sign_in(browser, running)
+    browser.click("#new-job summary")
+    browser.wait("document.querySelector('#resources [data-name=workers]')")
+    browser.run("for (const part of document.querySelectorAll('#new-job details')) part.open = true")
+    browser.choose_file("#files", tmp_path / "bold.nii.gz")
+    browser.choose_file("#mask", tmp_path / "mask.nii.gz")
+    given = {
+        "#parameters": {"n_clusters": "2", "metric": "correlation", "random_state": "7"},
+        "#options": {"standardize": "zscore", "detrend": "true", "constant": "refuse"},
+        "#resources": {"workers": "1"},
+    }
+    for group, values in given.items():
+        for name, value in values.items():
+            browser.run(f"document.querySelector('{group} [data-name={name}]').value = '{value}'")
+    browser.run("document.querySelector('#priority').value = '7'; document.querySelector('#report').value = 'false'")
+    browser.click("#submission button[type=submit]")
+    browser.wait("document.querySelector('#title')?.innerText.includes('SUCCEEDED')")
+    info = running.client("ann").job(browser.run("location.pathname.split('/').pop()")).info
+    request = info["request"]
+    assert request["parameters"] == {"n_clusters": 2, "metric": "correlation", "random_state": 7}
+    assert request["options"] == {"standardize": "zscore", "detrend": True, "constant": "refuse"}
+    assert (request["resources"], request["report"], info["priority"]) == ({"workers": 1}, False, 7)
+    assert (request["sources"][0]["name"], request["mask"]["name"]) == ("bold.nii.gz", "mask.nii.gz")
+    submission = set(Submission.model_fields) - {"method", "sources", "mask", "key", "priority", "report"}
+    assert submission == {group[1:] for group in given}  # nothing that the form does not know
+
+    def choose(method):
+        browser.open(running.url)
+        browser.wait("document.querySelector('#method option')")
+        browser.run(f"(() => {{ const m = document.querySelector('#method'); m.value = '{method}';"
+                    "m.dispatchEvent(new Event('change')); })()")  # fmt: skip
+
+    choose("silhouette")  # one of its parameters is a file
+    np.save(tmp_path / "labels.npy", np.arange(600) % 2)
+    browser.run("document.querySelector('#new-job').open = true")
+    browser.choose_file("#files", points)
+    browser.choose_file("#parameters [data-name=labels]", tmp_path / "labels.npy")
+    browser.click("#submission button[type=submit]")
+    browser.wait("document.querySelector('#title')?.innerText.includes('SUCCEEDED')")
+    assert "labels.npy" in browser.run("document.querySelector('#request').innerText")
+
+    choose("fast-newman")
+    names = "Array.from(document.querySelectorAll('#options [data-name]'), (input) => input.dataset.name)"
+    assert browser.run(names) == ["columns", "n_nodes"]
+    assert browser.run("document.querySelector('#mask').closest('label').hidden")
+    assert browser.errors == []
+
+
 def test_a_phone(browser, running, job):
     browser.resize(390, 800, mobile=True)
     sign_in(browser, running)
     browser.wait("document.querySelector('#jobs a')")
     narrow = "document.documentElement.scrollWidth <= 390 && document.body.scrollWidth <= 390"
     browser.run("document.querySelector('#new-job').open = true")
-    browser.wait("document.querySelector('#parameters [data-parameter]')")
+    browser.wait("document.querySelector('#parameters [data-name]')")
     assert browser.run(narrow)
     browser.open(f"{running.url}/jobs/{job.id}")
     browser.wait(f"{COUNT} === 15")
@@ -417,13 +517,19 @@ def test_states_pages_and_failures(browser, running, tmp_path, points):
     assert browser.errors == []
 
 
-def test_a_running_job_is_followed_and_cancelled(browser, running, tmp_path):
+def test_a_running_job_is_followed_and_cancelled(browser, running, tmp_path, capsys):
     many = tmp_path / "many.npy"
     np.save(many, np.random.default_rng(1).normal(size=(200_000, 32)))  # minutes of work
     job = running.client("ann").submit("density-peaks", many, report=False)
     sign_in(browser, running, path=f"/jobs/{job.id}")
     browser.wait("document.querySelector('#rate').innerText.includes('left in this stage')")
-    assert job.refresh().info["progress"]["stage"] in ("prepare", "dc", "rho", "delta")
+    for info in job.watch():
+        if info["progress"] and info["progress"]["stage_rate"] is not None:
+            break
+    assert info["progress"]["stage"] in ("dc", "rho", "delta")
+    assert info["progress"]["stage_eta"] >= 0 < info["progress"]["stage_rate"]
+    _show(job, False)  # as `mgclust watch` and `status` do
+    assert re.search(r"RUNNING  \w+  \d+% \(.*%/(s|min), .* left in this stage\)", capsys.readouterr().out)
     assert browser.run("document.querySelector('#stage').innerText") in ("dc", "rho", "delta")
     assert 0 < browser.run("document.querySelector('#fraction').value") < 1
     browser.click("#cancel")

@@ -178,7 +178,7 @@ def test_progress_arrives_in_order_in_the_callers_thread(ranks, size, x, tmp_pat
     slow = [event for event in events if event["stage"] == "slow"]
     assert len(slow) >= 3
     assert [event["fraction"] for event in slow] == sorted(event["fraction"] for event in slow)
-    assert set(slow[0]) == {"stage", "fraction", "elapsed"}
+    assert set(slow[0]) == {"stage", "fraction", "elapsed", "stage_rate", "stage_eta"}
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -1,8 +1,14 @@
-import pytest
+import itertools
 
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mgclust import DensityPeaks, open_dataset
 from mgclust.algorithms.base import _print_progress
 from mgclust.cli.output import ShownProgress
-from mgclust.progress import details_text, progress_text
+from mgclust.progress import details_text, pace_text, paced, progress_text
 
 EVENT = {"stage": "scan", "fraction": 0.12, "elapsed": 3.0}
 EVENT |= {"rate": 811.7, "damping": 0.5, "preference": -0.41, "n_clusters": 34}
@@ -45,3 +51,108 @@ def test_the_command_line_shows_them(terminal, capsys, monkeypatch):
         first, second, third = capsys.readouterr().err.splitlines()
         assert first.endswith(" scan") and third.endswith(" labels")
         assert second.endswith(" scan: 12% K=34 preference=-0.41 damping=0.50 812 it/s")
+
+
+def told(events):
+    """What a receiver hears of each event: (rate of the stage, seconds until it ends)."""
+    heard = []
+    report = paced(heard.append)
+    for event in events:
+        report(event)
+    assert [{name: event[name] for name in given} for event, given in zip(heard, events, strict=True)] == events
+    return [(event["stage_rate"], event["stage_eta"]) for event in heard]
+
+
+def steady(stage, begin, seconds, first=0.0, step=1.0):
+    """Events of a stage that takes so many seconds, and begins with a share that is done."""
+    times = np.arange(0.0, seconds + step / 2, step)
+    return [
+        {"stage": stage, "fraction": min(1.0, first + (1 - first) * t / seconds), "elapsed": begin + t} for t in times
+    ]
+
+
+def test_a_steady_stage():
+    heard = told(steady("rho", 3.0, 200.0))
+    assert heard[:2] == [(None, None)] * 2  # two shares make a rate
+    for at, (rate, eta) in enumerate(heard[2:], start=2):
+        assert rate == pytest.approx(1 / 200)
+        assert eta == pytest.approx(200 - at, abs=1e-6)
+
+
+def test_what_another_run_did_is_not_counted():
+    heard = told([{"stage": "scan", "fraction": 0.0, "elapsed": 0.0}, *steady("scan", 1.0, 100.0, first=0.9)])
+    assert heard[1] == (None, None)
+    assert heard[-1] == (pytest.approx(0.1 / 100), 0.0)
+    assert heard[51][1] == pytest.approx(50.0)
+
+
+def test_a_stage_that_slows_down_is_followed():
+    fast = steady("rho", 0.0, 100.0)[:51]  # half of it
+    slow = [{"stage": "rho", "fraction": 0.5 + 0.001 * t, "elapsed": 50.0 + t} for t in range(1, 301)]
+    rates = [rate for rate, _ in told([*fast, *slow])]
+    assert rates[50] == pytest.approx(0.01)
+    assert 0.001 < rates[80] < 0.006  # half a minute later it is on its way, smoothly
+    assert all(after <= before + 1e-9 for before, after in itertools.pairwise(rates[50:]))
+    assert rates[-1] == pytest.approx(0.001, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{"stage": "write"}, {"stage": "write"}],
+        [{"stage": "waiting", "fraction": 0.0, "elapsed": 0.0}] * 3,
+        [{"stage": "rho", "fraction": 0.3, "elapsed": t} for t in (1.0, 2.0, 60.0)],
+        [{"stage": "rho", "fraction": f, "elapsed": 1.0} for f in (0.1, 0.2, 0.3)],
+        [{"stage": name, "fraction": 0.5, "elapsed": t} for t, name in enumerate("abab")],
+        [{"stage": "pass", "fraction": f, "elapsed": t} for t, f in enumerate((0.4, 0.2, 0.0, 0.1))],
+        [{"stage": "pass", "fraction": f, "elapsed": t} for t, f in ((5.0, 0.4), (3.0, 0.6))],
+    ],
+)
+def test_unknown_is_none(events):
+    assert told(events) == [(None, None)] * len(events)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries({
+            "stage": st.sampled_from(["a", "b"]),
+            "fraction": st.none() | st.floats(0.0, 1.1),
+            "elapsed": st.none() | st.floats(0.0, 1e7),
+        })
+    )
+)  # fmt: skip
+def test_never_negative(events):
+    for rate, eta in told(events):
+        assert (rate is None) == (eta is None)
+        assert rate is None or (rate > 0 and eta >= 0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "eta", "text"),
+    [
+        (1 / 1500, 180.0, "4%/min, 3 min left in this stage"),
+        (0.01, 0.0, "60%/min, 0 s left in this stage"),
+        (0.03, 12.4, "3%/s, 12 s left in this stage"),
+        (1e-5, 86_000.0, "0.06%/min, 24 h left in this stage"),
+        (1e-6, 900_000.0, "0.006%/min, 10 days left in this stage"),
+        (2.0, 0.4, "200%/s, 0 s left in this stage"),
+        (None, None, ""),
+    ],
+)
+def test_pace_in_words(rate, eta, text):
+    event = {"stage": "rho", "fraction": 0.5, "stage_rate": rate, "stage_eta": eta}
+    assert pace_text(event) == text
+    assert progress_text({**event, "iteration": 7}) == ("50% iteration 7" + (f" ({text})" if text else ""))
+    assert details_text(event) == ""
+
+
+def test_nobody_to_tell():
+    assert paced(None) is None
+
+
+def test_a_run_tells_them():
+    heard = []
+    x = np.random.default_rng(0).normal(size=(20_000, 8))
+    DensityPeaks(client=None, device="cpu").fit_dataset(open_dataset(x), heard.append, provenance=False)
+    assert all({"stage", "fraction", "elapsed", "stage_rate", "stage_eta"} <= event.keys() for event in heard)

@@ -2,14 +2,14 @@
 
 import { showDecision } from "./decision.js";
 import { ask, askJson, events, post, start } from "./session.js";
-import { FAULTS, bytes, duration, element, facts, figure, figures, show, timeOf } from "./words.js";
+import { FAULTS, bytes, duration, element, facts, figure, figures, paceOf, show, sourceName, timeOf } from "./words.js";
 
 const LARGE = 500e6; // a browser holds a file in memory before it saves it
 const OFTEN = 3000; // milliseconds between two looks at the log
+const SAID = ["stage", "fraction", "stage_rate", "stage_eta"]; // of the progress, in words of their own
 const by = (id) => document.getElementById(id);
 const id = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/jobs/${encodeURIComponent(id)}`;
-let began = null; // where the current stage was when it was first seen: { stage, fraction, time }
 let shown = null; // the attempt whose result is on the page
 let last = null;
 
@@ -45,30 +45,19 @@ function describeProgress(job) {
   const fraction = progress.fraction;
   if (typeof fraction !== "number") bar.removeAttribute("value");
   else bar.value = fraction;
-  by("rate").textContent = typeof fraction === "number" ? rate(progress.stage, fraction) : "";
-  const more = Object.entries(progress).filter(([name, v]) => !["stage", "fraction"].includes(name) && v !== null);
-  by("details").textContent = more.map(([name, v]) => `${name} ${name === "elapsed" ? duration(v) : figure(v)}`).join(" · ");
-}
-
-// How fast the stage goes, and when it ends if it goes on so.
-function rate(stage, fraction) {
-  const now = Date.now() / 1000;
-  if (!began || began.stage !== stage || fraction < began.fraction) began = { stage, fraction, time: now };
-  const said = [`${Math.floor(100 * fraction)} %`];
-  const speed = (fraction - began.fraction) / (now - began.time);
-  if (speed > 0 && fraction < 1) {
-    said.push(`${(6000 * speed).toPrecision(2)} % a minute`, `${duration((1 - fraction) / speed)} left in this stage`);
-  }
-  return said.join(" · ");
+  by("rate").textContent = paceOf(progress);
+  const more = Object.entries(progress).filter(([name, value]) => !SAID.includes(name) && value !== null);
+  by("details").textContent = more.map(([name, v]) => `${name.replaceAll("_", " ")} ${name === "elapsed" ? duration(v) : figure(v)}`).join(" · ");
 }
 
 function requestOf(job) {
   const told = [["job", job.id], ["method", job.method]];
-  for (const [name, value] of Object.entries(job.request.parameters || {})) told.push([name, figure(value)]);
+  for (const [name, value] of Object.entries(job.request.parameters || {})) told.push([name, value?.upload || value?.path ? sourceName(value) : figure(value)]);
   for (const [name, value] of Object.entries(job.request.centers || {})) told.push([`centres: ${name}`, figure(value)]);
   for (const [name, value] of Object.entries(job.request.options || {})) told.push([name, figure(value)]);
   for (const [name, value] of Object.entries(job.request.resources || {})) told.push([name, figure(value)]);
-  for (const source of job.request.sources || []) told.push(["source", source.path || `upload ${source.upload}`]);
+  for (const source of job.request.sources || []) told.push(["source", sourceName(source)]);
+  if (job.request.mask) told.push(["mask", sourceName(job.request.mask)]);
   told.push(["priority", String(job.priority)]);
   return told;
 }

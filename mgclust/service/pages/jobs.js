@@ -2,7 +2,7 @@
 
 import { askJson, start, token } from "./session.js";
 import { prepareForm } from "./submission.js";
-import { duration, element, figure, show, timeOf } from "./words.js";
+import { duration, element, figure, paceOf, show, sourceName, timeOf } from "./words.js";
 
 const PAGE = 20;
 const OFTEN = 2000; // milliseconds between two looks
@@ -10,6 +10,7 @@ const OFTEN = 2000; // milliseconds between two looks
 const state = document.getElementById("state");
 const before = []; // the last job of each page that lies behind
 let looking = 0;
+let listed = "";
 
 function entry(job) {
   const item = element("li");
@@ -17,7 +18,9 @@ function entry(job) {
   const link = element("a", job.method);
   link.href = `/jobs/${job.id}`;
   top.append(link, element("span", job.state, `state ${job.state}`));
-  const facts = [timeOf(job.created), job.id.slice(0, 8)];
+  const sources = (job.request.sources || []).map(sourceName);
+  const files = sources.length > 1 ? `${sources[0]} and ${sources.length - 1} more` : sources[0];
+  const facts = [files, timeOf(job.created), job.id.slice(0, 8)].filter(Boolean);
   if (job.finished && job.started) facts.push(duration(job.finished - job.started));
   if (job.scores?.n_clusters !== undefined) facts.push(`${figure(job.scores.n_clusters)} clusters`);
   if (job.request.parent) facts.push(`from ${job.request.parent.slice(0, 8)}`);
@@ -26,7 +29,7 @@ function entry(job) {
     const bar = element("progress");
     bar.setAttribute("aria-label", job.progress.stage || "progress");
     if (typeof job.progress.fraction === "number") bar.value = job.progress.fraction;
-    item.append(bar);
+    item.append(element("p", [job.progress.stage, paceOf(job.progress)].filter(Boolean).join(" · "), "quiet"), bar);
   }
   if (job.error) item.append(element("p", job.error, "problem"));
   return item;
@@ -46,16 +49,19 @@ async function look() {
   }
   if (turn !== looking) return; // another page or state was asked for meanwhile
   show("problem", "");
+  document.getElementById("live").textContent = `Live, as of ${new Date().toLocaleTimeString()}`;
+  const news = JSON.stringify(found);
+  if (news === listed) return; // who reads or selects is not disturbed
+  listed = news;
   const list = document.getElementById("jobs");
   const focused = document.activeElement?.closest?.("#jobs a")?.getAttribute("href");
   list.replaceChildren(...found.slice(0, PAGE).map(entry));
-  if (!found.length) list.append(element("li", "No jobs here."));
+  if (!found.length) list.append(element("li", state.value ? `No job is ${state.value}.` : "No jobs yet: open New job above."));
   if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   const older = document.getElementById("older");
   older.disabled = found.length <= PAGE;
   older.dataset.last = found.length > PAGE ? found[PAGE - 1].id : "";
   document.getElementById("newer").disabled = !before.length;
-  document.getElementById("live").textContent = `Live, as of ${new Date().toLocaleTimeString()}`;
 }
 
 state.addEventListener("change", () => {

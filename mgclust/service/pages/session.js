@@ -127,6 +127,9 @@ function enter(why) {
     try {
       await ask("/jobs?limit=1");
       admit();
+      const title = document.querySelector("#signed-in h1");
+      title.tabIndex = -1; // so that the keyboard goes on from here
+      title.focus();
     } catch (error) {
       if (error.status !== 401) {
         problem.textContent = error.message;

@@ -4,6 +4,7 @@ import { askJson, headers, post } from "./session.js";
 import { bytes, element, show } from "./words.js";
 
 const by = (id) => document.getElementById(id);
+const GROUPS = ["parameters", "options", "resources"]; // as the service calls them, and the page's places for them
 let methods = {};
 
 export async function prepareForm() {
@@ -25,31 +26,40 @@ export async function prepareForm() {
 function describe() {
   const method = methods[by("method").value];
   by("summary").textContent = method.summary;
-  by("parameters").replaceChildren(...Object.entries(method.parameters).map(([name, about]) => field(name, about)));
+  for (const group of GROUPS) {
+    by(group).replaceChildren(...Object.entries(method[group]).map(([name, about]) => field(name, about)));
+  }
   for (const each of document.querySelectorAll(".of-rows")) each.hidden = method.reads === "graph";
-  for (const each of document.querySelectorAll(".of-graphs")) each.hidden = method.reads !== "graph";
 }
 
 function field(name, about) {
   const label = element("label", name);
-  const choices = about.values.includes("|") && !about.values.includes("FILE") ? about.values.split("|") : null;
+  const choices = about.values === "flag" ? ["false", "true"] : about.choices;
   let input;
-  if (choices || about.values === "flag") {
+  if (choices.length) {
     input = element("select");
-    for (const value of choices || ["false", "true"]) input.append(element("option", value));
-    input.value = String(about.default);
+    if (about.default === null) input.append(element("option", ""));
+    for (const value of choices) input.append(element("option", value));
+    input.value = about.default === null ? "" : String(about.default);
   } else {
     input = element("input");
     input.autocomplete = "off";
-    const numeric = about.values === "integer" || about.values === "number";
-    if (numeric) {
-      input.inputMode = about.values === "integer" ? "numeric" : "decimal";
-    }
+    if (about.values === "integer") input.inputMode = "numeric";
+    if (about.values === "number") input.inputMode = "decimal";
     input.placeholder = about.default === null ? "" : String(about.default);
   }
-  input.dataset.parameter = name;
+  if (about.values === "file") input.type = "file";
+  input.dataset.name = name;
   label.append(input, element("small", about.help));
-  return label;
+  if (!about.values.endsWith("|FILE")) return label;
+  const both = element("div", "", "both");
+  const other = element("label", `or a file of ${name}`);
+  const file = element("input");
+  Object.assign(file, { type: "file", accept: ".npy" });
+  file.dataset.name = name;
+  other.append(file);
+  both.append(label, other);
+  return both;
 }
 
 // What was typed as the service takes it; what is no number stays text, which it then refuses in a sentence.
@@ -59,23 +69,24 @@ function typed(text, about) {
   return /integer|number/.test(about.values) && text.trim() && !Number.isNaN(number) ? number : text;
 }
 
-function chosenParameters() {
-  const about = methods[by("method").value].parameters;
-  const chosen = {};
-  for (const input of by("parameters").querySelectorAll("[data-parameter]")) {
-    const name = input.dataset.parameter;
-    if (input.value !== "" && input.value !== String(about[name].default)) chosen[name] = typed(input.value, about[name]);
+// What of a group was given and is not the default.
+function chosen(group) {
+  const about = methods[by("method").value][group];
+  const given = {};
+  for (const input of by(group).querySelectorAll("[data-name]")) {
+    const name = input.dataset.name;
+    if (input.type !== "file" && input.value !== "" && input.value !== String(about[name].default)) given[name] = typed(input.value, about[name]);
   }
-  return chosen;
+  return given;
 }
 
-function options() {
-  const chosen = {};
-  for (const name of ["columns", "standardize", "n_nodes"]) {
-    const input = by(name);
-    if (input.value && !input.closest("label").hidden) chosen[name] = name === "n_nodes" ? Number(input.value) : input.value;
-  }
-  return chosen;
+// Those of a field for files and of one for a path on the service.
+async function sourcesOf(files, path) {
+  const sources = [];
+  for (const file of by(files).files) sources.push({ upload: await upload(file), name: file.name });
+  const named = by(path).value.trim();
+  if (named) sources.push({ path: named, name: named.split("/").pop() });
+  return sources;
 }
 
 async function submit() {
@@ -83,15 +94,22 @@ async function submit() {
   button.disabled = true;
   show("problem", "");
   try {
-    const sources = [];
-    for (const file of by("files").files) sources.push({ upload: await upload(file) });
-    if (by("path").value.trim()) sources.push({ path: by("path").value.trim() });
-    if (!sources.length) throw new Error("Choose a file, or name a path on the service.");
-    const job = await post("/jobs", {
-      method: by("method").value, sources, parameters: chosenParameters(), options: options(),
-      priority: Number(by("priority").value), key: Array.from(crypto.getRandomValues(new Uint32Array(4))).join("-"),
-    });
-    location.href = `/jobs/${job.id}`;
+    const request = {
+      method: by("method").value, priority: Number(by("priority").value), report: by("report").value === "true",
+      key: Array.from(crypto.getRandomValues(new Uint32Array(4))).join("-"),
+    };
+    for (const group of GROUPS) request[group] = chosen(group);
+    for (const input of by("parameters").querySelectorAll("input[type=file]")) {
+      for (const file of input.files) request.parameters[input.dataset.name] = { upload: await upload(file), name: file.name };
+    }
+    request.sources = await sourcesOf("files", "path");
+    if (!request.sources.length) throw new Error("Choose a file, or name a path on the service.");
+    if (methods[request.method].reads !== "graph") {
+      const masks = await sourcesOf("mask", "mask-path");
+      if (masks.length > 1) throw new Error("Choose a mask's file or name its path, not both.");
+      if (masks.length) request.mask = masks[0];
+    }
+    location.href = `/jobs/${(await post("/jobs", request)).id}`;
   } catch (error) {
     show("problem", error.message);
     by("problem").scrollIntoView({ block: "nearest" });

@@ -26,6 +26,10 @@ export function figures(list, pairs) {
   }));
 }
 
+export function sourceName(source) {
+  return source.name || source.path || `upload ${source.upload}`;
+}
+
 export function timeOf(seconds) {
   return new Date(1000 * seconds).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 }
@@ -35,6 +39,18 @@ export function duration(seconds) {
   if (seconds < 120) return `${Math.round(seconds)} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
   return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+// How far the stage of a running job is, how fast it goes, and how long it takes if it goes on so.
+export function paceOf(progress) {
+  const said = [];
+  if (typeof progress.fraction === "number") said.push(`${Math.floor(100 * progress.fraction)} %`);
+  if (typeof progress.stage_rate === "number") {
+    const [pace, unit] = progress.stage_rate > 0.02 ? [100, "second"] : [6000, "minute"];
+    said.push(`${Number((pace * progress.stage_rate).toPrecision(2))} % a ${unit}`);
+    said.push(`${duration(progress.stage_eta)} left in this stage`);
+  }
+  return said.join(" · ");
 }
 
 export function bytes(size) {
