@@ -11,18 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from mgclust.kernels._cpu_compile import compiled, inlined
 from mgclust.kernels._threads import run_tasks, thread_count
 from mgclust.kernels.adjacency import Adjacency, Gain
 
 __all__ = [
     "EMPTY",
     "clear_others",
-    "compiled",
     "each_part",
     "factors",
-    "inlined",
     "longest_row",
     "mix",
     "parts_of",
@@ -40,9 +38,6 @@ ALONE = 1 << 16  # entries that one thread reads sooner than another one starts
 PART = 1 << 14  # entries at least of a task
 FINEST = 3  # bits of the smallest table
 NO_WEIGHTS = np.empty(0, np.int32)
-
-compiled = njit(nogil=True, cache=True, error_model="numpy")
-inlined = njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 
 
 def parts_of(starts: Array) -> list[int]:

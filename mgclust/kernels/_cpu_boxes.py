@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import intrinsic
 
-from mgclust.kernels._cpu_pairs import compiled, inlined, pack
+from mgclust.kernels._cpu_compile import compiled, inlined
+from mgclust.kernels._cpu_pairs import pack
 from mgclust.kernels._cpu_tree import gap_step
 from mgclust.kernels._simd import (
     WIDTH,

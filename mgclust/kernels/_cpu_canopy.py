@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels._cpu_boxes import box_write, boxes_for
-from mgclust.kernels._cpu_pairs import FULL, ROWS, compiled, inlined, pair_distances, valid_lanes
+from mgclust.kernels._cpu_compile import compiled, inlined
+from mgclust.kernels._cpu_pairs import FULL, ROWS, pair_distances, valid_lanes
 from mgclust.kernels._cpu_tasks import each_task, pack
 from mgclust.kernels._simd import WIDTH, absolute_step, broadcast, first_lane, load, splat, square_step, values_below
 

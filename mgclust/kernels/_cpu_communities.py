@@ -13,10 +13,8 @@ import numpy as np
 from mgclust.kernels._cpu_adjacency import (
     EMPTY,
     clear_others,
-    compiled,
     each_part,
     factors,
-    inlined,
     longest_row,
     mix,
     score,
@@ -26,6 +24,7 @@ from mgclust.kernels._cpu_adjacency import (
     weight_of,
     weights_or_none,
 )
+from mgclust.kernels._cpu_compile import compiled, inlined
 from mgclust.kernels._cpu_similarities import signed
 from mgclust.kernels.adjacency import Adjacency, Gain
 

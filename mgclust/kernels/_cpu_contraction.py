@@ -17,17 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels._cpu_adjacency import (
-    EMPTY,
-    compiled,
-    each_part,
-    inlined,
-    parts_of,
-    slot_of,
-    table_bits,
-    weight_of,
-    weights_or_none,
-)
+from mgclust.kernels._cpu_adjacency import EMPTY, each_part, parts_of, slot_of, table_bits, weight_of, weights_or_none
+from mgclust.kernels._cpu_compile import called, compiled, inlined
 from mgclust.kernels._threads import run_tasks
 from mgclust.kernels.adjacency import Adjacency
 
@@ -297,7 +288,7 @@ def insert_all(found: Array, k: int) -> None:
         found[j] = value
 
 
-@compiled
+@called
 def sort_digits(found: Array, spare: Array, k: int, count: int) -> None:
     """Sort the first k by their upper halves, digit by digit from the lowest."""
     ends = np.empty(1 << RADIX, np.int64)
@@ -314,7 +305,8 @@ def sort_digits(found: Array, spare: Array, k: int, count: int) -> None:
             digit = found[i] >> shift & mask
             ends[digit] -= 1
             spare[ends[digit]] = found[i]
-        found[:k] = spare[:k]
+        for i in range(k):
+            found[i] = spare[i]
         shift += RADIX
 
 

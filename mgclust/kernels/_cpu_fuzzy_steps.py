@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from mgclust.kernels._cpu_compile import called, compiled, inlined
 from mgclust.kernels._simd import WIDTH, add, broadcast, exp2_of, load, multiply, splat, square_step, store, total
 from mgclust.kernels._simd_panels import fetch, pack_rows
 from mgclust.kernels._simd_steps import add_doubles, divide, fma, greater, lesser, log2_of, quotient_or_one, subtract
@@ -23,9 +23,6 @@ TILE = 1024  # rows whose sums are in `real`
 CENTERS = 6  # of which the sums are in registers at a time when the features are the lanes
 LOWEST = -1e6  # in place of log2 0: 2^LOWEST is 0, and so is 0 * LOWEST
 CHAIN = 32  # centres whose p are added one after the other
-
-compiled = njit(nogil=True, cache=True, error_model="numpy")
-inlined = njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 
 
 @inlined
@@ -110,7 +107,7 @@ def _weigh(
     _accumulate(lanes, last + 2 * WIDTH, fma(weight, logarithm, multiply(weighted, subtract(splat(real(0)), sum_logs))))
 
 
-@compiled
+@called
 def weigh_run(
     centers: Any, base: int, c: int, d: int, count: int, constants: Any, plain: bool, panels: Any, weights: int,
     g: Any, lanes: Any, to: int, x: Any, ahead: int,
@@ -134,7 +131,7 @@ def weigh_run(
             _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, False, g, at, lanes, to)
 
 
-@compiled
+@called
 def add_by_lanes(panels: Any, g: Any, count: int, c: int, d: int, partial: Any, out: int) -> None:
     """Add sum_i g_ij x_if of a run: lanes are rows; two centres and four features at a time."""
     zero = splat(panels.dtype.type(0))
@@ -169,7 +166,7 @@ def add_by_lanes(panels: Any, g: Any, count: int, c: int, d: int, partial: Any, 
                     partial[at + d + 3] += np.float64(total(b3))
 
 
-@compiled
+@called
 def add_by_features(rows: Any, g: Any, count: int, c: int, d: int, partial: Any, out: int) -> None:
     """Add sum_i g_ij x_if of a run: lanes are features; six centres at a time, row after row."""
     zero = splat(rows.dtype.type(0))

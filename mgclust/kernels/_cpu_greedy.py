@@ -28,6 +28,7 @@ from mgclust.kernels._cpu_greedy_keys import (
     LAST,
     SLOTS,
     Graph,
+    called,
     compiled,
     gain_of,
     inlined,
@@ -150,7 +151,7 @@ def _repacked(graph: Graph) -> Graph:
     return graph._replace(cells=cells, seen=seen, nodes=nodes)
 
 
-@compiled
+@called
 def refresh(graph: Graph, row: int) -> None:
     """Look for a row's best pair among its own: all of a hub; else those whose tables are no smaller, hubs' aside."""
     own = np.int64(graph.bits[row])
@@ -190,7 +191,7 @@ def offer(graph: Graph, row: int, cell: int, slot: int, its_cell: int) -> None:
         raise_key(graph, row, slot, gain)
 
 
-@compiled
+@called
 def fold(graph: Graph, a: int, b: int, strict: bool) -> None:
     """Fold slot b into slot a, whose row is no shorter."""
     cells, slots, keys = graph.cells, graph.slots, graph.keys
@@ -227,7 +228,7 @@ def fold(graph: Graph, a: int, b: int, strict: bool) -> None:
         offer_all(graph, a)
 
 
-@compiled
+@called
 def offer_all(graph: Graph, row: int) -> None:
     """Tell all to whom a row's pairs belong of these pairs."""
     begin = graph.slots[row].begin

@@ -16,15 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels._cpu_greedy_keys import (
-    LAST,
-    Graph,
-    compiled,
-    gain_of,
-    inlined,
-    put,
-    tie_of,
-)
+from mgclust.kernels._cpu_greedy_keys import LAST, Graph, called, gain_of, inlined, put, tie_of
 
 __all__ = ["FREE", "HUB", "NODES", "forget", "past_time", "refresh_hub", "update"]
 
@@ -57,7 +49,7 @@ NODES = {
 }
 
 
-@compiled
+@called
 def past_time(graph: Graph, row: int) -> None:
     """Let all nodes of a hub be looked at again."""
     first = graph.slots[row].begin >> 3
@@ -97,7 +89,7 @@ def forget(graph: Graph, row: int, cell: int) -> None:
         lower_times(graph.nodes, first, own >> SPAN, np.int64(graph.bits[row]) - SPAN, PAST)
 
 
-@compiled
+@called
 def update(graph: Graph, row: int, cell: int) -> None:
     """Tell a hub's tree the new line of a cell, as far up as it matters.
 
@@ -189,7 +181,7 @@ def look_at_nodes(graph: Graph, row: int, start: int, stop: int, into: int) -> N
     nodes[into].until = until
 
 
-@compiled
+@called
 def settle(graph: Graph, row: int) -> int:
     """Bring the top of a hub's tree up to date, before it the nodes below that are past their time; where it is.
 
@@ -227,7 +219,7 @@ def settle(graph: Graph, row: int) -> int:
     return first[top]
 
 
-@compiled
+@called
 def refresh_hub(graph: Graph, row: int) -> None:
     """Give a hub the key of its tree's winner; where that line lies too high, it is put right first, once."""
     cells, seen, begin = graph.cells, graph.seen, graph.slots[row].begin

@@ -10,13 +10,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from mgclust.kernels._cpu_compile import uncounted
 
 __all__ = [
     "KEYS",
     "LAST",
     "SLOTS",
     "Graph",
+    "called",
     "compiled",
     "gain_of",
     "inlined",
@@ -30,8 +32,9 @@ __all__ = [
 Array = Any
 
 # Without counts of references, which took twice the time of the steps themselves: no function here makes an array.
-compiled = njit(nogil=True, cache=True, error_model="numpy", _nrt=False)
-inlined = njit(nogil=True, cache=True, error_model="numpy", _nrt=False, forceinline=True)
+compiled = uncounted()
+called = uncounted(no_cpython_wrapper=True)
+inlined = uncounted(no_cpython_wrapper=True, forceinline=True)
 
 FAN = 3  # the tree has 2^FAN children a node
 LAST = 2**63 - 1  # a tie that loses against all others: no pair
@@ -118,7 +121,7 @@ def better(gain: Any, tie: int, than: Any) -> bool:
     return gain > than.gain or (gain == than.gain and tie < than.tie)
 
 
-@compiled
+@called
 def put(keys: Array, levels: Array, slot: int, gain: Any, tie: int) -> None:
     """Set a slot's key, and what the tree says above it."""
     rises = better(gain, tie, keys[slot])

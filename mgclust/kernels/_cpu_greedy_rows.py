@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels._cpu_greedy_hubs import FREE, HUB, forget, past_time, update
-from mgclust.kernels._cpu_greedy_keys import Graph, compiled, inlined
+from mgclust.kernels._cpu_greedy_keys import Graph, called, compiled, inlined
 
 __all__ = [
     "CELLS",
@@ -72,7 +72,7 @@ def insert(graph: Graph, row: int, cell: int, slot: int, weight: Any) -> None:
     graph.slots[row].length += 1
 
 
-@compiled
+@called
 def remove(graph: Graph, row: int, slot: int) -> None:
     """Drop a neighbour; what was pushed past its cell moves back, so that no search stops too early."""
     cells, begin, bits = graph.cells, graph.slots[row].begin, np.int64(graph.bits[row])
@@ -98,7 +98,7 @@ def remove(graph: Graph, row: int, slot: int) -> None:
     graph.slots[row].length -= 1
 
 
-@compiled
+@called
 def widen(graph: Graph, row: int) -> None:
     """Move a row to a table of twice the size, at the tail; the caller knows that there is room."""
     cells, seen, old, bits = graph.cells, graph.seen, graph.slots[row].begin, np.int64(graph.bits[row])

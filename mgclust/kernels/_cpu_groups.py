@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels._cpu_adjacency import compiled, each_part, inlined, weight_of, weights_or_none
+from mgclust.kernels._cpu_adjacency import each_part, weight_of, weights_or_none
+from mgclust.kernels._cpu_compile import compiled, inlined
 from mgclust.kernels.adjacency import Adjacency
 
 __all__ = ["number", "spread_roots", "sum_by_id", "weights_before"]

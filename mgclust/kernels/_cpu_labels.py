@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from mgclust.kernels._cpu_compile import compiled
 from mgclust.kernels._cpu_pairs import pack, pair_distances
 from mgclust.kernels._cpu_similarities import merge, rows_of_a_task
 from mgclust.kernels._simd import WIDTH, add, load, splat, store
@@ -30,9 +30,6 @@ Array = Any
 GROUP = 1024  # columns, aligned in the global numbers, whose partial sums are rounded together
 PARTIAL = 512  # columns at most in one of them
 PRIVATE_BYTES = 1 << 28  # more than this and threads do not get sums each
-
-compiled = njit(nogil=True, cache=True, error_model="numpy")
-inlined = njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 
 
 def same_label_sums(s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:

@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from mgclust.kernels._cpu_compile import compiled, inlined
 from mgclust.kernels._cpu_similarities import rows_of_a_task
 from mgclust.kernels._simd import WIDTH, add, element, first_lane, lanes_of, load, multiply, splat, store
 from mgclust.kernels._simd_steps import (
@@ -41,9 +41,6 @@ __all__ = ["pass_columns", "pass_rows"]
 Array = Any
 SMALL = 1 << 18  # elements up to which a second thread is not worth waking
 FEW = 4  # lanes with R > 0 up to which they are added one by one
-
-compiled = njit(nogil=True, cache=True, error_model="numpy")
-inlined = njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 
 
 def pass_rows(

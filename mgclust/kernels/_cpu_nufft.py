@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from mgclust.kernels._cpu_pairs import compiled, inlined
+from mgclust.kernels._cpu_compile import compiled, inlined
 from mgclust.kernels._simd import Vector, call_intrinsic, multiply, pointer_to, spread_lanes, total
 
 __all__ = ["interpolate", "spread"]

@@ -27,8 +27,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from mgclust.kernels._cpu_compile import compiled, inlined
 from mgclust.kernels._simd import (
     WIDTH,
     absolute_step,
@@ -57,9 +57,6 @@ __all__ = ["ROWS", "SUM_TILE", "border", "count", "distances", "gaussian", "hist
 SUM_TILE = 512
 ROWS = 64  # rows that meet a panel while it is in L1; their partial sums are 64 * 32 reals
 FULL = (1 << WIDTH) - 1
-
-compiled = njit(nogil=True, cache=True, error_model="numpy")
-inlined = njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 
 
 @compiled

@@ -8,7 +8,6 @@ import numpy as np
 
 from mgclust.kernels._cpu_adjacency import (
     clear_others,
-    compiled,
     each_part,
     factors,
     mix,
@@ -17,6 +16,7 @@ from mgclust.kernels._cpu_adjacency import (
     weight_of,
     weights_or_none,
 )
+from mgclust.kernels._cpu_compile import compiled
 from mgclust.kernels._cpu_similarities import signed
 from mgclust.kernels.adjacency import Adjacency, Gain
 

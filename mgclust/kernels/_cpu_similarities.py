@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from mgclust.kernels._cpu_compile import compiled, inlined
 from mgclust.kernels._cpu_pairs import pair_distances
 from mgclust.kernels._simd import WIDTH, add_to, first_lane, lanes_of, load, multiply, splat, store
 from mgclust.kernels._simd_steps import finite_or, fma, integers_below, lanes_above, ordered_keys, random_bytes
@@ -21,9 +21,6 @@ __all__ = ["TASK_ELEMENTS", "jitter", "similarities", "value_histogram"]
 Array = Any
 TASK_ELEMENTS = 1 << 20
 FULL = (1 << WIDTH) - 1
-
-compiled = njit(nogil=True, cache=True, error_model="numpy")
-inlined = njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 
 
 def rows_of_a_task(columns: int) -> int:
@@ -119,7 +116,8 @@ def _store_part(out: Any, at: int, v: Any, buffer: Any, lanes: int) -> None:
         store(out, at, v)
     else:
         store(buffer, 0, v)
-        out[at : at + lanes] = buffer[:lanes]
+        for lane in range(lanes):
+            out[at + lane] = buffer[lane]
 
 
 @compiled
@@ -213,7 +211,8 @@ def count_keys(
                 v = load(values, at)
             else:
                 tail[:] = -np.inf
-                tail[:lanes] = values[at : at + lanes]
+                for lane in range(lanes):
+                    tail[lane] = values[at + lane]
                 v = load(tail, 0)
             key = ordered_keys(v)
             valid = lanes_above(v, values.dtype.type(-np.inf))

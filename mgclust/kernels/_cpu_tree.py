@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numba.extending import intrinsic
 
-from mgclust.kernels._cpu_pairs import FULL, compiled, inlined, pair_distances, tally
+from mgclust.kernels._cpu_compile import compiled, inlined
+from mgclust.kernels._cpu_pairs import FULL, pair_distances, tally
 from mgclust.kernels._simd import (
     WIDTH,
     Format,

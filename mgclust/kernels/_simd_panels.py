@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from mgclust.kernels._cpu_compile import inlined
 from mgclust.kernels._simd import INT64, WIDTH, pointer_to
 
 __all__ = ["fetch", "pack_rows"]
-
-inlined = njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 
 
 @intrinsic

@@ -15,11 +15,17 @@ def dask_client():
     dask = pytest.importorskip("dask")
     distributed = pytest.importorskip("distributed")
     with (
-        # How long the lock of a caller that died is held: 30 s by default, too long for a test.
         dask.config.set(
             {
+                # How long the lock of a caller that died is held: 30 s by default, too long for a test.
                 "distributed.scheduler.locks.lease-timeout": "3s",
                 "distributed.scheduler.locks.lease-validation-interval": "500ms",
+                # What a cluster finds out about itself, from 2 to 100 times a second, takes a fifth of a core all the
+                # time the tests run; nothing here reads it.
+                "distributed.worker.profile.enabled": False,
+                "distributed.admin.tick.interval": "1s",
+                "distributed.admin.system-monitor.interval": "5s",
+                "distributed.worker.memory.monitor-interval": "1s",
             }
         ),
         distributed.LocalCluster(
