@@ -11,15 +11,20 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Engine, select
+from sqlalchemy.exc import IntegrityError
 
 from mgclust.errors import InputError
 from mgclust.service.records import Token, User, reading, writing
 
-__all__ = ["ROLES", "Caller", "Refused", "add_user", "caller_of", "first_token", "new_token", "revoke", "tokens_of"]
+__all__ = [
+    "ROLES", "Caller", "Refused", "add_user", "callers_of", "first_token", "hash_of", "new_token", "revoke",
+    "tokens_of",
+]  # fmt: skip
 
 ROLES = ("user", "admin")
 NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
@@ -58,20 +63,21 @@ def add_user(engine: Engine, name: str, role: str) -> None:
         raise InputError(f"name={name!r} should be up to 64 of a-z, 0-9 and . _ @ -, a letter or digit first.")
     if role not in ROLES:
         raise InputError(f"role={role!r} should be one of {', '.join(map(repr, ROLES))}.")
-    with writing(engine) as session:
-        if session.get(User, name) is not None:
-            raise InputError(f"name={name!r} is taken; choose another.")
-        session.add(User(name=name, role=role))
+    try:
+        with writing(engine) as session:
+            session.add(User(name=name, role=role))
+    except IntegrityError:
+        raise InputError(f"name={name!r} is taken; choose another.") from None
 
 
 def new_token(engine: Engine, user: str) -> tuple[str, str]:
     """Make a token for a user; its id and, this once, the token."""
-    token, id_ = f"mgc_{secrets.token_urlsafe(32)}", secrets.token_hex(8)
+    token, row = _token(user)
     with writing(engine) as session:
         if session.get(User, user) is None:
             raise InputError(f"user={user!r} does not exist; make it first.")
-        session.add(Token(id=id_, user=user, sha256=_hash(token), created=time.time(), revoked=None))
-    return id_, token
+        session.add(row)
+    return row.id, token
 
 
 def revoke(engine: Engine, id_: str) -> bool:
@@ -91,20 +97,14 @@ def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
         return [{"id": t.id, "user": t.user, "created": t.created, "revoked": t.revoked} for t in found]
 
 
-def caller_of(engine: Engine, token: str) -> Caller:
-    """Whose token it is.
-
-    Raises
-    ------
-    Refused
-        Nobody's, or revoked.
-    """
+def callers_of(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception]:
+    """Whose tokens have these hashes; `Refused` in place of a caller for one that is nobody's, or revoked."""
+    wanted = select(Token.sha256, User.name, User.role).join(User, Token.user == User.name)
     with reading(engine) as session:
-        wanted = select(User).join(Token, Token.user == User.name)
-        user = session.scalars(wanted.where(Token.sha256 == _hash(token), Token.revoked.is_(None))).first()
-        if user is None:
-            raise Refused("this token is unknown or revoked; ask the service's administrator for one.")
-        return Caller(user.name, user.role)
+        rows = session.connection().execute(wanted.where(Token.sha256.in_(set(hashes)), Token.revoked.is_(None))).all()
+    known = {sha256: Caller(name, role) for sha256, name, role in rows}
+    refused = Refused("this token is unknown or revoked; ask the service's administrator for one.")
+    return [known.get(sha256, refused) for sha256 in hashes]
 
 
 def first_token(engine: Engine, data: Path) -> Path:
@@ -114,15 +114,32 @@ def first_token(engine: Engine, data: Path) -> Path:
     """
     path = data / "token"
     with reading(engine) as session:
-        known = session.scalars(select(User.name).limit(1)).first()
-    if known is None:
-        add_user(engine, "admin", "admin")
-        _, token = new_token(engine, "admin")
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(token + "\n")
+        if session.scalars(select(User.name).limit(1)).first() is not None:
+            return path
+    with writing(engine, alone=True) as session:  # of several that start at once, one
+        if session.scalars(select(User.name).limit(1)).first() is None:
+            token, row = _token("admin")
+            session.add(User(name="admin", role="admin"))
+            session.flush()
+            session.add(row)
+            # Before the admin is there for good: nobody else could ever make another token.
+            partial = path.with_suffix(".partial")
+            partial.unlink(missing_ok=True)
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(token + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            partial.rename(path)
     return path
 
 
-def _hash(token: str) -> str:
+def _token(user: str) -> tuple[str, Token]:
+    token = f"mgc_{secrets.token_urlsafe(32)}"
+    row = Token(id=secrets.token_hex(8), user=user, sha256=hash_of(token), created=time.time(), revoked=None)
+    return token, row
+
+
+def hash_of(token: str) -> str:
+    """What is kept of a token."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -6,6 +6,7 @@ A job or upload of somebody else is "not found", like one that is not there.
 
 import asyncio
 import errno
+import functools
 import json
 import os
 from collections.abc import AsyncIterator
@@ -18,6 +19,8 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,10 +28,11 @@ from mgclust import __version__
 from mgclust.errors import InputError
 from mgclust.service import access, decision, sources
 from mgclust.service.access import Caller, Refused
-from mgclust.service.attempt import sentence_of
-from mgclust.service.jobs import ENDED, Jobs, TooMany
+from mgclust.service.batches import Batched
+from mgclust.service.jobs import ENDED, Jobs, Order, TooMany, job_id
 from mgclust.service.pages import SecurityHeaders, add_pages
-from mgclust.service.records import Job, migrate, open_database, reading
+from mgclust.service.rates import Rates, TooFast
+from mgclust.service.records import Job, full, migrate, open_database, reading
 from mgclust.service.requests import Submission, describe_methods
 from mgclust.service.runner import result_folder
 from mgclust.service.settings import Settings
@@ -40,6 +44,8 @@ LONGEST_BODY = 1 << 20  # of what is not an upload
 LOOK = 0.5  # seconds between two looks at a job that is watched
 KEEP_ALIVE = 15.0
 LOG_BYTES = 1 << 20
+AGAIN = 2  # seconds after which a database that does not answer is asked again
+NO_SPACE = "there is no space left where the service keeps its jobs; free some, then ask again."
 
 
 class Problem(BaseModel):
@@ -99,9 +105,7 @@ class NotFound(Exception):
 
 def view(job: Job) -> JobView:
     """What is told of a job."""
-    told = {name: getattr(job, name) for name in JobView.model_fields}
-    told["request"] = {name: value for name, value in job.request.items() if name != "begun_before"}
-    return JobView(**told)
+    return JobView(**{name: getattr(job, name) for name in JobView.model_fields})
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -118,12 +122,27 @@ def create_app(settings: Settings) -> FastAPI:
     _answer_problems(app)
     bearer = HTTPBearer(auto_error=False, description="A token of the service.")
 
-    def caller(shown: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> Caller:
-        if shown is None:
-            raise Refused("show a token: Authorization: Bearer ...")
-        return access.caller_of(engine, shown.credentials)
+    rates = Rates(settings.rate_per_token, settings.rate_per_address)
+    callers = Batched[str, Caller](functools.partial(access.callers_of, engine))
+    uploads = Batched[tuple[Caller, str], str](functools.partial(sources.find_uploads, engine, settings))
+    submits = Batched[Order, Job](jobs.submit)
 
-    def admin(who: Annotated[Caller, Depends(caller)]) -> Caller:
+    async def caller(
+        request: Request, shown: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+    ) -> Caller:
+        token = None if shown is None else access.hash_of(shown.credentials)
+        rates.ask(token, request.client.host if request.client else "")
+        if token is None:
+            raise Refused("show a token: Authorization: Bearer ...")
+        try:
+            who = await callers(token)
+        except Refused:
+            rates.forget(token)
+            raise
+        rates.know(token)
+        return who
+
+    async def admin(who: Annotated[Caller, Depends(caller)]) -> Caller:
         if not who.is_admin:
             raise PermissionError("only an administrator may do this.")
         return who
@@ -131,7 +150,7 @@ def create_app(settings: Settings) -> FastAPI:
     Who = Annotated[Caller, Depends(caller)]
     Admin = Annotated[Caller, Depends(admin)]
     answers: dict[int | str, dict[str, Any]] = {
-        code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 507)
+        code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503, 507)
     }
     api = APIRouter(prefix="/api/v1", responses=answers)
 
@@ -146,13 +165,16 @@ def create_app(settings: Settings) -> FastAPI:
         return describe_methods()
 
     @api.post("/jobs", status_code=201)
-    def submit(submission: Submission, who: Who) -> JobView:
+    async def submit(submission: Submission, who: Who) -> JobView:
         """Queue a job."""
         submission.check()
         for source in submission.reads():
-            sources.resolve(engine, settings, who, source.model_dump(exclude_none=True))
-        record = submission.to_record()
-        return view(jobs.submit(who, submission.method, record, submission.priority, submission.key))
+            if source.upload is not None:
+                await uploads((who, source.upload))
+            else:
+                await run_in_threadpool(sources.resolve, engine, settings, who, source.model_dump(exclude_none=True))
+        id_, record = job_id(who, submission.key), submission.to_record()
+        return view(await submits(Order(id_, who, submission.method, record, submission.priority)))
 
     @api.get("/jobs")
     def list_jobs(
@@ -233,10 +255,10 @@ def create_app(settings: Settings) -> FastAPI:
         return Response(content, media_type="application/octet-stream", headers=named)  # type: ignore[return-value]
 
     @api.post("/jobs/{id}/centers/save", status_code=201)
-    def save_centers(id: str, wanted: decision.Centers, who: Who) -> JobView:
+    def save_centers(id: str, wanted: decision.Kept, who: Who) -> JobView:
         """Of a density-peaks job: keep the result of other centres, as a job that names this one as its parent."""
         job = found(jobs.get(who, id))
-        return view(decision.save_as_job(engine, settings, jobs, job, _result(settings, job), wanted))
+        return view(decision.save_as_job(engine, settings, jobs, who, job, _result(settings, job), wanted))
 
     @api.put("/uploads/{name}", status_code=201)
     async def upload(name: str, request: Request, who: Who) -> dict[str, Any]:
@@ -290,7 +312,10 @@ def create_app(settings: Settings) -> FastAPI:
 async def _changes(jobs: Jobs, who: Caller, id_: str) -> AsyncIterator[str]:
     told, silent = None, 0.0
     while True:
-        job = await run_in_threadpool(jobs.get, who, id_)
+        try:
+            job = await run_in_threadpool(jobs.get, who, id_)
+        except DBAPIError:
+            return  # whoever watches asks again, and is told why
         if job is None:
             return
         news = view(job).model_dump_json()
@@ -317,16 +342,29 @@ def _answer_problems(app: FastAPI) -> None:
     """One sentence for everything that is refused."""
     codes: dict[type[Exception], int] = {
         InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, TooLarge: 413, TooMany: 429,
-        OSError: 507,
+        TooFast: 429, OSError: 507, DBAPIError: 503, NoConnection: 503,
     }  # fmt: skip
 
     def answer(request: Request, error: Exception) -> JSONResponse:
         code = next(code for kind, code in codes.items() if isinstance(error, kind))
-        if isinstance(error, OSError) and code == 507 and error.errno != errno.ENOSPC:
-            raise error  # nothing that whoever asks could mend
-        fault = "input" if code in (400, 413) else "cluster" if code == 507 else None
-        headers = {"WWW-Authenticate": "Bearer"} if code == 401 else None
-        sentence = sentence_of(error) if code == 507 else str(error)
+        headers, sentence = {}, str(error)
+        if isinstance(error, TooFast):
+            headers["Retry-After"] = str(error.after)
+        elif isinstance(error, Refused):
+            headers["WWW-Authenticate"] = "Bearer"
+        elif isinstance(error, OSError) and code == 507:
+            if error.errno != errno.ENOSPC:
+                raise error  # nothing that whoever asks could mend
+            sentence = NO_SPACE
+        elif isinstance(error, DBAPIError) and full(error):
+            code, sentence = 507, NO_SPACE
+        elif isinstance(error, (DBAPIError, NoConnection)):
+            if isinstance(error, DBAPIError) and not (
+                isinstance(error, OperationalError) or error.connection_invalidated
+            ):
+                raise error  # ours
+            headers["Retry-After"], sentence = str(AGAIN), "the service's database does not answer; ask again soon."
+        fault = "input" if code in (400, 413) else "cluster" if code in (503, 507) else None
         return JSONResponse({"error": sentence, "fault": fault}, code, headers)
 
     def invalid(request: Request, error: Exception) -> JSONResponse:

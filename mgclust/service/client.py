@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ __all__ = ["RemoteJob", "Service"]
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 AGAIN = (0.2, 0.5, 1.0, 2.0, 4.0)  # seconds before a request is sent once more to a service that does not answer
+LONGEST = 120.0  # seconds that a request waits for a service which asks for patience
 PART = 1 << 20
 
 
@@ -140,15 +142,13 @@ class Service:
 
     def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
         """Send a request, again where nothing answers; the answer, or the service's sentence as an exception."""
-        for pause in (*AGAIN, None):
+        patience = _Patience(self)
+        while True:
             try:
                 content = None if parts is None else parts()
                 return checked(self._http.request(verb, path, content=content, **how)).json()
-            except httpx.TransportError as error:
-                if pause is None:
-                    raise self.unreachable(error) from error
-                time.sleep(pause)
-        raise AssertionError
+            except (httpx.TransportError, _Later) as error:
+                patience.wait(error)
 
     def stream(self, path: str, **headers: str) -> Any:
         """A request whose answer is read as it comes."""
@@ -196,22 +196,19 @@ class RemoteJob:
 
     def watch(self) -> Iterator[dict[str, Any]]:
         """What the service tells whenever something changes, until the job has ended; connects again when cut off."""
-        failures = 0
+        patience = _Patience(self._service)
         while True:
             try:
                 with self._service.stream(f"/jobs/{self.id}/events") as answer:
                     checked(answer)
                     for line in answer.iter_lines():
                         if line.startswith("data: "):
-                            failures, self.info = 0, json.loads(line[6:])
+                            patience, self.info = _Patience(self._service), json.loads(line[6:])
                             yield self.info
                 if self.state in ENDED:
                     return
-            except httpx.TransportError as error:
-                if failures == len(AGAIN):
-                    raise self._service.unreachable(error) from error
-                time.sleep(AGAIN[failures])
-                failures += 1
+            except (httpx.TransportError, _Later) as error:
+                patience.wait(error)
 
     def wait(self) -> RemoteJob:
         """Wait until it has ended.
@@ -242,8 +239,13 @@ class RemoteJob:
 
     def log(self) -> str:
         """What its last attempt wrote."""
-        with self._service.stream(f"/jobs/{self.id}/log") as answer:
-            return str(checked(answer).read().decode("utf-8", "replace"))
+        patience = _Patience(self._service)
+        while True:
+            try:
+                with self._service.stream(f"/jobs/{self.id}/log") as answer:
+                    return str(checked(answer).read().decode("utf-8", "replace"))
+            except (httpx.TransportError, _Later) as error:
+                patience.wait(error)
 
     def download(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Fetch the result directory, which appears when it is whole."""
@@ -263,7 +265,7 @@ class RemoteJob:
         if not path.resolve().is_relative_to(directory.resolve()):
             raise RunFailed(f"the service names a file outside the result: {name!r}.")
         path.parent.mkdir(parents=True, exist_ok=True)
-        failures = 0
+        patience = _Patience(self._service)
         with open(path, "wb") as file:
             while file.tell() < size or not size:
                 try:
@@ -274,11 +276,36 @@ class RemoteJob:
                                 file.write(part)
                     if not size:
                         return
-                except httpx.TransportError as error:
-                    if failures == len(AGAIN):
-                        raise self._service.unreachable(error) from error
-                    time.sleep(AGAIN[failures])
-                    failures += 1
+                except (httpx.TransportError, _Later) as error:
+                    patience.wait(error)
+
+
+class _Later(Exception):
+    """The service asks to be asked again after some seconds."""
+
+    def __init__(self, refusal: MgclustError, seconds: float) -> None:
+        super().__init__(str(refusal))
+        self.refusal, self.seconds = refusal, seconds
+
+
+class _Patience:
+    """How often and how long one request is sent again."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._failures, self._until = service, 0, time.monotonic() + LONGEST
+
+    def wait(self, error: httpx.TransportError | _Later) -> None:
+        """Wait until it may be sent again, or raise what it ends with."""
+        if isinstance(error, _Later):
+            pause = error.seconds * random.uniform(1.0, 1.5)  # not all of those who were told the same at once
+            if time.monotonic() + pause > self._until:
+                raise error.refusal from None
+        elif self._failures == len(AGAIN):
+            raise self._service.unreachable(error) from error
+        else:
+            pause = AGAIN[self._failures]
+            self._failures += 1
+        time.sleep(pause)
 
 
 def checked(answer: httpx.Response) -> httpx.Response:
@@ -290,7 +317,9 @@ def checked(answer: httpx.Response) -> httpx.Response:
         sentence = str(answer.json()["error"])
     except (ValueError, KeyError, TypeError):
         sentence = f"the service answered {answer.status_code} {answer.reason_phrase}"
-    raise (InputError if answer.status_code < 500 else RunFailed)(sentence)
+    refusal = (InputError if answer.status_code < 500 else RunFailed)(sentence)
+    after = answer.headers.get("Retry-After", "")
+    raise _Later(refusal, float(after)) if after.isdecimal() else refusal
 
 
 def _token_left(data: Path) -> str:

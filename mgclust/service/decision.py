@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import secrets
 import shutil
 import threading
 from pathlib import Path
@@ -22,12 +23,13 @@ from mgclust.algorithms.density_peaks import DensityPeaks
 from mgclust.errors import InputError
 from mgclust.file_run import compared, open_sources, save
 from mgclust.result import load_result
-from mgclust.service.jobs import Jobs, new_id
+from mgclust.service.access import Caller
+from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.records import Job
 from mgclust.service.runner import result_folder, sources_of
 from mgclust.service.settings import Settings
 
-__all__ = ["Centers", "Points", "Preview", "Wanted", "labels_file", "points_of", "preview", "save_as_job"]
+__all__ = ["Centers", "Kept", "Points", "Preview", "Wanted", "labels_file", "points_of", "preview", "save_as_job"]
 
 POINTS = 4_000  # rows of the picture on the page
 # What has to be read as a whole to get at some of its rows is not, beyond this: a picture is not worth the wait.
@@ -68,6 +70,14 @@ class Wanted(Centers):
 
     answer: Literal["sizes", "points", "labels"] = Field(
         "sizes", description="Sizes only; also the labels of the rows that /points shows; or all labels, as a .npy."
+    )
+
+
+class Kept(Centers):
+    """Centres whose result is kept."""
+
+    key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="Of the sender's choice: the same key again is the same job, not another."
     )
 
 
@@ -154,15 +164,22 @@ def points_of(engine: Engine, settings: Settings, job: Job, result: Path) -> Poi
         return Points(index=sample.index.tolist(), x=sample.rows[:, 0].tolist(), y=y.tolist())
 
 
-def save_as_job(engine: Engine, settings: Settings, jobs: Jobs, parent: Job, result: Path, centers: Centers) -> Job:
+def save_as_job(
+    engine: Engine, settings: Settings, jobs: Jobs, caller: Caller, parent: Job, result: Path, centers: Kept
+) -> Job:
     """Keep a choice of centres as a whole result: that of a new job, which has succeeded and names its parent.
+
+    With a key that the caller has used before for this parent: the job that this made.
 
     Raises
     ------
     InputError
         As `preview`; or the source, which labels and pictures are written after, is gone or has changed.
     """
+    id_ = job_id(caller, centers.key and f"{parent.id} {centers.key}")
     with _turn:
+        if (known := jobs.get(caller, id_)) is not None:
+            return known
         model = _chosen(result, centers)
         paths, options = sources_of(engine, settings, parent)
         dataset = open_sources(METHODS[parent.method], paths, **options)
@@ -172,21 +189,24 @@ def save_as_job(engine: Engine, settings: Settings, jobs: Jobs, parent: Job, res
         given = centers.given()
         chosen_before = {"n_clusters", "rho_min", "delta_min", "halo"}
         parameters = {name: v for name, v in parent.request["parameters"].items() if name not in chosen_before}
-        told = {name: v for name, v in parent.request.items() if name != "begun_before"}
-        request = told | {"parameters": parameters, "parent": parent.id, "centers": given}
-        job = Job(id=new_id(), attempt=1)
-        folder = result_folder(settings, job)
+        request = parent.request | {"parameters": parameters, "parent": parent.id, "centers": given}
+        folder = settings.data / "jobs" / f"{id_}.{secrets.token_hex(4)}"  # another process may be at the same job
         folder.mkdir(parents=True)
+
+        def place() -> None:
+            attempt = result_folder(settings, Job(id=id_, attempt=1))
+            shutil.rmtree(attempt, ignore_errors=True)  # of a process that died here and entered nothing
+            attempt.parent.mkdir(exist_ok=True)
+            folder.rename(attempt)
+
         try:
-            # The job is entered last: one that is known has its whole result.
             save(found, dataset, folder / "result", False, request.get("report", True), [], lambda event: None)
             said = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
             (folder / "log.txt").write_text(f"centres chosen on the decision graph of job {parent.id}: {said}\n")
             scores = json.loads(json.dumps(found.to_dict()["scores"]))
-            return jobs.enter(parent, job.id, request, scores)
-        except BaseException:
-            shutil.rmtree(folder.parent, ignore_errors=True)
-            raise
+            return jobs.enter(parent, id_, request, scores, place)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _chosen(result: Path, centers: Centers) -> DensityPeaks:

@@ -17,9 +17,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, func, insert, select
+from sqlalchemy import Engine, func, insert, select, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -27,10 +29,21 @@ from mgclust.errors import InputError
 from mgclust.service.access import Caller
 from mgclust.service.records import Job, reading, writing
 
-__all__ = ["STATES", "Jobs", "TooMany", "new_id"]
+__all__ = ["STATES", "Jobs", "Order", "TooMany", "job_id"]
 
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job that somebody wants, whose id is from `job_id`."""
+
+    id: str
+    caller: Caller
+    method: str
+    request: dict[str, Any]
+    priority: int
 
 
 class TooMany(Exception):
@@ -53,47 +66,75 @@ class Jobs:
     def __init__(self, engine: Engine, per_user: int, attempts: int) -> None:
         self._engine, self._per_user, self._attempts = engine, per_user, attempts
 
-    def submit(self, caller: Caller, method: str, request: dict[str, Any], priority: int, key: str | None) -> Job:
-        """Add a job; with a key that the caller has used before, the job that this made.
+    def submit(self, orders: Sequence[Order]) -> list[Job | Exception]:
+        """Add jobs, in one transaction.
 
-        Raises
-        ------
-        TooMany
+        Returns
+        -------
+        list
+            Of each order its job, or `TooMany`. One whose id there is already gets that job: a request that is sent
+            again, since its answer was lost, does not make a second one.
         """
-        # A request that is sent again, since its answer was lost, does not make a second job.
-        id_ = new_id() if key is None else _id_of(caller, key)
-        active = select(Job.id).where(Job.owner == caller.name, Job.state.in_(("PENDING", "RUNNING")))
-        values = {
-            "id": id_, "owner": caller.name, "method": method, "request": request, "priority": priority,
-            "created": time.time(), "state": "PENDING", "attempt": 0, "cancel": False,
-        }  # fmt: skip
+        try:
+            return self._submit(orders)
+        except IntegrityError:  # another web process was first with one of them, and now it is known
+            return self._submit(orders)
+
+    def _submit(self, orders: Sequence[Order]) -> list[Job | Exception]:
+        wanted = select(Job).where(Job.id.in_({order.id for order in orders}))
+        with writing(self._engine) as session:
+            jobs: dict[str, Job] = {job.id: job for job in session.scalars(wanted)}
+            new: list[dict[str, Any]] = []
+            full: dict[str, TooMany] = {}
+            left = {name: self._left(session, name) for name in {order.caller.name for order in orders}}
+            for order in orders:
+                name = order.caller.name
+                if order.id in jobs:
+                    continue
+                if not left[name]:
+                    most = f"jobs_per_user={self._per_user}"
+                    full[order.id] = TooMany(f"{name} has {most} jobs waiting; wait, or cancel some.")
+                    continue
+                left[name] -= 1
+                values = {
+                    "id": order.id, "owner": name, "method": order.method, "request": order.request,
+                    "priority": order.priority, "created": time.time(), "state": "PENDING", "attempt": 0,
+                    "begun_before": 0, "cancel": False,
+                }  # fmt: skip
+                new.append(values)
+                jobs[order.id] = Job(**values)
+            if new:
+                # Without objects that are tracked, which cost more than all the rest of a submit.
+                session.connection().execute(insert(Job), new)
+        return [full.get(order.id) or jobs[order.id] for order in orders]
+
+    def _left(self, session: Session, owner: str) -> int:
+        """How many more jobs may wait or run."""
+        active = select(Job.id).where(Job.owner == owner, Job.state.in_(("PENDING", "RUNNING"))).limit(self._per_user)
+        return self._per_user - (session.scalar(select(func.count()).select_from(active.subquery())) or 0)
+
+    def enter(
+        self, parent: Job, id_: str, request: dict[str, Any], scores: dict[str, Any], place: Callable[[], None]
+    ) -> Job:
+        """Add a job of the parent's owner whose first attempt has succeeded, or find it there.
+
+        `place` moves its whole result to where it belongs; it is called by the one that adds the job, before anybody
+        else can see this.
+        """
+        now = time.time()
+        job = Job(
+            id=id_, owner=parent.owner, method=parent.method, request=request, priority=parent.priority, created=now,
+            started=now, finished=now, state="SUCCEEDED", attempt=1, begun_before=0, cancel=False, scores=scores,
+        )  # fmt: skip
         try:
             with writing(self._engine) as session:
-                # Without objects that are tracked, which cost more than all the rest of a submit.
-                connection = session.connection()
-                waiting = connection.scalar(select(func.count()).select_from(active.limit(self._per_user).subquery()))
-                full = (waiting or 0) >= self._per_user
-                if full and connection.scalar(select(Job.id).where(Job.id == id_)) is None:
-                    most = f"jobs_per_user={self._per_user}"
-                    raise TooMany(f"{caller.name} has {most} jobs waiting; wait, or cancel some.")
-                connection.execute(insert(Job), values)
+                session.add(job)
+                session.flush()
+                place()
+                return job
         except IntegrityError:
-            known = self.get(caller, id_)
-            if known is None:
-                raise
-            return known
-        return Job(**values)
-
-    def enter(self, parent: Job, id_: str, request: dict[str, Any], scores: dict[str, Any]) -> Job:
-        """Add a job of the parent's owner whose first attempt has left a whole result already."""
-        now = time.time()
-        with writing(self._engine) as session:
-            job = Job(
-                id=id_, owner=parent.owner, method=parent.method, request=request, priority=parent.priority,
-                created=now, started=now, finished=now, state="SUCCEEDED", attempt=1, cancel=False, scores=scores,
-            )  # fmt: skip
-            session.add(job)
-            return job
+            with reading(self._engine) as session:
+                return session.get_one(Job, id_)
 
     def get(self, caller: Caller, id_: str) -> Job | None:
         """A job that the caller may see."""
@@ -111,7 +152,7 @@ class Jobs:
         if state is not None:
             wanted = wanted.where(Job.state == state)
         if before is not None:
-            wanted = wanted.where((Job.created < before[0]) | ((Job.created == before[0]) & (Job.id < before[1])))
+            wanted = wanted.where(tuple_(Job.created, Job.id) < before)  # one range of the index
         with reading(self._engine) as session:
             return list(session.scalars(wanted))
 
@@ -146,7 +187,7 @@ class Jobs:
                 return None
             if job.state not in ("FAILED", "CANCELLED"):
                 raise InputError(f"job {id_} is {job.state}; only one that failed or was cancelled is run again.")
-            job.request = {**job.request, "begun_before": job.attempt}  # failures of the past do not count
+            job.begun_before = job.attempt  # failures of the past do not count
             _queue(job)
             job.finished, job.error, job.fault = None, None, None
             return job
@@ -207,7 +248,7 @@ class Jobs:
     def _failed(self, job: Job, error: str, fault: str) -> None:
         if job.cancel:
             _end(job, "CANCELLED", None, None)
-        elif fault == "cluster" and job.attempt - job.request.get("begun_before", 0) < self._attempts:
+        elif fault == "cluster" and job.attempt - job.begun_before < self._attempts:
             _queue(job)
             job.error, job.fault = error, fault
         else:
@@ -222,12 +263,10 @@ class Jobs:
         return session.scalars(wanted.with_for_update()).first()
 
 
-def new_id() -> str:
-    """A number that no other job has."""
-    return secrets.token_hex(16)
-
-
-def _id_of(caller: Caller, key: str) -> str:
+def job_id(caller: Caller, key: str | None) -> str:
+    """A number that no other job has, but for the one that the caller asked for by the same key."""
+    if key is None:
+        return secrets.token_hex(16)
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
 
 

@@ -7,18 +7,20 @@ and transactions that write say so at their beginning: one that began as a reade
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, Connection, Engine, ForeignKey, Index, String, Text, create_engine, event
+from sqlalchemy import JSON, Connection, Engine, ForeignKey, Index, String, Text, create_engine, event, make_url
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from mgclust.errors import InputError
 
-__all__ = ["Job", "Token", "Upload", "User", "migrate", "open_database", "reading", "writing"]
+__all__ = ["Job", "Token", "Upload", "User", "full", "migrate", "open_database", "reading", "writing"]
 
 
 _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
@@ -73,6 +75,7 @@ class Job(Base):
     started: Mapped[float | None]
     finished: Mapped[float | None]
     attempt: Mapped[int] = mapped_column(default=0)  # the current or last one
+    begun_before: Mapped[int] = mapped_column(default=0)  # attempts before it was last retried, which count no more
     heartbeat: Mapped[float | None]
     cancel: Mapped[bool] = mapped_column(default=False)  # asked for
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON)
@@ -83,6 +86,8 @@ class Job(Base):
     __table_args__ = (
         Index("jobs_queue", "state", "priority", "created"),
         Index("jobs_of_owner", "owner", "created", "id"),
+        Index("jobs_of_owner_by_state", "owner", "state", "created", "id"),
+        Index("jobs_by_state", "state", "created", "id"),
         Index("jobs_by_age", "created", "id"),
     )
 
@@ -90,7 +95,9 @@ class Job(Base):
 def open_database(url: str) -> Engine:
     """Connect; the tables are as an older version left them until `migrate`."""
     try:
-        engine = create_engine(url, pool_pre_ping=True)
+        # A server that is gone without a word is as good as one that refuses, but for the wait.
+        wait = {"connect_timeout": 10} if make_url(url).get_backend_name() == "postgresql" else {}
+        engine = create_engine(url, pool_pre_ping=True, connect_args=wait)
     except Exception as error:
         raise InputError(f"database={url.split('@')[-1]!r} cannot be used: {error}.") from error
     if engine.dialect.name == "sqlite":
@@ -107,11 +114,16 @@ def reading(engine: Engine) -> Iterator[Session]:
 
 
 @contextlib.contextmanager
-def writing(engine: Engine) -> Iterator[Session]:
-    """A transaction that is written when the block ends, and forgotten when it raises."""
+def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
+    """A transaction that is written when the block ends, and forgotten when it raises.
+
+    One that is `alone` waits for all others that are, of whatever process; on SQLite, all that write do.
+    """
     with _turn(engine), engine.connect() as connection:
         connection = connection.execution_options(writes=True)
         with Session(connection, expire_on_commit=False) as session, session.begin():
+            if alone and engine.dialect.name == "postgresql":
+                session.connection().exec_driver_sql("SELECT pg_advisory_xact_lock(7300241)")
             yield session
 
 
@@ -122,6 +134,14 @@ def _turn(engine: Engine) -> contextlib.AbstractContextManager[Any]:
     )
 
 
+def full(error: DBAPIError) -> bool:
+    """Whether the database's disk has no space left."""
+    if isinstance(error.orig, sqlite3.Error):
+        # A disk that is full while the log is made or grows is an error of input and output to SQLite.
+        return error.orig.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    return getattr(error.orig, "sqlstate", None) == "53100"
+
+
 def migrate(engine: Engine) -> None:
     """Bring the tables up to date; several processes may ask at once."""
     from alembic import command
@@ -129,13 +149,9 @@ def migrate(engine: Engine) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    with engine.connect() as connection:
-        connection = connection.execution_options(writes=True)
-        with connection.begin():
-            if engine.dialect.name == "postgresql":
-                connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7300241)")
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+    with writing(engine, alone=True) as session:
+        config.attributes["connection"] = session.connection()
+        command.upgrade(config, "head")
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from mgclust.service.access import Caller
 from mgclust.service.jobs import Jobs
@@ -87,16 +87,19 @@ class Runner:
             while not self.stopping:
                 try:
                     happened = self.turn()
-                except OperationalError as error:
+                except DBAPIError as error:
                     print(f"the database does not answer; trying again: {error}", file=sys.stderr)
                     happened = False
                     time.sleep(BEAT)
+                    # Nobody could say meanwhile that their attempts go on: they have as long again to say it.
+                    self._next_look = time.monotonic() + self._settings.lost_after
                 if not happened:
                     time.sleep(TURN)
         finally:
             for attempt in self._running:
                 attempt.process.close()
-                self._jobs.fail(attempt.job.id, attempt.job.attempt, "the service was stopped.", "cluster")
+                with contextlib.suppress(DBAPIError):  # its heartbeat stops, which says the same
+                    self._jobs.fail(attempt.job.id, attempt.job.attempt, "the service was stopped.", "cluster")
             for process in self._idle:
                 process.close()
 
@@ -168,8 +171,8 @@ class Runner:
         answer = process.answer
         if answer is None and not ended:
             if time.monotonic() > attempt.next_beat:
-                attempt.next_beat = time.monotonic() + BEAT
                 cancelled = self._jobs.beat(job.id, job.attempt, process.progress)
+                attempt.next_beat = time.monotonic() + BEAT
                 if cancelled is None:
                     process.close(at_once=True)  # the job goes on elsewhere
                 elif cancelled:

@@ -43,6 +43,10 @@ class Settings:
         Bytes of one upload.
     jobs_per_user : int
         Waiting and running ones together.
+    rate_per_token : float
+        Requests a second of one token, on average; 20 seconds' worth may come at once.
+    rate_per_address : float
+        Likewise those from one address that show no valid token.
     attempts : int
         How often a job is begun before infrastructure that fails makes it fail.
     lost_after : float
@@ -61,6 +65,8 @@ class Settings:
     roots: str = ""
     upload_limit: int = 64 * 2**30
     jobs_per_user: int = 10_000
+    rate_per_token: float = 200.0
+    rate_per_address: float = 10.0
     attempts: int = 3
     lost_after: float = 30.0
     checkpoint_seconds: float = 60.0
@@ -84,6 +90,10 @@ class Settings:
         for name in ("slots", "upload_limit", "jobs_per_user", "attempts"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} should be >= 1.")
+
+        for name in ("rate_per_token", "rate_per_address"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InputError(f"{name}={getattr(self, name)} should be > 0.")
 
     @property
     def folders(self) -> list[Path]:

@@ -11,18 +11,18 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
 from mgclust.errors import InputError
 from mgclust.service.access import Caller
 from mgclust.service.records import Upload, reading, writing
 from mgclust.service.settings import Settings
 
-__all__ = ["TooLarge", "receive", "resolve"]
+__all__ = ["TooLarge", "find_uploads", "receive", "resolve"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
@@ -74,6 +74,19 @@ async def receive(
     return upload
 
 
+def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]) -> list[str | Exception]:
+    """The paths of uploads by who asks and their id; `InputError` in place of one that is not there or another's."""
+    wanted = select(Upload.id, Upload.owner, Upload.name).where(Upload.id.in_({id_ for _, id_ in asked}))
+    with reading(engine) as session:
+        known = {row.id: row for row in session.connection().execute(wanted)}
+    return [
+        str(settings.data / "uploads" / id_ / known[id_].name)
+        if id_ in known and caller.may_see(known[id_].owner)
+        else InputError(f"upload={id_!r} is not one of your uploads; upload the file first.")
+        for caller, id_ in asked
+    ]
+
+
 def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> str:
     """The path of one source of a job, for whoever may read it.
 
@@ -88,11 +101,10 @@ def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str
         Not there, or not this caller's to read; the sentence is the same for both.
     """
     if "upload" in source:
-        with reading(engine) as session:
-            upload = session.get(Upload, source["upload"])
-            if upload is None or not caller.may_see(upload.owner):
-                raise InputError(f"upload={source['upload']!r} is not one of your uploads; upload the file first.")
-            return str(settings.data / "uploads" / upload.id / upload.name)
+        (path,) = find_uploads(engine, settings, [(caller, source["upload"])])
+        if isinstance(path, Exception):
+            raise path
+        return path
     return _inside(source["path"], settings.folders)
 
 

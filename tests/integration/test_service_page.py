@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -166,6 +167,20 @@ def test_saved_as_a_job(running, ann, job, points, tmp_path):
     assert (again["owner"], again["request"]["parent"]) == ("ann", child.id)
     with pytest.raises(InputError, match="only one that failed or was cancelled"):
         ann.job(again["id"]).retry()
+
+
+def test_a_choice_saved_twice_is_one_job(running, ann, job):
+    """By the same key: clicked twice at once, or sent again since the answer was lost."""
+    before = len(ann.jobs(limit=1000))
+
+    def save(key):
+        return ann.call("POST", f"/jobs/{job.id}/centers/save", json=BOX | {"key": key})["id"]
+
+    with ThreadPoolExecutor(3) as pool:
+        ids = list(pool.map(save, ["k"] * 3))
+    assert {*ids, save("k")} == {ids[0]} != {save("l")}
+    assert len(ann.jobs(limit=1000)) == before + 2
+    assert {path.name for path in (running.data / "jobs").iterdir() if path.name.startswith(ids[0])} == {ids[0]}
 
 
 def test_nothing_is_kept_of_a_result_that_could_not_be_saved(running, ann, points):

@@ -11,7 +11,7 @@ import pytest
 from mgclust.errors import InputError
 from mgclust.service import access
 from mgclust.service.access import Caller, Refused
-from mgclust.service.jobs import Jobs, TooMany
+from mgclust.service.jobs import Jobs, Order, TooMany, job_id
 from mgclust.service.records import Job, migrate, open_database, writing
 
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
@@ -44,8 +44,15 @@ def jobs(engine):
     return Jobs(engine, per_user=50, attempts=2)
 
 
+def order(caller=ANN, priority=0, key=None):
+    return Order(job_id(caller, key), caller, "density-peaks", {"sources": []}, priority)
+
+
 def submit(jobs, caller=ANN, priority=0, key=None):
-    return jobs.submit(caller, "density-peaks", {"sources": []}, priority, key)
+    (job,) = jobs.submit([order(caller, priority, key)])
+    if isinstance(job, Exception):
+        raise job
+    return job
 
 
 def test_priority_then_age(jobs):
@@ -58,6 +65,20 @@ def test_priority_then_age(jobs):
 def test_a_request_sent_twice_is_one_job(jobs):
     assert submit(jobs, key="k").id == submit(jobs, key="k").id != submit(jobs, BOB, key="k").id
     assert len(jobs.latest(ROOT, None, 10, None)) == 2
+
+
+def test_orders_that_share_a_transaction(jobs):
+    for _ in range(47):
+        submit(jobs)
+    orders = [order(key="a"), order(BOB), order(key="a"), order(key="b"), order(), order(), order(key="b")]
+    answers = jobs.submit(orders)
+    assert [isinstance(answer, TooMany) for answer in answers] == [False] * 5 + [True, False]
+    assert answers[0].id == answers[2].id
+    assert answers[3].id == answers[6].id
+    assert answers[1].owner == "bob"
+    assert jobs.counts()["PENDING"] == 47 + 4
+    again = jobs.submit([orders[3], orders[0]])
+    assert [answer.id for answer in again] == [answers[3].id, answers[0].id]
 
 
 def test_an_attempt_that_was_given_up_is_not_heard(jobs, engine):
@@ -155,12 +176,14 @@ def test_every_job_is_claimed_once(jobs):
 
 def test_tokens(engine, tmp_path):
     id_, token = access.new_token(engine, "ann")
-    assert access.caller_of(engine, token) == ANN
+    hashes = [access.hash_of(each) for each in (token, "mgc_guess", token)]
+    known, guess, again = access.callers_of(engine, hashes)
+    assert known == again == ANN
+    assert isinstance(guess, Refused)
     if engine.dialect.name == "sqlite":
         assert token not in (tmp_path / "service.db").read_bytes().decode("latin1")
     assert access.revoke(engine, id_)
-    with pytest.raises(Refused, match="unknown or revoked"):
-        access.caller_of(engine, token)
+    assert "unknown or revoked" in str(access.callers_of(engine, hashes)[0])
     assert not access.revoke(engine, "nothing")
     for name, role in (("Ann", "user"), ("", "user"), ("x", "boss"), ("ann", "user")):
         with pytest.raises(InputError, match=r"name=|role="):

@@ -1,6 +1,6 @@
 // The decision graph: draw a box, see what its rows give as centres, keep it.
 
-import { ask, askJson, post } from "./session.js";
+import { ask, askJson, newKey, post } from "./session.js";
 import { bytes, clusters, show } from "./words.js";
 import { Graph, drawMap, drawSizes } from "./drawing.js";
 
@@ -37,6 +37,7 @@ export async function showDecision(path, job, download) {
   ]);
   const asJob = { indices: Array.from(own, Number) };
   let choice = asJob;
+  let key = newKey();
   let told = null;
   by("map-figure").hidden = !points.index.length;
   by("map-caption").textContent = `${points.index.length.toLocaleString("en")} of the rows by their first two features.`;
@@ -60,7 +61,7 @@ export async function showDecision(path, job, download) {
   // One request at a time; of what is chosen meanwhile only the last is asked for.
   let asking = false;
   async function choose(wanted) {
-    choice = wanted;
+    [choice, key] = [wanted, newKey()];
     if (asking) return;
     asking = true;
     let asked;
@@ -104,7 +105,7 @@ export async function showDecision(path, job, download) {
     by("save").disabled = true;
     by("count").textContent = "Saving ...";
     try {
-      location.href = `/jobs/${(await post(`${path}/centers/save`, choice)).id}`;
+      location.href = `/jobs/${(await post(`${path}/centers/save`, { ...choice, key })).id}`;
     } catch (error) {
       show("choice-problem", error.message);
       by("count").textContent = told ? clusters(told.n_clusters) : "";

@@ -41,6 +41,11 @@ export async function ask(path, how = {}) {
   throw new Refusal(answer.status, sentence);
 }
 
+// What makes a request that is sent twice one job.
+export function newKey() {
+  return Array.from(crypto.getRandomValues(new Uint32Array(4))).join("-");
+}
+
 export async function askJson(path, how) {
   return (await ask(path, how)).json();
 }

@@ -1,6 +1,6 @@
 // The form that submits a job; its fields are those that the service names.
 
-import { askJson, headers, post } from "./session.js";
+import { askJson, headers, newKey, post } from "./session.js";
 import { bytes, element, show } from "./words.js";
 
 const by = (id) => document.getElementById(id);
@@ -96,7 +96,7 @@ async function submit() {
   try {
     const request = {
       method: by("method").value, priority: Number(by("priority").value), report: by("report").value === "true",
-      key: Array.from(crypto.getRandomValues(new Uint32Array(4))).join("-"),
+      key: newKey(),
     };
     for (const group of GROUPS) request[group] = chosen(group);
     for (const input of by("parameters").querySelectorAll("input[type=file]")) {

@@ -1,0 +1,105 @@
+"""How often somebody may ask: a token so many requests a second, an address so many that show no valid token.
+
+A bucket holds what may be asked at once and fills again at the rate. Buckets are those of one web process; the oldest
+of too many are forgotten, which means full again.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+
+__all__ = ["Rates", "TooFast"]
+
+BURST = 20.0  # seconds' worth of requests that may come at once
+MOST = 10_000  # buckets
+
+
+class TooFast(Exception):
+    """More requests than the service takes from one token or address.
+
+    Parameters
+    ----------
+    sentence : str
+    after : int
+        Seconds until it takes another.
+    """
+
+    def __init__(self, sentence: str, after: int) -> None:
+        super().__init__(sentence)
+        self.after = after
+
+
+class Rates:
+    """Both limits.
+
+    Parameters
+    ----------
+    per_token, per_address : float
+        Requests a second.
+    """
+
+    def __init__(self, per_token: float, per_address: float) -> None:
+        self._tokens = _Buckets("rate_per_token", per_token)
+        self._addresses = _Buckets("rate_per_address", per_address)
+
+    def ask(self, token: str | None, address: str) -> None:
+        """Count a request before anybody looks at what it shows.
+
+        Raises
+        ------
+        TooFast
+        """
+        if token is not None and token in self._tokens:
+            self._tokens.take(token)
+        else:
+            self._addresses.take(_network(address))
+
+    def know(self, token: str) -> None:
+        """The token is valid: its requests count for itself from now on, wherever they come from."""
+        self._tokens.add(token)
+
+    def forget(self, token: str) -> None:
+        """The token is worth nothing (any more)."""
+        self._tokens.forget(token)
+
+
+class _Buckets:
+    def __init__(self, name: str, rate: float) -> None:
+        self._name, self._rate = name, rate
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests, and when there were so many
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._left
+
+    def add(self, key: str) -> None:
+        if key not in self._left:
+            self._left[key] = (self._rate * BURST, time.monotonic())
+            if len(self._left) > MOST:
+                self._left.popitem(last=False)
+
+    def forget(self, key: str) -> None:
+        self._left.pop(key, None)
+
+    def take(self, key: str) -> None:
+        now, full = time.monotonic(), max(1.0, self._rate * BURST)
+        left, since = self._left.get(key, (full, now))
+        left = min(full, left + (now - since) * self._rate)
+        if left < 1:
+            after = math.ceil((1 - left) / self._rate)
+            raise TooFast(f"more than {self._name}={self._rate:g} requests a second; ask again in {after} s.", after)
+        self._left[key] = (left - 1, now)
+        self._left.move_to_end(key)
+        if len(self._left) > MOST:
+            self._left.popitem(last=False)
+
+
+def _network(address: str) -> str:
+    """Whom an address belongs to: in IPv6 one machine has as many as it likes, of one network of 64 bits."""
+    try:
+        known = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((known, 64), strict=False)) if known.version == 6 else address

@@ -1,0 +1,218 @@
+"""The service's tables: older ones brought up to date, several processes at once, a database that is gone or full."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy.exc import OperationalError
+from starlette.testclient import TestClient
+
+import mgclust.service.migrations
+from mgclust import Service
+from mgclust.errors import RunFailed
+from mgclust.service import access
+from mgclust.service.access import Caller
+from mgclust.service.app import create_app
+from mgclust.service.jobs import Jobs
+from mgclust.service.records import Job, migrate, open_database, reading, writing
+from mgclust.service.runner import Runner
+from mgclust.service.settings import Settings
+
+POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
+ANN = Caller("ann", "user")
+
+
+def migrate_to(engine, revision):
+    config = Config()
+    config.set_main_option("script_location", mgclust.service.migrations.__path__[0])
+    with writing(engine) as session:
+        config.attributes["connection"] = session.connection()
+        command.upgrade(config, revision)
+
+
+def test_jobs_of_the_first_version_are_kept(tmp_path):
+    """What was hidden in the request is a column, and of the request nothing else changes."""
+    engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
+    migrate_to(engine, "0001")
+    requests = {
+        "a": {"sources": [], "parameters": {"n_clusters": 3}},
+        "b": {"sources": [], "begun_before": 4},
+        "c": {"sources": [{"path": "/begun_before"}]},
+    }
+    with writing(engine) as session:
+        connection = session.connection()
+        connection.exec_driver_sql("INSERT INTO users VALUES ('ann', 'user')")
+        for id_, request in requests.items():
+            connection.exec_driver_sql(
+                "INSERT INTO jobs (id, owner, method, request, priority, state, created, attempt, cancel) "
+                "VALUES (?, 'ann', 'density-peaks', ?, 0, 'PENDING', 1.0, 4, 0)",
+                (id_, json.dumps(request)),
+            )
+    migrate(engine)
+    with reading(engine) as session:
+        found = {id_: session.get(Job, id_) for id_ in requests}
+    assert {id_: job.begun_before for id_, job in found.items()} == {"a": 0, "b": 4, "c": 0}
+    assert found["b"].request == {"sources": []}
+    assert (found["a"].request, found["c"].request) == (requests["a"], requests["c"])
+    jobs = Jobs(engine, per_user=10, attempts=2)
+    claimed = [jobs.claim() for _ in range(3)][1]
+    jobs.fail(claimed.id, claimed.attempt, "a worker died.", "cluster")
+    assert jobs.get(ANN, "b").state == "PENDING"  # the fifth beginning is the first that counts
+
+
+def test_tables_are_those_of_the_migrations(tmp_path):
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    from mgclust.service.records import Base
+
+    engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
+    migrate(engine)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": False})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+START = """
+import sys
+from pathlib import Path
+from mgclust.service.access import first_token
+from mgclust.service.records import migrate, open_database
+
+print("ready", flush=True)
+sys.stdin.readline()
+engine = open_database(sys.argv[1])
+migrate(engine)
+first_token(engine, Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_several_web_processes_that_start_on_nothing(kind, tmp_path):
+    """All come up; there is one administrator, and the token that was left is theirs."""
+    url = f"sqlite:///{tmp_path / 'service.db'}" if kind == "sqlite" else POSTGRES
+    if not url:
+        pytest.skip("needs PostgreSQL: MGCLUST_TEST_POSTGRES=postgresql+psycopg://...")
+    engine = open_database(url)
+    if kind == "postgresql":
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+            connection.exec_driver_sql("CREATE SCHEMA public")
+    starting = [
+        subprocess.Popen(
+            [sys.executable, "-c", START, url, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    for process in starting:
+        assert process.stdout.readline() == "ready\n"
+    for process in starting:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in starting:
+        assert (process.wait(60), process.stderr.read()) == (0, "")
+    hash_ = access.hash_of((tmp_path / "token").read_text().strip())
+    assert access.callers_of(engine, [hash_]) == [Caller("admin", "admin")]
+    assert len(access.tokens_of(engine, "admin")) == 1
+    assert oct((tmp_path / "token").stat().st_mode & 0o777) == "0o600"
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A client of an application whose database fails as told, and how to tell it."""
+    settings = Settings(data=tmp_path, cpu=True)
+    app = create_app(settings)
+    token = access.first_token(open_database(settings.database), tmp_path).read_text().strip()
+    with TestClient(app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {token}"}) as http:
+        yield http
+
+
+@contextlib.contextmanager
+def failing(monkeypatch, error):
+    def fail(*given):
+        raise OperationalError("SELECT", {}, error)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mgclust.service.jobs.writing", fail)
+        patch.setattr("mgclust.service.jobs.reading", fail)
+        yield
+
+
+def sqlite_error(code, sentence):
+    error = sqlite3.OperationalError(sentence)
+    error.sqlite_errorcode = code
+    return error
+
+
+def test_a_database_that_does_not_answer(served, monkeypatch):
+    upload = served.put("/api/v1/uploads/x.npy", content=b"x").json()["id"]
+    job = {"method": "density-peaks", "sources": [{"upload": upload}], "key": "k"}
+    with failing(monkeypatch, sqlite_error(sqlite3.SQLITE_BUSY, "database is locked")):
+        for answer in (served.post("/api/v1/jobs", json=job), served.get("/api/v1/jobs")):
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+            assert "database does not answer" in answer.json()["error"]
+    assert served.get("/api/v1/jobs").json() == []
+    assert served.post("/api/v1/jobs", json=job).status_code == 201
+
+
+def test_a_database_whose_disk_is_full(served, monkeypatch):
+    upload = served.put("/api/v1/uploads/x.npy", content=b"x").json()["id"]
+    job = {"method": "density-peaks", "sources": [{"upload": upload}]}
+    for code in (sqlite3.SQLITE_FULL, 4874):  # SQLITE_IOERR_SHMSIZE
+        with failing(monkeypatch, sqlite_error(code, "database or disk is full")):
+            answer = served.post("/api/v1/jobs", json=job)
+        assert (answer.status_code, answer.json()["fault"]) == (507, "cluster")
+        assert "no space left" in answer.json()["error"]
+    assert served.post("/api/v1/jobs", json=job).status_code == 201
+
+
+def test_the_runner_outlasts_its_database(tmp_path, monkeypatch):
+    """An outage is nobody's death: what ran before it is not taken for lost as soon as it is over."""
+    monkeypatch.setattr("mgclust.service.runner.BEAT", 0.01)
+    settings = Settings(data=tmp_path, cpu=True, lost_after=0.5)
+    runner = Runner(settings)
+    migrate(open_database(settings.database))
+    looks, turns = [], []
+
+    def claim(self):
+        turns.append(time.monotonic())
+        if len(turns) < 4:
+            raise OperationalError("SELECT", {}, sqlite3.OperationalError("gone"))
+        runner.stopping = time.monotonic() > turns[2] + 0.8
+        return None
+
+    monkeypatch.setattr(Jobs, "claim", claim)
+    monkeypatch.setattr(Jobs, "find_lost", lambda self, after: looks.append(time.monotonic()))
+    runner.run()
+    assert len(turns) > 4
+    assert [look for look in looks if turns[0] < look < turns[2] + 0.5] == []
+    assert any(look > turns[2] + 0.5 for look in looks)
+
+
+def test_a_client_waits_as_long_as_it_is_told(monkeypatch):
+    answers = [
+        httpx.Response(429, headers={"Retry-After": "3"}, json={"error": "more than rate_per_token=1."}),
+        httpx.Response(503, headers={"Retry-After": "2"}, json={"error": "the database does not answer."}),
+        httpx.Response(200, json=[]),
+    ]
+    slept = []
+    monkeypatch.setattr("mgclust.service.client.time.sleep", slept.append)
+    service = Service("http://127.0.0.1:9", "mgc_x")
+    service._http = httpx.Client(transport=httpx.MockTransport(lambda request: answers.pop(0)), base_url="http://x")
+    assert service.jobs() == []
+    assert 3 <= slept[0] <= 4.5
+    assert 2 <= slept[1] <= 3
+    answers.append(httpx.Response(503, headers={"Retry-After": "9000"}, json={"error": "the database is gone."}))
+    with pytest.raises(RunFailed, match="the database is gone"):
+        service.jobs()
