@@ -71,7 +71,7 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
         return {"scores": _cluster(order, folder, report)}
     except (Exception, KeyboardInterrupt) as error:
         traceback.print_exc()
-        return {"error": sentence_of(error), "fault": fault_of(error)}
+        return {"error": _with_names(sentence_of(error), order), "fault": fault_of(error)}
 
 
 def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
@@ -105,6 +105,13 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     checkpoint.remove()
     scores: dict[str, Any] = json.loads(json.dumps(result.to_dict()["scores"]))
     return scores
+
+
+def _with_names(sentence: str, order: dict[str, Any]) -> str:
+    """Of files as whoever asked calls them, not as the service does."""
+    for path, source in zip(order["sources"], order["request"]["sources"], strict=True):
+        sentence = sentence.replace(path, source.get("name") or Path(path).name)
+    return sentence
 
 
 def fault_of(error: BaseException) -> str:

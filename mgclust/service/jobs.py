@@ -233,6 +233,18 @@ class Jobs:
             if job is not None:
                 self._failed(job, error, fault)
 
+    def give_back(self, id_: str, attempt: int) -> None:
+        """An attempt was ended in good order by a runner that ends: the job waits for another, and none the worse."""
+        with writing(self._engine) as session:
+            job = self._current(session, id_, attempt)
+            if job is None:
+                return
+            if job.cancel:
+                _end(job, "CANCELLED", None, None)
+                return
+            job.begun_before += 1
+            _queue(job)
+
     def find_lost(self, after: float) -> list[str]:
         """Queue running jobs again whose heartbeat stopped more than so many seconds ago; their ids."""
         silent = (Job.state == "RUNNING", Job.heartbeat < time.time() - after)

@@ -75,7 +75,9 @@ class Job(Base):
     started: Mapped[float | None]
     finished: Mapped[float | None]
     attempt: Mapped[int] = mapped_column(default=0)  # the current or last one
-    begun_before: Mapped[int] = mapped_column(default=0)  # attempts before it was last retried, which count no more
+    begun_before: Mapped[int] = mapped_column(
+        default=0
+    )  # attempts that count no more: before a retry, or ended by a runner's stop
     heartbeat: Mapped[float | None]
     cancel: Mapped[bool] = mapped_column(default=False)  # asked for
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON)

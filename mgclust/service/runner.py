@@ -24,6 +24,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from mgclust.service.access import Caller
+from mgclust.service.attempt import fault_of, sentence_of
 from mgclust.service.jobs import Jobs
 from mgclust.service.records import Job, migrate, open_database
 from mgclust.service.settings import Settings
@@ -99,7 +100,7 @@ class Runner:
             for attempt in self._running:
                 attempt.process.close()
                 with contextlib.suppress(DBAPIError):  # its heartbeat stops, which says the same
-                    self._jobs.fail(attempt.job.id, attempt.job.attempt, "the service was stopped.", "cluster")
+                    self._jobs.give_back(attempt.job.id, attempt.job.attempt)
             for process in self._idle:
                 process.close()
 
@@ -114,7 +115,10 @@ class Runner:
                 self._running.remove(attempt)
                 happened = True
         while len(self._running) < self._settings.slots and (job := self._jobs.claim()) is not None:
-            self._begin(job)
+            try:
+                self._begin(job)
+            except OSError as error:
+                self._jobs.fail(job.id, job.attempt, sentence_of(error), fault_of(error))
             happened = True
         return happened
 
@@ -128,6 +132,7 @@ class Runner:
                 left.rename(folder)
                 scores = json.loads((folder / "result" / "result.json").read_text())["scores"]
                 self._jobs.succeed(job.id, job.attempt, scores)
+                shutil.rmtree(checkpoint_folder(self._settings, job), ignore_errors=True)
                 return
         order: dict[str, Any] = {
             "folder": str(result_folder(self._settings, job)),

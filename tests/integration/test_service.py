@@ -95,7 +95,7 @@ def test_without_a_service(monkeypatch, capsys):
     assert "no service answers at http://127.0.0.1:9" in capsys.readouterr().err
 
 
-def test_a_job_whose_data_are_bad_fails_with_its_sentence(ann, tmp_path):
+def test_a_job_whose_data_are_bad_fails_with_its_sentence(running, ann, tmp_path):
     x = np.ones((50, 2))
     x[7, 1] = np.nan
     np.save(tmp_path / "bad.npy", x)
@@ -103,6 +103,15 @@ def test_a_job_whose_data_are_bad_fails_with_its_sentence(ann, tmp_path):
     with pytest.raises(InputError, match=r"NaN or infinity.* row 7"):
         job.wait()
     assert (job.state, job.info["fault"], job.info["attempt"]) == ("FAILED", "input", 1)
+    (tmp_path / "torn.npy").write_bytes((tmp_path / "bad.npy").read_bytes()[:200])
+    job = ann.submit("density-peaks", tmp_path / "torn.npy")
+    with pytest.raises(InputError, match=r"torn\.npy is truncated"):
+        job.wait()
+    (tmp_path / "points.xyz").write_text("1 2 3")
+    job = ann.submit("density-peaks", tmp_path / "points.xyz")
+    with pytest.raises(InputError, match=r"points\.xyz"):
+        job.wait()
+    assert str(running.data) not in job.info["error"]  # nor where the service keeps it
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,25 @@ def test_faults(jobs):
         jobs.retry(ANN, submit(jobs).id)
 
 
+def test_attempts_that_a_stopping_runner_ends_do_not_count(jobs):
+    id_ = submit(jobs).id
+    for _ in range(5):
+        job = jobs.claim()
+        jobs.give_back(id_, job.attempt)
+    jobs.give_back(id_, 1)  # not the current one
+    job = jobs.claim()
+    assert job.attempt == 6 and job.error is None
+    for left in (1, 0):
+        jobs.fail(id_, job.attempt, "a worker died", "cluster")
+        job = jobs.claim()
+        assert (job is not None) == bool(left)
+    id_ = submit(jobs).id
+    job = jobs.claim()
+    jobs.cancel(ANN, id_)
+    jobs.give_back(id_, job.attempt)
+    assert jobs.get(ANN, id_).state == "CANCELLED"
+
+
 def test_cancel(jobs):
     waiting = submit(jobs)
     assert jobs.cancel(ANN, waiting.id).state == "CANCELLED"
