@@ -7,9 +7,10 @@ NAME.npz    a SciPy sparse one, as compressed sparse rows; read whole
 
 from __future__ import annotations
 
+import json
 import math
-import zipfile
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,13 @@ import numpy as np
 
 from mgclust.errors import InputError
 
-__all__ = ["Deferred", "file_name", "read_array", "write_array", "write_csv"]
+__all__ = ["Deferred", "file_name", "open_zarr", "read_array", "read_npy", "write_array", "write_csv"]
 
+# Codecs of zarr between numbers and bytes. Others are refused before a chunk is read: one of them loads pickles.
+ZARR_CODECS = {
+    "adler32", "bitround", "blosc", "bytes", "bz2", "crc32", "crc32c", "delta", "endian", "fixedscaleoffset",
+    "fletcher32", "gzip", "lz4", "lzma", "quantize", "shuffle", "sharding_indexed", "transpose", "zlib", "zstd",
+}  # fmt: skip
 CSV_ROWS = 65_536  # rows formatted at a time: bounds the memory that labels.csv needs
 
 
@@ -63,18 +69,56 @@ def write_array(path: Path, array: Any) -> None:
 
 def read_array(directory: Path, entry: dict[str, Any]) -> Any:
     """Open an array of a result directory, described as in ``result.json``; only a sparse one is read at once."""
-    path = directory / str(entry["file"])
+    name = str(entry["file"])
+    path = directory / Path(name).name
     try:
+        if path.name != name:
+            raise ValueError(f"result.json names {name!r}, which is not in the directory")
         array = _open(path, entry["shape"])
     except InputError:
         raise
-    except (EOFError, OSError, ValueError, zipfile.BadZipFile) as error:
+    except Exception as error:  # parsers that meet any bytes have many ways to fail
         raise InputError(f"{str(path)!r} is missing or damaged ({error}); run the job again.") from None
     if list(array.shape) != entry["shape"]:
         raise InputError(
             f"{str(path)!r} has shape {array.shape}, result.json says {tuple(entry['shape'])}; run the job again."
         )
     return array
+
+
+def read_npy(text: str, instead: str) -> np.ndarray:
+    """Read a .npy that is a parameter; an `InputError` says what to give `instead` of one that cannot be read."""
+    try:
+        return np.array(np.lib.format.open_memmap(text, mode="r"))  # mapped first: a header may say any size
+    except Exception as error:
+        raise InputError(f"{text} cannot be read as an array ({error}); give {instead}.") from None
+
+
+def open_zarr(path: str) -> dict[str, Any]:
+    """Open the arrays of a zarr store: one, or those of a group, by name.
+
+    Raises
+    ------
+    InputError
+        It would be decoded by something else than `ZARR_CODECS`.
+    FileNotFoundError
+        There is none.
+    """
+    import zarr
+
+    for name in (".zarray", "zarr.json", "*/.zarray", "*/zarr.json"):
+        for file in () if "://" in path else Path(path).glob(name):
+            _refuse_wide(json.loads(file.read_bytes()), str(file))
+    # What a group says of its arrays, apart from them, may name some elsewhere; behind a URL there may be nothing else.
+    node = zarr.open(path, mode="r", use_consolidated=None if "://" in path else False)
+    arrays = {"": node} if isinstance(node, zarr.Array) else dict(node.arrays())
+    for array in arrays.values():
+        unknown = set(_zarr_codecs(array.metadata.to_dict())) - ZARR_CODECS
+        if unknown:
+            raise InputError(
+                f"{path!r} is encoded by {', '.join(sorted(unknown))}, which is refused; write it with zarr's defaults."
+            )
+    return arrays
 
 
 def write_csv(path: Path, labels: np.ndarray, halo: np.ndarray | None) -> None:
@@ -102,7 +146,9 @@ def _open(path: Path, shape: list[int]) -> Any:
     if path.suffix == ".npz":
         from scipy.sparse import load_npz
 
-        return load_npz(path)
+        array = load_npz(path)
+        array.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
+        return array
     return _map_npy(path, shape)
 
 
@@ -125,7 +171,25 @@ def _map_npy(path: Path, shape: list[int]) -> np.ndarray:
 
 def _open_zarr(path: Path) -> Any:
     try:
-        import zarr
+        return open_zarr(str(path))[""]
     except ImportError:
         raise InputError(f"{str(path)!r} is a zarr array; install zarr to read it (pip install zarr).") from None
-    return zarr.open_array(path, mode="r")
+
+
+def _refuse_wide(said: Any, name: str) -> None:
+    """Refuse elements of 10,000 bytes and more: zarr makes one of the fill value as soon as it opens the array."""
+    kind = json.dumps([said.get("dtype"), said.get("data_type")] if isinstance(said, dict) else None)
+    if re.search(r"\d{5}", kind):
+        raise InputError(f"{name} says that an element is of type {kind[:80]}; it should be a number.")
+
+
+def _zarr_codecs(said: Any) -> Iterator[str]:
+    """Names of all codecs in an array's metadata, those within codecs, too."""
+    if isinstance(said, (list, tuple)):
+        for each in said:
+            yield from _zarr_codecs(each)
+    elif isinstance(said, dict):
+        if "id" in said or ("name" in said and "zarr_format" not in said):
+            yield str(said.get("id", said.get("name"))).removeprefix("numcodecs.")
+        for key in ("codecs", "index_codecs", "configuration", "filters", "compressor"):
+            yield from _zarr_codecs(said.get(key))

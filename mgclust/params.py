@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.array_files import read_npy
 from mgclust.errors import InputError
 
 __all__ = [
@@ -364,10 +365,7 @@ class RealOrPerRow(Constraint):
 
     def _convert(self, text: str) -> Any:
         if text.endswith(".npy"):
-            try:
-                return np.load(text, allow_pickle=False)
-            except (OSError, ValueError) as error:
-                raise InputError(f"{text} cannot be read as an array ({error}); give a number or a .npy.") from None
+            return read_npy(text, "a number or a .npy")
         try:
             return float(text)
         except ValueError:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.seeding import INITS
+from mgclust.array_files import read_npy
 from mgclust.errors import InputError
 from mgclust.params import Constraint
 
@@ -51,10 +52,7 @@ class Start(Constraint):
     def _convert(self, text: str) -> Any:
         if not text.endswith(".npy"):
             return text
-        try:
-            return np.load(text, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{text} cannot be read as an array ({error}); give a .npy of numbers.") from None
+        return read_npy(text, "a .npy of numbers")
 
 
 def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:

@@ -11,7 +11,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from mgclust.data.location import Location
+from mgclust.data.graphs.stored_array import StoredArray
+from mgclust.data.location import Location, shortened
 from mgclust.errors import InputError
 from mgclust.result import load_result
 
@@ -140,10 +141,10 @@ def _discrete(array: np.ndarray) -> np.ndarray:
     raise InputError(f"labels of type {array.dtype} should be integers, or strings; convert them.")
 
 
-def _read_npy(file: IO[bytes], location: Location) -> np.ndarray:
+def _read_npy(file: IO[bytes], location: Location, member: str | None = None) -> np.ndarray:
     try:
-        return np.lib.format.read_array(file, allow_pickle=False)
-    except ValueError as error:
+        return StoredArray(location, member).whole()
+    except InputError as error:
         raise InputError(
             f"labels={location.name!r} is not a whole .npy array of numbers or strings ({error}); write it with "
             "numpy.save."
@@ -156,10 +157,9 @@ def _read_npz(file: IO[bytes], location: Location) -> np.ndarray:
         known = [name for name in ("labels", "y") if name in names] or (names if len(names) == 1 else [])
         if not known:
             raise InputError(
-                f"labels={location.name!r} holds {', '.join(names) or 'nothing'}; name the array 'labels'."
+                f"labels={location.name!r} holds {shortened(', '.join(names)) or 'nothing'}; name the array 'labels'."
             )
-        with archive.open(f"{known[0]}.npy") as member:
-            return _read_npy(member, location)
+    return _read_npy(file, location, f"{known[0]}.npy")
 
 
 def _read_text(file: IO[bytes], location: Location) -> np.ndarray:

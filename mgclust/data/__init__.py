@@ -7,6 +7,7 @@
       |-- files.py     .npy, .npz, zarr                          Location: one local path or URL
       |-- tables.py    .csv, .tsv, Parquet
       `-- volumes.py   BOLD series: nifti.py and cifti.py read them, segmentation.py writes clusters back
+             none takes more memory than its size can mean (inflation.py)
              all of them are a Dataset  (base.py): shape, dtype, read(start, stop)
              rows.py wraps one whose rows are standardised or detrended
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.data.base import Dataset, InputTypeError, check_shape, digest_rows, float_dtype, row_digests
+from mgclust.data.location import shortened
 from mgclust.errors import InputError
 
 __all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "select_columns"]
@@ -134,7 +135,7 @@ def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | No
         elif column in names:
             chosen.append(names.index(column))
         else:
-            known = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+            known = shortened(", ".join(map(repr, names[:20])), 1000) + (", ..." if len(names) > 20 else "")
             raise InputError(f"columns={column!r} is not a column of {name}; it has {known}.")
     if not chosen:
         raise InputError(f"columns=[] should name at least one column of {name}.")

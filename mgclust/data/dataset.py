@@ -115,6 +115,13 @@ def _open(source: Any, delimiter: str | None, columns: Sequence[str | int] | str
         raise InputError(f"delimiter={delimiter!r} applies to .csv and .tsv files; leave it out.")
     if location is None:
         return _open_object(source, columns)
+    with location.reading():
+        return _open_location(location, suffix, delimiter, columns)
+
+
+def _open_location(
+    location: Location, suffix: str, delimiter: str | None, columns: Sequence[str | int] | str | None
+) -> Dataset:
     if suffix in (".csv", ".tsv"):
         return TextDataset(location, delimiter, columns)
     if suffix in (".parquet", ".pq"):

@@ -7,9 +7,11 @@ the file meanwhile. Pickles are never loaded: only the header is interpreted.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import struct
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +21,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
+from mgclust.array_files import open_zarr
 from mgclust.data.base import Dataset, check_shape, float_dtype
-from mgclust.data.location import Location, reason
+from mgclust.data.inflation import check_holds, check_memory
+from mgclust.data.location import Location, reason, shortened
 from mgclust.errors import InputError
 
 __all__ = [
@@ -29,15 +33,20 @@ __all__ = [
     "LoadedDataset",
     "NumpyFileDataset",
     "ZarrDataset",
-    "check_complete",
     "data_offset",
     "fill",
+    "member_layout",
     "member_stream",
     "open_memmap",
     "open_npy",
     "open_npz",
     "read_layout",
 ]
+
+
+_LONGEST_HEADER = 2**14  # bytes of a .npy header; NumPy itself takes no longer ones
+_ZIP_ENCRYPTED = 1
+_MOST_ACROSS = 2**14  # files that are opened to read a row of a zarr array
 
 
 class FileDataset(Dataset):
@@ -96,6 +105,11 @@ class Layout:
         """Of the numbers, without the header."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def end(self) -> int:
+        """The byte after the last number."""
+        return self.offset + self.nbytes
+
 
 class NumpyFileDataset(FileDataset):
     """An array at an offset of a local file.
@@ -119,7 +133,7 @@ class NumpyFileDataset(FileDataset):
         self._layout = layout
         self._labels_member = labels_member
         self._whole_file = whole_file
-        check_complete(location, layout, self._stamp.size)
+        check_holds(location.name, layout.end, self._stamp.size)
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -209,14 +223,14 @@ def open_npz(location: Location) -> Dataset:
         else:
             others = [name for name in names if name != "y"]
             if len(others) != 1:
+                listed = shortened(", ".join(others)) or "none"
                 raise InputError(
-                    f"{location.name} holds {len(others)} arrays ({', '.join(others) or 'none'}); name the "
+                    f"{location.name} holds {len(others)} arrays ({listed}); name the "
                     "one to cluster X: numpy.savez(path, X=array)."
                 )
             chosen = others[0]
         info = archive.infolist()[names.index(chosen)]
-        with archive.open(info) as stream:
-            layout = read_layout(stream, location)
+        layout = member_layout(archive, info, location)
         stored = info.compress_type == zipfile.ZIP_STORED
         if stored and not location.remote:
             layout = replace(layout, offset=layout.offset + data_offset(file, info))
@@ -270,31 +284,42 @@ def member_stream(location: Location, member: str | None) -> Iterator[IO[bytes]]
                 yield stream
 
 
+def member_layout(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: Location) -> Layout:
+    """Interpret the header of an array in a .npz file, and refuse one that the archive cannot hold."""
+    if info.flag_bits & _ZIP_ENCRYPTED or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(
+            f"{info.filename} of {location.name} is encrypted or compressed in a way that NumPy does not write; write "
+            "it with numpy.savez or numpy.savez_compressed."
+        )
+    with archive.open(info) as stream:
+        layout = read_layout(stream, location)
+    stored = min(info.compress_size, archive.start_dir)
+    check_holds(location.name, layout.end, info.file_size)
+    check_holds(location.name, layout.end, stored, deflated=info.compress_type == zipfile.ZIP_DEFLATED)
+    return layout
+
+
 def read_layout(stream: IO[bytes], location: Location) -> Layout:
-    """Interpret the header of a .npy file, of which `stream` is at the beginning."""
+    """Interpret the header of a .npy file, of which `stream` is at the beginning; leaves it where the numbers begin."""
+    head = io.BytesIO(stream.read(_LONGEST_HEADER))
     try:
-        version = npy.read_magic(stream)
+        version = npy.read_magic(head)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
-    except ValueError as error:
-        empty = not stream.tell()
+        with warnings.catch_warnings(action="ignore"):
+            shape, fortran, dtype = read(head)
+        if min(shape, default=0) < 0 or not dtype.itemsize:
+            raise ValueError(f"shape={shape} and dtype={dtype} are those of no array")
+    except Exception as error:  # the header is text in the syntax of Python, which has many ways to be wrong
+        empty = not head.getvalue()
         fault = "is empty" if empty else f"is not a whole .npy array ({reason(error)})"
         raise InputError(f"{location.name} {fault}; write it with numpy.save.") from error
     if dtype.hasobject:
         raise InputError(
-            f"{location.name} holds a pickle (dtype {dtype}), which is refused: loading it could run any "
-            "code; save numbers with X.astype(float)."
+            f"{location.name} holds a pickle (dtype {shortened(str(dtype))}), which is refused: loading it could run "
+            "any code; save numbers with X.astype(float)."
         )
-    return Layout(tuple(shape), dtype, fortran, stream.tell())
-
-
-def check_complete(location: Location, layout: Layout, size: int) -> None:
-    """Refuse a file of `size` bytes that ends before its numbers do."""
-    if layout.offset + layout.nbytes > size:
-        raise InputError(
-            f"{location.name} is truncated: {layout.nbytes} bytes of numbers were written, "
-            f"{max(0, size - layout.offset)} are there; copy or write it again."
-        )
+    stream.seek(head.tell())
+    return Layout(tuple(map(int, shape)), dtype, fortran, head.tell())
 
 
 def fill(stream: IO[bytes], out: np.ndarray, location: Location) -> None:
@@ -310,6 +335,7 @@ def fill(stream: IO[bytes], out: np.ndarray, location: Location) -> None:
 
 def _read_array(stream: IO[bytes], location: Location) -> np.ndarray:
     layout = read_layout(stream, location)
+    check_memory(location.name, layout.nbytes)
     flat = np.empty(math.prod(layout.shape), dtype=layout.dtype)
     fill(stream, flat, location)
     return flat.reshape(layout.shape, order="F" if layout.fortran else "C")
@@ -322,11 +348,10 @@ def _labels_member(
     if "y" not in names:
         return None
     info = archive.infolist()[names.index("y")]
-    with archive.open(info) as stream:
-        try:
-            layout = read_layout(stream, location)
-        except InputError:
-            return None
+    try:
+        layout = member_layout(archive, info, location)
+    except InputError:
+        return None
     return info.filename if layout.shape == shape else None
 
 
@@ -339,22 +364,24 @@ def _read_labels(location: Location, member: str | None) -> np.ndarray | None:
 
 def _open_zarr(location: Location) -> Any:
     with location.reading():
-        import zarr
-
         if not location.remote and not os.path.exists(location.path):
             raise FileNotFoundError(location.path)
         try:
-            node = zarr.open(location.path, mode="r")
+            arrays = open_zarr(location.path)
         except FileNotFoundError as error:
             raise InputError(f"{location.name} holds no zarr array, or does not exist; check the path.") from error
-        if isinstance(node, zarr.Array):
-            return node
-        arrays = dict(node.arrays())
-        if "X" in arrays:
-            return arrays["X"]
-        if len(arrays) == 1:
-            return next(iter(arrays.values()))
-        raise InputError(
-            f"{location.name} is a zarr group of {len(arrays)} arrays ({', '.join(sorted(arrays)) or 'none'})"
-            "; give the path of one of them."
-        )
+        if (len(arrays) > 1 and "X" not in arrays) or not arrays:
+            raise InputError(
+                f"{location.name} is a zarr group of {len(arrays)} arrays "
+                f"({shortened(', '.join(sorted(arrays))) or 'none'}); give the path of one of them."
+            )
+        array = arrays["X"] if "X" in arrays else next(iter(arrays.values()))
+        across = -(-array.shape[1] // array.chunks[1]) if array.ndim == 2 else 0
+        if across > _MOST_ACROSS:
+            raise InputError(
+                f"{location.name} has {across:,} chunks across its {array.shape[1]:,} columns; at most "
+                f"{_MOST_ACROSS:,} are read for a row; write it with wider chunks."
+            )
+        # A chunk is decoded as a whole, whatever rows of it are wanted.
+        check_memory(f"a chunk of {location.name}", 2 * math.prod(array.shards or array.chunks) * array.dtype.itemsize)
+        return array

@@ -19,9 +19,9 @@ from urllib.parse import urlparse
 from urllib.request import url2pathname
 from zipfile import BadZipFile
 
-from mgclust.errors import InputError
+from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
 
-__all__ = ["Location", "Stamp", "reason"]
+__all__ = ["Location", "Stamp", "reason", "shortened"]
 
 _CHUNK = 2**22
 _PROBES = 16
@@ -90,7 +90,7 @@ class Location:
         """Turn what reading may raise into a sentence that names this location."""
         try:
             yield
-        except InputError:
+        except MgclustError:
             raise
         except FileNotFoundError as error:
             raise InputError(f"{self.name} does not exist; check the path (each worker must see it).") from error
@@ -102,7 +102,11 @@ class Location:
             raise InputError(f"{self.name} is damaged or truncated: {reason(error)}; write it again.") from error
         except ImportError as error:
             raise InputError(f"reading {self.name} needs another package: {reason(error)}.") from error
-        except (OSError, ValueError, KeyError, NotImplementedError) as error:
+        except MemoryError as error:
+            raise InsufficientMemoryError(
+                f"there is not enough memory to read {self.name} ({reason(error)}); give fewer rows."
+            ) from error
+        except Exception as error:  # parsers that meet any bytes have many ways to fail
             raise InputError(f"{self.name} cannot be read: {reason(error)}.") from error
 
     @contextmanager
@@ -173,7 +177,12 @@ class Location:
 def reason(error: Exception) -> str:
     """Return the first line of what a library said, to be put into a sentence."""
     lines = str(error).strip().splitlines()
-    return lines[0].rstrip(". ") if lines else type(error).__name__
+    return shortened(lines[0].rstrip(". ")) if lines else type(error).__name__
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """What a file says, which may be long, in a sentence."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _hash_file(path: Path, digest: Any) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, Any
 
 import numpy as np
@@ -13,12 +14,15 @@ import numpy as np
 from mgclust.data.arrays import select_columns
 from mgclust.data.base import check_shape, float_dtype
 from mgclust.data.files import FileDataset, LoadedDataset
+from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location, reason
 from mgclust.errors import InputError
 
 __all__ = ["ParquetDataset", "TextDataset", "open_parquet"]
 
 _BLOCK_BYTES = 2**23
+_LONGEST_FIRST = 2**24  # bytes
+_MOST_COLUMNS = 2**17  # each costs the parser about 10 kB
 _DELIMITERS = (",", ";", "\t", "|")
 Columns = Sequence[str | int] | str | None
 
@@ -43,8 +47,11 @@ class TextDataset(LoadedDataset):
     def __init__(self, location: Location, delimiter: str | None, columns: Columns) -> None:
         with location.open() as file:
             first, self._skip = _first_line(file, location)
-        self._delimiter = delimiter or _guess_delimiter(first, location)
-        fields = [field.strip() for field in _split(first, self._delimiter)]
+            self._delimiter = delimiter or _guess_delimiter(first, location)
+            count = first.count(self._delimiter) + 1
+            if count > _MOST_COLUMNS:
+                raise InputError(f"{location.name} has {count:,} columns; at most {_MOST_COLUMNS:,} are read.")
+            fields = [field.strip() for field in _split(first, self._delimiter)]
         header = not any(_is_number(field) for field in fields)
         self._skip += header
         self._names = fields if header else [f"column {j + 1}" for j in range(len(fields))]
@@ -82,6 +89,8 @@ class TextDataset(LoadedDataset):
                     ),
                 )
                 for batch in reader:
+                    # Once more for all parts as one array.
+                    check_memory(self.location.name, 8 * len(wanted) * (sum(map(len, parts)) + 2 * batch.num_rows))
                     parts.append(_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns]))
             except pa.ArrowInvalid as error:
                 raise self._fault(sum(map(len, parts)), error) from error
@@ -158,6 +167,8 @@ class ParquetDataset(FileDataset):
     def _row_group(self, group: int) -> np.ndarray:
         if self._opened is None or self._opened[0] != group:
             self._opened = None  # let go of one before the next is read
+            count = int(self._edges[group + 1] - self._edges[group])
+            check_memory(f"a row group of {self.location.name}", 8 * count * len(self._columns))
             with open_parquet(self.location) as file:
                 table = file.read_row_group(group, columns=self._columns)
             parts = [table.column(name).to_numpy() for name in self._columns]
@@ -196,7 +207,11 @@ def _column_dtype(field: Any, location: Location) -> np.dtype:
 
 def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
     """Return the first line with something on it, and how many blank ones come before."""
-    for blank, raw in enumerate(file):
+    for blank, raw in enumerate(iter(partial(file.readline, _LONGEST_FIRST + 1), b"")):
+        if len(raw) > _LONGEST_FIRST:
+            raise InputError(
+                f"{location.name}: its first line has more than {_LONGEST_FIRST:,} bytes; write one row a line."
+            )
         if b"\0" in raw:
             raise InputError(f"{location.name} is not text in UTF-8; save it as UTF-8.")
         try:

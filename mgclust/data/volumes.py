@@ -16,14 +16,17 @@ from typing import Any
 import numpy as np
 
 from mgclust.data.base import Dataset
+from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
 from mgclust.data.nifti import SeriesFile, open_series, read_mask
 from mgclust.data.rows import RowTransform
 from mgclust.data.segmentation import write_segmentation
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.errors import InputError
 
 __all__ = ["VolumeDataset", "open_volumes"]
 
+_FEWER = "give a mask of fewer voxels, or fewer runs"
+_VOXEL_BYTES = 40  # of a grid's voxel while it is decided which are rows
 _CONSTANT = ("drop", "refuse")
 # float64 copies of this many numbers at once, beside the rows in float32.
 _NUMBERS_AT_ONCE = 2**21
@@ -215,7 +218,7 @@ class _Series:
     @classmethod
     def read(cls, runs: Sequence[SeriesFile], chosen: np.ndarray, transform: RowTransform) -> _Series:
         n, n_times = int(chosen.sum()), sum(run.n_times for run in runs)
-        _check_memory(4 * n * n_times, runs[0].location.name)
+        check_memory(f"the rows of {runs[0].location.name}", 4 * n * n_times, _FEWER)
         series = cls(n, n_times)
         start = 0
         for run in runs:
@@ -330,6 +333,7 @@ def _check_alike(runs: Sequence[SeriesFile]) -> None:
 
 def _choose(runs: Sequence[SeriesFile], mask: Location | None) -> np.ndarray:
     first = runs[0]
+    check_memory(f"the grid of {first.location.name}", _VOXEL_BYTES * first.grid.size, _FEWER)
     if mask is not None:
         return read_mask(mask, first.grid, first.location.name)
     if first.kind == "cifti":
@@ -341,17 +345,6 @@ def _choose(runs: Sequence[SeriesFile], mask: Location | None) -> np.ndarray:
     if not chosen.any():
         raise InputError(f"{first.location.name} holds nothing but zeros; check the file.")
     return chosen
-
-
-def _check_memory(needed: int, name: str) -> None:
-    import psutil
-
-    there = psutil.virtual_memory().available
-    if needed > there:
-        raise InsufficientMemoryError(
-            f"the rows of {name} need {needed / 2**30:.1f} GiB of memory, {there / 2**30:.1f} GiB are free; "
-            "give a mask of fewer voxels, or fewer runs."
-        )
 
 
 def _place(dataset: VolumeDataset, row: int) -> tuple[int, ...]:

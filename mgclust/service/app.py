@@ -33,7 +33,7 @@ from mgclust.service.jobs import ENDED, Jobs, Order, TooMany, job_id
 from mgclust.service.pages import SecurityHeaders, add_pages
 from mgclust.service.rates import Rates, TooFast
 from mgclust.service.records import Job, full, migrate, open_database, reading
-from mgclust.service.requests import Submission, describe_methods
+from mgclust.service.requests import Submission, describe_methods, named_sources
 from mgclust.service.runner import result_folder
 from mgclust.service.settings import Settings
 from mgclust.service.sources import TooLarge
@@ -168,12 +168,12 @@ def create_app(settings: Settings) -> FastAPI:
     async def submit(submission: Submission, who: Who) -> JobView:
         """Queue a job."""
         submission.check()
-        for source in submission.reads():
-            if source.upload is not None:
-                await uploads((who, source.upload))
-            else:
-                await run_in_threadpool(sources.resolve, engine, settings, who, source.model_dump(exclude_none=True))
         id_, record = job_id(who, submission.key), submission.to_record()
+        for source in named_sources(record).values():
+            if "upload" in source:
+                await uploads((who, source["upload"]))
+            else:
+                await run_in_threadpool(sources.resolve, engine, settings, who, source, settings.data)
         return view(await submits(Order(id_, who, submission.method, record, submission.priority)))
 
     @api.get("/jobs")
@@ -261,9 +261,16 @@ def create_app(settings: Settings) -> FastAPI:
         return view(decision.save_as_job(engine, settings, jobs, who, job, _result(settings, job), wanted))
 
     @api.put("/uploads/{name}", status_code=201)
-    async def upload(name: str, request: Request, who: Who) -> dict[str, Any]:
+    async def upload(
+        name: str,
+        request: Request,
+        who: Who,
+        sha256: Annotated[
+            str | None, Query(pattern="^[0-9a-f]{64}$", description="What the bytes should have.")
+        ] = None,
+    ) -> dict[str, Any]:
         """Send a file; its id is a source for jobs."""
-        return await sources.receive(engine, settings, who, name, request.stream())
+        return await sources.receive(engine, settings, who, name, request.stream(), sha256)
 
     @api.post("/users", status_code=201)
     def make_user(user: NewUser, who: Admin) -> NewUser:

@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     from mgclust.algorithms import METHODS
     from mgclust.engine.checkpoint import Checkpoint
     from mgclust.file_run import fit, open_sources, placed, save
+    from mgclust.service.fetch import fetch
 
     request, last, stage = order["request"], 0.0, None
 
@@ -94,12 +96,18 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
             report(event)
 
     method = METHODS[request["method"]]
+    fetched = [
+        fetch(url, Path(path), order["prefixes"], order["upload_limit"], progress) for url, path in order["fetch"]
+    ]
     read = {name: method.constraints[name].parse(path, name) for name, path in order["files"].items()}
     parameters = request["parameters"] | read
     dataset = open_sources(method, order["sources"], **request.get("options", {}))
+    check_rows(dataset, order["max_rows"])
     checkpoint = Checkpoint(order["checkpoint"], order["checkpoint_seconds"], strict=False)
     with placed(**order["place"]) as where:
         result = fit(method(**parameters, **where), dataset, progress, checkpoint)
+        if fetched:
+            result = replace(result, source={**result.source, "fetched": fetched})
         command = ["mgclust", "run", request["method"], *(Path(source).name for source in order["sources"])]
         save(result, dataset, folder / "result", False, request.get("report", True), command, progress)
     checkpoint.remove()
@@ -112,6 +120,20 @@ def _with_names(sentence: str, order: dict[str, Any]) -> str:
     for path, source in zip(order["sources"], order["request"]["sources"], strict=True):
         sentence = sentence.replace(path, source.get("name") or Path(path).name)
     return sentence
+
+
+def check_rows(dataset: Any, most: int) -> None:
+    """Refuse data of more than `most` rows; of a graph, of more edges or nodes. 0 is no limit."""
+    graph = hasattr(dataset, "n_nodes")
+    counts = {"n_edges" if graph else "n_samples": dataset.shape[0]} | ({"n_nodes": dataset.n_nodes} if graph else {})
+    for name, count in counts.items():
+        if most and count > most:
+            from mgclust.errors import InputError
+
+            raise InputError(
+                f"{name}={count} of {Path(dataset.name).name} should be at most max_rows={most}; send fewer, or ask "
+                "the administrator for a higher MGCLUST_SERVICE_MAX_ROWS."
+            )
 
 
 def fault_of(error: BaseException) -> str:

@@ -71,7 +71,7 @@ class Service:
         method : str
             As on the command line.
         sources : path or sequence of paths
-            Files here, which are uploaded.
+            Files here, which are uploaded; or ``https://`` URLs that the service may fetch.
         mask : path, optional
             Of a volume.
         options : dict, optional
@@ -94,6 +94,8 @@ class Service:
         paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
 
         def source(path: str | os.PathLike[str]) -> dict[str, str]:
+            if os.fspath(path).startswith(("http://", "https://")) and not remote:
+                return {"url": os.fspath(path)}
             read = {"path": os.fspath(path)} if remote else {"upload": self.upload(path)}
             return read | {"name": Path(path).name[:255]}
 

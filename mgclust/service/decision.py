@@ -26,6 +26,7 @@ from mgclust.result import load_result
 from mgclust.service.access import Caller
 from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.records import Job
+from mgclust.service.requests import named_sources
 from mgclust.service.runner import result_folder, sources_of
 from mgclust.service.settings import Settings
 
@@ -190,6 +191,8 @@ def save_as_job(
         chosen_before = {"n_clusters", "rho_min", "delta_min", "halo"}
         parameters = {name: v for name, v in parent.request["parameters"].items() if name not in chosen_before}
         request = parent.request | {"parameters": parameters, "parent": parent.id, "centers": given}
+        if any("url" in source for source in named_sources(request).values()):
+            request.setdefault("fetched_by", parent.id)
         folder = settings.data / "jobs" / f"{id_}.{secrets.token_hex(4)}"  # another process may be at the same job
         folder.mkdir(parents=True)
 

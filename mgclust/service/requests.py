@@ -14,7 +14,7 @@ from mgclust.errors import InputError
 from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import check_parameters
 
-__all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods"]
+__all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods", "named_sources"]
 
 # Parameters of the estimators that the service decides.
 NOT_A_JOBS = {"client", "device", "verbose"}
@@ -25,18 +25,19 @@ class _Strict(BaseModel):
 
 
 class Source(_Strict):
-    """One thing to read: an upload, or a path below a folder that the service may read."""
+    """One thing to read: an upload, a path below a folder that the service may read, or a URL that it may fetch."""
 
     upload: Annotated[str, Field(max_length=64)] | None = None
     path: Annotated[str, Field(max_length=4096)] | None = None
+    url: Annotated[str, Field(max_length=2048)] | None = None
     name: Annotated[str, Field(max_length=255)] | None = Field(
         None, description="What its sender calls it, for people; it decides nothing."
     )
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.upload is None) == (self.path is None):
-            raise ValueError("a source should be either {'upload': id} or {'path': path}")
+        if [self.upload, self.path, self.url].count(None) != 2:
+            raise ValueError("a source should be either {'upload': id}, {'path': path} or {'url': url}")
         return self
 
 
@@ -93,7 +94,10 @@ class Submission(_Strict):
             of_file = bool({"FILE", "file"} & set(kinds))
             if of_file and (isinstance(value, dict) or (isinstance(value, str) and value not in kinds)):
                 if name not in self.files():
-                    raise InputError(f"{name}={value!r} should name a file as {{'upload': id}} or {{'path': path}}.")
+                    raise InputError(
+                        f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}}, {{'path': path}} or "
+                        "{'url': url}."
+                    )
             elif not isinstance(value, (str, int, float, bool, type(None))):
                 raise InputError(f"{name} should be a number, a text or a truth value; a job takes no arrays.")
         plain = {name: value for name, value in self.parameters.items() if name not in self.files()}
@@ -116,15 +120,18 @@ class Submission(_Strict):
                     found[name] = Source.model_validate(value)
         return found
 
-    def reads(self) -> list[Source]:
-        """All that the job reads, for whoever checks that its owner may."""
-        return [*self.sources, *([self.mask] if self.mask else []), *self.files().values()]
-
     def to_record(self) -> dict[str, Any]:
         """What the queue keeps."""
         kept = self.model_dump(exclude={"method", "priority", "key"}, exclude_none=True)
         kept["parameters"] = self.parameters
         return kept
+
+
+def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """All that a job reads, of what `Submission.to_record` made: "0", "1", ..., "mask", and parameters' names."""
+    found = {str(k): source for k, source in enumerate(record["sources"])}
+    found |= {"mask": record["mask"]} if record.get("mask") else {}
+    return found | {name: value for name, value in record.get("parameters", {}).items() if isinstance(value, dict)}
 
 
 def describe_methods() -> dict[str, Any]:

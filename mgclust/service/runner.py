@@ -27,6 +27,7 @@ from mgclust.service.access import Caller
 from mgclust.service.attempt import fault_of, sentence_of
 from mgclust.service.jobs import Jobs
 from mgclust.service.records import Job, migrate, open_database
+from mgclust.service.requests import named_sources
 from mgclust.service.settings import Settings
 from mgclust.service.sources import resolve
 
@@ -47,22 +48,26 @@ def checkpoint_folder(settings: Settings, job: Job) -> Path:
     return settings.data / "jobs" / job.id / "checkpoint"
 
 
-def sources_of(engine: Engine, settings: Settings, job: Job) -> tuple[list[str], dict[str, Any]]:
-    """The paths that a job reads, and how.
+def paths_of(engine: Engine, settings: Settings, job: Job) -> dict[str, str]:
+    """The paths of all that a job reads, named as `named_sources` names it.
 
     Looked up whenever they are opened: what its owner may read may have changed since the job was submitted.
     """
-    owner, request = Caller(job.owner, "user"), job.request
-    options = dict(request.get("options") or {})
-    if request.get("mask"):
-        options["mask"] = resolve(engine, settings, owner, request["mask"])
-    return [resolve(engine, settings, owner, source) for source in request["sources"]], options
+    owner = Caller(job.owner, "user")
+    fetched = settings.data / "jobs" / job.request.get("fetched_by", job.id) / "sources"
+    return {
+        name: resolve(engine, settings, owner, source, fetched / name)
+        for name, source in named_sources(job.request).items()
+    }
 
 
-def parameter_files(engine: Engine, settings: Settings, job: Job) -> dict[str, str]:
-    """The paths of those parameters of a job whose values are in files: a parameter is a source, or no mapping."""
-    owner, given = Caller(job.owner, "user"), job.request["parameters"]
-    return {name: resolve(engine, settings, owner, value) for name, value in given.items() if isinstance(value, dict)}
+def sources_of(engine: Engine, settings: Settings, job: Job) -> tuple[list[str], dict[str, Any]]:
+    """The paths of the data of a job, and how they are read."""
+    paths = paths_of(engine, settings, job)
+    options = dict(job.request.get("options") or {})
+    if "mask" in paths:
+        options["mask"] = paths["mask"]
+    return [path for name, path in paths.items() if name.isdigit()], options
 
 
 class Runner:
@@ -140,10 +145,16 @@ class Runner:
             "place": self._place(job.request.get("resources") or {}),
             "checkpoint": str(checkpoint_folder(self._settings, job)),
             "checkpoint_seconds": self._settings.checkpoint_seconds,
+            "prefixes": self._settings.prefixes,
+            "upload_limit": self._settings.upload_limit,
+            "max_rows": self._settings.max_rows,
         }
         try:
             order["sources"], order["request"]["options"] = sources_of(self._engine, self._settings, job)
-            order["files"] = parameter_files(self._engine, self._settings, job)
+            paths = paths_of(self._engine, self._settings, job)
+            order["files"] = {name: path for name, path in paths.items() if name in job.request["parameters"]}
+            named = named_sources(job.request)
+            order["fetch"] = [[source["url"], paths[name]] for name, source in named.items() if "url" in source]
         except ValueError as error:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +41,13 @@ class Settings:
         Jobs that run at once.
     roots : str
         Folders whose files jobs may read, with `os.pathsep` between; none by default.
+    urls : str
+        Prefixes of the URLs that jobs may name as data, a JSON list: ``["https://data.example/public/"]``; none by
+        default.
     upload_limit : int
-        Bytes of one upload.
+        Bytes of one upload, or of one file that is fetched.
+    max_rows : int
+        Rows that a job may have, or nodes or edges of its graph; 0: any number.
     jobs_per_user : int
         Waiting and running ones together.
     rate_per_token : float
@@ -63,7 +70,9 @@ class Settings:
     cpu: bool = False
     slots: int = 1
     roots: str = ""
+    urls: str = ""
     upload_limit: int = 64 * 2**30
+    max_rows: int = 0
     jobs_per_user: int = 10_000
     rate_per_token: float = 200.0
     rate_per_address: float = 10.0
@@ -90,6 +99,9 @@ class Settings:
         for name in ("slots", "upload_limit", "jobs_per_user", "attempts"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} should be >= 1.")
+        if self.max_rows < 0:
+            raise InputError(f"max_rows={self.max_rows} should be >= 0; 0 is no limit.")
+        _ = self.prefixes
 
         for name in ("rate_per_token", "rate_per_address"):
             if not 0 < getattr(self, name) < float("inf"):
@@ -99,6 +111,21 @@ class Settings:
     def folders(self) -> list[Path]:
         """`roots`, resolved."""
         return [Path(os.path.realpath(root)) for root in self.roots.split(os.pathsep) if root]
+
+    @property
+    def prefixes(self) -> list[str]:
+        """`urls`, as a list."""
+        try:
+            found = json.loads(self.urls or "[]")
+            good = isinstance(found, list) and all(re.fullmatch(r"https?://[^/@?#\s\\]+(/[^?#\s]*)?", p) for p in found)
+        except (ValueError, TypeError):
+            good = False
+        if not good:
+            raise InputError(
+                f"{PREFIX}URLS={self.urls!r} should be a JSON list of prefixes, such as "
+                '["https://data.example/public/"].'
+            )
+        return list(found)
 
     def environment(self) -> dict[str, str]:
         """The same settings for another process."""

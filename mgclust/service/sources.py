@@ -1,14 +1,13 @@
 """What a job may read: files that were uploaded, and files below the folders that the service's owner named.
 
 A path is followed to its end before it is compared, so that neither ``..`` nor a link leads out; a folder that holds a
-link to somewhere else (a zarr store, say) is refused as a whole. Nothing is fetched from the network.
+link to somewhere else (a zarr store, say) is refused as a whole. From the network comes only what `fetch` allows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -19,12 +18,11 @@ from sqlalchemy import Engine, select
 
 from mgclust.errors import InputError
 from mgclust.service.access import Caller
+from mgclust.service.fetch import NAME, check_url, file_name
 from mgclust.service.records import Upload, reading, writing
 from mgclust.service.settings import Settings
 
 __all__ = ["TooLarge", "find_uploads", "receive", "resolve"]
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 
 class TooLarge(Exception):
@@ -32,14 +30,19 @@ class TooLarge(Exception):
 
 
 async def receive(
-    engine: Engine, settings: Settings, caller: Caller, name: str, parts: AsyncIterator[bytes]
+    engine: Engine,
+    settings: Settings,
+    caller: Caller,
+    name: str,
+    parts: AsyncIterator[bytes],
+    sha256: str | None = None,
 ) -> dict[str, Any]:
     """Write an upload to disk as it arrives; it exists once it is whole.
 
     Raises
     ------
     InputError
-        A name that is none.
+        A name that is none, or bytes that have not the `sha256` that was said.
     TooLarge
         More bytes than the service takes.
     """
@@ -62,6 +65,8 @@ async def receive(
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
+        if sha256 not in (None, digest.hexdigest()):
+            raise InputError(f"sha256={sha256} was said of {name}, its bytes have {digest.hexdigest()}; send it again.")
         partial.rename(folder / name)
         upload = {"id": id_, "name": name, "size": size, "sha256": digest.hexdigest(), "created": time.time()}
         with writing(engine) as session:
@@ -87,13 +92,15 @@ def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Calle
     ]
 
 
-def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> str:
+def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str], folder: Path) -> str:
     """The path of one source of a job, for whoever may read it.
 
     Parameters
     ----------
     source : dict
-        ``{"upload": id}`` or ``{"path": path}``.
+        ``{"upload": id}``, ``{"path": path}`` or ``{"url": url}``.
+    folder : Path
+        Where a file that has to be fetched will be.
 
     Raises
     ------
@@ -105,6 +112,9 @@ def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str
         if isinstance(path, Exception):
             raise path
         return path
+    if "url" in source:
+        check_url(source["url"], settings.prefixes)
+        return str(folder / file_name(source["url"]))
     return _inside(source["path"], settings.folders)
 
 

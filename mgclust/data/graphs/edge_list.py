@@ -15,9 +15,12 @@ from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
 from mgclust.errors import InputError
 
-__all__ = ["Head", "open_edge_list", "read_head"]
+__all__ = ["SIZE", "Head", "open_edge_list", "read_head"]
 
 _SAMPLE_LINES = 1000
+_MOST_LINES = 100_000  # comments among them
+_LONGEST_FIRST = 2**20  # bytes of a line by which the format is guessed
+SIZE = re.compile(r"[0-9]{1,18}")  # a number in the line of sizes of a format that has one
 _BOM = b"\xef\xbb\xbf"
 _DIRECTED = re.compile(r"^\s*[#%]\s*(directed|asym)\b", re.IGNORECASE | re.MULTILINE)
 _BIPARTITE = re.compile(r"^\s*%\s*bip\b", re.MULTILINE)
@@ -50,6 +53,10 @@ def read_head(chunks: TextChunks, most: int = _SAMPLE_LINES) -> Head:
     lines: list[str] = []
     starts = [(0, 1), (0, 1)]
     for offset, number, raw in _raw_lines(chunks):
+        if len(raw) > _LONGEST_FIRST:
+            raise InputError(
+                f"{name}, line {number} has {len(raw):,} bytes; the first lines should have at most {_LONGEST_FIRST:,}."
+            )
         if b"\0" in raw:
             raise InputError(f"{name} is not text in UTF-8; save it as UTF-8.")
         try:
@@ -60,11 +67,15 @@ def read_head(chunks: TextChunks, most: int = _SAMPLE_LINES) -> Head:
             ) from None
         if line and line[0] not in "#%":
             lines.append(line)
-        elif not lines:
+        elif not lines and len(comments) < _SAMPLE_LINES:
             comments.append(line)
         if len(lines) <= 1:
             starts = [(offset, number) if lines == [line] else starts[0], (offset + len(raw), number + 1)]
         if len(lines) == most:
+            break
+        if number >= _MOST_LINES:
+            if not lines:
+                raise InputError(f"{name} has {number:,} lines of comments and nothing else; is it a graph?")
             break
     return Head("\n".join(comments), lines, starts)
 

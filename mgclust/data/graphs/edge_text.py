@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.location import reason
+from mgclust.data.location import reason, shortened
 from mgclust.errors import InputError
 
 __all__ = ["Dialect", "Edges", "line_of", "parse_edges", "split_line"]
@@ -22,7 +22,8 @@ Edges = tuple[Any, Any, np.ndarray | None]
 """Columns u and v, NumPy int64 or pyarrow text, and weights."""
 
 _COMMENT_LINE = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
-_INTEGER = re.compile(r"\s*-?\d+\s*")
+_INTEGER = re.compile(r"\s*-?\d+\s*", re.ASCII)
+_MOST_DIGITS = 25  # more than an id has; Python itself refuses thousands
 
 
 @dataclass(frozen=True)
@@ -204,8 +205,8 @@ def _why(line: str, dialect: Dialect) -> str:
             return f"weight {_short(weight)} is not a number; mend the line, or leave it out by columns=[...]."
         if not good:
             return (
-                f"weight {weight} should be a finite number >= 0; modularity is not defined for others. Drop "
-                "the edge or mend its weight."
+                f"weight {shortened(weight, 60)} should be a finite number >= 0; modularity is not defined for "
+                "others. Drop the edge or mend its weight."
             )
     return ""
 
@@ -215,6 +216,8 @@ def _why_node(field: str, dialect: Dialect) -> str:
         return "" if field else "a node has no name; mend the line."
     if not _INTEGER.fullmatch(field):
         return f"node {_short(field)} is not an integer, though others before are; mend the line."
+    if len(field.strip()) > _MOST_DIGITS:
+        return f"node id {_short(field)} should be below 2**63."
     if int(field) < dialect.base:
         what = "is negative" if int(field) < 0 else "is too small"
         return f"node id {int(field)} {what}; ids should be >= {dialect.base}."

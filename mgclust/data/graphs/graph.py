@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from mgclust.data.files import member_layout
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
 from mgclust.data.graphs.edge_list import open_edge_list
@@ -24,6 +26,7 @@ from mgclust.data.graphs.objects import (
 )
 from mgclust.data.graphs.parquet import open_parquet_graph
 from mgclust.data.graphs.text_chunks import TextChunks
+from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
 from mgclust.errors import InputError
 
@@ -77,7 +80,9 @@ def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None)
     if n_nodes is not None:
         n_nodes = check_n_nodes(n_nodes, "the graph")
     if isinstance(source, (str, os.PathLike)):
-        return _open_location(Location.of(source), n_nodes, columns)
+        location = Location.of(source)
+        with location.reading():
+            return _open_location(location, n_nodes, columns)
     graph = _open_whole(source)
     if graph is not None:
         return _agreed(graph, n_nodes, columns)
@@ -115,7 +120,14 @@ def _open_stored_matrix(location: Location) -> Graph:
     from scipy.sparse import load_npz
 
     with location.open() as file:
-        return open_matrix(load_npz(file), location.name)
+        with zipfile.ZipFile(file) as archive:
+            needed = sum(member_layout(archive, info, location).nbytes for info in archive.infolist())
+        check_memory(location.name, 2 * needed)
+        file.seek(0)
+        matrix = load_npz(file)
+        if hasattr(matrix, "check_format"):
+            matrix.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
+        return open_matrix(matrix, location.name)
 
 
 def _open_whole(source: Any) -> Graph | None:

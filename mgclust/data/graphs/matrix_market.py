@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from mgclust.data.graphs.base import Graph, check_n_nodes
-from mgclust.data.graphs.edge_list import read_head
+from mgclust.data.graphs.edge_list import SIZE, read_head
 from mgclust.data.graphs.edge_text import Dialect
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
+from mgclust.data.location import shortened
 from mgclust.errors import InputError
 
 __all__ = ["open_matrix_market"]
@@ -32,11 +33,11 @@ def open_matrix_market(chunks: TextChunks) -> Graph:
         or words[4] not in _SYMMETRIES
     ):
         raise InputError(
-            f"{name} is '{' '.join(words[1:])}'; a graph should be 'matrix coordinate', pattern, integer or "
+            f"{name} is '{shortened(' '.join(words[1:]))}'; a graph should be 'matrix coordinate', pattern, integer or "
             "real, general or symmetric."
         )
     sizes = head.lines[0].split() if head.lines else []
-    if len(sizes) != 3 or not all(size.isdigit() for size in sizes):
+    if len(sizes) != 3 or not all(SIZE.fullmatch(size) for size in sizes):
         raise InputError(f"{name}, line {head.starts[0][1]} should be three numbers: rows, columns and entries.")
     rows, columns, entries = map(int, sizes)
     if rows != columns:

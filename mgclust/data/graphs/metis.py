@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.data.graphs.base import Graph, Where, check_ids, check_n_nodes, check_weights, edge_rows
-from mgclust.data.graphs.edge_list import read_head
+from mgclust.data.graphs.edge_list import SIZE, read_head
 from mgclust.data.graphs.text import ChunkedGraph
 from mgclust.data.graphs.text_chunks import Chunk, TextChunks
 from mgclust.data.location import reason
@@ -101,7 +101,7 @@ def open_metis(chunks: TextChunks) -> Graph:
 
 def _format(line: str, name: str, number: int) -> _Format:
     sizes = line.split()
-    if not 2 <= len(sizes) <= 4 or not all(size.isdigit() for size in sizes):
+    if not 2 <= len(sizes) <= 4 or not all(SIZE.fullmatch(size) for size in sizes):
         raise InputError(
             f"{name}, line {number} ({line[:60]!r}) should be 2 to 4 numbers: nodes, edges, format, weights."
         )

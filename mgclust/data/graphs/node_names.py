@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.data.inflation import check_memory
 from mgclust.errors import InputError
 
 __all__ = ["IntegerIds", "NodeNames", "TextIds", "number_nodes", "without_gaps"]
@@ -149,6 +150,9 @@ class TextIds:
             return np.empty(0, "U1")
         ordered = self._known.take(compute.array_sort_indices(self._known))
         longest = max(1, compute.max(compute.utf8_length(ordered)).as_py() or 1)
+        check_memory(
+            f"an array of {len(ordered):,} names, the longest of {longest:,} characters,", 4 * longest * len(ordered)
+        )
         return ordered.to_numpy(zero_copy_only=False).astype(f"U{longest}")
 
     def _merge(self) -> None:

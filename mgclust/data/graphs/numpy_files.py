@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
 from mgclust.data.graphs.stored_array import StoredArray
-from mgclust.data.location import Location
+from mgclust.data.location import Location, shortened
 from mgclust.errors import InputError
 
 __all__ = ["FileGraph", "NumpyGraph", "open_npy_graph", "open_npz_graph"]
@@ -126,9 +127,10 @@ def open_npz_graph(location: Location, n_nodes: int | None) -> Graph | None:
     if {"format", "shape", "data"} <= set(listed):
         return None
     if "edges" not in listed:
+        others = shortened(", ".join(sorted(listed))) or "no arrays at all"
         raise InputError(
-            f"{location.name} has no array 'edges' ({', '.join(sorted(listed)) or 'no arrays at all'}); write a graph "
-            "as numpy.savez(path, edges=edges, n=n_nodes), weights=, names= and labels= being optional."
+            f"{location.name} has no array 'edges' ({others}); write a graph as "
+            "numpy.savez(path, edges=edges, n=n_nodes), weights=, names= and labels= being optional."
         )
     stored = {name: StoredArray(location, listed[name]) for name in _MEMBERS if name in listed}
     edges, weights = stored["edges"], stored.get("weights")
@@ -141,9 +143,10 @@ def open_npz_graph(location: Location, n_nodes: int | None) -> Graph | None:
     about = {name: stored[name] for name in ("names", "labels") if name in stored}
     count = n_nodes
     if "n" in stored:
+        shape = stored["n"].shape
+        if math.prod(shape) != 1:
+            raise InputError(f"{stored['n'].name} has shape {shape}, it should be one number: the nodes.")
         written = stored["n"].whole()
-        if written.size != 1:
-            raise InputError(f"{stored['n'].name} has shape {written.shape}, it should be one number: the nodes.")
         own = check_n_nodes(written.reshape(-1)[0].item(), location.name)
         if n_nodes is not None and n_nodes != own:
             raise InputError(f"n_nodes={n_nodes} should be {own}, which {location.name} says; leave it out.")

@@ -15,6 +15,7 @@ from mgclust.data.arrays import select_columns
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, row_number
 from mgclust.data.graphs.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
+from mgclust.data.location import shortened
 from mgclust.errors import InputError
 
 __all__ = [
@@ -138,7 +139,7 @@ def edge_columns(names: Sequence[str], columns: Columns, name: str) -> list[int]
     chosen = select_columns(list(names), columns, name)
     if len(chosen) not in (2, 3):
         raise InputError(
-            f"{name} has {len(chosen)} columns ({', '.join(map(repr, names[:8]))}); name those of the two "
+            f"{name} has {len(chosen)} columns ({shortened(', '.join(map(repr, names[:8])))}); name those of the two "
             "nodes, and that of the weight if there is one: columns=['source', 'target', 'weight'], or [0, 1, 2]."
             if columns is None
             else f"columns={columns!r} should be two columns of nodes, and at most one of weights."

@@ -11,6 +11,7 @@ from mgclust.data.graphs.base import Graph, check_ids, edge_rows, row_number
 from mgclust.data.graphs.node_names import IntegerIds, TextIds, without_gaps
 from mgclust.data.graphs.numpy_files import FileGraph
 from mgclust.data.graphs.objects import edge_columns
+from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location, reason
 from mgclust.data.tables import open_parquet
 from mgclust.errors import InputError
@@ -87,6 +88,7 @@ class _Columns:
         """Columns u, v and the weights of one row group."""
         import pyarrow as pa
 
+        check_memory(self.location.name, 8 * self.sizes[group] * len(self.labels))
         with open_parquet(self.location) as file:
             table = file.read_row_group(group, columns=self.labels)
         first = sum(self.sizes[:group])

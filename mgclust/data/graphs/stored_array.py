@@ -10,7 +10,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from mgclust.data.files import Layout, check_complete, data_offset, fill, read_layout
+from mgclust.data.files import Layout, data_offset, fill, member_layout, read_layout
+from mgclust.data.inflation import check_holds, check_memory
 from mgclust.data.location import Location
 from mgclust.errors import InputError
 
@@ -43,7 +44,7 @@ class StoredArray:
             else:
                 self._layout = self._member_layout(file, member)
             if self._direct:
-                check_complete(location, self._layout, file.seek(0, 2))
+                check_holds(location.name, self._layout.end, file.seek(0, 2))
         if self._layout.dtype.kind not in "iufbSU":
             raise InputError(f"{self.name} holds {self._layout.dtype}, neither numbers nor text; write it again.")
 
@@ -81,6 +82,7 @@ class StoredArray:
 
     def whole(self) -> np.ndarray:
         """All of it; also of an array of no dimension, such as the ``n`` of a graph."""
+        check_memory(self.name, self._layout.nbytes)
         if self.shape:
             return self.read(0, self.shape[0])
         out = np.empty(1, self.dtype)
@@ -118,8 +120,7 @@ class StoredArray:
     def _member_layout(self, file: IO[bytes], member: str) -> Layout:
         with zipfile.ZipFile(file) as archive:
             info = archive.getinfo(member)
-            with archive.open(info) as stream:
-                layout = read_layout(stream, self.location)
+            layout = member_layout(archive, info, self.location)
             self._direct &= info.compress_type == zipfile.ZIP_STORED
             return replace(layout, offset=layout.offset + data_offset(file, info)) if self._direct else layout
 

@@ -7,6 +7,7 @@ import gzip
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from mgclust.data.inflation import LONGEST_LINE
 from mgclust.data.location import Location
 from mgclust.errors import InputError
 
@@ -60,6 +61,10 @@ class TextChunks:
                 end = block.rfind(b"\n") + 1
                 if block and not end:
                     rest += block  # a line longer than a chunk
+                    if len(rest) > LONGEST_LINE:
+                        raise InputError(
+                            f"{self.location.name}, line {line} has more than {LONGEST_LINE:,} bytes; is it a graph?"
+                        )
                     continue
                 text, rest = (rest + block[:end], block[end:]) if block else (rest, b"")
                 if text:
