@@ -4,7 +4,8 @@
 
     MgclustError
     ├── InputError (ValueError)                  bad data or parameters; the command line exits with 2
-    │   └── DeviceUnavailableError               a GPU was asked for and there is none
+    │   ├── DeviceUnavailableError               a GPU was asked for and there is none
+    │   └── ClusterUnavailableError              no scheduler answers, or it has too few workers
     ├── InsufficientMemoryError (MemoryError)    needed, there, and what would fit
     ├── RunFailed (RuntimeError)                 a run that started could not finish
     │   ├── WorkerLost                           a worker died; the sentence names it
@@ -17,6 +18,7 @@ Every message is a sentence for the person who can mend it: ``name=value``, the 
 from __future__ import annotations
 
 __all__ = [
+    "ClusterUnavailableError",
     "CollectiveTimeout",
     "DeviceUnavailableError",
     "InputError",
@@ -43,6 +45,10 @@ class InputError(MgclustError, ValueError):
 
 class DeviceUnavailableError(InputError):
     """A device was asked for that this machine does not offer."""
+
+
+class ClusterUnavailableError(InputError):
+    """No scheduler answers at the address, or it has fewer workers than were asked for."""
 
 
 class InsufficientMemoryError(MgclustError, MemoryError):

@@ -67,17 +67,17 @@ def placed(
     scheduler: str | None = None, gpus: int | None = None, cpu: bool = False, workers: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Where to run, as parameters of an estimator; workers that this starts live as long as the block."""
-    if gpus and (cpu or scheduler):
-        raise InputError("--gpus goes neither with --cpu nor with --scheduler.")
-    if workers and (not cpu or scheduler):
-        raise InputError("--workers goes with --cpu, without --scheduler.")
+    if gpus and (cpu or workers):
+        raise InputError("--gpus goes neither with --cpu nor with --workers.")
+    if workers and not (cpu or scheduler):
+        raise InputError("--workers goes with --cpu or --scheduler.")
     device = "cpu" if cpu else "cuda" if gpus else "auto"
-    count = gpus or workers or 1
-    if scheduler or count == 1:
-        yield {"client": scheduler, "device": device}
+    count = gpus or workers
+    if not scheduler and count in (None, 1):
+        yield {"client": None, "device": device}
         return
-    with connect("local", device, n_workers=count) as cluster:
-        yield {"client": cluster.client, "device": device}
+    with connect(scheduler or "local", device, n_workers=count) as cluster:
+        yield {"client": cluster, "device": device}
 
 
 def fit(estimator: Any, dataset: Any, progress: Progress, checkpoint: Checkpoint | None = None) -> Result:

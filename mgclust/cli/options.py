@@ -30,7 +30,7 @@ def place_options() -> list[click.Parameter]:
     """Make the options that say where to run."""
     return [
         click.Option(["--scheduler"], metavar="ADDRESS", help="A running Dask cluster (tcp:// or tls://)."),
-        click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs of this machine to use."),
+        click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs to use, here or of the cluster."),
         click.Option(["--cpu"], is_flag=True, help="Use no GPU."),
-        click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="With --cpu: processes."),
+        click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="With --cpu or --scheduler: how many."),
     ]

@@ -165,8 +165,8 @@ submit = job_command(
     [
         click.Option(["--priority"], type=click.IntRange(-100, 100), default=0, help="Higher comes first."),
         click.Option(["--remote"], is_flag=True, help="INPUT names files of the service, which are not sent."),
-        click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs of the service's machine to use."),
-        click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="Processes on its CPU to use."),
+        click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs of the service to use."),
+        click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="CPU processes or Dask workers to use."),
         click.Option(["--wait"], is_flag=True, help="Wait until it has ended."),
         click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True, help="No pictures."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print what the service tells of it."),

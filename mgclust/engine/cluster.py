@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mgclust.engine.devices import cores, gpus, why_no_gpu
-from mgclust.errors import DeviceUnavailableError, InputError, RunFailed
+from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 
-__all__ = ["Cluster", "connect", "workers_of"]
+__all__ = ["Cluster", "connect", "too_few", "workers_of"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
@@ -31,13 +31,14 @@ class Cluster:
     Attributes
     ----------
     size : int
-        How many.
+        How many a run has.
     device : str
         "cpu" or "cuda".
     client : distributed.Client or None
         None: one rank in this process.
     workers : tuple of str
-        Addresses, one a rank; none in-process.
+        Addresses of those that were there: a run is given `size` of them that no other run has, or of those that
+        came later. None in-process.
     """
 
     size: int
@@ -52,16 +53,17 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
 
     Parameters
     ----------
-    client : "auto", None, "local", distributed.Client or str
+    client : "auto", None, "local", distributed.Client, str or Cluster
         "auto": the active Dask client, where there is one, else this process. None: this process, without
         Dask. "local": a new cluster of this machine, one worker a GPU (or a core, with ``device="cpu"``),
         closed on leaving. A Client: its cluster. A scheduler's address: that cluster; for ``tls://`` the
         certificates come from MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's
-        configuration.
+        configuration. A Cluster: what an earlier `connect` found, as it is.
     device : {"auto", "cpu", "cuda"}
         "auto": GPUs if every rank has one, else CPUs.
     n_workers : int, optional
-        Of a running cluster, use so many workers; of a local one, start so many.
+        Of a running cluster, use so many workers, beside other runs that leave so many; by default as many as there
+        are now. Of a local one, start so many.
 
     Yields
     ------
@@ -71,13 +73,18 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
     ------
     DeviceUnavailableError
         No GPU, or not one for each worker.
+    ClusterUnavailableError
+        No scheduler, or fewer workers than are needed after half a minute.
     InputError
-        No scheduler, no workers, or not what was asked for.
+        Not what can be asked for.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise InputError(f"device={device!r} should be 'auto', 'cpu' or 'cuda'.")
     if n_workers is not None and n_workers < 1:
         raise InputError(f"n_workers={n_workers} should be >= 1.")
+    if isinstance(client, Cluster):
+        yield client
+        return
     if isinstance(client, str) and client == "auto":
         client = _active_client()
     if client is None:
@@ -94,8 +101,8 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
                 client = stack.enter_context(_remote_client(client))
         if getattr(client, "asynchronous", True):
             raise InputError(f"client={client!r} should be a synchronous distributed.Client (asynchronous=False).")
-        workers = _workers(client, n_workers)
-        yield Cluster(len(workers), _common_device(client, workers, device), client, workers)
+        workers = _workers(client, n_workers or 1)
+        yield Cluster(n_workers or len(workers), _common_device(client, workers, device), client, workers)
 
 
 def _active_client() -> Any:
@@ -172,7 +179,7 @@ def _remote_client(address: str) -> Iterator[Any]:
         hint = "Give the address that the scheduler prints, such as tcp://host:8786 or tls://host:8786."
         if address.startswith("tls://"):
             hint = "Set MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY to the PEM files that it trusts."
-        raise InputError(
+        raise ClusterUnavailableError(
             f"client={address!r}: no Dask scheduler answered there within {CONNECT_TIMEOUT:g} s "
             f"({_first_line(error)}). {hint}"
         ) from error
@@ -203,19 +210,22 @@ def workers_of(client: Any) -> dict[str, Any]:
     return client.sync(client.scheduler.identity, n_workers=-1)["workers"]
 
 
-def _workers(client: Any, n_workers: int | None) -> tuple[str, ...]:
-    wanted = n_workers or 1
+def too_few(client: Any, found: int, wanted: int) -> ClusterUnavailableError:
+    """What to say when workers are missing for longer than WORKERS_TIMEOUT."""
+    return ClusterUnavailableError(
+        f"the cluster at {client.scheduler.address} has {found} worker(s) after {WORKERS_TIMEOUT:g} "
+        f"s, {wanted} are needed; start some (dask worker, or dask cuda worker for GPUs)."
+    )
+
+
+def _workers(client: Any, wanted: int) -> tuple[str, ...]:
     with contextlib.suppress(TimeoutError):
         if len(workers_of(client)) < wanted:
             client.wait_for_workers(wanted, timeout=WORKERS_TIMEOUT)
-    # Sorted by host first, so that neighbouring ranks are near each other.
     found = sorted(workers_of(client))
     if len(found) < wanted:
-        raise InputError(
-            f"the cluster at {client.scheduler.address} has {len(found)} worker(s) after {WORKERS_TIMEOUT:g} "
-            f"s, {wanted} are needed; start some (dask worker, or dask cuda worker for GPUs)."
-        )
-    return tuple(found[: n_workers or len(found)])
+        raise too_few(client, len(found), wanted)
+    return tuple(found)
 
 
 def _common_device(client: Any, workers: tuple[str, ...], device: str) -> str:

@@ -15,13 +15,15 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future, Semaphore
+from distributed import Client, Future
 from distributed.comm.addressing import get_address_host
 
-from mgclust.engine import tasks
+from mgclust.engine import cluster as clusters
+from mgclust.engine import leases, tasks
 from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.cluster import Cluster, workers_of
 from mgclust.engine.context import Emit
@@ -30,11 +32,11 @@ from mgclust.engine.partition import Partition
 from mgclust.engine.placement import place
 from mgclust.engine.rank import Assignment, Report, Request, refusal
 from mgclust.engine.wire import PeerLost
-from mgclust.errors import CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
+from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed, WorkerLost
 
 __all__ = ["Driver"]
 
-LOCK = "mgclust"
+TURN = 0.2  # seconds between two questions whether there are free workers
 LOOK = 0.5  # seconds between two looks at the workers
 GRACE = 20.0  # seconds that stopped ranks have to come back
 TELL = 5.0  # seconds that telling them may take
@@ -46,7 +48,7 @@ _QUEUES_LOCK = threading.Lock()
 
 
 class Driver:
-    """One run. Use as a context manager: it holds the cluster's lock.
+    """One run. Use as a context manager: it holds the workers, which no other run has meanwhile.
 
     Parameters
     ----------
@@ -70,7 +72,8 @@ class Driver:
     ) -> None:
         self._client: Client = cluster.client
         self._cluster = cluster
-        self._workers = list(cluster.workers)
+        self._workers: list[str] = []
+        self._all_workers: list[str] = []
         self._dtype = dtype
         self._memory_limit = memory_limit
         self._on_progress = on_progress
@@ -79,18 +82,14 @@ class Driver:
         self._resident = resident
         self._run = uuid.uuid4().hex
         self._events: queue.SimpleQueue = queue.SimpleQueue()
-        self._lock: Semaphore | None = None
         self._clean = True
 
     def __enter__(self) -> Driver:
-        # A lease that is refreshed, not a MultiLock: the scheduler takes it back when this process dies.
-        self._lock = Semaphore(1, LOCK, scheduler_rpc=self._client.scheduler, loop=self._client.loop)
         try:
-            while not self._lock.acquire(timeout=1):
-                self._progress({"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0})
+            self._wait_for_workers()
             self._subscribe()
         except BaseException:
-            self._unlock()
+            self._give_back()
             raise
         return self
 
@@ -98,7 +97,7 @@ class Driver:
         if not self._clean:
             self._tell(tasks.forget, self._run)
         _QUEUES.get(self._client, {}).pop(self._run, None)
-        self._unlock()
+        self._give_back()
 
     def run(
         self,
@@ -113,7 +112,8 @@ class Driver:
         self._clean = False
         self._progress({"stage": "load", "fraction": 0.0, "elapsed": 0.0})
         self._workers, sources = place(self._client, dataset, partition, self._workers)
-        on_host = Counter(get_address_host(address) for address in self._workers)
+        # Others run beside this one: its ranks take their share of a host, whoever has the other workers.
+        on_host = Counter(get_address_host(address) for address in self._all_workers)
         calls = []
         for rank, address in enumerate(self._workers):
             neighbours = on_host[get_address_host(address)]
@@ -296,13 +296,25 @@ class Driver:
                 self._client.subscribe_topic(tasks.TOPIC, dispatch)
             _QUEUES[self._client][self._run] = self._events
 
-    def _unlock(self) -> None:
-        assert self._lock is not None
-        # Without a lease there is nothing to release, and what an interrupted acquire may still get must
-        # expire.
-        self._lock.refresh_leases = False
-        if self._lock._leases:
-            with contextlib.suppress(Exception):
-                self._lock.release()
-        if hasattr(self._lock, "refresh_callback"):
-            self._client.loop.add_callback(self._lock.refresh_callback.stop)
+    def _wait_for_workers(self) -> None:
+        size, enough = self._cluster.size, time.monotonic()
+        while True:
+            try:
+                # In a thread whose end is waited for: an interrupted question must not arrive after `give_back`.
+                with ThreadPoolExecutor(1) as pool:
+                    asked = pool.submit(self._client.run_on_scheduler, leases.take, self._run, self._client.id, size)
+                    self._workers, self._all_workers = asked.result()
+            except ModuleNotFoundError as error:
+                raise InputError(f"the scheduler cannot import {error.name}; install mgclust there, too.") from error
+            if self._workers:
+                return
+            if len(self._all_workers) >= size:
+                enough = time.monotonic()
+            elif time.monotonic() - enough > clusters.WORKERS_TIMEOUT:
+                raise clusters.too_few(self._client, len(self._all_workers), size)
+            self._progress({"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0})
+            time.sleep(TURN)
+
+    def _give_back(self) -> None:
+        with contextlib.suppress(Exception):  # a scheduler that is gone has forgotten the run
+            self._client.run_on_scheduler(leases.give_back, self._run)

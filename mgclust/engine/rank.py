@@ -45,7 +45,7 @@ class Assignment:
     memory_limit : int or None
         Bytes that the rank may use; None: what is free.
     neighbours : int
-        Ranks on this host, this one included: they share its memory and cores.
+        Workers on this host, this one included: they share its memory and cores.
     worker_limit : int
         Bytes at which Dask's nanny would end the worker; 0: never.
     offset : ndarray or None

@@ -3,10 +3,10 @@
 ::
 
     run ──> one rank: prepare, execute, in this process; Dask is not imported
-        └─> several:  lock the cluster
+        └─> several:  wait for free workers, and keep other runs off them
                       prepare on all ranks: load rows, look for NaN, compare memory; any refusal ends it here
                       execute on all ranks, one pinned task each; watch the workers meanwhile
-                      whatever happens: all ranks stopped and awaited, rows freed, lock given back
+                      whatever happens: all ranks stopped and awaited, rows freed, workers given back
 
 The second path is in `mgclust.engine.driver`.
 """
@@ -116,7 +116,7 @@ def run(
     Raises
     ------
     InputError, InsufficientMemoryError
-        Refused before the run.
+        Refused before the run; ClusterUnavailableError if workers have left, so that it would wait in vain.
     WorkerLost, CollectiveTimeout, RunFailed
         It could not be finished.
     KeyboardInterrupt

@@ -32,6 +32,7 @@ __all__ = ["fault_of", "main", "sentence_of"]
 
 OFTEN = 0.5  # seconds between two reports of progress
 GRACE = 20.0  # seconds for an orderly end
+PATIENCE = 300.0  # seconds that a cluster may be away
 
 
 def main() -> None:
@@ -78,7 +79,7 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
 def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
     from mgclust.algorithms import METHODS
     from mgclust.engine.checkpoint import Checkpoint
-    from mgclust.file_run import fit, open_sources, placed, save
+    from mgclust.file_run import fit, open_sources, save
     from mgclust.service.fetch import fetch
 
     request, last, stage = order["request"], 0.0, None
@@ -104,7 +105,8 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     dataset = open_sources(method, order["sources"], **request.get("options", {}))
     check_rows(dataset, order["max_rows"])
     checkpoint = Checkpoint(order["checkpoint"], order["checkpoint_seconds"], strict=False)
-    with placed(**order["place"]) as where:
+    with contextlib.ExitStack() as stack:
+        where = _placed(stack, order["place"], progress)
         result = fit(method(**parameters, **where), dataset, progress, checkpoint)
         if fetched:
             result = replace(result, source={**result.source, "fetched": fetched})
@@ -136,10 +138,28 @@ def check_rows(dataset: Any, most: int) -> None:
             )
 
 
+def _placed(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) -> dict[str, Any]:
+    """Where to run; a cluster without its scheduler, or with too few workers, is given time to come back."""
+    from mgclust.errors import ClusterUnavailableError
+    from mgclust.file_run import placed
+
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return stack.enter_context(placed(**place))
+        except ClusterUnavailableError as error:
+            if time.monotonic() > end:
+                raise
+            print(f"{time.strftime('%H:%M:%S')} {error}", file=sys.stderr)
+            progress({"stage": "waiting for the cluster"})
+
+
 def fault_of(error: BaseException) -> str:
     """Whose fault it is: that of the input, of too little memory, of the cluster, or ours."""
-    from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
+    from mgclust.errors import ClusterUnavailableError, InputError, InsufficientMemoryError, MgclustError
 
+    if isinstance(error, ClusterUnavailableError):
+        return "cluster"
     if isinstance(error, InputError):
         return "input"
     if isinstance(error, MemoryError):

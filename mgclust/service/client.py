@@ -77,7 +77,7 @@ class Service:
         options : dict, optional
             How files are read: ``columns``, ``standardize``, ``detrend``, ``n_nodes``, ...
         resources : dict, optional
-            ``gpus`` or ``workers``.
+            ``gpus`` or ``workers``: how many of the service's machine or cluster; by default all of a cluster.
         priority : int
             From -100 to 100; higher comes first.
         report : bool

@@ -42,12 +42,18 @@ class Source(_Strict):
 
 
 class Resources(_Strict):
-    """What a job may use of the machine, where the service runs on one machine."""
+    """How many GPUs, or workers, a job uses; of a cluster all by default, and other jobs run on the rest."""
 
     gpus: Annotated[int | None, Field(ge=1, le=1024, description="GPUs to use.")] = None
     workers: Annotated[int | None, Field(ge=1, le=1024, description="Processes on CPUs to use, in place of GPUs.")] = (
         None
     )
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if self.gpus and self.workers:
+            raise ValueError("resources should be either gpus or workers")
+        return self
 
 
 class Options(_Strict):

@@ -173,7 +173,7 @@ class Runner:
 
     def _place(self, resources: dict[str, Any]) -> dict[str, Any]:
         if self._settings.scheduler:
-            return {"scheduler": self._settings.scheduler, "cpu": self._settings.cpu}
+            return {"scheduler": self._settings.scheduler, "cpu": self._settings.cpu, **resources}
         if self._settings.cpu:
             return {"cpu": True, "workers": resources.get("workers")}
         return {name: resources[name] for name in ("gpus", "workers") if resources.get(name)} | {

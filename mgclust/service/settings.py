@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import ipaddress
 import json
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from mgclust.errors import InputError
 
@@ -34,7 +37,7 @@ class Settings:
     host, port
         Where the web process listens.
     scheduler : str
-        Address of a Dask cluster; empty: each job uses this machine.
+        Address of a Dask cluster; empty: each job uses this machine. Beyond this machine, with TLS.
     cpu : bool
         Use no GPU.
     slots : int
@@ -96,6 +99,11 @@ class Settings:
         object.__setattr__(self, "data", Path(self.data).absolute())
         if not self.database:
             object.__setattr__(self, "database", f"sqlite:///{self.data / 'service.db'}")
+        if not self.scheduler.startswith("tls://") and _is_elsewhere(self.scheduler):
+            raise InputError(
+                f"scheduler={self.scheduler!r} should begin with tls://, or be on this machine: others on the network "
+                "might run code on it; mgclust certs makes certificates."
+            )
         for name in ("slots", "upload_limit", "jobs_per_user", "attempts"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} should be >= 1.")
@@ -134,6 +142,13 @@ class Settings:
             for field in dataclasses.fields(self)
             if getattr(self, field.name) not in ("", False)
         }
+
+
+def _is_elsewhere(scheduler: str) -> bool:
+    host = urlsplit(scheduler if "//" in scheduler else f"//{scheduler}").hostname or "localhost"
+    with contextlib.suppress(ValueError):
+        return not ipaddress.ip_address(host).is_loopback
+    return host != "localhost"
 
 
 def _parsed(name: str, kind: str, text: str) -> Any:

@@ -17,9 +17,6 @@ def dask_client():
     with (
         dask.config.set(
             {
-                # How long the lock of a caller that died is held: 30 s by default, too long for a test.
-                "distributed.scheduler.locks.lease-timeout": "3s",
-                "distributed.scheduler.locks.lease-validation-interval": "500ms",
                 # What a cluster finds out about itself, from 2 to 100 times a second, takes a fifth of a core all the
                 # time the tests run; nothing here reads it.
                 "distributed.worker.profile.enabled": False,

@@ -73,7 +73,8 @@ def test_wrong_arguments(monkeypatch, arguments, message):
 
 def test_part_of_a_cluster(client):
     with connect(client, "auto", n_workers=3) as found:
-        assert found.size == len(found.workers) == 3
+        assert found.size == 3
+        assert len(found.workers) == 4  # a run is given three of them that are free
         assert found.device == "cpu" or devices.gpus()
 
 
@@ -81,6 +82,12 @@ def test_more_workers_than_there_are(client, monkeypatch):
     monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 0.5)
     with pytest.raises(InputError, match=r"has 4 worker\(s\) after 0.5 s, 9 are needed"):
         connect(client, "cpu", n_workers=9).__enter__()
+
+
+def test_what_was_connected_is_taken_as_it_is(client):
+    with connect(client, "cpu", n_workers=2) as found, connect(found) as again:
+        assert again is found
+    assert client.status == "running"
 
 
 def test_address_of_a_scheduler(client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -13,6 +14,9 @@ import numpy as np
 import pytest
 
 from mgclust import Service
+from mgclust.engine import cluster as cluster_module
+from mgclust.errors import ClusterUnavailableError
+from mgclust.service import attempt
 from mgclust.service.records import open_database
 
 POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
@@ -39,6 +43,42 @@ def database(request):
         connection.exec_driver_sql("CREATE SCHEMA public")
     engine.dispose()
     return ("--database", POSTGRES)
+
+
+def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
+    """A scheduler that comes back in time costs no attempt; one that does not is the cluster's fault."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 0.5)
+    np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(300, 3)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    order = {
+        "request": {"method": "density-peaks", "parameters": {"n_clusters": 3}, "report": False},
+        "sources": [str(tmp_path / "points.npy")],
+        "place": {"scheduler": f"tcp://127.0.0.1:{port}", "workers": 1, "cpu": True},
+        "files": {},
+        "fetch": [],
+        "max_rows": 0,
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "checkpoint_seconds": 60.0,
+    }
+    monkeypatch.setattr(attempt, "PATIENCE", 0.0)
+    with pytest.raises(ClusterUnavailableError, match="no Dask scheduler answered") as caught:
+        attempt._cluster(order, tmp_path, print)
+    assert attempt.fault_of(caught.value) == "cluster"
+    monkeypatch.setattr(attempt, "PATIENCE", 60.0)
+    with contextlib.ExitStack() as stack:
+
+        def begin(event):
+            if event == {"stage": "waiting for the cluster"}:
+                stack.enter_context(
+                    distributed.LocalCluster(
+                        n_workers=1, processes=False, scheduler_port=port, dashboard_address="127.0.0.1:0"
+                    )
+                )
+
+        assert attempt._cluster(order, tmp_path, begin)["n_clusters"] == 3
 
 
 def test_a_runner_beside_the_web_process(database, tmp_path):

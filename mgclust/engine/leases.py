@@ -1,0 +1,76 @@
+"""Which run has which workers: kept on the scheduler, so that runs of all clients go side by side on disjoint workers.
+
+First come, first served: who asks for more than is free waits, and those behind wait, too. A lease ends with its run;
+that of a client which was killed ends with its connection, at the latest once it has not been heard of for `PATIENCE`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from distributed.comm.addressing import get_address_host
+
+__all__ = ["give_back", "take"]
+
+PATIENCE = 60.0  # seconds; clients let the scheduler hear of them every five
+
+
+@dataclass
+class Lease:
+    """What a run has asked for, and what it was given."""
+
+    client: str
+    size: int
+    workers: list[str]
+
+
+def take(run: str, client: str, size: int, dask_scheduler: Any) -> tuple[list[str], list[str]]:
+    """Queue a run, unless it is queued, and see whether its turn has come; for ``Client.run_on_scheduler``.
+
+    Returns
+    -------
+    workers : list of str
+        Addresses of the run's ``size`` workers; empty: ask again.
+    all_workers : list of str
+        Those of all workers that are there.
+    """
+    leases = _leases(dask_scheduler)
+    for name, lease in list(leases.items()):
+        holder = dask_scheduler.clients.get(lease.client)
+        if holder is None or time.time() - holder.last_seen > PATIENCE:
+            del leases[name]
+    mine = leases.setdefault(run, Lease(client, size, []))
+    there = sorted(worker.address for worker in dask_scheduler.running)
+    free = set(there).difference(*(lease.workers for lease in leases.values()))
+    for lease in leases.values():
+        if lease.workers or lease.size > len(there):
+            continue  # who asks for more than there is keeps nobody waiting
+        if lease.size > len(free):
+            break
+        lease.workers = _near_each_other(free, lease.size)
+        free.difference_update(lease.workers)
+    return mine.workers, there
+
+
+def give_back(run: str, dask_scheduler: Any) -> None:
+    """End a run's lease, or its wait for one; for ``Client.run_on_scheduler``."""
+    _leases(dask_scheduler).pop(run, None)
+
+
+def _leases(dask_scheduler: Any) -> dict[str, Lease]:
+    """By run, in order of arrival."""
+    found: dict[str, Lease] = vars(dask_scheduler).setdefault("mgclust_leases", {})
+    return found
+
+
+def _near_each_other(free: set[str], size: int) -> list[str]:
+    """On the host that has just enough, else on as few hosts as may be."""
+    hosts: dict[str, list[str]] = {}
+    for address in sorted(free):
+        hosts.setdefault(get_address_host(address), []).append(address)
+    fullest = sorted(hosts.values(), key=len, reverse=True)
+    enough = [workers for workers in fullest if len(workers) >= size]
+    return sorted(list(chain(*enough[-1:] or fullest))[:size])

@@ -1,0 +1,253 @@
+"""Several hosts: network namespaces of one machine behind one switch; scheduler, workers and users with TLS.
+
+::
+
+    scheduler 10.77.0.1    one 10.77.0.2    two 10.77.0.3    user 10.77.0.4    stranger 10.77.0.5
+           └───────────────────┴── switch ──────┴────────────────┴─────────────────┘
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgclust import DensityPeaks, load_result
+from mgclust.cli import run_command
+from mgclust.errors import InputError
+from mgclust.service.settings import Settings
+
+pytest.importorskip("cryptography")
+pytestmark = pytest.mark.timeout(150)
+
+HOSTS = ("scheduler", "one", "two", "user", "stranger")
+ADDRESSES = {host: f"10.77.0.{number}" for number, host in enumerate(HOSTS, 1)}
+SCHEDULER = "tls://10.77.0.1:8786"
+WORKER_PORT = 9000
+MGCLUST = [sys.executable, "-m", "mgclust"]
+DASK = str(Path(sys.executable).with_name("dask"))
+
+# Until its input ends: of each TCP connection that is opened, and each direction, the first bytes of what is sent.
+LISTEN = """
+import json, select, socket, sys
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+print("listening", flush=True)
+begins, seen = {}, {}
+while sys.stdin not in select.select([wire, sys.stdin], [], [])[0]:
+    frame = wire.recv(1 << 17)
+    ip = frame[14:]
+    if frame[12:14] != b"\\x08\\x00" or ip[9] != 6:
+        continue
+    tcp = ip[(ip[0] & 15) * 4 : int.from_bytes(ip[2:4], "big")]
+    ends = [socket.inet_ntoa(ip[12:16]), int.from_bytes(tcp[:2], "big"),
+            socket.inet_ntoa(ip[16:20]), int.from_bytes(tcp[2:4], "big")]
+    number, flow = int.from_bytes(tcp[4:8], "big"), tuple(ends)
+    if tcp[13] & 2:
+        begins[flow] = (number + 1) % 2**32
+    content = tcp[(tcp[12] >> 4) * 4 :]
+    if content and begins.get(flow) == number:
+        seen[flow] = content[:3].hex()
+print(json.dumps([[*flow, content] for flow, content in seen.items()]))
+"""
+
+# Jobs of so many workers each; what the service tells of them in the end.
+SUBMIT = """
+import json, sys, time
+from pathlib import Path
+import httpx
+from mgclust import Service
+token = Path(sys.argv[1]) / "token"
+for _ in range(600):
+    try:
+        if httpx.get("http://127.0.0.1:8700/healthz").status_code == 200:
+            break
+    except httpx.TransportError:
+        pass
+    time.sleep(0.1)
+service = Service("http://127.0.0.1:8700", token.read_text().strip())
+jobs = [
+    service.submit("density-peaks", sys.argv[2], report=False, resources={"workers": int(size)}, n_clusters=4)
+    for size in sys.argv[3:]
+]
+print(json.dumps([job.wait().info for job in jobs]))
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    """A function that starts a command on a host; it ends with the hosts."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces take root and the program ip")
+    prefix = f"mgclust-{secrets.token_hex(4)}"
+    names = {host: f"{prefix}-{host}" for host in ("switch", *HOSTS)}
+    running = []
+
+    def ip(*words):
+        return subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+    def start(host, command, certificates=None, **environment):
+        if certificates is not None:
+            environment |= {
+                f"MGCLUST_TLS_{name}": str(certificates / file)
+                for name, file in (("CA", "ca.pem"), ("CERT", "cert.pem"), ("KEY", "key.pem"))
+            }
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", names[host], *map(str, command)],
+            env={**os.environ, "NUMBA_NUM_THREADS": "2", **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    try:
+        try:
+            ip("netns", "add", names["switch"])
+            ip("-n", names["switch"], "link", "add", "bridge", "type", "bridge")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces are not permitted here: {error.stderr.strip()}")
+        ip("-n", names["switch"], "link", "set", "bridge", "up")
+        for host, address in ADDRESSES.items():
+            ip("netns", "add", names[host])
+            ip("-n", names[host], "link", "add", "eth0", "type", "veth", "peer", "name", host, "netns", names["switch"])
+            ip("-n", names["switch"], "link", "set", host, "master", "bridge", "up")
+            ip("-n", names[host], "addr", "add", f"{address}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                ip("-n", names[host], "link", "set", device, "up")
+        yield start
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            process.communicate()
+        for name in names.values():
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory):
+    """The cluster's certificates, and beside them those of another authority."""
+    folder = tmp_path_factory.mktemp("certs")
+    for name in ("ours", "others"):
+        assert run_command(["certs", str(folder / name), "--host", "10.77.0.1"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory):
+    path = tmp_path_factory.mktemp("points") / "points.npy"
+    np.save(path, np.random.default_rng(5).normal(size=(3000, 2)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(points):
+    return DensityPeaks(4, client=None, device="cpu").fit(np.load(points)).labels_
+
+
+@pytest.fixture(scope="module")
+def cluster(hosts, certs, tmp_path_factory):
+    """A scheduler and two workers, each on its own host, started as the files of deploy/ do."""
+    folder = tmp_path_factory.mktemp("dask")
+
+    def start(host, *command):
+        role = "scheduler" if host == "scheduler" else "worker"
+        of_role = certs / "ours" / role
+        tls = [f"--tls-ca-file={of_role / 'ca.pem'}", f"--tls-cert={of_role / 'cert.pem'}"]
+        command = [DASK, *command, "--no-dashboard", *tls, f"--tls-key={of_role / 'key.pem'}"]
+        process = hosts(host, command, DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION="true")
+        # Read by nobody, a pipe would fill.
+        process.stdout.close()
+        process.stderr.close()
+
+    start("scheduler", "scheduler", "--protocol=tls", "--host=10.77.0.1", "--dashboard-address=127.0.0.1:0")
+    for host in ("one", "two"):
+        address = f"--host={ADDRESSES[host]}"
+        start(host, "worker", SCHEDULER, address, f"--worker-port={WORKER_PORT}", f"--local-directory={folder}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def strangers(hosts, cluster, certs):
+    """Whom the cluster should refuse: they try for 15 s, while other tests run."""
+    info = [*MGCLUST, "info", "--scheduler"]
+    return {
+        "another authority": hosts("stranger", [*info, SCHEDULER], certs / "others" / "client"),
+        "no certificate": hosts("stranger", [*info, SCHEDULER]),
+        "no encryption": hosts("stranger", [*info, SCHEDULER.replace("tls", "tcp")]),
+    }
+
+
+def succeed(process):
+    out, error = process.communicate(timeout=100)
+    assert process.returncode == 0, error
+    return out
+
+
+def test_a_run_on_two_hosts_and_all_of_it_encrypted(hosts, certs, points, expected, tmp_path):
+    listener = hosts("switch", [sys.executable, "-c", LISTEN])
+    assert listener.stdout.readline() == "listening\n"
+    command = [*MGCLUST, "run", "density-peaks", points, "-o", tmp_path / "out", "--n-clusters", 4, "--no-report"]
+    succeed(hosts("user", [*command, "--scheduler", SCHEDULER, "--workers", 2], certs / "ours" / "client"))
+    result = load_result(tmp_path / "out")
+    assert result.hardware["ranks"] == 2
+    np.testing.assert_array_equal(result.labels, expected)
+    flows = [each for each in json.loads(succeed(listener)) if ADDRESSES["stranger"] not in each]
+    # What the ranks tell each other goes neither to the scheduler's nor to a worker's port of Dask.
+    workers = {ADDRESSES["one"], ADDRESSES["two"]}
+    links = [each for each in flows if {each[0], each[2]} == workers and WORKER_PORT not in (each[1], each[3])]
+    assert len(links) == 2  # one connection, seen from both ends
+    greeting = "1603"  # a TLS handshake
+    assert {source for source, *_ in flows} >= {ADDRESSES["user"], *workers}
+    plain = [each for each in flows if not each[4].startswith(greeting)]
+    assert not plain
+
+
+def test_a_service_whose_cluster_is_elsewhere(hosts, certs, points, expected, tmp_path):
+    """Two jobs of one worker each, at once, and one of two."""
+    data = tmp_path / "data"
+    serve = [*MGCLUST, "serve", "--data", data, "--scheduler", SCHEDULER, "--cpu", "--slots", 2]
+    hosts("user", serve, certs / "ours" / "client")
+    sizes = (1, 1, 2)
+    user = hosts("user", [sys.executable, "-c", SUBMIT, data, points, *sizes])
+    for told, size in zip(json.loads(succeed(user)), sizes, strict=True):
+        assert told["state"] == "SUCCEEDED", told["error"]
+        result = load_result(data / "jobs" / told["id"] / f"attempt-{told['attempt']}" / "result")
+        assert result.hardware["ranks"] == size
+        np.testing.assert_array_equal(result.labels, expected)
+
+
+@pytest.mark.parametrize("who", ["another authority", "no certificate", "no encryption"])
+def test_who_does_not_belong_is_refused(strangers, who):
+    out, error = strangers[who].communicate(timeout=60)
+    assert (strangers[who].returncode, out) == (2, "")
+    assert "no Dask scheduler answered there within 15 s" in error
+    assert len(error.strip().splitlines()) == 1
+    if who != "no encryption":
+        assert "Set MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY to the PEM files that it trusts." in error
+
+
+@pytest.mark.parametrize(
+    "scheduler", ["tcp://10.77.0.1:8786", "10.77.0.1:8786", "tcp://host:8786", "ws://[fe80::1]:80"]
+)
+def test_a_service_without_encryption_is_refused(scheduler):
+    with pytest.raises(InputError, match=r"scheduler='.*' should begin with tls://, or be on this machine"):
+        Settings(scheduler=scheduler)
+
+
+@pytest.mark.parametrize("scheduler", [SCHEDULER, "tcp://127.0.0.1:8786", "localhost:8786", "tcp://[::1]:8786", ""])
+def test_a_service_with_encryption_or_on_one_machine(scheduler):
+    assert Settings(scheduler=scheduler).scheduler == scheduler
