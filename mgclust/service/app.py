@@ -34,7 +34,6 @@ from mgclust.service.pages import SecurityHeaders, add_pages
 from mgclust.service.rates import Rates, TooFast
 from mgclust.service.records import Job, full, migrate, open_database, reading
 from mgclust.service.requests import Submission, describe_methods, named_sources
-from mgclust.service.runner import result_folder
 from mgclust.service.settings import Settings
 from mgclust.service.sources import TooLarge
 
@@ -213,14 +212,13 @@ def create_app(settings: Settings) -> FastAPI:
 
     @api.get("/jobs/{id}/log", response_class=PlainTextResponse)
     def log(id: str, who: Who) -> PlainTextResponse:
-        """The end of the log of the current or last attempt."""
-        path = result_folder(settings, found(jobs.get(who, id))) / "log.txt"
-        try:
-            with open(path, "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
-                return PlainTextResponse(file.read().decode("utf-8", "replace"))
-        except FileNotFoundError:
-            return PlainTextResponse("")
+        """The logs of all attempts, the end of each where it is long."""
+        job = found(jobs.get(who, id))
+        parts = []
+        for attempt in range(1, job.attempt + 1):
+            text = _end_of(settings.attempt_folder(job.id, attempt) / "log.txt")
+            parts.append(f"attempt {attempt}\n{text}" if job.attempt > 1 else text)
+        return PlainTextResponse("".join(parts))
 
     @api.get("/jobs/{id}/files")
     def files(id: str, who: Who) -> list[dict[str, Any]]:
@@ -339,10 +337,19 @@ async def _changes(jobs: Jobs, who: Caller, id_: str) -> AsyncIterator[str]:
 
 
 def _result(settings: Settings, job: Job) -> Path:
-    folder = result_folder(settings, job) / "result"
+    folder = settings.attempt_folder(job.id, job.attempt) / "result"
     if job.state != "SUCCEEDED" or not folder.is_dir():
         raise NotFound(f"job {job.id} is {job.state} and has no result.")
     return folder
+
+
+def _end_of(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
 
 
 def _answer_problems(app: FastAPI) -> None:

@@ -240,7 +240,7 @@ class RemoteJob:
         return self
 
     def log(self) -> str:
-        """What its last attempt wrote."""
+        """What its attempts wrote."""
         patience = _Patience(self._service)
         while True:
             try:

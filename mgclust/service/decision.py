@@ -27,8 +27,8 @@ from mgclust.service.access import Caller
 from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.records import Job
 from mgclust.service.requests import named_sources
-from mgclust.service.runner import result_folder, sources_of
 from mgclust.service.settings import Settings
+from mgclust.service.sources import sources_of
 
 __all__ = ["Centers", "Kept", "Points", "Preview", "Wanted", "labels_file", "points_of", "preview", "save_as_job"]
 
@@ -197,7 +197,7 @@ def save_as_job(
         folder.mkdir(parents=True)
 
         def place() -> None:
-            attempt = result_folder(settings, Job(id=id_, attempt=1))
+            attempt = settings.attempt_folder(id_, 1)
             shutil.rmtree(attempt, ignore_errors=True)  # of a process that died here and entered nothing
             attempt.parent.mkdir(exist_ok=True)
             folder.rename(attempt)

@@ -17,57 +17,22 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from mgclust.service.access import Caller
 from mgclust.service.attempt import fault_of, sentence_of
 from mgclust.service.jobs import Jobs
 from mgclust.service.records import Job, migrate, open_database
 from mgclust.service.requests import named_sources
 from mgclust.service.settings import Settings
-from mgclust.service.sources import resolve
+from mgclust.service.sources import paths_of, sources_of
 
-__all__ = ["Runner", "main", "result_folder", "sources_of"]
+__all__ = ["Runner", "main"]
 
 TURN = 0.1
 BEAT = 2.0
 GRACE = 30.0  # seconds for an attempt's orderly end
-
-
-def result_folder(settings: Settings, job: Job) -> Path:
-    """Where an attempt leaves its result, and its log beside it."""
-    return settings.data / "jobs" / job.id / f"attempt-{job.attempt}"
-
-
-def checkpoint_folder(settings: Settings, job: Job) -> Path:
-    """Where attempts of a job leave what the next one goes on from; gone once there is a result."""
-    return settings.data / "jobs" / job.id / "checkpoint"
-
-
-def paths_of(engine: Engine, settings: Settings, job: Job) -> dict[str, str]:
-    """The paths of all that a job reads, named as `named_sources` names it.
-
-    Looked up whenever they are opened: what its owner may read may have changed since the job was submitted.
-    """
-    owner = Caller(job.owner, "user")
-    fetched = settings.data / "jobs" / job.request.get("fetched_by", job.id) / "sources"
-    return {
-        name: resolve(engine, settings, owner, source, fetched / name)
-        for name, source in named_sources(job.request).items()
-    }
-
-
-def sources_of(engine: Engine, settings: Settings, job: Job) -> tuple[list[str], dict[str, Any]]:
-    """The paths of the data of a job, and how they are read."""
-    paths = paths_of(engine, settings, job)
-    options = dict(job.request.get("options") or {})
-    if "mask" in paths:
-        options["mask"] = paths["mask"]
-    return [path for name, path in paths.items() if name.isdigit()], options
 
 
 class Runner:
@@ -130,20 +95,20 @@ class Runner:
     def _begin(self, job: Job) -> None:
         for earlier in range(job.attempt - 1, 0, -1):
             # An attempt may have left its whole result and died before it could say so.
-            left = self._settings.data / "jobs" / job.id / f"attempt-{earlier}"
+            left = self._settings.attempt_folder(job.id, earlier)
             if (left / "result").is_dir():
-                folder = result_folder(self._settings, job)
+                folder = self._settings.attempt_folder(job.id, job.attempt)
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 left.rename(folder)
                 scores = json.loads((folder / "result" / "result.json").read_text())["scores"]
                 self._jobs.succeed(job.id, job.attempt, scores)
-                shutil.rmtree(checkpoint_folder(self._settings, job), ignore_errors=True)
+                shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
                 return
         order: dict[str, Any] = {
-            "folder": str(result_folder(self._settings, job)),
+            "folder": str(self._settings.attempt_folder(job.id, job.attempt)),
             "request": job.request | {"method": job.method},
             "place": self._place(job.request.get("resources") or {}),
-            "checkpoint": str(checkpoint_folder(self._settings, job)),
+            "checkpoint": str(self._settings.checkpoint_folder(job.id)),
             "checkpoint_seconds": self._settings.checkpoint_seconds,
             "prefixes": self._settings.prefixes,
             "upload_limit": self._settings.upload_limit,
@@ -204,7 +169,7 @@ class Runner:
         if ended or answer is None or "error" in answer:
             process.close()
             if attempt.cancelled:
-                shutil.rmtree(checkpoint_folder(self._settings, job), ignore_errors=True)
+                shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
         else:
             process.answer = process.progress = None
             self._idle.append(process)

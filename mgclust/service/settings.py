@@ -135,6 +135,18 @@ class Settings:
             )
         return list(found)
 
+    def job_folder(self, id_: str) -> Path:
+        """Where all of a job is."""
+        return self.data / "jobs" / id_
+
+    def attempt_folder(self, id_: str, attempt: int) -> Path:
+        """Where an attempt leaves its result, and its log beside it."""
+        return self.job_folder(id_) / f"attempt-{attempt}"
+
+    def checkpoint_folder(self, id_: str) -> Path:
+        """Where attempts of a job leave what the next one goes on from; gone once there is a result."""
+        return self.job_folder(id_) / "checkpoint"
+
     def environment(self) -> dict[str, str]:
         """The same settings for another process."""
         return {

@@ -19,10 +19,11 @@ from sqlalchemy import Engine, select
 from mgclust.errors import InputError
 from mgclust.service.access import Caller
 from mgclust.service.fetch import NAME, check_url, file_name
-from mgclust.service.records import Upload, reading, writing
+from mgclust.service.records import Job, Upload, reading, writing
+from mgclust.service.requests import named_sources
 from mgclust.service.settings import Settings
 
-__all__ = ["TooLarge", "find_uploads", "receive", "resolve"]
+__all__ = ["TooLarge", "find_uploads", "paths_of", "receive", "resolve", "sources_of"]
 
 
 class TooLarge(Exception):
@@ -116,6 +117,28 @@ def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str
         check_url(source["url"], settings.prefixes)
         return str(folder / file_name(source["url"]))
     return _inside(source["path"], settings.folders)
+
+
+def paths_of(engine: Engine, settings: Settings, job: Job) -> dict[str, str]:
+    """The paths of all that a job reads, named as `named_sources` names it.
+
+    Looked up whenever they are opened: what its owner may read may have changed since the job was submitted.
+    """
+    owner = Caller(job.owner, "user")
+    fetched = settings.job_folder(job.request.get("fetched_by", job.id)) / "sources"
+    return {
+        name: resolve(engine, settings, owner, source, fetched / name)
+        for name, source in named_sources(job.request).items()
+    }
+
+
+def sources_of(engine: Engine, settings: Settings, job: Job) -> tuple[list[str], dict[str, Any]]:
+    """The paths of the data of a job, and how they are read."""
+    paths = paths_of(engine, settings, job)
+    options = dict(job.request.get("options") or {})
+    if "mask" in paths:
+        options["mask"] = paths["mask"]
+    return [path for name, path in paths.items() if name.isdigit()], options
 
 
 def _inside(name: str, folders: list[Path]) -> str:

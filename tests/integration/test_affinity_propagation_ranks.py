@@ -11,6 +11,7 @@ from reference_messages import similarity
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms import base
+from mgclust.engine import partition
 
 
 def groups(sizes, d, spread, seed) -> np.ndarray:
@@ -20,16 +21,18 @@ def groups(sizes, d, spread, seed) -> np.ndarray:
     return (spread * rng.normal(size=(len(sizes), d))[y] + rng.normal(size=(len(y), d))).astype("float32")
 
 
-# Blocks hold 1,024 rows: 3,100 make four of them, and 178 leave ranks without any. Small groups beside large ones make
-# a scan short, since the preference at which a group is given up grows with its size.
+# Small groups beside large ones make a scan short, since the preference at which a group is given up grows with its size.
+# A scan over blocks of 1,024 rows takes half a minute on two cores; over blocks of 256 the ranks share 800 rows alike.
+FEW = (412, 360, 16, 12)
 SCANS = {
-    # name: (rows, parameters, iterations at least): all end at K = 2
-    "oscillating": (lambda: groups((1600, 1400, 60, 40), 3, 30, 0), {}, 1200),
-    "double": (lambda: groups((1600, 1400, 60, 40), 3, 30, 0), {"dtype": "float64"}, 1200),
-    "correlation": (lambda: groups((1600, 1400, 60, 40), 40, 30, 2), {"affinity": "correlation"}, 300),
-    "paper": (lambda: groups((1600, 1400, 60, 40), 3, 60, 0), {"profile": "paper"}, 300),
-    "fewer blocks than ranks": (lambda: load_points("wine")[0], {"dtype": "float64"}, 2538),
-    "long": (lambda: groups((1500, 1400, 60, 50, 40, 30, 20), 4, 50, 1), {}, 2000),
+    # name: (rows, parameters, iterations at least, rows of a block): all end at K = 2
+    "blocks as they are": (lambda: groups((1600, 1400, 60, 40), 3, 30, 0), {}, 1200, 1024),
+    "oscillating": (lambda: groups(FEW, 3, 30, 0), {}, 1200, 256),
+    "double": (lambda: groups(FEW, 3, 30, 0), {"dtype": "float64"}, 1200, 256),
+    "correlation": (lambda: groups(FEW, 40, 30, 2), {"affinity": "correlation"}, 300, 256),
+    "paper": (lambda: groups(FEW, 3, 60, 0), {"profile": "paper"}, 300, 256),
+    "fewer blocks than ranks": (lambda: load_points("wine")[0], {"dtype": "float64"}, 2538, 1024),
+    "long": (lambda: groups((390, 360, 16, 13, 10, 8, 5), 4, 50, 1), {}, 2000, 256),
 }
 CASES = {
     "2-D": ("d31", {"damping": 0.8}),
@@ -74,17 +77,16 @@ def alone() -> dict:
 
 
 def scans():
-    """Two cases on any number of ranks, the others on one number: a scan takes 10 to 30 s on two cores."""
-    sizes = {"oscillating": (2, 3, 4), "fewer blocks than ranks": (2, 3, 4), "double": (3,)}
+    """All cases on any number of ranks, the long one on as many as it has blocks."""
     for case in SCANS:
-        for size in sizes.get(case, (4,)):
-            slow = case not in ("oscillating", "fewer blocks than ranks")
-            yield pytest.param(case, size, marks=pytest.mark.slow if slow else ())
+        for size in (4,) if case == "blocks as they are" else (2, 3, 4):
+            yield pytest.param(case, size, marks=pytest.mark.slow if case == "blocks as they are" else ())
 
 
 @pytest.mark.parametrize(("case", "size"), list(scans()))
-def test_same_bits_over_a_whole_scan(case, size, fit_on, alone):
-    make, parameters, at_least = SCANS[case]
+def test_same_bits_over_a_whole_scan(case, size, fit_on, alone, monkeypatch):
+    make, parameters, at_least, block_rows = SCANS[case]
+    monkeypatch.setattr(partition, "SMALLEST_BLOCK", block_rows)
     X = make()
     if case not in alone:
         model = fit_on(AdaptiveAffinityPropagation, 1, X, **parameters)

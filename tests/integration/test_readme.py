@@ -23,6 +23,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -246,12 +247,16 @@ def test_blocks_that_need_more_than_this_machine_name_what_exists():
 
 def test_options_parameters_links_and_errors_exist():
     import mgclust.errors
+    from mgclust.service.settings import Settings
 
     prose = "\n".join(line for line in README.splitlines() if not line.startswith((".venv", "python3 ")))
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) <= _options(commands)
     parameters = {name for method in METHODS.values() for name in method().get_params()}
     assert set(re.findall(r"`(\w+)=[^`]*`", README)) <= parameters
     for name in re.findall(r"`([A-Z]\w+)`", README):
+        if name.startswith("MGCLUST_SERVICE_"):
+            assert name.removeprefix("MGCLUST_SERVICE_").lower() in {field.name for field in fields(Settings)}, name
+            continue
         assert name in STATES or any(hasattr(module, name) for module in (mgclust.errors, mgclust, builtins)), name
     for link in re.findall(r"\]\(([^)]+)\)", README):
         if link.startswith("#"):
