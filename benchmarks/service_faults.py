@@ -44,14 +44,14 @@ from service_process import Running
 
 from mgclust import AffinityPropagation, DensityPeaks, FuzzyCMeans
 
-MESSAGES = {"max_iter": 1000, "convergence_iter": 1000}  # some seconds, whatever they do
+MESSAGES = {"max_iter": 800, "convergence_iter": 800}  # some seconds, whatever they do
 JOBS = (
     ("density-peaks", DensityPeaks, {"n_clusters": 6}),
     ("fuzzy-c-means", FuzzyCMeans, {"n_clusters": 6, "random_state": 1}),
     ("affinity-propagation", AffinityPropagation, MESSAGES),
     ("affinity-propagation", AffinityPropagation, MESSAGES | {"damping": 0.7}),
 )
-FEW = 1200  # rows for affinity propagation
+FEW = 1000  # rows for affinity propagation
 FULL = 64 << 20  # bytes of the small disk
 # What a job may fail with, by the victim: sentences that are true of it.
 TRUE = {
@@ -257,7 +257,7 @@ def one_round(
         time.sleep(0.1)
     with watched(running, jobs if victim == "client" else []) as watchers:
         for _ in range(rng.randint(1, 2)):
-            time.sleep(rng.uniform(0.1, 6.0))
+            time.sleep(rng.uniform(0.1, 4.0))
             told["killed"] += outside.hurt(rng) if victim in OUTSIDE else kill(running, victim, watchers)
     service = running.client("ann")
     for number, job in enumerate(jobs):
@@ -292,7 +292,7 @@ def main() -> None:
     out = bench.Record(__doc__, options.out)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows = np.random.default_rng(1).normal(size=(16_000, 24))
+        rows = np.random.default_rng(1).normal(size=(10_000, 24))
         np.save(folder / "many.npy", rows)
         np.save(folder / "few.npy", rows[:FEW])
         points = [folder / ("few.npy" if estimator is AffinityPropagation else "many.npy") for _, estimator, _ in JOBS]

@@ -11,7 +11,6 @@ from reference_messages import similarity
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms import base
-from mgclust.engine import partition
 
 
 def groups(sizes, d, spread, seed) -> np.ndarray:
@@ -21,18 +20,18 @@ def groups(sizes, d, spread, seed) -> np.ndarray:
     return (spread * rng.normal(size=(len(sizes), d))[y] + rng.normal(size=(len(y), d))).astype("float32")
 
 
-# Small groups beside large ones make a scan short, since the preference at which a group is given up grows with its size.
-# A scan over blocks of 1,024 rows takes half a minute on two cores; over blocks of 256 the ranks share 800 rows alike.
-FEW = (412, 360, 16, 12)
+# Blocks hold 1,024 rows: 3,100 make four of them, 2,100 three, and 178 leave ranks without any. Small groups beside
+# large ones make a scan short, since the preference at which a group is given up grows with its size.
+THREE_BLOCKS = (1080, 960, 36, 24)
 SCANS = {
-    # name: (rows, parameters, iterations at least, rows of a block): all end at K = 2
-    "blocks as they are": (lambda: groups((1600, 1400, 60, 40), 3, 30, 0), {}, 1200, 1024),
-    "oscillating": (lambda: groups(FEW, 3, 30, 0), {}, 1200, 256),
-    "double": (lambda: groups(FEW, 3, 30, 0), {"dtype": "float64"}, 1200, 256),
-    "correlation": (lambda: groups(FEW, 40, 30, 2), {"affinity": "correlation"}, 300, 256),
-    "paper": (lambda: groups(FEW, 3, 60, 0), {"profile": "paper"}, 300, 256),
-    "fewer blocks than ranks": (lambda: load_points("wine")[0], {"dtype": "float64"}, 2538, 1024),
-    "long": (lambda: groups((390, 360, 16, 13, 10, 8, 5), 4, 50, 1), {}, 2000, 256),
+    # name: (rows, parameters, iterations at least, numbers of ranks): all end at K = 2
+    "four blocks": (lambda: groups((1600, 1400, 60, 40), 3, 30, 0), {}, 1200, (4,)),
+    "oscillating": (lambda: groups(THREE_BLOCKS, 3, 30, 2), {}, 1200, (2, 3)),
+    "double": (lambda: groups(THREE_BLOCKS, 3, 30, 2), {"dtype": "float64"}, 1200, (3,)),
+    "correlation": (lambda: groups(THREE_BLOCKS, 40, 30, 1), {"affinity": "correlation"}, 300, (2,)),
+    "paper": (lambda: groups(THREE_BLOCKS, 3, 60, 2), {"profile": "paper"}, 300, (4,)),
+    "fewer blocks than ranks": (lambda: load_points("wine")[0], {"dtype": "float64"}, 2538, (2, 3, 4)),
+    "long": (lambda: groups((1000, 960, 42, 36, 28, 20, 14), 4, 50, 0), {}, 2000, (3,)),
 }
 CASES = {
     "2-D": ("d31", {"damping": 0.8}),
@@ -76,17 +75,9 @@ def alone() -> dict:
     return {}
 
 
-def scans():
-    """All cases on any number of ranks, the long one on as many as it has blocks."""
-    for case in SCANS:
-        for size in (4,) if case == "blocks as they are" else (2, 3, 4):
-            yield pytest.param(case, size, marks=pytest.mark.slow if case == "blocks as they are" else ())
-
-
-@pytest.mark.parametrize(("case", "size"), list(scans()))
-def test_same_bits_over_a_whole_scan(case, size, fit_on, alone, monkeypatch):
-    make, parameters, at_least, block_rows = SCANS[case]
-    monkeypatch.setattr(partition, "SMALLEST_BLOCK", block_rows)
+@pytest.mark.parametrize(("case", "size"), [(case, size) for case in SCANS for size in SCANS[case][3]])
+def test_same_bits_over_a_whole_scan(case, size, fit_on, alone):
+    make, parameters, at_least, _ = SCANS[case]
     X = make()
     if case not in alone:
         model = fit_on(AdaptiveAffinityPropagation, 1, X, **parameters)
