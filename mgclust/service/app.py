@@ -112,6 +112,7 @@ def create_app(settings: Settings) -> FastAPI:
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = open_database(settings.database)
     migrate(engine)
+    sources.sweep(settings)
     jobs = Jobs(engine, settings.jobs_per_user, settings.attempts)
     app = FastAPI(
         title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None

@@ -6,15 +6,17 @@ link to somewhere else (a zarr store, say) is refused as a whole. From the netwo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sqlalchemy import Engine, select
+from starlette.concurrency import run_in_threadpool
 
 from mgclust.errors import InputError
 from mgclust.service.access import Caller
@@ -23,7 +25,10 @@ from mgclust.service.records import Job, Upload, reading, writing
 from mgclust.service.requests import named_sources
 from mgclust.service.settings import Settings
 
-__all__ = ["TooLarge", "find_uploads", "paths_of", "receive", "resolve", "sources_of"]
+__all__ = ["TooLarge", "find_uploads", "paths_of", "receive", "resolve", "sources_of", "sweep"]
+
+
+DAY = 86_400.0
 
 
 class TooLarge(Exception):
@@ -62,22 +67,44 @@ async def receive(
                 size += len(part)
                 if size > settings.upload_limit:
                     raise TooLarge(f"{name} should have at most upload_limit={settings.upload_limit} bytes.")
-                digest.update(part)
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
+                # In threads: a disk that is slow for one must not keep all others waiting.
+                await run_in_threadpool(_add, part, file, digest)
+            await run_in_threadpool(_flush, file)
         if sha256 not in (None, digest.hexdigest()):
             raise InputError(f"sha256={sha256} was said of {name}, its bytes have {digest.hexdigest()}; send it again.")
         partial.rename(folder / name)
         upload = {"id": id_, "name": name, "size": size, "sha256": digest.hexdigest(), "created": time.time()}
-        with writing(engine) as session:
-            session.add(Upload(owner=caller.name, **upload))
+        await run_in_threadpool(_record, engine, Upload(owner=caller.name, **upload))
     except BaseException:
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
         raise
     return upload
+
+
+def _add(part: bytes, file: BinaryIO, digest: Any) -> None:
+    digest.update(part)
+    file.write(part)
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _record(engine: Engine, upload: Upload) -> None:
+    with writing(engine) as session:
+        session.add(upload)
+
+
+def sweep(settings: Settings) -> None:
+    """Remove what is left of uploads that a web process was receiving when it was killed, more than a day ago."""
+    for partial in (settings.data / "uploads").glob("*/partial"):
+        with contextlib.suppress(OSError):  # another web process sweeps, too
+            if time.time() - partial.stat().st_mtime > DAY:
+                partial.unlink()
+                partial.parent.rmdir()
 
 
 def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]) -> list[str | Exception]:
