@@ -17,10 +17,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
+from mgclust.engine.cluster import connect
+from mgclust.engine.devices import gpus
 from mgclust.service.attempt import fault_of, sentence_of
 from mgclust.service.jobs import Jobs
 from mgclust.service.records import Job, migrate, open_database
@@ -28,7 +32,7 @@ from mgclust.service.requests import named_sources
 from mgclust.service.settings import Settings
 from mgclust.service.sources import paths_of, sources_of
 
-__all__ = ["Runner", "main"]
+__all__ = ["Runner", "main", "shared_gpus"]
 
 TURN = 0.1
 BEAT = 2.0
@@ -264,14 +268,28 @@ def main(settings: Settings | None = None) -> None:
     with open(settings.data / "runner.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the runner before may still live, or let its attempts end
         migrate(open_database(settings.database))
-        runner = Runner(settings)
+        with shared_gpus(settings) as settings:
+            runner = Runner(settings)
 
-        def stop(number: int, frame: Any) -> None:
-            runner.stopping = True
+            def stop(number: int, frame: Any) -> None:
+                runner.stopping = True
 
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
-        runner.run()
+            signal.signal(signal.SIGTERM, stop)
+            signal.signal(signal.SIGINT, stop)
+            runner.run()
+
+
+@contextlib.contextmanager
+def shared_gpus(settings: Settings) -> Iterator[Settings]:
+    """Where several jobs run at once beside several GPUs of this machine: one cluster of all, for each its part of it.
+
+    With one slot, or one GPU, each attempt has workers of its own, which end with it.
+    """
+    if settings.scheduler or settings.cpu or settings.slots == 1 or len(gpus()) < 2:
+        yield settings
+        return
+    with connect("local", "cuda") as cluster:
+        yield replace(settings, scheduler=cluster.client.scheduler.address)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -15,9 +16,11 @@ import pytest
 
 from mgclust import Service
 from mgclust.engine import cluster as cluster_module
+from mgclust.engine.cluster import Cluster
 from mgclust.errors import ClusterUnavailableError
-from mgclust.service import attempt
+from mgclust.service import attempt, runner
 from mgclust.service.records import open_database
+from mgclust.service.settings import Settings
 
 POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
 
@@ -79,6 +82,31 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
                 )
 
         assert attempt._cluster(order, tmp_path, begin)["n_clusters"] == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "shared"),
+    [
+        ({"slots": 2}, 2, True),
+        ({"slots": 1}, 2, False),
+        ({"slots": 2}, 1, False),
+        ({"slots": 2, "cpu": True}, 2, False),
+        ({"slots": 2, "scheduler": "tls://elsewhere:8786"}, 2, False),
+    ],
+)
+def test_several_gpus_are_one_cluster_for_several_slots(given, count, shared, client, monkeypatch):
+    """GPUs are pretended, the cluster is one of CPU workers."""
+
+    @contextlib.contextmanager
+    def connect(kind, device):
+        assert (kind, device) == ("local", "cuda")
+        yield Cluster(4, "cuda", client)
+
+    monkeypatch.setattr(runner, "gpus", lambda: ("gpu",) * count)
+    monkeypatch.setattr(runner, "connect", connect)
+    settings = Settings(**given)
+    with runner.shared_gpus(settings) as found:
+        assert found == (replace(settings, scheduler=client.scheduler.address) if shared else settings)
 
 
 def test_a_runner_beside_the_web_process(database, tmp_path):
