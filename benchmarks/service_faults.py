@@ -52,7 +52,7 @@ JOBS = (
     ("affinity-propagation", AffinityPropagation, MESSAGES | {"damping": 0.7}),
 )
 FEW = 1000  # rows for affinity propagation
-FULL = 64 << 20  # bytes of the small disk
+FULL = 400 << 20  # bytes of the small disk: more than the rounds leave there
 # What a job may fail with, by the victim: sentences that are true of it.
 TRUE = {
     "disk": ("no space left", "disk is full"),
