@@ -92,6 +92,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
         raise _missing(error) from error
     from mgclust.service.settings import Settings
 
+    os.umask(0o077)  # what users send, and their results, is nobody else's
     settings = Settings.read(roots=os.pathsep.join(roots) or None, **given)
     app = create_app(settings)
     token = first_token(open_database(settings.database), settings.data)
@@ -118,6 +119,7 @@ def runner(roots: tuple[str, ...], **given: Any) -> None:
         raise _missing(error) from error
     from mgclust.service.settings import Settings
 
+    os.umask(0o077)
     main(Settings.read(roots=os.pathsep.join(roots) or None, **given))
 
 
@@ -125,7 +127,8 @@ def _keep_runner(settings: Any, stopping: threading.Event) -> None:
     """Start a runner whenever there is none, until told to stop."""
     environment = os.environ | settings.environment()
     while not stopping.is_set():
-        runner = subprocess.Popen([sys.executable, "-m", "mgclust.service.runner"], env=environment)
+        command = [sys.executable, "-m", "mgclust.service.runner"]
+        runner = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)
         while runner.poll() is None and not stopping.wait(0.2):
             pass
         if runner.poll() is None:

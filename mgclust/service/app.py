@@ -168,6 +168,7 @@ def create_app(settings: Settings) -> FastAPI:
     async def submit(submission: Submission, who: Who) -> JobView:
         """Queue a job."""
         submission.check()
+        settings.check_resources(submission.resources.model_dump())
         id_, record = job_id(who, submission.key), submission.to_record()
         for source in named_sources(record).values():
             if "upload" in source:

@@ -63,6 +63,11 @@ def _say(answers: Any, answer: dict[str, Any]) -> None:
         answers.write(json.dumps(answer) + "\n")
 
 
+def _log(line: str) -> None:
+    with contextlib.suppress(OSError):  # the disk is full: better without a line of the log than without the result
+        print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr)
+
+
 def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
     folder = Path(order["folder"])
     try:
@@ -72,7 +77,8 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
         os.dup2(2, 1)
         return {"scores": _cluster(order, folder, report)}
     except (Exception, KeyboardInterrupt) as error:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # a disk that is full for the log, too
+            traceback.print_exc()
         return {"error": _with_names(sentence_of(error), order), "fault": fault_of(error)}
 
 
@@ -87,13 +93,13 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     def progress(event: dict[str, Any]) -> None:
         nonlocal last, stage
         if "warning" in event:
-            print(f"{time.strftime('%H:%M:%S')} warning: {event['warning']}", file=sys.stderr)
+            _log(f"warning: {event['warning']}")
             return
         now = time.monotonic()
         if now - last > OFTEN or event.get("stage") != stage:
             last, stage = now, event.get("stage")
             if "elapsed" in event:
-                print(f"{time.strftime('%H:%M:%S')} {stage} {event.get('fraction') or 0:.0%}", file=sys.stderr)
+                _log(f"{stage} {event.get('fraction') or 0:.0%}")
             report(event)
 
     method = METHODS[request["method"]]
@@ -150,7 +156,7 @@ def _placed(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) -
         except ClusterUnavailableError as error:
             if time.monotonic() > end:
                 raise
-            print(f"{time.strftime('%H:%M:%S')} {error}", file=sys.stderr)
+            _log(str(error))
             progress({"stage": "waiting for the cluster"})
 
 

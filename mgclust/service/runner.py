@@ -72,6 +72,8 @@ class Runner:
                     time.sleep(TURN)
         finally:
             for attempt in self._running:
+                attempt.process.hang_up()  # all at once: each may take its time
+            for attempt in self._running:
                 attempt.process.close()
                 with contextlib.suppress(DBAPIError):  # its heartbeat stops, which says the same
                     self._jobs.give_back(attempt.job.id, attempt.job.attempt)
@@ -119,6 +121,7 @@ class Runner:
             "max_rows": self._settings.max_rows,
         }
         try:
+            self._settings.check_resources(job.request.get("resources") or {})
             order["sources"], order["request"]["options"] = sources_of(self._engine, self._settings, job)
             paths = paths_of(self._engine, self._settings, job)
             order["files"] = {name: path for name, path in paths.items() if name in job.request["parameters"]}
@@ -227,10 +230,14 @@ class _Process:
         elif now - self._told > GRACE:
             self._signal(signal.SIGKILL)
 
-    def close(self, at_once: bool = False) -> None:
+    def hang_up(self) -> None:
+        """The end of its input: it ends."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
+
+    def close(self, at_once: bool = False) -> None:
+        self.hang_up()
         if at_once:
             self._signal(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -292,5 +299,12 @@ def shared_gpus(settings: Settings) -> Iterator[Settings]:
         yield replace(settings, scheduler=cluster.client.scheduler.address)
 
 
+def _end_with_parent() -> None:
+    """The web process holds the other end of the standard input; when it is gone, its settings count no more."""
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     main()

@@ -8,11 +8,13 @@ import ipaddress
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from mgclust.engine.devices import cores
 from mgclust.errors import InputError
 
 __all__ = ["Settings"]
@@ -57,6 +59,9 @@ class Settings:
         Requests a second of one token, on average; 20 seconds' worth may come at once.
     rate_per_address : float
         Likewise those from one address that show no valid token.
+    max_workers : int
+        Processes on this machine's CPUs that one job may ask for; by default as many as there are cores. A cluster
+        has its own number.
     attempts : int
         How often a job is begun before infrastructure that fails makes it fail.
     lost_after : float
@@ -79,6 +84,7 @@ class Settings:
     jobs_per_user: int = 10_000
     rate_per_token: float = 200.0
     rate_per_address: float = 10.0
+    max_workers: int = dataclasses.field(default_factory=cores)
     attempts: int = 3
     lost_after: float = 30.0
     checkpoint_seconds: float = 60.0
@@ -87,6 +93,10 @@ class Settings:
     def read(cls, **given: Any) -> Settings:
         """Settings of the environment, and those given, which come first; None is not given."""
         values: dict[str, Any] = {}
+        known = {PREFIX + field.name.upper() for field in dataclasses.fields(cls)}
+        for name in sorted(os.environ):
+            if name.startswith(PREFIX) and name not in known:
+                raise InputError(f"{name} is no setting of the service; there are {', '.join(sorted(known))}.")
         for field in dataclasses.fields(cls):
             text = os.environ.get(PREFIX + field.name.upper())
             if given.get(field.name) is not None:
@@ -104,14 +114,21 @@ class Settings:
                 f"scheduler={self.scheduler!r} should begin with tls://, or be on this machine: others on the network "
                 "might run code on it; mgclust certs makes certificates."
             )
-        for name in ("slots", "upload_limit", "jobs_per_user", "attempts"):
+        for name in ("slots", "upload_limit", "jobs_per_user", "max_workers", "attempts"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} should be >= 1.")
         if self.max_rows < 0:
             raise InputError(f"max_rows={self.max_rows} should be >= 0; 0 is no limit.")
         _ = self.prefixes
-
-        for name in ("rate_per_token", "rate_per_address"):
+        for root, folder in zip(filter(None, self.roots.split(os.pathsep)), self.folders, strict=True):
+            if not os.path.isabs(root) or not folder.is_dir():
+                raise InputError(f"root={root!r} should be a folder that is there, with its whole path.")
+            data = Path(os.path.realpath(self.data))
+            if data.is_relative_to(folder) or folder.is_relative_to(data):
+                raise InputError(
+                    f"root={root!r} should be apart from data={str(self.data)!r}, which holds others' files."
+                )
+        for name in ("rate_per_token", "rate_per_address", "lost_after", "checkpoint_seconds"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)} should be > 0.")
 
@@ -134,6 +151,15 @@ class Settings:
                 '["https://data.example/public/"].'
             )
         return list(found)
+
+    def check_resources(self, resources: Mapping[str, Any]) -> None:
+        """Refuse a job that asks for more processes than one may have."""
+        workers = resources.get("workers") or 0
+        if workers > self.max_workers and not self.scheduler:
+            raise InputError(
+                f"workers={workers} should be <= max_workers={self.max_workers}; ask for fewer, or the administrator "
+                f"for a higher {PREFIX}MAX_WORKERS."
+            )
 
     def job_folder(self, id_: str) -> Path:
         """Where all of a job is."""
@@ -166,7 +192,7 @@ def _is_elsewhere(scheduler: str) -> bool:
 def _parsed(name: str, kind: str, text: str) -> Any:
     try:
         if kind == "bool":
-            return text.lower() in ("1", "true", "yes")
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
         return {"Path": Path, "int": int, "float": float}.get(kind, str)(text)
-    except ValueError:
+    except (ValueError, KeyError):
         raise InputError(f"{PREFIX}{name.upper()}={text!r} should be of type {kind}.") from None

@@ -274,7 +274,7 @@ def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_poi
         assert processes
         for process in processes:
             process.kill()
-    assert job.wait().info["attempt"] == (1 if victim == "web" else 2)
+    assert job.wait().info["attempt"] == 2  # whoever restarts the web process may have changed the settings
     labels = job.result(tmp_path / "out").labels
     np.testing.assert_array_equal(labels, DensityPeaks(client=None, device="cpu").fit(many_points).labels_)
     assert len([each for each in ann.jobs(limit=1000) if each.id == job.id]) == 1
