@@ -121,8 +121,8 @@ class Settings:
             raise InputError(f"max_rows={self.max_rows} should be >= 0; 0 is no limit.")
         _ = self.prefixes
         for root, folder in zip(filter(None, self.roots.split(os.pathsep)), self.folders, strict=True):
-            if not os.path.isabs(root) or not folder.is_dir():
-                raise InputError(f"root={root!r} should be a folder that is there, with its whole path.")
+            if not os.path.isabs(root):
+                raise InputError(f"root={root!r} should be a folder's whole path.")
             data = Path(os.path.realpath(self.data))
             if data.is_relative_to(folder) or folder.is_relative_to(data):
                 raise InputError(
