@@ -32,7 +32,7 @@ from mgclust.service.batches import Batched
 from mgclust.service.jobs import ENDED, Jobs, Order, TooMany, job_id
 from mgclust.service.pages import SecurityHeaders, add_pages
 from mgclust.service.rates import Rates, TooFast
-from mgclust.service.records import Job, full, migrate, open_database, reading
+from mgclust.service.records import Job, belong_together, full, migrate, open_database, reading
 from mgclust.service.requests import Submission, describe_methods, named_sources
 from mgclust.service.settings import Settings
 from mgclust.service.sources import TooLarge
@@ -112,6 +112,7 @@ def create_app(settings: Settings) -> FastAPI:
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = open_database(settings.database)
     migrate(engine)
+    belong_together(engine, settings.data)
     sources.sweep(settings)
     jobs = Jobs(engine, settings.jobs_per_user, settings.attempts)
     app = FastAPI(

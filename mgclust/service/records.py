@@ -7,6 +7,7 @@ and transactions that write say so at their beginning: one that began as a reade
 from __future__ import annotations
 
 import contextlib
+import secrets
 import sqlite3
 import threading
 import weakref
@@ -14,13 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, Connection, Engine, ForeignKey, Index, String, Text, create_engine, event, make_url
+from sqlalchemy import JSON, Connection, Engine, ForeignKey, Index, String, Text, create_engine, event, make_url, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from mgclust.errors import InputError
 
-__all__ = ["Job", "Token", "Upload", "User", "full", "migrate", "open_database", "reading", "writing"]
+__all__ = [
+    "Folder", "Job", "Token", "Upload", "User", "belong_together", "full", "migrate", "open_database", "reading",
+    "writing",
+]  # fmt: skip
 
 
 _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
@@ -59,6 +63,13 @@ class Upload(Base):
     size: Mapped[int]
     sha256: Mapped[str] = mapped_column(String(64))
     created: Mapped[float]
+
+
+class Folder(Base):
+    """The data folder that belongs to the database, by what its file `folder-id` says."""
+
+    __tablename__ = "folders"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
 
 
 class Job(Base):
@@ -154,6 +165,24 @@ def migrate(engine: Engine) -> None:
     with writing(engine, alone=True) as session:
         config.attributes["connection"] = session.connection()
         command.upgrade(config, "head")
+
+
+def belong_together(engine: Engine, data: Path) -> None:
+    """Refuse a data folder other than the one with which the database was first used: it has not the jobs' files."""
+    path = data / "folder-id"
+    with writing(engine, alone=True) as session:
+        known = session.scalars(select(Folder.id)).first()
+        here = path.read_text().strip() if path.exists() else None
+        if known is None:
+            if here is None:
+                here = secrets.token_hex(16)
+                path.write_text(here + "\n")
+            session.add(Folder(id=here))
+        elif here != known:
+            raise InputError(
+                f"data={str(data)!r} is not the data folder of this database; name that one (its folder-id says "
+                f"{known}), or another database."
+            )
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:

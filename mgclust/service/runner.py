@@ -27,7 +27,7 @@ from mgclust.engine.cluster import connect
 from mgclust.engine.devices import gpus
 from mgclust.service.attempt import fault_of, sentence_of
 from mgclust.service.jobs import Jobs
-from mgclust.service.records import Job, migrate, open_database
+from mgclust.service.records import Job, belong_together, migrate, open_database
 from mgclust.service.requests import named_sources
 from mgclust.service.settings import Settings
 from mgclust.service.sources import paths_of, sources_of
@@ -274,7 +274,9 @@ def main(settings: Settings | None = None) -> None:
     settings.data.mkdir(parents=True, exist_ok=True)
     with open(settings.data / "runner.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the runner before may still live, or let its attempts end
-        migrate(open_database(settings.database))
+        engine = open_database(settings.database)
+        migrate(engine)
+        belong_together(engine, settings.data)
         with shared_gpus(settings) as settings:
             runner = Runner(settings)
 

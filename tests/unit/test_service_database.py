@@ -19,12 +19,12 @@ from starlette.testclient import TestClient
 
 import mgclust.service.migrations
 from mgclust import Service
-from mgclust.errors import RunFailed
+from mgclust.errors import InputError, RunFailed
 from mgclust.service import access
 from mgclust.service.access import Caller
 from mgclust.service.app import create_app
 from mgclust.service.jobs import Jobs
-from mgclust.service.records import Job, migrate, open_database, reading, writing
+from mgclust.service.records import Job, belong_together, migrate, open_database, reading, writing
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 
@@ -153,6 +153,22 @@ def sqlite_error(code, sentence):
     error = sqlite3.OperationalError(sentence)
     error.sqlite_errorcode = code
     return error
+
+
+def test_a_database_has_one_data_folder(tmp_path):
+    engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
+    migrate(engine)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    belong_together(engine, first)
+    belong_together(engine, first)
+    with pytest.raises(InputError, match=r"second' is not the data folder of this database"):
+        belong_together(engine, second)
+    assert not list(second.iterdir())
+    fresh = open_database(f"sqlite:///{tmp_path / 'fresh.db'}")  # an old folder with a new database
+    migrate(fresh)
+    belong_together(fresh, first)
 
 
 def test_a_database_that_does_not_answer(served, monkeypatch):
