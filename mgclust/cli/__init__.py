@@ -20,6 +20,7 @@ import click
 from mgclust import __version__
 from mgclust.cli import certs, demo, run, service, show
 from mgclust.cli.options import CONTEXT, debug_option, debugging
+from mgclust.cli.output import printable
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled
 
 __all__ = ["main", "run_command"]
@@ -61,7 +62,7 @@ def run_command(args: list[str]) -> int:
     except click.ClickException as error:
         return _fail(error.format_message(), WRONG_USE)
     except (KeyboardInterrupt, click.Abort, RunCancelled) as error:
-        click.echo("cancelled", err=True)
+        click.echo((isinstance(error, click.Abort) and str(error)) or "cancelled", err=True)
         return TERMINATED if isinstance(error.__cause__, _Terminated) else CANCELLED
     except BrokenPipeError:
         # The reader of our output has left (``mgclust methods | head``): nothing more to say, to nobody.
@@ -79,7 +80,7 @@ def run_command(args: list[str]) -> int:
 def _fail(message: str, code: int) -> int:
     if debugging():
         traceback.print_exc()
-    click.echo(f"error: {' '.join(message.split())}", err=True)
+    click.echo(f"error: {printable(' '.join(message.split()))}", err=True)
     return code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mgclust.cli.options import CONTEXT
+from mgclust.errors import InputError
 
 __all__ = ["certs"]
 
@@ -23,5 +24,10 @@ def certs(folder: str, hosts: tuple[str, ...], days: int, authority: str | None)
     """
     from mgclust.engine.certificates import make_certificates
 
-    until = make_certificates(folder, hosts, days, authority)
+    try:
+        until = make_certificates(folder, hosts, days, authority)
+    except OSError as error:
+        raise InputError(
+            f"DIR={folder!r} should be a folder that can be written: {error.strerror}; give another."
+        ) from error
     click.echo(f"certificates in {folder}, good until {until:%Y-%m-%d}")

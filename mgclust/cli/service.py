@@ -5,26 +5,30 @@ These are submit, jobs, status, watch, logs, result, cancel and retry.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mgclust.cli.options import CONTEXT
+from mgclust.cli.output import printable
 from mgclust.cli.run import job_command
 from mgclust.errors import InputError
 from mgclust.progress import progress_text
 
 if TYPE_CHECKING:
     from mgclust.service.client import RemoteJob
+    from mgclust.service.settings import Settings
 
 __all__ = ["commands"]
 
@@ -54,7 +58,39 @@ def _show(job: RemoteJob, as_json: bool) -> None:
         words += [str(info["progress"].get("stage")), progress_text(info["progress"])]
     if info["error"]:
         words += [f"({info['fault']})", info["error"]]
-    click.echo("  ".join(words))
+    click.echo(printable("  ".join(words)))
+
+
+@contextlib.contextmanager
+def _watching(id_: str) -> Iterator[None]:
+    """Say on Ctrl-C that it ends the watching, not the job."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise click.Abort(f"no longer watching; the job goes on (mgclust watch {id_})") from interrupt
+
+
+def _check_place(settings: Settings) -> None:
+    """Refuse a folder or a database that cannot be used, before anything starts."""
+    from sqlalchemy.exc import DBAPIError
+
+    from mgclust.service.records import open_database, reading
+
+    try:
+        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(settings.data, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise InputError(
+            f"data={str(settings.data)!r} should be a folder that can be written: {error.strerror}; give another."
+        ) from error
+    try:
+        engine = open_database(settings.database)
+        with reading(engine):
+            engine.dispose()
+    except DBAPIError as error:
+        reason = str(error.orig).strip().split("\n")[0].rstrip(".")
+        raise InputError(f"the database cannot be used: {reason}; start it, or give another by --database.") from error
 
 
 def _place_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -94,6 +130,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
 
     os.umask(0o077)  # what users send, and their results, is nobody else's
     settings = Settings.read(roots=os.pathsep.join(roots) or None, **given)
+    _check_place(settings)
     app = create_app(settings)
     token = first_token(open_database(settings.database), settings.data)
     click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True)
@@ -120,7 +157,9 @@ def runner(roots: tuple[str, ...], **given: Any) -> None:
     from mgclust.service.settings import Settings
 
     os.umask(0o077)
-    main(Settings.read(roots=os.pathsep.join(roots) or None, **given))
+    settings = Settings.read(roots=os.pathsep.join(roots) or None, **given)
+    _check_place(settings)
+    main(settings)
 
 
 def _keep_runner(settings: Any, stopping: threading.Event) -> None:
@@ -154,8 +193,9 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
         report=report, remote=remote, **parameters,
     )  # fmt: skip
     if wait:
-        job.wait()
-    click.echo(json.dumps(job.info) if as_json else job.id)
+        with _watching(job.id):
+            job.wait()
+    click.echo(json.dumps(job.info) if as_json else printable(job.id))
 
 
 submit = job_command(
@@ -205,17 +245,18 @@ def status(id: str, as_json: bool) -> None:
 @as_json_option
 def watch(id: str, as_json: bool) -> None:
     """Follow a job until it has ended; fails if the job does."""
-    job = _service().job(id)
-    for _ in job.watch():
-        _show(job, as_json)
-    job.wait()
+    with _watching(id):
+        job = _service().job(id)
+        for _ in job.watch():
+            _show(job, as_json)
+        job.wait()
 
 
 @click.command("logs", context_settings=CONTEXT)
 @click.argument("id")
 def logs(id: str) -> None:
-    """Print the log of a job's last attempt."""
-    click.echo(_service().job(id).log(), nl=False)
+    """Print the logs of all attempts of a job."""
+    click.echo(printable(_service().job(id).log(), "\n\t"), nl=False)
 
 
 @click.command("result", context_settings=CONTEXT)

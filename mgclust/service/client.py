@@ -9,9 +9,11 @@ result = job.result("out")
 from __future__ import annotations
 
 import io
+import ipaddress
 import json
 import os
 import random
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,13 +43,25 @@ class Service:
     url : str, optional
         By default that of ``MGCLUST_URL``, else of a service on this machine.
     token : str, optional
-        By default that of ``MGCLUST_TOKEN``, else what a service of this account on this machine left for it.
+        By default that of ``MGCLUST_TOKEN``, else what a service of this account on this machine left for it, which no
+        other service is shown.
+
+    Raises
+    ------
+    InputError
+        An URL or a token that is none.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
         settings = Settings.read()
-        self.url = (url or os.environ.get("MGCLUST_URL") or f"http://{settings.host}:{settings.port}").rstrip("/")
-        token = token or os.environ.get("MGCLUST_TOKEN") or _token_left(settings.data)
+        given = url or os.environ.get("MGCLUST_URL")
+        self.url = _checked_url(given) if given else _own_url(settings)
+        token = token or os.environ.get("MGCLUST_TOKEN")
+        if not token and (not given or _is_own(httpx.URL(self.url), settings)):
+            token = _token_left(settings.data)
+        token = (token or "").strip()
+        if not re.fullmatch("[!-~]*", token):
+            raise InputError("the token (MGCLUST_TOKEN) should be ASCII without spaces, as the service showed it.")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=60.0)
 
@@ -97,7 +111,7 @@ class Service:
             if os.fspath(path).startswith(("http://", "https://")) and not remote:
                 return {"url": os.fspath(path)}
             read = {"path": os.fspath(path)} if remote else {"upload": self.upload(path)}
-            return read | {"name": Path(path).name[:255]}
+            return read | {"name": "".join(c if c.isprintable() else "_" for c in Path(path).name)[:255]}
 
         def plain(name: str, value: Any) -> Any:
             if isinstance(value, os.PathLike):
@@ -106,7 +120,7 @@ class Service:
                 return value
             file = io.BytesIO()
             np.save(file, np.asarray(value), allow_pickle=False)
-            answer = self.call("PUT", f"/uploads/{name}.npy", parts=lambda: iter([file.getvalue()]))
+            answer = self.call("PUT", f"/uploads/{_safe_name(f'{name}.npy')}", parts=lambda: iter([file.getvalue()]))
             return {"upload": str(answer["id"]), "name": f"{name}.npy"}
 
         request: dict[str, Any] = {
@@ -130,11 +144,19 @@ class Service:
                 while part := file.read(PART):
                     yield part
 
-        answer = self.call("PUT", f"/uploads/{path.name}", parts=parts)
+        answer = self.call("PUT", f"/uploads/{_safe_name(path.name)}", parts=parts)
         return str(answer["id"])
 
     def job(self, id_: str) -> RemoteJob:
-        """A job that was submitted before."""
+        """A job that was submitted before.
+
+        Raises
+        ------
+        InputError
+            There is no such job, or `id_` is not what names one.
+        """
+        if not re.fullmatch("[0-9a-f]{32}", id_):
+            raise InputError(f"id={id_[:80]!r} should be 32 of 0-9 and a-f; 'mgclust jobs' lists the jobs there are.")
         return RemoteJob(self, self.call("GET", f"/jobs/{id_}"))
 
     def jobs(self, state: str | None = None, limit: int = 50) -> list[RemoteJob]:
@@ -148,9 +170,14 @@ class Service:
         while True:
             try:
                 content = None if parts is None else parts()
-                return checked(self._http.request(verb, path, content=content, **how)).json()
+                answer = checked(self._http.request(verb, path, content=content, **how))
             except (httpx.TransportError, _Later) as error:
                 patience.wait(error)
+                continue
+            try:
+                return answer.json()
+            except ValueError:
+                raise RunFailed(f"what answers at {self.url} is no mgclust service; set MGCLUST_URL to one.") from None
 
     def stream(self, path: str, **headers: str) -> Any:
         """A request whose answer is read as it comes."""
@@ -158,8 +185,10 @@ class Service:
 
     def unreachable(self, error: Exception) -> RunFailed:
         """The sentence for a service that does not answer."""
+        # A request that breaks HTTP is quoted by its error, with the token.
+        reason = "the request breaks HTTP" if isinstance(error, httpx.LocalProtocolError) else error
         return RunFailed(
-            f"no service answers at {self.url} ({error}); start one by 'mgclust serve', or set MGCLUST_URL."
+            f"no service answers at {self.url} ({reason}); start one by 'mgclust serve', or set MGCLUST_URL."
         )
 
 
@@ -303,7 +332,8 @@ class _Patience:
             if time.monotonic() + pause > self._until:
                 raise error.refusal from None
         elif self._failures == len(AGAIN):
-            raise self._service.unreachable(error) from error
+            quotable = not isinstance(error, httpx.LocalProtocolError)
+            raise self._service.unreachable(error) from (error if quotable else None)
         else:
             pause = AGAIN[self._failures]
             self._failures += 1
@@ -324,8 +354,43 @@ def checked(answer: httpx.Response) -> httpx.Response:
     raise _Later(refusal, float(after)) if after.isdecimal() else refusal
 
 
+def _own_url(settings: Settings) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port}"
+
+
+def _checked_url(text: str) -> str:
+    """An URL without its last slashes, of http, and with nothing but a host, a port and a path."""
+    text = text.strip().rstrip("/")
+    try:
+        url = httpx.URL(text)
+        place = url.scheme in ("http", "https") and url.host and (url.port is None or 0 < url.port < 65536)
+        good = place and not (url.userinfo or url.query or url.fragment)
+    except httpx.InvalidURL:
+        good = False
+    if good:
+        return text
+    shown = "" if set("@?#") & set(text) else f"={text[:200]!r}"  # there may be a password in it
+    raise InputError(f"the service's URL (MGCLUST_URL){shown} should be like https://host:8700, without user or query.")
+
+
+def _is_own(url: httpx.URL, settings: Settings) -> bool:
+    """Whether it is where these settings let a service of this machine listen."""
+    try:
+        here = url.host == "localhost" or ipaddress.ip_address(url.host).is_loopback
+    except ValueError:
+        here = False
+    return (url.port or {"http": 80, "https": 443}[url.scheme]) == settings.port and (here or url.host == settings.host)
+
+
+def _safe_name(name: str) -> str:
+    """A file's name of the letters that the service takes, with the same end, which says what the file is."""
+    safe = re.sub("[^A-Za-z0-9._-]+", "_", name)[-190:]
+    return safe if safe[:1].isalnum() else f"data{safe}"
+
+
 def _token_left(data: Path) -> str:
     try:
-        return (data / "token").read_text().strip()
+        return (data / "token").read_text(errors="replace")
     except OSError:
         return ""

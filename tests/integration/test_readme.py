@@ -205,7 +205,7 @@ def test_blocks_for_a_service(directory, monkeypatch):
     x = mgclust.open_dataset(samples.path("r15")).read(0, 600)
     (directory / "data.csv").write_text("x,y\n" + "".join(f"{a},{b}\n" for a, b in x))
     running = Running(directory)
-    monkeypatch.setenv("MGCLUST_URL", running.url)
+    monkeypatch.setenv("MGCLUST_SERVICE_PORT", str(running.port))
     monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(running.data))
     try:
         for block in (block for block in BLOCKS if block.needs == "service"):

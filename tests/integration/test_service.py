@@ -84,7 +84,7 @@ def test_the_commands(running, points, tmp_path, monkeypatch, capsys):
     assert run_command(["retry", id_]) == 2
     assert "only one that failed or was cancelled" in capsys.readouterr().err
     assert run_command(["submit", "density-peaks", str(points), "--n-clusters", "0"]) == 2
-    assert run_command(["status", "nothing"]) == 2
+    assert run_command(["status", "0" * 32]) == 2
     assert "there is no such job" in capsys.readouterr().err
 
 

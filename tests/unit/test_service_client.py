@@ -1,0 +1,241 @@
+"""What the client and its commands send, to whom, and what they print; no service runs."""
+
+import os
+import signal
+
+import httpx
+import numpy as np
+import pytest
+
+from mgclust.cli import run_command
+from mgclust.errors import InputError, RunFailed
+from mgclust.service import client
+from mgclust.service.client import Service
+
+ID = "0123456789abcdef" * 2
+ADMINS = "mgc_of_the_admin"
+
+
+def job(**values):
+    return {
+        "id": ID, "method": "density-peaks", "state": "RUNNING", "created": 0.0, "progress": None, "error": None,
+        "fault": None, "scores": None, "request": {},
+    } | values  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """A folder of a service of this account, at port 8700."""
+    for name in [name for name in os.environ if name.startswith("MGCLUST_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "token").write_text(f"{ADMINS}\n")
+    before = os.umask(0o077)  # which commands that serve set for good
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Let every client be answered by ``answers.by``; what was asked is in ``answers.requests``."""
+
+    class Answers:
+        def __init__(self):
+            self.requests = []
+
+        def by(self, request):
+            return httpx.Response(200, json=[])
+
+        def __call__(self, request):
+            request.read()
+            self.requests.append(request)
+            return self.by(request)
+
+    made, real = Answers(), httpx.Client
+    monkeypatch.setattr(client, "AGAIN", ())
+    monkeypatch.setattr(client.httpx, "Client", lambda **how: real(transport=httpx.MockTransport(made), **how))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (None, True),
+        ("http://127.0.0.1:8700", True),
+        ("http://localhost:8700/", True),
+        ("http://[::1]:8700", True),
+        ("http://127.0.0.1:8912", False),
+        ("http://127.0.0.1", False),
+        ("http://cluster.example:8700", False),
+        ("http://127.0.0.1.example:8700", False),
+    ],
+)
+@pytest.mark.parametrize("how", ["argument", "environment"])
+def test_the_token_left_here_is_for_the_service_here(url, shown, how, answers, monkeypatch):
+    if url and how == "environment":
+        monkeypatch.setenv("MGCLUST_URL", url)
+    Service(url if how == "argument" else None).jobs()
+    assert answers.requests[0].headers.get("Authorization") == (f"Bearer {ADMINS}" if shown else None)
+
+
+def test_the_token_left_here_goes_to_the_port_that_is_set(answers, monkeypatch):
+    monkeypatch.setenv("MGCLUST_SERVICE_PORT", "8912")
+    for url in ("http://127.0.0.1:8912", "http://127.0.0.1:8700"):
+        Service(url).jobs()
+    assert ["Authorization" in request.headers for request in answers.requests] == [True, False]
+
+
+@pytest.mark.parametrize("token", ["mgc_\x1bsecret", "mgc_secret\nX: y", "mgc_secret é", "mgc_ secret"])
+def test_a_token_that_is_none_is_refused_and_not_quoted(token, answers, monkeypatch, capsys):
+    monkeypatch.setenv("MGCLUST_TOKEN", token)
+    assert run_command(["jobs"]) == 2
+    error = capsys.readouterr().err
+    assert "MGCLUST_TOKEN" in error and "secret" not in error and not answers.requests
+
+
+def test_spaces_around_a_token_do_not_count(answers, monkeypatch):
+    monkeypatch.setenv("MGCLUST_TOKEN", " mgc_x\n")
+    Service().jobs()
+    assert answers.requests[0].headers["Authorization"] == "Bearer mgc_x"
+
+
+def test_an_error_that_quotes_the_request_is_not_shown(answers, capsys):
+    def by(request):
+        raise httpx.LocalProtocolError(f"Illegal header value {request.headers['Authorization']!r}")
+
+    answers.by = by
+    assert run_command(["--debug", "jobs"]) == 1
+    error = capsys.readouterr().err
+    os.environ.pop("MGCLUST_DEBUG", None)
+    assert "no service answers" in error and ADMINS not in error
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@127.0.0.1:8700", "http://user:secret@[::1", "http://[::1", "127.0.0.1:8700", "http://",
+        "ftp://host", "http://host:99999999", "http://ho\nst", "http://host/?a=secret", "http://host/\x1b", "http://é\udcff",
+    ],
+)  # fmt: skip
+def test_an_url_that_is_none(url, answers, monkeypatch, capsys):
+    monkeypatch.setenv("MGCLUST_URL", url)
+    assert run_command(["jobs"]) == 2
+    error = capsys.readouterr().err
+    assert "MGCLUST_URL" in error and "secret" not in error and error[:-1].isprintable()
+    assert not answers.requests
+
+
+@pytest.mark.parametrize("id_", ["", "../jobs", "../../../healthz", "a\nb", ID[:8], ID.upper(), ID + "\n", "é" * 32])
+@pytest.mark.parametrize("command", ["status", "watch", "logs", "cancel", "retry", "result"])
+def test_an_id_that_is_none(command, id_, answers, tmp_path, capsys):
+    told = [command, id_] + (["-o", str(tmp_path / "out")] if command == "result" else [])
+    assert run_command(told) == 2
+    assert "should be 32 of 0-9 and a-f" in capsys.readouterr().err
+    assert not answers.requests
+
+
+def test_another_server(answers, capsys):
+    answers.by = lambda request: httpx.Response(200, html="<html>Welcome</html>")
+    assert run_command(["jobs"]) == 1
+    assert "is no mgclust service" in capsys.readouterr().err
+    with pytest.raises(RunFailed, match=r"http://127\.0\.0\.1:8700 is no mgclust service"):
+        Service().job(ID)
+
+
+def test_what_is_printed_cannot_move_the_terminal(answers, capsys):
+    evil = "\x1b]0;pwned\x07\nfake-line\u202e\x9b2J SUCCEEDED"
+    running = job(progress={"stage": evil, "fraction": 0.5})
+    failed = job(state="FAILED", fault="input", error=evil)
+    events = "".join(f"data: {httpx.Response(200, json=each).text}\n\n" for each in (running, failed))
+
+    def by(request):
+        name = request.url.path.split("/")[-1]
+        if name == "events":
+            return httpx.Response(200, text=events)
+        if name == "log":
+            return httpx.Response(200, text=f"one\ttwo\n{evil}\r\n")
+        return httpx.Response(200, json=[running, failed] if name == "jobs" else failed)
+
+    answers.by = by
+    for command in (["jobs"], ["status", ID], ["watch", ID], ["logs", ID], ["cancel", ID], ["retry", ID]):
+        run_command(command)
+        shown = "".join(capsys.readouterr())
+        assert r"\x1b]0;pwned\x07" in shown and r"\u202e\x9b2J" in shown
+        assert all(c.isprintable() or (c == "\n" or (c == "\t" and command[0] == "logs")) for c in shown)
+        assert any(line.startswith("fake-line") for line in shown.splitlines()) == (command[0] == "logs")
+
+
+@pytest.mark.parametrize("command", [["watch", ID], ["submit", "density-peaks", "points.npy", "--wait"]])
+def test_ctrl_c_does_not_say_that_the_job_was_cancelled(command, answers, tmp_path, monkeypatch, capsys):
+    def by(request):
+        if request.url.path.endswith("/events"):
+            signal.raise_signal(signal.SIGINT)
+        return httpx.Response(200, json=job())
+
+    answers.by = by
+    monkeypatch.chdir(tmp_path)
+    np.save("points.npy", np.zeros((4, 2)))
+    assert run_command(command) == 130
+    error = capsys.readouterr().err.strip()
+    assert error == f"no longer watching; the job goes on (mgclust watch {ID})"
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("points.npy", "points.npy"),
+        ("data b.csv", "data_b.csv"),
+        ("a?b#c%.nii.gz", "a_b_c_.nii.gz"),
+        ("点.npy", "data_.npy"),
+        (".points.npy", "data.points.npy"),
+        ("\x1b[2J.npy", "data_2J.npy"),
+        ("x" * 240 + ".npy", "x" * 186 + ".npy"),
+    ],
+)
+def test_a_file_of_any_name_is_sent(name, sent, answers, tmp_path):
+    (tmp_path / name).write_bytes(b"1,2\n")
+    answers.by = lambda request: httpx.Response(201, json=job())
+    Service().submit("density-peaks", tmp_path / name)
+    put, post = answers.requests
+    assert put.url.raw_path.decode() == f"/api/v1/uploads/{sent}"
+    told = httpx.Response(200, content=post.content).json()["sources"][0]["name"]
+    assert told == "".join(c if c.isprintable() else "_" for c in name)
+
+
+@pytest.mark.parametrize("command", ["serve", "runner"])
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/x"])
+def test_a_data_folder_that_is_none(command, place, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert run_command([command, "--cpu", "--data", str(tmp_path / place)]) == 2
+    assert "should be a folder that can be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "runner"])
+def test_a_database_that_does_not_answer(command, tmp_path, capsys):
+    pytest.importorskip("psycopg")
+    url = "postgresql+psycopg://user:secret@127.0.0.1:1/x"
+    (tmp_path / "text.db").write_text("no database\n" * 100)
+    for database in (url, f"sqlite:///{tmp_path}/text.db", f"sqlite:///{tmp_path}/none/x.db"):
+        assert run_command([command, "--cpu", "--data", str(tmp_path / "data"), "--database", database]) == 2
+        error = capsys.readouterr().err
+        assert "the database cannot be used" in error and "secret" not in error and "sqlalche.me" not in error
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/x"])
+def test_certificates_where_none_can_be_written(place, tmp_path, capsys):
+    pytest.importorskip("cryptography")
+    (tmp_path / "file").touch()
+    assert run_command(["certs", str(tmp_path / place)]) == 2
+    assert "should be a folder that can be" in capsys.readouterr().err
+
+
+def test_help_on_logs_names_all_attempts(capsys):
+    assert run_command(["logs", "--help"]) == 0
+    assert "all attempts" in capsys.readouterr().out
+
+
+def test_no_such_file_to_send(answers, tmp_path):
+    with pytest.raises(InputError, match="is not a file"):
+        Service().upload(tmp_path / "none.npy")
+    assert not answers.requests
