@@ -169,7 +169,7 @@ class Real(_Bounded):
     def _check(self, name: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise self.refuse(name, value)
-        number = float(value)
+        number = _float(value)
         if not math.isfinite(number) or not self._within(number):
             raise self.refuse(name, value)
         return number
@@ -300,7 +300,8 @@ class Bytes(Constraint):
         if match is None:
             return 0
         number, prefix, binary = match.groups()
-        return int(float(number) * (1024 if binary else 1000) ** _POWER_OF_PREFIX[prefix])
+        size = float(number) * (1024 if binary else 1000) ** _POWER_OF_PREFIX[prefix]
+        return int(size) if math.isfinite(size) else 0
 
 
 class Seed(Constraint):
@@ -345,9 +346,10 @@ class RealOrPerRow(Constraint):
 
     def _check(self, name: str, value: Any) -> Any:
         if isinstance(value, numbers.Real) and not isinstance(value, bool):
-            if not math.isfinite(value):
+            number = _float(value)
+            if not math.isfinite(number):
                 raise self.refuse(name, value)
-            return float(value)
+            return number
         if isinstance(value, str):
             raise self.refuse(name, value)
         array = np.asarray(value.get() if hasattr(value, "get") else value)
@@ -424,8 +426,19 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _float(value: Any) -> float:
+    """The number, or infinity for a whole one that is too large for a float."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def _shown(value: Any) -> str:
-    text = repr(_plain(value))
+    try:
+        text = repr(_plain(value))
+    except ValueError:  # Python does not write out integers of thousands of digits
+        return "..."
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -139,7 +139,10 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
     if not no_runner:
         keeper.start()
     try:
-        uvicorn.run(app, host=settings.host, port=settings.port, log_level="warning", timeout_graceful_shutdown=5)
+        uvicorn.run(
+            app, host=settings.host, port=settings.port, log_level="warning", timeout_graceful_shutdown=5,
+            proxy_headers=False,  # whoever asks from this machine could name another address each time
+        )  # fmt: skip
     finally:
         stopping.set()
         if not no_runner:

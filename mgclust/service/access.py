@@ -22,16 +22,21 @@ from mgclust.errors import InputError
 from mgclust.service.records import Token, User, reading, writing
 
 __all__ = [
-    "ROLES", "Caller", "Refused", "add_user", "callers_of", "first_token", "hash_of", "new_token", "revoke",
-    "tokens_of",
+    "ROLES", "Caller", "LastToken", "Refused", "add_user", "callers_of", "first_token", "hash_of", "new_token",
+    "revoke", "tokens_of",
 ]  # fmt: skip
 
 ROLES = ("user", "admin")
+ID = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; nothing else goes to the database as one
 NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
 class Refused(Exception):
     """Nobody that the service knows, or somebody who may not."""
+
+
+class LastToken(Exception):
+    """Without this token nobody could make users and tokens any more."""
 
 
 @dataclass(frozen=True)
@@ -74,24 +79,38 @@ def new_token(engine: Engine, user: str) -> tuple[str, str]:
     """Make a token for a user; its id and, this once, the token."""
     token, row = _token(user)
     with writing(engine) as session:
-        if session.get(User, user) is None:
+        if not NAME.fullmatch(user) or session.get(User, user) is None:
             raise InputError(f"user={user!r} does not exist; make it first.")
         session.add(row)
     return row.id, token
 
 
 def revoke(engine: Engine, id_: str) -> bool:
-    """Let a token be worth nothing from now on; whether there was one."""
-    with writing(engine) as session:
+    """Let a token be worth nothing from now on; whether there was one.
+
+    Raises
+    ------
+    LastToken
+        It is the last one of all administrators.
+    """
+    of_admins = select(Token.id).join(User, Token.user == User.name)
+    of_admins = of_admins.where(User.role == "admin", Token.revoked.is_(None))
+    if not ID.fullmatch(id_):
+        return False
+    with writing(engine, alone=True) as session:  # of two that revoke the last two, one comes second
         found = session.get(Token, id_)
         if found is None:
             return False
+        if session.scalars(of_admins.limit(2)).all() == [id_]:
+            raise LastToken(f"token {id_} is the last one of an administrator; make another, then revoke this one.")
         found.revoked = found.revoked or time.time()
         return True
 
 
 def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
     """A user's tokens, without what would let anybody use them."""
+    if not NAME.fullmatch(user):
+        return []
     with reading(engine) as session:
         found = session.scalars(select(Token).where(Token.user == user).order_by(Token.created))
         return [{"id": t.id, "user": t.user, "created": t.created, "revoked": t.revoked} for t in found]

@@ -8,8 +8,9 @@ import asyncio
 import errno
 import functools
 import json
+import math
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,15 +20,16 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgclust import __version__
 from mgclust.errors import InputError
 from mgclust.service import access, decision, sources
-from mgclust.service.access import Caller, Refused
+from mgclust.service.access import Caller, LastToken, Refused
 from mgclust.service.batches import Batched
 from mgclust.service.jobs import ENDED, Jobs, Order, TooMany, job_id
 from mgclust.service.pages import SecurityHeaders, add_pages
@@ -41,6 +43,7 @@ __all__ = ["create_app"]
 
 LONGEST_BODY = 1 << 20  # of what is not an upload
 LOOK = 0.5  # seconds between two looks at a job that is watched
+ASK = 3.0  # seconds after which whoever watches is asked for again: a token may have been revoked
 KEEP_ALIVE = 15.0
 LOG_BYTES = 1 << 20
 AGAIN = 2  # seconds after which a database that does not answer is asked again
@@ -208,10 +211,14 @@ def create_app(settings: Settings) -> FastAPI:
         return view(found(jobs.retry(who, id)))
 
     @api.get("/jobs/{id}/events", response_class=StreamingResponse)
-    async def events(id: str, who: Who) -> StreamingResponse:
+    async def events(
+        id: str, who: Who, shown: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]
+    ) -> StreamingResponse:
         """The job whenever it changes, as server-sent events, until it has ended."""
         found(await run_in_threadpool(jobs.get, who, id))
-        return StreamingResponse(_changes(jobs, who, id), media_type="text/event-stream")
+        return StreamingResponse(
+            _changes(jobs, lambda: callers(access.hash_of(shown.credentials)), id), media_type="text/event-stream"
+        )
 
     @api.get("/jobs/{id}/log", response_class=PlainTextResponse)
     def log(id: str, who: Who) -> PlainTextResponse:
@@ -317,12 +324,14 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-async def _changes(jobs: Jobs, who: Caller, id_: str) -> AsyncIterator[str]:
-    told, silent = None, 0.0
+async def _changes(jobs: Jobs, ask: Callable[[], Awaitable[Caller]], id_: str) -> AsyncIterator[str]:
+    told, silent, known = None, 0.0, math.inf  # seconds since something was said, and since it was asked who watches
     while True:
         try:
+            if known >= ASK:
+                who, known = await ask(), 0.0
             job = await run_in_threadpool(jobs.get, who, id_)
-        except DBAPIError:
+        except (DBAPIError, Refused):
             return  # whoever watches asks again, and is told why
         if job is None:
             return
@@ -336,7 +345,7 @@ async def _changes(jobs: Jobs, who: Caller, id_: str) -> AsyncIterator[str]:
         if job.state in ENDED:
             return
         await asyncio.sleep(LOOK)
-        silent += LOOK
+        silent, known = silent + LOOK, known + LOOK
 
 
 def _result(settings: Settings, job: Job) -> Path:
@@ -358,8 +367,8 @@ def _end_of(path: Path) -> str:
 def _answer_problems(app: FastAPI) -> None:
     """One sentence for everything that is refused."""
     codes: dict[type[Exception], int] = {
-        InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, TooLarge: 413, TooMany: 429,
-        TooFast: 429, OSError: 507, DBAPIError: 503, NoConnection: 503,
+        InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, LastToken: 409,
+        TooLarge: 413, TooMany: 429, TooFast: 429, OSError: 507, DataError: 400, DBAPIError: 503, NoConnection: 503,
     }  # fmt: skip
 
     def answer(request: Request, error: Exception) -> JSONResponse:
@@ -373,6 +382,8 @@ def _answer_problems(app: FastAPI) -> None:
             if error.errno != errno.ENOSPC:
                 raise error  # nothing that whoever asks could mend
             sentence = NO_SPACE
+        elif isinstance(error, DataError):
+            sentence = "the request holds what the database does not take, such as a NUL in a text; leave it out."
         elif isinstance(error, DBAPIError) and full(error):
             code, sentence = 507, NO_SPACE
         elif isinstance(error, (DBAPIError, NoConnection)):
@@ -391,9 +402,21 @@ def _answer_problems(app: FastAPI) -> None:
         sentence = f"{where or 'the request'}: {first['msg']}."
         return JSONResponse({"error": sentence, "fault": "input"}, 422)
 
+    def unheard(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        sentences = {
+            404: "there is nothing at this path.",
+            405: f"{request.method} is not possible here.",
+            400: "the request cannot be read; send JSON in UTF-8, not nested deeply, no number of thousands of digits.",
+        }
+        sentence = sentences.get(error.status_code, f"{error.detail}.")
+        fault = "input" if error.status_code == 400 else None
+        return JSONResponse({"error": sentence, "fault": fault}, error.status_code, error.headers)
+
     for kind in codes:
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, unheard)
 
 
 class _ShortBodies:

@@ -26,7 +26,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from mgclust.errors import InputError
-from mgclust.service.access import Caller
+from mgclust.service.access import ID, Caller
 from mgclust.service.records import Job, reading, writing
 
 __all__ = ["STATES", "Jobs", "Order", "TooMany", "job_id"]
@@ -92,8 +92,7 @@ class Jobs:
                 if order.id in jobs:
                     continue
                 if not left[name]:
-                    most = f"jobs_per_user={self._per_user}"
-                    full[order.id] = TooMany(f"{name} has {most} jobs waiting; wait, or cancel some.")
+                    full[order.id] = self._too_many(name)
                     continue
                 left[name] -= 1
                 values = {
@@ -112,6 +111,9 @@ class Jobs:
         """How many more jobs may wait or run."""
         active = select(Job.id).where(Job.owner == owner, Job.state.in_(("PENDING", "RUNNING"))).limit(self._per_user)
         return self._per_user - (session.scalar(select(func.count()).select_from(active.subquery())) or 0)
+
+    def _too_many(self, owner: str) -> TooMany:
+        return TooMany(f"{owner} has jobs_per_user={self._per_user} jobs waiting; wait, or cancel some.")
 
     def enter(
         self, parent: Job, id_: str, request: dict[str, Any], scores: dict[str, Any], place: Callable[[], None]
@@ -138,6 +140,8 @@ class Jobs:
 
     def get(self, caller: Caller, id_: str) -> Job | None:
         """A job that the caller may see."""
+        if not ID.fullmatch(id_):
+            return None
         with reading(self._engine) as session:
             job = session.get(Job, id_)
             return job if job is not None and caller.may_see(job.owner) else None
@@ -180,6 +184,8 @@ class Jobs:
         ------
         InputError
             It waits, runs, or has succeeded.
+        TooMany
+            Its owner has as many jobs waiting as they may.
         """
         with writing(self._engine) as session:
             job = self._theirs(session, caller, id_)
@@ -187,6 +193,8 @@ class Jobs:
                 return None
             if job.state not in ("FAILED", "CANCELLED"):
                 raise InputError(f"job {id_} is {job.state}; only one that failed or was cancelled is run again.")
+            if not self._left(session, job.owner):
+                raise self._too_many(job.owner)
             job.begun_before = job.attempt  # failures of the past do not count
             _queue(job)
             job.finished, job.error, job.fault = None, None, None
@@ -223,7 +231,7 @@ class Jobs:
             if job is None:
                 return False
             _end(job, "SUCCEEDED", None, None)
-            job.scores = scores
+            job.scores, job.progress = scores, None  # the last report was from before the end
             return True
 
     def fail(self, id_: str, attempt: int, error: str, fault: str) -> None:
@@ -267,7 +275,7 @@ class Jobs:
             _end(job, "FAILED", error, fault)
 
     def _theirs(self, session: Session, caller: Caller, id_: str) -> Job | None:
-        job = session.get(Job, id_, with_for_update=True)
+        job = session.get(Job, id_, with_for_update=True) if ID.fullmatch(id_) else None
         return job if job is not None and caller.may_see(job.owner) else None
 
     def _current(self, session: Session, id_: str, attempt: int) -> Job | None:

@@ -30,8 +30,9 @@ class Source(_Strict):
     upload: Annotated[str, Field(max_length=64)] | None = None
     path: Annotated[str, Field(max_length=4096)] | None = None
     url: Annotated[str, Field(max_length=2048)] | None = None
-    name: Annotated[str, Field(max_length=255)] | None = Field(
-        None, description="What its sender calls it, for people; it decides nothing."
+    # It is printed on terminals, which obey control characters.
+    name: Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")] | None = Field(
+        None, description="What its sender calls it, for people, without control characters; it decides nothing."
     )
 
     @model_validator(mode="after")
@@ -129,7 +130,9 @@ class Submission(_Strict):
     def to_record(self) -> dict[str, Any]:
         """What the queue keeps."""
         kept = self.model_dump(exclude={"method", "priority", "key"}, exclude_none=True)
-        kept["parameters"] = self.parameters
+        kept["parameters"] = self.parameters | {
+            name: source.model_dump(exclude_none=True) for name, source in self.files().items()
+        }
         return kept
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import Engine, select
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.errors import InputError
-from mgclust.service.access import Caller
+from mgclust.service.access import ID, Caller
 from mgclust.service.fetch import NAME, check_url, file_name
 from mgclust.service.records import Job, Upload, reading, writing
 from mgclust.service.requests import named_sources
@@ -109,7 +109,8 @@ def sweep(settings: Settings) -> None:
 
 def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]) -> list[str | Exception]:
     """The paths of uploads by who asks and their id; `InputError` in place of one that is not there or another's."""
-    wanted = select(Upload.id, Upload.owner, Upload.name).where(Upload.id.in_({id_ for _, id_ in asked}))
+    ids = {id_ for _, id_ in asked if ID.fullmatch(id_)}
+    wanted = select(Upload.id, Upload.owner, Upload.name).where(Upload.id.in_(ids))
     with reading(engine) as session:
         known = {row.id: row for row in session.connection().execute(wanted)}
     return [

@@ -163,7 +163,7 @@ def test_what_a_job_may_read(running, ann, points, tmp_path):
         "http://127.0.0.1:1/x.npy", "http://169.254.169.254/x.npy", f"file://{outside}", "memory://x.npy", "\0",
     ):  # fmt: skip
         with pytest.raises(InputError, match=r"path=.* (is not a file or folder below|holds a link that leads out)"):
-            ann.submit("density-peaks", path, remote=True)
+            ann.call("POST", "/jobs", json={"method": "density-peaks", "sources": [{"path": str(path)}]})
 
 
 def test_parameters_that_are_arrays(running, ann, points, tmp_path, monkeypatch, capsys):

@@ -15,6 +15,7 @@ from mgclust.params import (
     Choice,
     Integer,
     Real,
+    RealOrPerRow,
     Seed,
     check_parameters,
 )
@@ -99,6 +100,13 @@ def test_passes_as_a_plain_python_value(constraint, value, result):
 )
 def test_refuses(constraint, value, phrase):
     assert phrase in refusal(constraint, value)
+
+
+@pytest.mark.parametrize("constraint", [Real(), RealOrPerRow(), Bytes()])
+@pytest.mark.parametrize("digits", [350, 4000, 5000])
+def test_refuses_what_no_float_holds(constraint, digits):
+    value = f"{'9' * digits}b" if isinstance(constraint, Bytes) else 10**digits
+    assert "should be a" in refusal(constraint, value)
 
 
 def test_long_values_are_cut():

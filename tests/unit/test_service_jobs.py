@@ -10,9 +10,11 @@ import pytest
 
 from mgclust.errors import InputError
 from mgclust.service import access
-from mgclust.service.access import Caller, Refused
+from mgclust.service.access import Caller, LastToken, Refused
 from mgclust.service.jobs import Jobs, Order, TooMany, job_id
-from mgclust.service.records import Job, migrate, open_database, writing
+from mgclust.service.records import Job, Upload, migrate, open_database, writing
+from mgclust.service.settings import Settings
+from mgclust.service.sources import find_uploads
 
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
 
@@ -96,7 +98,7 @@ def test_an_attempt_that_was_given_up_is_not_heard(jobs, engine):
     assert jobs.beat(id_, 2, {"stage": "rho"}) is False
     assert jobs.succeed(id_, 2, {"n_clusters": 3})
     job = jobs.get(ANN, id_)
-    assert (job.state, job.scores, job.progress) == ("SUCCEEDED", {"n_clusters": 3}, {"stage": "rho"})
+    assert (job.state, job.scores, job.progress) == ("SUCCEEDED", {"n_clusters": 3}, None)
 
 
 def test_faults(jobs):
@@ -161,6 +163,47 @@ def test_limit_per_user(jobs):
     with pytest.raises(TooMany, match="jobs_per_user=50"):
         submit(jobs)
     submit(jobs, BOB)
+
+
+def test_a_retry_counts(jobs):
+    cancelled = [submit(jobs) for _ in range(2)]
+    for job in cancelled:
+        jobs.cancel(ANN, job.id)
+    for _ in range(49):
+        submit(jobs)
+    jobs.retry(ANN, cancelled[0].id)
+    for caller in (ANN, ROOT):
+        with pytest.raises(TooMany, match="jobs_per_user=50"):
+            jobs.retry(caller, cancelled[1].id)
+    assert jobs.get(ANN, cancelled[1].id).state == "CANCELLED"
+
+
+def test_what_cannot_be_an_id(jobs, engine, tmp_path):
+    """PostgreSQL takes no NUL: what is asked for with one is not there, and nobody else's question suffers."""
+    nul = "a\0"
+    assert jobs.get(ANN, nul) is jobs.cancel(ANN, nul) is jobs.retry(ANN, nul) is None
+    assert access.tokens_of(engine, nul) == []
+    assert not access.revoke(engine, nul)
+    with pytest.raises(InputError, match="does not exist"):
+        access.new_token(engine, nul)
+    with writing(engine) as session:
+        session.add(Upload(id="b", owner="ann", name="x.npy", size=1, sha256="", created=0.0))
+    bad, good = find_uploads(engine, Settings(data=tmp_path), [(ANN, nul), (ANN, "b")])
+    assert "not one of your uploads" in str(bad)
+    assert good.endswith("x.npy")
+
+
+def test_somebody_can_always_make_tokens(engine):
+    access.new_token(engine, "ann")
+    first, _ = access.new_token(engine, "root")
+    with pytest.raises(LastToken, match="make another"):
+        access.revoke(engine, first)
+    second, token = access.new_token(engine, "root")
+    assert access.revoke(engine, first)
+    assert access.revoke(engine, first)  # once more changes nothing
+    with pytest.raises(LastToken):
+        access.revoke(engine, second)
+    assert access.callers_of(engine, [access.hash_of(token)]) == [ROOT]
 
 
 def test_pages(jobs):
