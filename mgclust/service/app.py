@@ -5,9 +5,7 @@ A job or upload of somebody else is "not found", like one that is not there.
 """
 
 import asyncio
-import errno
 import functools
-import json
 import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,46 +13,31 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy.exc import DataError, DBAPIError, OperationalError
-from sqlalchemy.exc import TimeoutError as NoConnection
+from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgclust import __version__
-from mgclust.errors import InputError
 from mgclust.service import access, decision, sources
-from mgclust.service.access import Caller, LastToken, Refused
+from mgclust.service.access import Caller, Refused
 from mgclust.service.batches import Batched
-from mgclust.service.jobs import ENDED, Jobs, Order, TooMany, job_id
+from mgclust.service.jobs import ENDED, Jobs, Order, job_id
 from mgclust.service.pages import SecurityHeaders, add_pages
-from mgclust.service.rates import Rates, TooFast
-from mgclust.service.records import Job, belong_together, full, migrate, open_database, reading
+from mgclust.service.problems import NotFound, Problem, ShortBodies, answer_problems
+from mgclust.service.rates import Rates
+from mgclust.service.records import Job, belong_together, migrate, open_database, reading
 from mgclust.service.requests import Submission, describe_methods, named_sources
 from mgclust.service.settings import Settings
-from mgclust.service.sources import TooLarge
 
 __all__ = ["create_app"]
 
-LONGEST_BODY = 1 << 20  # of what is not an upload
 LOOK = 0.5  # seconds between two looks at a job that is watched
 ASK = 3.0  # seconds after which whoever watches is asked for again: a token may have been revoked
 KEEP_ALIVE = 15.0
 LOG_BYTES = 1 << 20
-AGAIN = 2  # seconds after which a database that does not answer is asked again
-NO_SPACE = "there is no space left where the service keeps its jobs; free some, then ask again."
-
-
-class Problem(BaseModel):
-    """What went wrong."""
-
-    error: str
-    fault: str | None = None
 
 
 class Progress(BaseModel):
@@ -101,10 +84,6 @@ class NewToken(BaseModel):
     user: str
 
 
-class NotFound(Exception):
-    """There is none, or none for this caller."""
-
-
 def view(job: Job) -> JobView:
     """What is told of a job."""
     return JobView(**{name: getattr(job, name) for name in JobView.model_fields})
@@ -121,9 +100,9 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None
     )
-    app.add_middleware(_ShortBodies)
+    app.add_middleware(ShortBodies)
     app.add_middleware(SecurityHeaders)  # around all others, whose answers have them as well
-    _answer_problems(app)
+    answer_problems(app)
     bearer = HTTPBearer(auto_error=False, description="A token of the service.")
 
     rates = Rates(settings.rate_per_token, settings.rate_per_address)
@@ -362,94 +341,3 @@ def _end_of(path: Path) -> str:
             return file.read().decode("utf-8", "replace")
     except FileNotFoundError:
         return ""
-
-
-def _answer_problems(app: FastAPI) -> None:
-    """One sentence for everything that is refused."""
-    codes: dict[type[Exception], int] = {
-        InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, LastToken: 409,
-        TooLarge: 413, TooMany: 429, TooFast: 429, OSError: 507, DataError: 400, DBAPIError: 503, NoConnection: 503,
-    }  # fmt: skip
-
-    def answer(request: Request, error: Exception) -> JSONResponse:
-        code = next(code for kind, code in codes.items() if isinstance(error, kind))
-        headers, sentence = {}, str(error)
-        if isinstance(error, TooFast):
-            headers["Retry-After"] = str(error.after)
-        elif isinstance(error, Refused):
-            headers["WWW-Authenticate"] = "Bearer"
-        elif isinstance(error, OSError) and code == 507:
-            if error.errno != errno.ENOSPC:
-                raise error  # nothing that whoever asks could mend
-            sentence = NO_SPACE
-        elif isinstance(error, DataError):
-            sentence = "the request holds what the database does not take, such as a NUL in a text; leave it out."
-        elif isinstance(error, DBAPIError) and full(error):
-            code, sentence = 507, NO_SPACE
-        elif isinstance(error, (DBAPIError, NoConnection)):
-            if isinstance(error, DBAPIError) and not (
-                isinstance(error, OperationalError) or error.connection_invalidated
-            ):
-                raise error  # ours
-            headers["Retry-After"], sentence = str(AGAIN), "the service's database does not answer; ask again soon."
-        fault = "input" if code in (400, 413) else "cluster" if code in (503, 507) else None
-        return JSONResponse({"error": sentence, "fault": fault}, code, headers)
-
-    def invalid(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body")
-        sentence = f"{where or 'the request'}: {first['msg']}."
-        return JSONResponse({"error": sentence, "fault": "input"}, 422)
-
-    def unheard(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        sentences = {
-            404: "there is nothing at this path.",
-            405: f"{request.method} is not possible here.",
-            400: "the request cannot be read; send JSON in UTF-8, not nested deeply, no number of thousands of digits.",
-        }
-        sentence = sentences.get(error.status_code, f"{error.detail}.")
-        fault = "input" if error.status_code == 400 else None
-        return JSONResponse({"error": sentence, "fault": fault}, error.status_code, error.headers)
-
-    for kind in codes:
-        app.add_exception_handler(kind, answer)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, unheard)
-
-
-class _ShortBodies:
-    """Ends requests, other than uploads, that say or send more than a request needs."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith("/api/v1/uploads/"):
-            await self._app(scope, receive, send)
-            return
-        parts, size, more = [], 0, True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            more = message.get("more_body", False)
-            if size > LONGEST_BODY:
-                body = json.dumps({"error": f"a request should have at most {LONGEST_BODY} bytes.", "fault": "input"})
-                await send({"type": "http.response.start", "status": 413,
-                            "headers": [(b"content-type", b"application/json")]})  # fmt: skip
-                await send({"type": "http.response.body", "body": body.encode()})
-                return
-        body_given = False
-
-        async def replay() -> Message:
-            nonlocal body_given
-            if body_given:
-                return await receive()
-            body_given = True
-            return {"type": "http.request", "body": b"".join(parts), "more_body": False}
-
-        await self._app(scope, replay, send)
