@@ -2,10 +2,10 @@
 
 Allowed, on 2 cores: 1,000 jobs from 50 clients without an error, 99 of 100 submits within 200 ms; with 100,000 finished
 jobs a page of 50 within 100 ms. Submitting is one HTTP request, answered when the job is on disk (SQLite, WAL,
-synchronous=FULL). The service has just been started; its first requests count. Clients send their next job when the
-last one is answered; they are threads of two processes beside the service, each with one connection kept open and
-Python's http.client, and share the two cores with the service and, unless --idle, with the runner, which computes
-meanwhile. What the clients and the web process spend is told beside.
+synchronous=FULL). Each of --starts times the service has just been started; its first requests count. Clients send
+their next job when the last one is answered; they are threads of two processes beside the service, each with one
+connection kept open and Python's http.client, and share the two cores with the service and, unless --idle, with the
+runner, which computes meanwhile. What the clients and the web process spend is told beside.
 
     python benchmarks/service_load.py --out benchmarks/results/service_load.json
 """
@@ -108,7 +108,9 @@ def client_process(
     told.put((answers, time.process_time() - spent))
 
 
-def submits(out: bench.Record, options: Any, folder: Path) -> None:
+def submits(out: bench.Record, options: Any, folder: Path, last: bool) -> None:
+    """A service of its own, its first jobs; of the last one also their end is waited for."""
+    folder.mkdir()
     points = folder / "points.npy"
     np.save(points, np.random.default_rng(0).normal(size=(200, 2)))
     served = Served(folder / "load", *(["--no-runner"] if options.idle else []))
@@ -146,7 +148,7 @@ def submits(out: bench.Record, options: Any, folder: Path) -> None:
             allowed_p99=ALLOWED_SUBMIT,
             met=not errors and p99 <= ALLOWED_SUBMIT,
         )
-        if options.idle:
+        if options.idle or not last:
             return
         end = start + LONGEST
         while time.perf_counter() < end and (service.jobs("PENDING", 1) or service.jobs("RUNNING", 1)):
@@ -211,13 +213,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--finished", type=int, default=100_000)
+    parser.add_argument("--starts", type=int, default=7, help="services that are started for the submits")
     parser.add_argument("--idle", action="store_true", help="without a runner: nothing is computed meanwhile")
     options = parser.parse_args()
     out = bench.Record(__doc__, options.out)
     os.environ.pop("MGCLUST_URL", None)
     with tempfile.TemporaryDirectory() as folder:
         listing(out, options, Path(folder))
-        submits(out, options, Path(folder))
+        for start in range(options.starts):
+            submits(out, options, Path(folder) / f"start{start}", start == options.starts - 1)
 
 
 if __name__ == "__main__":
