@@ -169,6 +169,7 @@ class MessagePassing:
             {**control, "messages": own},
             {**(arrays or {}), **alike},
             {name: getattr(self.messages, name) for name in OF_ROWS},
+            background=True,
         )
 
     def restore(self, saved: Saved) -> None:

@@ -1,19 +1,13 @@
 """Checkpoints: what a run needs to go on from where it was, on as many ranks as there are then.
 
-::
+An algorithm asks `Checkpoints.load` first of all, `Checkpoints.due` where its ranks meet anyway, and gives
+`Checkpoints.save` what its next iteration begins with. `mgclust.engine.checkpoint_files` has what is on disk.
 
-    FOLDER/checkpoint-7/checkpoint.json    which run it is of, and the SHA-256 of every other file
-    FOLDER/checkpoint-7/control.json       what all ranks know alike and fits into a few lines
-    FOLDER/checkpoint-7/NAME.npy           an array that all ranks have alike
-    FOLDER/checkpoint-7/NAME.00012.npy     block 12 of an array whose rows are shared out like those of the data
-    FOLDER/checkpoint-8/...                the one after it; the two last are kept
-
-Blocks have a size that depends on the data alone (`mgclust.engine.partition`), so any number of ranks finds its own.
 A checkpoint is written under another name and renamed once all ranks have theirs on disk: it is there whole or not at
-all. What later became of its files, their hashes tell: one that is damaged is passed over for the one before.
+all. What is large is copied first and written in the background, while the run goes on.
 
-Ranks meet for the question whether one is due, about five times a second, and while one is written. Without a
-`Checkpoint` they never do.
+Ranks meet for the question whether one is due, about five times a second, and for what has been written to get its
+name. Without a `Checkpoint` they never do.
 """
 
 from __future__ import annotations
@@ -22,12 +16,10 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,8 +27,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.array_files import write_array
+from mgclust.engine.checkpoint_files import (
+    CONTROL,
+    Saved,
+    Writer,
+    are_whole,
+    block_file,
+    differences,
+    name_of,
+    number_of,
+    ours,
+    read_index,
+    write_index,
+)
 from mgclust.engine.comm import Comm
+from mgclust.engine.devices import cores
 from mgclust.engine.partition import Partition
 from mgclust.errors import InputError
 from mgclust.result import whole_directory
@@ -45,14 +50,7 @@ __all__ = ["Checkpoint", "Checkpoints", "Saved"]
 
 Array = Any
 
-FORMAT, FORMAT_VERSION = "mgclust-checkpoint", 1
-INDEX, CONTROL = "checkpoint.json", "control.json"
 PAUSE = 0.2  # seconds between two questions whether a checkpoint is due
-# Of a whole checkpoint, and of one that `whole_directory` has not renamed yet.
-OURS = re.compile(r"checkpoint-(?P<whole>\d+)|\.checkpoint-(?P<torn>\d+)\.[0-9a-f]+\.partial")
-OF_A_BLOCK = re.compile(r".+\.(\d+)\.npy")
-WRITERS = 4  # threads of a rank that write, hash and flush blocks while the next one comes from the device
-SHOWN = 3  # differences between two runs that a refusal names
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Checkpoint:
     seconds : float, default=60.0
         At least so long passes between two of them.
     share : float, default=0.02
-        Longer where writing would otherwise take more than this share of the time.
+        Longer where checkpoints would otherwise take more than this share of the run's time.
     strict : bool, default=True
         Refuse a folder that cannot be used, or that holds checkpoints of another run. False: say so and go on without
         checkpoints, or anew in place of those; for a folder that is the caller's own.
@@ -94,42 +92,10 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Remove all checkpoints, and their folder if nothing else is in it; once the result is safe."""
-        for path in _ours(Path(self.folder)):
+        for path in ours(Path(self.folder)):
             shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.rmdir(self.folder)
-
-
-class Saved:
-    """A checkpoint that was found whole.
-
-    Attributes
-    ----------
-    control : dict
-        As it was saved.
-    arrays : dict of str to ndarray
-        Those that all ranks have alike, on the host.
-    """
-
-    def __init__(self, folder: Path, files: Mapping[str, str], partition: Partition, rank: int) -> None:
-        self._folder, self._partition, self._rank = folder, partition, rank
-        self.control: dict[str, Any] = json.loads((folder / CONTROL).read_text(encoding="utf-8"))
-        alike = [name for name in files if name.endswith(".npy") and not OF_A_BLOCK.fullmatch(name)]
-        self.arrays = {name.removesuffix(".npy"): _load(folder / name) for name in alike}
-
-    def rows(self, name: str) -> Iterator[tuple[slice, np.ndarray]]:
-        """An array's rows that are this rank's, a block at a time, on the host.
-
-        Yields
-        ------
-        place : slice
-            Where they belong among the rank's own.
-        rows : ndarray
-        """
-        first = self._partition.rows_of(self._rank)[0]
-        for block in self._partition.blocks_of(self._rank):
-            start, stop = self._partition.bounds(block)
-            yield slice(start - first, stop - first), _load(self._folder / _block_file(name, block))
 
 
 class Checkpoints:
@@ -147,6 +113,8 @@ class Checkpoints:
         `Context.stage`.
     say : callable
         `Context.say`.
+    room : callable
+        Bytes of host memory that copies may take now.
     """
 
     def __init__(
@@ -158,6 +126,7 @@ class Checkpoints:
         kernels: Any,
         stage: Callable[[str], AbstractContextManager[None]],
         say: Callable[..., None],
+        room: Callable[[], int],
     ) -> None:
         self._plan = plan
         self._comm = comm
@@ -165,6 +134,8 @@ class Checkpoints:
         self._kernels = kernels
         self._stage = stage
         self._say = say
+        self._room = room
+        self._writing: _Writing | None = None  # on all ranks, or on none
         self._found: list[_Found] = []
         self._last: int | None = None  # the last one that is known to be whole
         if plan is None:
@@ -200,7 +171,9 @@ class Checkpoints:
         in_a_pause = self._calls * min(PAUSE, self._plan.seconds) / max(now - self._asked, 1e-9)
         # At most twice as many as the last time: what comes may take longer than what was.
         every = max(1, min(2 * self._calls, int(in_a_pause)))
-        due, self._every = self._comm.agree((now >= self._next, every))
+        if self._writing is not None:
+            self._name_if_written(self._writing)
+        due, self._every = self._comm.agree((now >= self._next and self._writing is None, every))
         self._calls, self._asked = 0, now
         return bool(due)
 
@@ -209,6 +182,8 @@ class Checkpoints:
         control: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray] | None = None,
         rows: Mapping[str, Array] | None = None,
+        *,
+        background: bool = False,
     ) -> None:
         """Write a checkpoint; where that fails, say so and go on without.
 
@@ -220,32 +195,29 @@ class Checkpoints:
             On the host, the same on all ranks. Written by rank 0.
         rows : mapping of str to array, optional
             Arrays whose rows belong to this rank's rows of the data; may be on the device.
+        background : bool
+            Return once everything has been copied, as far as there is memory; the checkpoint gets its name at a later
+            question of `due`. For callers that ask it often.
         """
         assert self._plan is not None
+        if self._writing is not None:
+            self._name(self._writing)
         began = time.perf_counter()
         self._number += 1
-        try:
-            with contextlib.ExitStack() as whole:
-                folder = self._comm.agree(self._begin(whole) if self._comm.rank == 0 else None)
-                told = self._everyone(self._write(folder, control, arrays or {}, rows or {}))
-                problems = [each["problem"] for each in told if "problem" in each]
-                if problems:
-                    raise _Unwritten(problems[0])
-                if self._comm.rank == 0:
-                    _write_index(folder, self._plan.run, {each["file"]: each["sha256"] for each in told})
-            if self._comm.rank == 0:
-                self._keep_two()
-            self._last = self._number
-        except (_Unwritten, OSError) as error:
-            # Of the last steps, which rank 0 takes alone, other ranks need not know that they failed.
-            reason = getattr(error, "strerror", None) or str(error)
-            self._say(
-                warning=f"no checkpoint could be written to {str(self._folder)!r} ({reason}): the run goes on without, "
-                "and tries again later; make room there."
-            )
+        whole = contextlib.ExitStack()
+        folder = self._comm.agree(self._begin(whole) if self._comm.rank == 0 else None)
+        self._writing = _Writing(self._number, whole, folder)
+        self._write(self._writing, control, arrays or {}, rows or {}, background)
+        if not background:
+            self._name(self._writing)
         self._asked = time.perf_counter()
-        cost = self._asked - began
-        self._next = self._asked + max(self._plan.seconds, cost / self._plan.share - cost)
+        self._cost = self._asked - began
+        self._set_next()
+
+    def close(self) -> None:
+        """The run ends: what does not have its name yet gets none."""
+        if self._writing is not None:
+            self._writing.close()
 
     def load(self) -> Saved | None:
         """The last checkpoint of this run that is whole, or None where there is none to go on from."""
@@ -253,9 +225,9 @@ class Checkpoints:
             return None
         with self._stage("resume"):
             for number, files in self._found:
-                folder = self._folder / _name_of(number)
-                whole = np.array([self._is_whole(folder, files)], np.int64)
-                if self._comm.all_reduce(whole, "min")[0]:
+                folder = self._folder / name_of(number)
+                own = self._partition.blocks_of(self._comm.rank)
+                if self._all(are_whole(folder, files, own)):
                     self._last = number
                     return Saved(folder, files, self._partition, self._comm.rank)
                 self._say(warning=f"checkpoint {str(folder)!r} is damaged and is passed over.")
@@ -289,17 +261,17 @@ class Checkpoints:
                 f"checkpoint={str(folder)!r} cannot be written ({error.strerror or error}); name another folder."
             )
         found, highest = [], 0
-        for path in sorted(_ours(folder), key=_number_of, reverse=True):
+        for path in sorted(ours(folder), key=number_of, reverse=True):
             if path.name.startswith("."):
                 shutil.rmtree(path, ignore_errors=True)
                 continue
-            highest = max(highest, _number_of(path))
-            index = _read_index(path)
+            highest = max(highest, number_of(path))
+            index = read_index(path)
             if index is None:
                 self._say(warning=f"checkpoint {str(path)!r} is damaged and is passed over.")
                 continue
             if index["run"] != plan.run and not plan.strict:
-                told = _differences(index["run"], plan.run)
+                told = differences(index["run"], plan.run)
                 self._say(warning=f"checkpoint {str(path)!r} is of another run ({told}): the run begins anew.")
                 shutil.rmtree(path, ignore_errors=True)
                 continue
@@ -307,54 +279,97 @@ class Checkpoints:
                 probe.unlink(missing_ok=True)
                 return InputError(
                     f"checkpoint={str(folder)!r} holds checkpoints of another run "
-                    f"({_differences(index['run'], plan.run)}); name another folder, or remove this one."
+                    f"({differences(index['run'], plan.run)}); name another folder, or remove this one."
                 )
-            found.append(_Found(_number_of(path), index["files"]))
+            found.append(_Found(number_of(path), index["files"]))
         return probe, found, highest
 
     def _begin(self, whole: contextlib.ExitStack) -> Path | str:
         """The unfinished folder, which gets its name when `whole` closes well; or why there is none."""
         try:
-            return whole.enter_context(whole_directory(self._folder / _name_of(self._number)))
+            return whole.enter_context(whole_directory(self._folder / name_of(self._number)))
         except (OSError, InputError) as error:
             return getattr(error, "strerror", None) or str(error)
 
     def _write(
         self,
-        folder: Path | str,
+        writing: _Writing,
         control: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
         rows: Mapping[str, Array],
-    ) -> list[dict[str, str]]:
-        """Write this rank's files: their names and hashes, or the problem."""
-        if isinstance(folder, str):
-            return [{"problem": folder}]
-        files: list[Future[dict[str, str]]] = []
+        background: bool,
+    ) -> None:
+        """Have this rank's files written."""
+        if isinstance(writing.folder, str):
+            writing.problem = writing.folder
+            return
+        writing.writer = Writer(writing.folder, self._room() if background else 0)
         try:
-            with ThreadPoolExecutor(WRITERS) as writers:
-                if self._comm.rank == 0:
-                    (folder / CONTROL).write_text(json.dumps(control), encoding="utf-8")
-                    files.append(writers.submit(_flushed, folder / CONTROL))
-                for name, own in self._own_arrays(arrays, rows):
-                    files.append(writers.submit(_write_flushed, folder / name, own))
-                    if len(files) > WRITERS:
-                        files[-1 - WRITERS].result()  # so many blocks in memory at most
-            return [file.result() for file in files]
+            if self._comm.rank == 0:
+                writing.writer.add(CONTROL, json.dumps(control))
+            for name, own in self._own_arrays(arrays, rows, background):
+                writing.writer.add(name, own)
         except OSError as error:
-            return [{"problem": error.strerror or str(error)}]
+            writing.problem = error.strerror or str(error)
 
     def _own_arrays(
-        self, arrays: Mapping[str, np.ndarray], rows: Mapping[str, Array]
+        self, arrays: Mapping[str, np.ndarray], rows: Mapping[str, Array], copied: bool
     ) -> Iterator[tuple[str, np.ndarray]]:
         """The files that this rank writes, and what is in them, one after the other from the device."""
         if self._comm.rank == 0:
             for name, array in arrays.items():
-                yield f"{name}.npy", array
+                yield f"{name}.npy", array.copy() if copied else array
         first = self._partition.rows_of(self._comm.rank)[0]
         for name, array in rows.items():
             for block in self._partition.blocks_of(self._comm.rank):
                 start, stop = self._partition.bounds(block)
-                yield _block_file(name, block), self._kernels.to_host(array[start - first : stop - first])
+                part = array[start - first : stop - first]
+                own = self._kernels.to_host(part)
+                # What is on the host already goes on changing there.
+                yield block_file(name, block), own.copy() if copied and isinstance(part, np.ndarray) else own
+
+    def _name_if_written(self, writing: _Writing) -> None:
+        """Give a checkpoint its name if all ranks have written theirs."""
+        if not self._all(writing.writer is None or writing.writer.done()):
+            return
+        began = time.perf_counter()
+        busy = self._name(writing)
+        # The threads that wrote took cores which the run may have needed.
+        self._cost += time.perf_counter() - began + busy / cores()
+        self._set_next()
+
+    def _name(self, writing: _Writing) -> float:
+        """Wait until all ranks have written theirs and give the checkpoint its name; all ranks' processor seconds."""
+        told = self._everyone(writing.told())
+        problems = [each["problem"] for each in told if "problem" in each]
+        try:
+            if problems:
+                raise _Unwritten(problems[0])
+            if self._comm.rank == 0:
+                assert self._plan is not None and isinstance(writing.folder, Path)
+                write_index(writing.folder, self._plan.run, {each["file"]: each["sha256"] for each in told})
+                writing.whole.close()
+                self._keep(writing.number, self._last)
+            self._last = writing.number
+        except (_Unwritten, OSError) as error:
+            # Of the last steps, which rank 0 takes alone, other ranks need not know that they failed.
+            reason = getattr(error, "strerror", None) or str(error)
+            self._say(
+                warning=f"no checkpoint could be written to {str(self._folder)!r} ({reason}): the run goes on without, "
+                "and tries again later; make room there."
+            )
+        writing.close()
+        self._writing = None
+        return sum(float(each.get("seconds", 0)) for each in told)
+
+    def _set_next(self) -> None:
+        """When the next one is due: those of before have their share of the time, and no more."""
+        assert self._plan is not None
+        self._next = self._asked + max(self._plan.seconds, self._cost / self._plan.share - self._cost)
+
+    def _all(self, own: bool) -> bool:
+        """Whether it is so on all ranks."""
+        return bool(self._comm.all_reduce(np.array([own], np.int64), "min")[0])
 
     def _everyone(self, own: list[dict[str, str]]) -> list[dict[str, str]]:
         """What all ranks have to tell; each has come so far once it is known."""
@@ -362,22 +377,46 @@ class Checkpoints:
         every = self._comm.all_gather(np.frombuffer(lines.encode(), np.uint8))
         return [json.loads(line) for line in every.tobytes().decode().splitlines()]
 
-    def _is_whole(self, folder: Path, files: Mapping[str, str]) -> bool:
-        """Whether the files that this rank is going to read are as they were written."""
-        own = self._partition.blocks_of(self._comm.rank)
-        mine = [name for name in files if (block := OF_A_BLOCK.fullmatch(name)) is None or int(block[1]) in own]
-        try:
-            with ThreadPoolExecutor(WRITERS) as readers:
-                digests = list(readers.map(_digest, (folder / name for name in mine)))
-        except OSError:
-            return False
-        return digests == [files[name] for name in mine]
-
-    def _keep_two(self) -> None:
-        """Remove all but the one that was just written and the one before it."""
-        for path in _ours(self._folder):
-            if _number_of(path) not in (self._number, self._last):
+    def _keep(self, *numbers: int | None) -> None:
+        """Remove all but these."""
+        for path in ours(self._folder):
+            if number_of(path) not in numbers:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass
+class _Writing:
+    """A checkpoint that has no name yet.
+
+    Attributes
+    ----------
+    whole : ExitStack
+        On rank 0 gives the folder its name when it closes well.
+    folder : Path or str
+        Or why there is none.
+    """
+
+    number: int
+    whole: contextlib.ExitStack
+    folder: Path | str
+    writer: Writer | None = None
+    problem: str | None = None
+
+    def told(self) -> list[dict[str, Any]]:
+        """Wait: this rank's files and their hashes, or the problem."""
+        if self.problem is None and self.writer is not None:
+            try:
+                return self.writer.files()
+            except OSError as error:
+                self.problem = error.strerror or str(error)
+        return [{"problem": self.problem}]
+
+    def close(self) -> None:
+        """Write nothing more, and leave nothing that has no name."""
+        if self.writer is not None:
+            self.writer.close()
+        unfinished = _Unwritten()
+        self.whole.__exit__(type(unfinished), unfinished, None)
 
 
 class _Found(NamedTuple):
@@ -388,81 +427,7 @@ class _Found(NamedTuple):
 
 
 class _Unwritten(Exception):
-    """Some rank could not write its part."""
-
-
-def _ours(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, finished or not; whatever else is there is left alone."""
-    try:
-        paths = list(folder.iterdir())
-    except OSError:
-        return []
-    return [path for path in paths if path.is_dir() and OURS.fullmatch(path.name)]
-
-
-def _number_of(path: Path) -> int:
-    found = OURS.fullmatch(path.name)
-    assert found is not None
-    return int(found["whole"] or found["torn"])
-
-
-def _name_of(number: int) -> str:
-    return f"checkpoint-{number}"
-
-
-def _block_file(name: str, block: int) -> str:
-    return f"{name}.{block:05d}.npy"
-
-
-def _load(path: Path) -> np.ndarray:
-    array: np.ndarray = np.load(path, allow_pickle=False)
-    return array
-
-
-def _digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_flushed(path: Path, array: np.ndarray) -> dict[str, str]:
-    write_array(path, array)
-    return _flushed(path)
-
-
-def _flushed(path: Path) -> dict[str, str]:
-    """A file's name and hash, once it is on disk."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-    return {"file": path.name, "sha256": _digest(path)}
-
-
-def _write_index(folder: Path, run: Mapping[str, str], files: Mapping[str, str]) -> None:
-    content = {"format": FORMAT, "format_version": FORMAT_VERSION, "run": dict(run), "files": dict(files)}
-    text = json.dumps({**content, "sha256": _digest_of(content)}, indent=1)
-    (folder / INDEX).write_text(text + "\n", encoding="utf-8")
-    _flushed(folder / INDEX)
-
-
-def _read_index(folder: Path) -> dict[str, Any] | None:
-    """The index of a checkpoint, or None if it is not as it was written."""
-    try:
-        content = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        digest = content.pop("sha256")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return None
-    ours = content.get("format") == FORMAT and content.get("format_version") == FORMAT_VERSION
-    return content if ours and digest == _digest_of(content) else None
-
-
-def _digest_of(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
-    told = [f"{name}={there.get(name, 'unknown')} there, {here.get(name, 'unknown')} here" for name in names[:SHOWN]]
-    return "; ".join(told)
+    """Some rank could not write its part, or was not to."""
 
 
 def _briefly(value: Any) -> Any:

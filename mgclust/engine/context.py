@@ -67,6 +67,7 @@ class Context:
         abort: Abort,
         emit: Emit | None,
         checkpoint: Checkpoint | None = None,
+        room: Callable[[], int] = lambda: 0,
     ) -> None:
         self.comm = comm
         self.partition = partition
@@ -84,7 +85,7 @@ class Context:
         # Streams are collective: all ranks go through as many chunks as the one that has most.
         self._chunks = int(comm.all_reduce(np.array([rows.chunk_count], np.int64), "max")[0])
         self.checkpoint = Checkpoints(
-            checkpoint, comm=comm, partition=partition, kernels=kernels, stage=self.stage, say=self.say
+            checkpoint, comm=comm, partition=partition, kernels=kernels, stage=self.stage, say=self.say, room=room
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -258,10 +259,12 @@ def execute(
             abort=state.abort,
             emit=emit,
             checkpoint=request.checkpoint,
+            room=lambda: _room(assignment),
         )
         if comm.size > 1:
             context.timings["connect"] = time.perf_counter() - began
-        value = request.function(context, **request.parameters)
+        with contextlib.closing(context.checkpoint):
+            value = request.function(context, **request.parameters)
         state.kernels.synchronize()
         comm.close()
     except BaseException:
@@ -325,6 +328,12 @@ def _host_share(assignment: Assignment) -> int:
         # Above 80% of its limit a worker of Dask starts no task any more, at 95% its nanny ends it.
         share = min(share, max(0, assignment.worker_limit * 3 // 4 - psutil.Process().memory_info().rss))
     return share
+
+
+def _room(assignment: Assignment) -> int:
+    """Bytes of host memory that copies for a checkpoint may take now; none beside what `memory_limit` grants."""
+    limited = assignment.device == "cpu" and assignment.memory_limit is not None
+    return 0 if limited else _host_share(assignment) // 2
 
 
 def _keep_on_host(assignment: Assignment, source: Source, size: int) -> bool:

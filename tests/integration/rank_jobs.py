@@ -185,12 +185,22 @@ def report_everything(seconds=0.0):
     context.EMIT_EVERY = seconds
 
 
+def wait_for_the_disk(wait=True):
+    """In this process, a question whether a checkpoint is due waits for the one that is being written."""
+    from mgclust.engine.checkpoint_files import Writer
+
+    if wait:
+        Writer.done, Writer.asked = lambda self: bool(self.files()), Writer.done
+    else:
+        Writer.done = Writer.asked
+
+
 def save_rows(context, numbers, broken=None):
     """Save checkpoints whose arrays tell which row and which number they belong to; one rank may be unable to write."""
     checkpoint, rows = context.checkpoint, context.rows
     for number in numbers:
         if broken == (context.rank, number):
-            checkpoint._write = lambda folder, *_: [{"problem": "No space left on device"}]
+            checkpoint._write = lambda writing, *_: setattr(writing, "problem", "No space left on device")
         ids = np.arange(rows.start, rows.stop)
         checkpoint.save(
             {"number": number}, {"alike": np.arange(number)}, {"ids": ids, "wide": ids[:, None] + [0, number]}

@@ -48,11 +48,13 @@ def fit_on(ranks, monkeypatch, request):
         if size > 1 and not clients:
             clients.append(request.getfixturevalue("client"))
             clients[0].run(rank_jobs.report_everything)
+            clients[0].run(rank_jobs.wait_for_the_disk)
         return fit(case, ranks(size), "cpu", monkeypatch, folder, stop_at)
 
     yield call
     for client in clients:
         client.run(rank_jobs.report_everything, 0.1)
+        client.run(rank_jobs.wait_for_the_disk, False)
 
 
 @pytest.fixture(scope="module")

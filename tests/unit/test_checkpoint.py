@@ -6,13 +6,15 @@ import os
 import resource
 import shutil
 import signal
+import threading
+import time
 
 import numpy as np
 import pytest
 
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
-from mgclust.engine.checkpoint import Checkpoint
+from mgclust.engine.checkpoint import Checkpoint, Checkpoints
 from mgclust.engine.cluster import connect
 from mgclust.errors import InputError
 
@@ -307,3 +309,129 @@ def test_index_lists_every_file(run, tmp_path):
     listed = json.loads((folder / "checkpoint.json").read_text())["files"]
     assert sorted([*listed, "checkpoint.json"]) == sorted(os.listdir(folder))
     assert {"rows.00000.npy", "rows.00002.npy", "alike.npy", "control.json"} <= set(listed)
+
+
+def in_background(context, number, bulk=1):
+    """Save rows that change as soon as they have been handed over."""
+    rows = np.full((N, bulk), float(number))
+    context.checkpoint.save({"number": number}, {"alike": rows[:3]}, {"rows": rows}, background=True)
+    rows[:] = -1
+
+
+def until_named(context, folder):
+    end = time.monotonic() + 30
+    while not context.checkpoint.due(seldom=True):
+        assert time.monotonic() < end
+    return sorted(os.listdir(folder))
+
+
+@pytest.mark.parametrize("room", [0, 1 << 30])
+def test_in_the_background_what_was_there_at_the_time_is_written(run, tmp_path, room, monkeypatch):
+    monkeypatch.setattr("mgclust.engine.rank._room", lambda assignment: room)
+
+    def function(context):
+        in_background(context, 1)
+        names = until_named(context, tmp_path / "kept")
+        saved = context.checkpoint._folder / "checkpoint-1"
+        assert all((np.load(path) == 1).all() for path in saved.glob("*.npy"))
+        return names
+
+    assert run(function)[0] == ["checkpoint-1"]
+
+
+@pytest.fixture
+def stopped_disk(monkeypatch):
+    """No file reaches the disk before the event is set."""
+    goes_on = threading.Event()
+    flush = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: goes_on.wait(30) and flush(descriptor))
+    yield goes_on
+    goes_on.set()
+
+
+def test_the_run_does_not_wait_for_the_disk(run, tmp_path, stopped_disk):
+    def function(context):
+        in_background(context, 1)
+        waiting = [context.checkpoint.due(seldom=True) for _ in range(3)]
+        unnamed = os.listdir(tmp_path / "kept")
+        stopped_disk.set()
+        return waiting, unnamed, until_named(context, tmp_path / "kept")
+
+    waiting, unnamed, named = run(function)[0]
+    assert waiting == 3 * [False]  # one at a time, though another would be due
+    assert len(unnamed) == 1 and unnamed[0].endswith(".partial") and named == ["checkpoint-1"]
+
+
+def test_copies_wait_for_the_disk_where_there_is_no_room(run, tmp_path, stopped_disk, monkeypatch):
+    monkeypatch.setattr("mgclust.engine.rank._room", lambda assignment: 0)
+
+    def function(context):
+        threading.Timer(0.5, stopped_disk.set).start()
+        began = time.monotonic()
+        in_background(context, 1)
+        return time.monotonic() - began
+
+    assert run(function)[0] > 0.4
+
+
+def test_the_next_one_waits_for_the_one_before(run, tmp_path, stopped_disk):
+    def function(context):
+        in_background(context, 1)
+        threading.Timer(0.2, stopped_disk.set).start()
+        save(context, 2)
+        return sorted(os.listdir(tmp_path / "kept"))
+
+    assert run(function)[0] == ["checkpoint-1", "checkpoint-2"]
+
+
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_what_has_no_name_when_the_run_ends_vanishes(run, tmp_path, stopped_disk, ends):
+    def function(context):
+        save(context, 1)
+        stopped_disk.clear()
+        in_background(context, 2)
+        threading.Timer(0.2, stopped_disk.set).start()
+        if ends == "badly":
+            raise ZeroDivisionError
+
+    stopped_disk.set()
+    with pytest.raises(ZeroDivisionError) if ends == "badly" else contextlib.nullcontext():
+        run(function)
+    assert os.listdir(tmp_path / "kept") == ["checkpoint-1"]
+    assert run(loading)[0] == 1
+
+
+def test_a_full_disk_in_the_background_is_a_warning(run, tmp_path):
+    def function(context):
+        with files_of_at_most(20_000):
+            in_background(context, 1, bulk=4)  # a block of 32 kB
+            until_named(context, tmp_path / "kept")
+        between = os.listdir(tmp_path / "kept")
+        in_background(context, 2)
+        until_named(context, tmp_path / "kept")
+        return between
+
+    between, events = run(function)
+    assert between == []
+    assert len(warnings(events)) == 1 and warnings(events)[0].endswith("tries again later; make room there.")
+    assert os.listdir(tmp_path / "kept") == ["checkpoint-2"]
+
+
+def test_threads_that_write_have_their_share_of_the_time_too(run, clock, tmp_path, monkeypatch):
+    monkeypatch.setattr("mgclust.engine.checkpoint.cores", lambda: 2)
+    named = Checkpoints._name
+    monkeypatch.setattr(Checkpoints, "_name", lambda self, writing: named(self, writing) + 8.0)
+
+    def function(context):
+        times = []
+        for _ in range(1000):
+            clock.now += 0.5
+            if context.checkpoint.due():
+                times.append(clock.now)
+                in_background(context, len(times))
+                while context.checkpoint._writing is not None:
+                    context.checkpoint.due(seldom=True)
+        return times
+
+    times, _ = run(function, seconds=10, share=0.02)
+    np.testing.assert_allclose(np.diff(times), 196, atol=1)  # 4 of 200 seconds
