@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ def gpu_missing() -> str:
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU and CuPy; skipped where there is none")
     config.addinivalue_line("markers", "xdist_group: tests that one process runs")
+    # What a shell starts in the background ignores Ctrl-C, and so would the tests of it and the programs that they run.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
