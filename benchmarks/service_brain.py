@@ -11,7 +11,6 @@ Two calls, the first undisturbed, with the rows that `adaptive_brain.py --prepar
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
 import socket
 import subprocess
@@ -28,8 +27,6 @@ import record as bench
 
 from mgclust import Service
 
-CHECKPOINT_SECONDS = 30
-
 
 def kill_one_worker(web: int) -> None:
     """Kill the process of one rank of the job that the service runs."""
@@ -44,8 +41,7 @@ def serve(folder: Path) -> tuple[subprocess.Popen[bytes], Service]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "mgclust", "serve", "--data", str(folder), "--port", str(port)]
-    settings = os.environ | {"MGCLUST_SERVICE_CHECKPOINT_SECONDS": str(CHECKPOINT_SECONDS)}
-    web = subprocess.Popen(command, env=settings, stderr=subprocess.DEVNULL)
+    web = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     while True:
         try:
