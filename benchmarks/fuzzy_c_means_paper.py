@@ -48,14 +48,14 @@ def random_memberships(n: int) -> np.ndarray:
 def timed(out: bench.Record, place: str, ranks: Processes | None, n: int, options: Any) -> None:
     """The 50 iterations, as the estimator asks the ranks for them."""
     from mgclust.algorithms import FuzzyCMeans
+    from mgclust.algorithms.base import Inputs
 
     device, size = place.split(":")[0], ranks.size if ranks else 1
     made: Any = fuzzy_ranks.Made(n, FEATURES, CLUSTERS, device, SPREAD)
     if device == "cpu":
         made = ArrayDataset(fuzzy_ranks.on_host(made))
     model = FuzzyCMeans(CLUSTERS, m=2.0, init=random_memberships(n), max_iter=ITERATIONS, tol=0.0)
-    model._fitting = (None, None)
-    job = model._job(model._checked(), made.shape)
+    job = model._job(model._checked(), Inputs(made))
     stages, objective = [], 0.0
     for _ in range(options.repeat + 1):
         if ranks is None:

@@ -117,7 +117,7 @@ def passes_timed(
     parts : bool
         Also the kernel alone, and the sum over blocks and ranks alone.
     """
-    from mgclust.algorithms.fuzzy_c_means import Fit, iterate
+    from mgclust.algorithms.fuzzy_iterations import Fit, iterate
     from mgclust.algorithms.preparation import prepare_rows
     from mgclust.algorithms.weighted_sums import WeightedSums
     from mgclust.kernels.metrics import METRICS
@@ -136,7 +136,7 @@ def passes_timed(
         context.comm.barrier()
         kernels.synchronize()
         began = time.perf_counter()
-        iterate(context, sums, [fit], max_iter=iterations, limit=-1.0)
+        iterate(context, sums, [fit], None, max_iter=iterations, limit=-1.0)
         kernels.synchronize()
         times.append((time.perf_counter() - began) / (iterations + 1))
     out |= {

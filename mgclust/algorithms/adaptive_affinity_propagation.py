@@ -26,7 +26,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.adaptive_scan import PROFILES, ScanState, Stats, start, step, upcoming
-from mgclust.algorithms.base import Job
+from mgclust.algorithms.base import Inputs, Job
 from mgclust.algorithms.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer, check_preference, estimate
 from mgclust.algorithms.message_passing import SLOTS, Assignment, MessagePassing
 from mgclust.algorithms.silhouette_scores import SilhouetteScores, score_labelings, score_with_matrix
@@ -347,8 +347,8 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
             raise InputError(f"k={k} should be one of the candidates, the nearest are {sorted(near)}; see scan_.")
         return self._assignments[k].labels
 
-    def _job(self, parameters: dict[str, Any], shape: tuple[int, int]) -> Job:
-        check_preference(parameters["preference"], shape[0])
+    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+        check_preference(parameters["preference"], inputs.dataset.shape[0])
         arguments = {name: parameters[name] for name in self.constraints}
         arguments["seed"] = self._seed(parameters["random_state"])
         given = parameters["affinity"] == "precomputed"
@@ -356,14 +356,15 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
             adaptive_affinity_propagation, arguments, estimate, shift=self.affinity == "euclidean", resident=not given
         )
 
-    def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value = outcome.value
         self.scan_, self.log_, self._assignments = value["table"], value["log"], value["assignments"]
         self.n_iter_, self.converged_ = value["n_iter"], value["converged"]
         best = value["best"]
         n = frame["source"]["shape"][0]
         chosen = self._assignments.get(best, Assignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan))
-        self.labels_, self.cluster_centers_indices_ = chosen.labels, chosen.exemplars
+        self._keep_exemplars(inputs.dataset, chosen.exemplars)
+        self.labels_ = chosen.labels
         self.n_clusters_, self.net_similarity_ = len(chosen.exemplars), chosen.net_similarity
         row = {name: column[self.scan_["n_clusters"] == best] for name, column in self.scan_.items()}
         self.silhouette_ = float(row["silhouette"][0]) if best else np.nan

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from mgclust.algorithms.base import Job
+from mgclust.algorithms.base import Inputs, Job
 from mgclust.algorithms.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer, check_preference, estimate
 from mgclust.algorithms.message_passing import SLOTS, MessagePassing
 from mgclust.algorithms.similarity_matrix import (
@@ -226,16 +226,17 @@ class AffinityPropagation(ExemplarClusterer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _job(self, parameters: dict[str, Any], shape: tuple[int, int]) -> Job:
-        check_preference(parameters["preference"], shape[0])
+    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+        check_preference(parameters["preference"], inputs.dataset.shape[0])
         arguments = {name: parameters[name] for name in self.constraints}
         arguments["seed"] = self._seed(parameters["random_state"])
         given = parameters["affinity"] == "precomputed"
         return Job(affinity_propagation, arguments, estimate, shift=self.affinity == "euclidean", resident=not given)
 
-    def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value = outcome.value
-        self.cluster_centers_indices_, self.labels_ = value["exemplars"], value["labels"]
+        self._keep_exemplars(inputs.dataset, value["exemplars"])
+        self.labels_ = value["labels"]
         self.n_iter_, self.converged_ = value["n_iter"], value["converged"]
         self.net_similarity_, self.preference_ = value["net_similarity"], value["preference"]
         problems = []

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import _check_feature_names
 
@@ -28,7 +29,7 @@ from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, c
 from mgclust.progress import progress_text
 from mgclust.result import Result, installed_versions
 
-__all__ = ["Clusterer", "Job", "Method", "Option"]
+__all__ = ["Clusterer", "Inputs", "Job", "Method", "Option"]
 
 Progress = Callable[[dict[str, Any]], None]
 NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # of what a data set says of itself: not its content
@@ -50,6 +51,14 @@ class Option:
     name: str
     default: Any
     constraint: Constraint
+
+
+class Inputs(NamedTuple):
+    """What a run was given beside parameters."""
+
+    dataset: Dataset
+    provenance: bool = True
+    weights: np.ndarray | None = None  # of rows, in methods that take them
 
 
 class Job(NamedTuple):
@@ -106,6 +115,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         dataset : Dataset
+            A `Graph` for fast Newman; square where its rows are precomputed similarities.
         on_progress : callable, optional
             Called with a dict of ``stage``, ``fraction``, ``elapsed`` (seconds), ``stage_rate`` and ``stage_eta`` (see
             `mgclust.progress.paced`) a few times a second; a method may add more, such as ``n_clusters``.
@@ -122,9 +132,13 @@ class Method(BaseEstimator):  # type: ignore[misc]
         Result
             Also kept as `result_`.
         """
-        parameters = self._checked()
-        self._check_size(dataset)
-        job = self._job(parameters, dataset.shape)
+        return self._run(Inputs(dataset, provenance), on_progress, checkpoint)
+
+    def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: Checkpoint | None) -> Result:
+        """Do what `fit_dataset` says."""
+        dataset, parameters = inputs.dataset, self._checked()
+        self._check_shape(dataset)
+        job = self._job(parameters, inputs)
         digest = None if checkpoint is None else dataset.fingerprint()
         with connect(client=self.client, device=self.device) as cluster:
             if checkpoint is not None:
@@ -145,14 +159,14 @@ class Method(BaseEstimator):  # type: ignore[misc]
             )
         self.n_features_in_ = dataset.shape[1]
         self.timings_ = outcome.timings
-        if digest is None and provenance:
+        if digest is None and inputs.provenance:
             digest = dataset.fingerprint()
-        result = self._publish(outcome, self._frame(outcome, dataset, parameters, digest))
+        result = self._publish(outcome, self._frame(outcome, dataset, parameters, digest), inputs)
         self.result_ = replace(result, warnings=[*dataset.warnings, *result.warnings])
         return self.result_
 
-    def _check_size(self, dataset: Dataset) -> None:
-        """Refuse data that are too few for any method."""
+    def _check_shape(self, dataset: Dataset) -> None:
+        """Refuse data that are too few for any method, or that are not what the method takes."""
         n = dataset.shape[0]
         if n < 2:
             raise InputError(f"n_samples={n} should be >= 2: a single row leaves nothing to find; give more rows.")
@@ -197,11 +211,11 @@ class Method(BaseEstimator):  # type: ignore[misc]
         return int(draw(2**31 - 1))
 
     @abstractmethod
-    def _job(self, parameters: dict[str, Any], shape: tuple[int, int]) -> Job:
-        """What the ranks run, from checked parameters; refuses those that do not go with the data's shape."""
+    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+        """What the ranks run, from checked parameters; refuses those that do not go with what was given."""
 
     @abstractmethod
-    def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         """Set the fitted attributes and make the Result."""
 
 

@@ -24,13 +24,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from mgclust.algorithms.base import Clusterer, Job, Progress
+from mgclust.algorithms.base import Clusterer, Inputs, Job
 from mgclust.algorithms.canopy_centers import BLOCK, Candidates, greedy_centers, pick_centers, threshold_of
 from mgclust.algorithms.canopy_members import candidate_bytes, candidate_pieces, find_members, piece_bytes
 from mgclust.algorithms.pair_quantile import take_rows
 from mgclust.algorithms.preparation import prepare_rows, refuse_out_of_range
 from mgclust.data import Dataset, open_dataset
-from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.cluster import connect
 from mgclust.engine.memory import Estimate
 from mgclust.engine.rows import few_digits
@@ -278,22 +277,7 @@ class Canopy(Clusterer):
         found: Thresholds = outcome.value
         return found
 
-    def fit_dataset(
-        self,
-        dataset: Dataset,
-        on_progress: Progress | None = None,
-        *,
-        provenance: bool = True,
-        checkpoint: Checkpoint | None = None,
-    ) -> Result:
-        """See `Method.fit_dataset`."""
-        self._dataset = dataset
-        try:
-            return super().fit_dataset(dataset, on_progress, provenance=provenance, checkpoint=checkpoint)
-        finally:
-            del self._dataset
-
-    def _job(self, parameters: dict[str, Any], shape: tuple[int, int]) -> Job:
+    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
         t1, t2 = parameters["t1"], parameters["t2"]
         if (t1 is None) != (t2 is None):
             given, missing = ("t1", "t2") if t2 is None else ("t2", "t1")
@@ -314,13 +298,13 @@ class Canopy(Clusterer):
         arguments["seed"] = self._seed(parameters["random_state"])
         return Job(canopy, arguments, estimate, shift=not METRICS[parameters["metric"]].unit_rows)
 
-    def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value = outcome.value
         n, k = len(value["counts"]), len(value["centers"])
         self.center_indices_, self.n_canopies_, self.n_steps_ = value["centers"], k, value["n_steps"]
         self.t1_, self.t2_ = value["t1"], value["t2"]
         self.labels_ = value["labels"]
-        self.cluster_centers_ = self._dataset.take(self.center_indices_)
+        self.cluster_centers_ = inputs.dataset.take(self.center_indices_)
         flags = np.ones(len(value["indices"]), bool)
         # SciPy wants one type for both: int32 while it holds the number of memberships.
         starts = np.zeros(n + 1, np.int32 if len(flags) < 2**31 else np.int64)

@@ -8,16 +8,14 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.base import Clusterer, Progress
+from mgclust.algorithms.base import Clusterer
 from mgclust.algorithms.message_passing import bytes_needed
 from mgclust.algorithms.similarity_matrix import AFFINITIES
 from mgclust.data import Dataset
-from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.memory import Estimate, human
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels import load
 from mgclust.kernels.metrics import METRICS
-from mgclust.result import Result
 
 __all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer", "check_preference", "estimate"]
 
@@ -52,26 +50,20 @@ class ExemplarClusterer(Clusterer):
     cluster_centers_indices_: np.ndarray
     preference_: float | np.ndarray
 
-    def fit_dataset(
-        self,
-        dataset: Dataset,
-        on_progress: Progress | None = None,
-        *,
-        provenance: bool = True,
-        checkpoint: Checkpoint | None = None,
-    ) -> Result:
-        """See `Method.fit_dataset`; the data must be square where they are the similarities."""
+    def _check_shape(self, dataset: Dataset) -> None:
         n, d = dataset.shape
         if self.affinity == "precomputed" and n != d:
             raise InputError(
                 f"affinity='precomputed' needs a square matrix of similarities, not shape=({n}, {d}); give all "
                 "similarities of n rows, or the rows themselves with affinity='euclidean'."
             )
-        self._dataset = dataset
-        result = super().fit_dataset(dataset, on_progress, provenance=provenance, checkpoint=checkpoint)
+        super()._check_shape(dataset)
+
+    def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
+        """Which rows are exemplars, and what other rows and `affinity_matrix_` will be compared with."""
+        self._dataset, self.cluster_centers_indices_ = dataset, indices
         if self.affinity != "precomputed":
-            self.cluster_centers_ = dataset.take(self.cluster_centers_indices_)
-        return result
+            self.cluster_centers_ = dataset.take(indices)
 
     @available_if(_has_rows)
     def predict(self, X: Any) -> np.ndarray:

@@ -36,14 +36,13 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.base import Clusterer, Job, Method, Progress
+from mgclust.algorithms.base import Clusterer, Inputs, Job, Method
 from mgclust.algorithms.graph_levels import MOST_RESOLUTION, SHARED_ENTRIES, modularity_of, read_level
 from mgclust.algorithms.graph_memory import estimate
 from mgclust.algorithms.merge_tree import MergeTree
 from mgclust.algorithms.nested_merges import greedy_tree, nested_tree
 from mgclust.algorithms.parallel_newman import communities, connected_parts
-from mgclust.data import Graph, open_graph
-from mgclust.engine.checkpoint import Checkpoint
+from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.cluster import connect
 from mgclust.engine.spmd import Context, Outcome, run
 from mgclust.errors import InputError
@@ -236,24 +235,10 @@ class FastNewman(Clusterer):
         """
         return self._full_tree().linkage()
 
-    def fit_dataset(  # type: ignore[override]
-        self,
-        dataset: Graph,
-        on_progress: Progress | None = None,
-        *,
-        provenance: bool = True,
-        checkpoint: Checkpoint | None = None,
-    ) -> Result:
-        """See `Method.fit_dataset`; `dataset` is a `Graph`."""
-        self._checked()
-        self._dataset, self._provenance = dataset, provenance
-        self._fitted_with = {"client": self.client, "device": self.device, "resolution": float(self.resolution)}
-        return super().fit_dataset(dataset, on_progress, provenance=provenance, checkpoint=checkpoint)
-
     def _open(self, X: Any) -> Graph:
         return open_graph(X)
 
-    def _check_size(self, dataset: Any) -> None:
+    def _check_shape(self, dataset: Dataset) -> None:
         if not isinstance(dataset, Graph):
             raise InputError(f"{dataset!r} is no graph; open it with mgclust.open_graph.")
         if self.n_clusters is not None and self.n_clusters > dataset.n_nodes:
@@ -262,21 +247,23 @@ class FastNewman(Clusterer):
                 "node."
             )
 
-    def _job(self, parameters: dict[str, Any], shape: tuple[int, int]) -> Job:
-        graph = self._dataset
+    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+        graph = _graph_of(inputs)
         parallel = parameters["strategy"] == "parallel"
         arguments = {name: parameters[name] for name in ("strategy", "resolution", "n_clusters", "device")}
         arguments |= {
             "n": graph.n_nodes,
             # A result on disk is to be whole; a fitted estimator can be asked later.
-            "hierarchy": self._provenance,
+            "hierarchy": inputs.provenance,
             "seed": self._seed(parameters["random_state"]),
         }
         need = partial(estimate, n=graph.n_nodes, levels=parallel)
         return Job(fast_newman, arguments, need, shift=False, dtype=graph.dtype.name)
 
-    def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
-        value, graph = outcome.value, self._dataset
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
+        value, graph = outcome.value, _graph_of(inputs)
+        self._dataset = graph
+        self._fitted_with = {"client": self.client, "device": self.device, "resolution": float(self.resolution)}
         self._tree: MergeTree | None = value["tree"]
         self.labels_ = value["labels"]
         self.n_clusters_ = int(self.labels_.max()) + 1
@@ -339,6 +326,11 @@ class FastNewman(Clusterer):
         tags.input_tags.sparse = True
         tags.input_tags.positive_only = True
         return tags
+
+
+def _graph_of(inputs: Inputs) -> Graph:
+    assert isinstance(inputs.dataset, Graph)  # `_check_shape` refused others
+    return inputs.dataset
 
 
 def _warnings(model: FastNewman, value: dict[str, Any]) -> Sequence[str]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mgclust.algorithms.base import Job, Method
+from mgclust.algorithms.base import Inputs, Job, Method
 from mgclust.algorithms.labels import Labeling, encode_labels, read_labels
 from mgclust.algorithms.preparation import prepare_rows
 from mgclust.algorithms.silhouette_scores import SilhouetteScores, estimate, has_closed_form, score_labelings
@@ -113,16 +113,17 @@ class Silhouette(Method):
         self.memory_limit = memory_limit
         self.verbose = verbose
 
-    def _job(self, parameters: dict[str, Any], shape: tuple[int, int]) -> Job:
+    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
         labels, metric = parameters["labels"], parameters["metric"]
-        self._labeling = encode_labels(read_labels(labels) if isinstance(labels, str) else labels, shape[0])
+        labels = read_labels(labels) if isinstance(labels, str) else labels
+        self._labeling = encode_labels(labels, inputs.dataset.shape[0])
         need = partial(estimate, metric=metric, n_clusters=len(self._labeling.classes))
         arguments = {"metric": metric, "codes": self._labeling.codes}
         # A closed form takes float64 at little cost, and rounding is all that limits it.
         wide = "float64" if has_closed_form(METRICS[metric]) else None
         return Job(silhouette, arguments, need, shift=not METRICS[metric].unit_rows, dtype=wide)
 
-    def _publish(self, outcome: Outcome, frame: dict[str, Any]) -> Result:
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         scores: SilhouetteScores = outcome.value
         labeling: Labeling = self.__dict__.pop("_labeling")
         assert scores.samples is not None
