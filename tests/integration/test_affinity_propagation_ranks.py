@@ -20,18 +20,17 @@ def groups(sizes, d, spread, seed) -> np.ndarray:
     return (spread * rng.normal(size=(len(sizes), d))[y] + rng.normal(size=(len(y), d))).astype("float32")
 
 
-# Blocks hold 1,024 rows: 3,100 make four of them, 2,100 three, and 178 leave ranks without any. Small groups beside
-# large ones make a scan short, since the preference at which a group is given up grows with its size.
-THREE_BLOCKS = (1080, 960, 36, 24)
+# Blocks hold 1,024 rows: 3,100 make four of them, 2,100 three, and 178 leave ranks without any. Few small groups beside
+# large ones make a scan short: the preference at which a group is given up grows with its size.
 SCANS = {
     # name: (rows, parameters, iterations at least, numbers of ranks): all end at K = 2
-    "four blocks": (lambda: groups((1600, 1400, 60, 40), 3, 30, 0), {}, 1200, (4,)),
-    "oscillating": (lambda: groups(THREE_BLOCKS, 3, 30, 2), {}, 1200, (2, 3)),
-    "double": (lambda: groups(THREE_BLOCKS, 3, 30, 2), {"dtype": "float64"}, 1200, (3,)),
-    "correlation": (lambda: groups(THREE_BLOCKS, 40, 30, 1), {"affinity": "correlation"}, 300, (2,)),
-    "paper": (lambda: groups(THREE_BLOCKS, 3, 60, 2), {"profile": "paper"}, 300, (4,)),
+    "four blocks": (lambda: groups((1600, 1485, 15), 3, 30, 3), {}, 900, (4,)),
+    "oscillating": (lambda: groups((1060, 1025, 10, 5), 3, 30, 3), {}, 850, (2, 3)),
+    "double": (lambda: groups((1060, 1030, 10), 3, 30, 3), {"dtype": "float64"}, 550, (3,)),
+    "correlation": (lambda: groups((1060, 1030, 10), 40, 30, 4), {"affinity": "correlation"}, 800, (2,)),
+    "paper": (lambda: groups((1060, 1030, 10), 3, 60, 5), {"profile": "paper"}, 900, (4,)),
     "fewer blocks than ranks": (lambda: load_points("wine")[0], {"dtype": "float64"}, 2538, (2, 3, 4)),
-    "long": (lambda: groups((1000, 960, 42, 36, 28, 20, 14), 4, 50, 0), {}, 2000, (3,)),
+    "long": (lambda: groups((1030, 1015, 15, 12, 11, 9, 8), 4, 50, 3), {}, 1800, (2,)),
 }
 CASES = {
     "2-D": ("d31", {"damping": 0.8}),
