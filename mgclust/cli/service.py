@@ -1,6 +1,6 @@
 """``mgclust serve`` and ``mgclust runner``, and the commands that use a service.
 
-These are submit, jobs, status, watch, logs, result, cancel and retry.
+These are submit, jobs, status, watch, logs, result, cancel, retry, delete and uploads.
 """
 
 from __future__ import annotations
@@ -53,13 +53,16 @@ def _show(job: RemoteJob, as_json: bool) -> None:
         click.echo(json.dumps(job.info))
         return
     info = job.info
-    since = datetime.datetime.fromtimestamp(info["created"]).strftime("%Y-%m-%d %H:%M")
-    words = [job.id, since, info["method"], info["state"]]
+    words = [job.id, _since(info["created"]), info["method"], info["state"]]
     if info["state"] == "RUNNING" and info["progress"]:
         words += [str(info["progress"].get("stage")), progress_text(info["progress"])]
     if info["error"]:
         words += [f"({info['fault']})", info["error"]]
     click.echo(printable("  ".join(words)))
+
+
+def _since(created: float) -> str:
+    return datetime.datetime.fromtimestamp(created).strftime("%Y-%m-%d %H:%M")
 
 
 @contextlib.contextmanager
@@ -290,4 +293,29 @@ def retry(id: str) -> None:
     _show(_service().job(id).retry(), False)
 
 
-commands = (serve, runner, submit, jobs, status, watch, logs, result, cancel, retry)
+@click.command("delete", context_settings=CONTEXT)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+def delete(ids: tuple[str, ...]) -> None:
+    """Remove jobs that have ended, with their results and logs; what was removed is printed."""
+    service = _service()
+    for id_ in ids:
+        _show(service.job(id_).delete(), False)
+
+
+@click.command("uploads", context_settings=CONTEXT)
+@click.option("--delete", "ids", multiple=True, metavar="ID", help="Remove this one and print it; may be repeated.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@as_json_option
+def uploads(ids: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """List the latest files that were sent, or remove some that no job needs."""
+    service = _service()
+    found = [service.delete_upload(id_) for id_ in ids] if ids else service.uploads(limit)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for upload in found:
+        words = [upload["id"], _since(upload["created"]), f"{upload['size']} bytes", upload["name"]]
+        click.echo(printable("  ".join(words)))
+
+
+commands = (serve, runner, submit, jobs, status, watch, logs, result, cancel, retry, delete, uploads)

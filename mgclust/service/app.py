@@ -8,7 +8,7 @@ import asyncio
 import functools
 import math
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,8 @@ from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
 
 from mgclust import __version__
-from mgclust.service import access, decision, sources
+from mgclust.errors import InputError
+from mgclust.service import access, decision, disk, sources
 from mgclust.service.access import Caller, Refused
 from mgclust.service.batches import Batched
 from mgclust.service.jobs import ENDED, Jobs, Order, job_id
@@ -68,6 +69,7 @@ class JobView(BaseModel):
     scores: dict[str, Any] | None
     error: str | None
     fault: str | None
+    size: int | None = Field(description="Bytes that it kept on disk when it last ended.")
     request: dict[str, Any]
 
 
@@ -95,8 +97,8 @@ def create_app(settings: Settings) -> FastAPI:
     engine = open_database(settings.database)
     migrate(engine)
     belong_together(engine, settings.data)
-    sources.sweep(settings)
-    jobs = Jobs(engine, settings.jobs_per_user, settings.attempts)
+    disk.sweep(engine, settings)
+    jobs = Jobs(engine, settings)
     app = FastAPI(
         title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None
     )
@@ -141,6 +143,18 @@ def create_app(settings: Settings) -> FastAPI:
         if job is None:
             raise NotFound("there is no such job.")
         return job
+
+    def result(id: str, who: Who) -> Iterator[tuple[Job, Path]]:
+        job = found(jobs.get(who, id))
+        folder = _result(settings, job)
+        try:
+            yield job, folder
+        except (InputError, FileNotFoundError):
+            if folder.is_dir():
+                raise
+            found(None)  # it was deleted while it was being read
+
+    Result = Annotated[tuple[Job, Path], Depends(result)]
 
     @api.get("/methods")
     def methods(who: Who) -> dict[str, Any]:
@@ -189,6 +203,11 @@ def create_app(settings: Settings) -> FastAPI:
         """Queue a job again that failed or was cancelled."""
         return view(found(jobs.retry(who, id)))
 
+    @api.delete("/jobs/{id}")
+    def delete(id: str, who: Who) -> JobView:
+        """Remove a job that has ended, with its files and log; what it was."""
+        return view(found(jobs.delete(who, id)))
+
     @api.get("/jobs/{id}/events", response_class=StreamingResponse)
     async def events(
         id: str, who: Who, shown: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]
@@ -210,42 +229,40 @@ def create_app(settings: Settings) -> FastAPI:
         return PlainTextResponse("".join(parts))
 
     @api.get("/jobs/{id}/files")
-    def files(id: str, who: Who) -> list[dict[str, Any]]:
+    def files(result: Result) -> list[dict[str, Any]]:
         """What the result consists of: names and sizes."""
-        folder = _result(settings, found(jobs.get(who, id)))
+        _, folder = result
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         return [{"name": str(path.relative_to(folder)), "size": path.stat().st_size} for path in paths]
 
     @api.get("/jobs/{id}/files/{name:path}", response_class=FileResponse)
-    def file(id: str, name: str, who: Who) -> FileResponse:
+    def file(name: str, result: Result) -> FileResponse:
         """One file of the result, or a range of it."""
-        folder = _result(settings, found(jobs.get(who, id)))
+        _, folder = result
         path = Path(os.path.realpath(folder / name)) if "\0" not in name else folder
         if not path.is_relative_to(os.path.realpath(folder)) or not path.is_file():
             raise NotFound("the result has no such file.")
-        return FileResponse(path)
+        return FileResponse(path, stat_result=path.stat())
 
     @api.get("/jobs/{id}/points")
-    def points(id: str, who: Who) -> decision.Points:
+    def points(result: Result) -> decision.Points:
         """Of a density-peaks job: rows that stand for all in a picture, by their first two features."""
-        job = found(jobs.get(who, id))
-        return decision.points_of(engine, settings, job, _result(settings, job))
+        return decision.points_of(engine, settings, *result)
 
     @api.post("/jobs/{id}/centers", responses={200: {"content": {"application/octet-stream": {}}}})
-    def centers(id: str, wanted: decision.Wanted, who: Who) -> decision.Preview:
+    def centers(wanted: decision.Wanted, result: Result) -> decision.Preview:
         """Of a density-peaks job: what other centres would give; nothing is kept."""
-        result = _result(settings, found(jobs.get(who, id)))
+        _, folder = result
         if wanted.answer != "labels":
-            return decision.preview(result, wanted)
+            return decision.preview(folder, wanted)
         named = {"Content-Disposition": 'attachment; filename="labels.npy"'}
-        content = decision.labels_file(result, wanted)
+        content = decision.labels_file(folder, wanted)
         return Response(content, media_type="application/octet-stream", headers=named)  # type: ignore[return-value]
 
     @api.post("/jobs/{id}/centers/save", status_code=201)
-    def save_centers(id: str, wanted: decision.Kept, who: Who) -> JobView:
+    def save_centers(wanted: decision.Kept, who: Who, result: Result) -> JobView:
         """Of a density-peaks job: keep the result of other centres, as a job that names this one as its parent."""
-        job = found(jobs.get(who, id))
-        return view(decision.save_as_job(engine, settings, jobs, who, job, _result(settings, job), wanted))
+        return view(decision.save_as_job(engine, settings, jobs, who, *result, wanted))
 
     @api.put("/uploads/{name}", status_code=201)
     async def upload(
@@ -258,6 +275,28 @@ def create_app(settings: Settings) -> FastAPI:
     ) -> dict[str, Any]:
         """Send a file; its id is a source for jobs."""
         return await sources.receive(engine, settings, who, name, request.stream(), sha256)
+
+    @api.get("/uploads")
+    def list_uploads(
+        who: Who,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+        before: Annotated[
+            str | None, Query(max_length=64, description="id of the last upload of the page before")
+        ] = None,
+    ) -> list[dict[str, Any]]:
+        """One's own uploads, newest first."""
+        latest = sources.latest_uploads(engine, who, limit, before)
+        if latest is None:
+            raise NotFound("there is no such upload.")
+        return latest
+
+    @api.delete("/uploads/{id}")
+    def delete_upload(id: str, who: Who) -> dict[str, Any]:
+        """Remove an upload that no job waits for or reads; what it was."""
+        deleted = sources.delete_upload(engine, settings, who, id)
+        if deleted is None:
+            raise NotFound("there is no such upload.")
+        return deleted
 
     @api.post("/users", status_code=201)
     def make_user(user: NewUser, who: Admin) -> NewUser:

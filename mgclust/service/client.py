@@ -147,6 +147,20 @@ class Service:
         answer = self.call("PUT", f"/uploads/{_safe_name(path.name)}", parts=parts)
         return str(answer["id"])
 
+    def uploads(self, limit: int = 50) -> list[dict[str, Any]]:
+        """The latest files that were sent: ``id``, ``owner``, ``name``, ``size`` in bytes, ``sha256``, ``created``."""
+        return list(self.call("GET", "/uploads", params={"limit": limit}))
+
+    def delete_upload(self, id_: str) -> dict[str, Any]:
+        """Remove a file that was sent; what it was.
+
+        Raises
+        ------
+        InputError
+            There is no such upload, or jobs that wait or run need it.
+        """
+        return dict(self.call("DELETE", f"/uploads/{_checked_id(id_, 'mgclust uploads')}"))
+
     def job(self, id_: str) -> RemoteJob:
         """A job that was submitted before.
 
@@ -155,9 +169,7 @@ class Service:
         InputError
             There is no such job, or `id_` is not what names one.
         """
-        if not re.fullmatch("[0-9a-f]{32}", id_):
-            raise InputError(f"id={id_[:80]!r} should be 32 of 0-9 and a-f; 'mgclust jobs' lists the jobs there are.")
-        return RemoteJob(self, self.call("GET", f"/jobs/{id_}"))
+        return RemoteJob(self, self.call("GET", f"/jobs/{_checked_id(id_, 'mgclust jobs')}"))
 
     def jobs(self, state: str | None = None, limit: int = 50) -> list[RemoteJob]:
         """The latest jobs."""
@@ -268,6 +280,17 @@ class RemoteJob:
         self.info = self._service.call("POST", f"/jobs/{self.id}/retry")
         return self
 
+    def delete(self) -> RemoteJob:
+        """Remove it from the service, with its result and log; it has to have ended.
+
+        Raises
+        ------
+        InputError
+            It waits or runs, or is gone.
+        """
+        self.info = self._service.call("DELETE", f"/jobs/{self.id}")
+        return self
+
     def log(self) -> str:
         """What its attempts wrote."""
         patience = _Patience(self._service)
@@ -352,6 +375,12 @@ def checked(answer: httpx.Response) -> httpx.Response:
     refusal = (InputError if answer.status_code < 500 else RunFailed)(sentence)
     after = answer.headers.get("Retry-After", "")
     raise _Later(refusal, float(after)) if after.isdecimal() else refusal
+
+
+def _checked_id(id_: str, lists: str) -> str:
+    if not re.fullmatch("[0-9a-f]{32}", id_):
+        raise InputError(f"id={id_[:80]!r} should be 32 of 0-9 and a-f; '{lists}' lists those there are.")
+    return id_
 
 
 def _own_url(settings: Settings) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import secrets
 import shutil
 import threading
@@ -24,6 +23,7 @@ from mgclust.errors import InputError
 from mgclust.file_run import compared, open_sources, save
 from mgclust.result import load_result
 from mgclust.service.access import Caller
+from mgclust.service.disk import size_of
 from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.records import Job
 from mgclust.service.requests import named_sources
@@ -152,7 +152,7 @@ def points_of(engine: Engine, settings: Settings, job: Job, result: Path) -> Poi
         known = DensityPeaks.from_result(load_result(result)).result_
         try:
             paths, options = sources_of(engine, settings, job)
-            large = [path for path in paths if not path.endswith(READ_IN_PARTS) and _size(Path(path)) > MOST_READ]
+            large = [path for path in paths if not path.endswith(READ_IN_PARTS) and size_of(Path(path)) > MOST_READ]
             if large:
                 raise InputError("the file is too large to be read for a picture.")
             dataset = open_sources(DensityPeaks, paths, **options)
@@ -176,6 +176,8 @@ def save_as_job(
     ------
     InputError
         As `preview`; or the source, which labels and pictures are written after, is gone or has changed.
+    NoRoom
+        The parent's owner keeps as much as they may.
     """
     id_ = job_id(caller, centers.key and f"{parent.id} {centers.key}")
     with _turn:
@@ -220,9 +222,3 @@ def _shown(shape: Any) -> np.ndarray:
     from mgclust.report import sample_index  # matplotlib takes a second to load
 
     return sample_index((shape[0], shape[1]), POINTS)
-
-
-def _size(path: Path) -> int:
-    if not path.is_dir():
-        return path.stat().st_size
-    return sum(os.path.getsize(file) for file in path.rglob("*") if file.is_file())

@@ -7,6 +7,7 @@
        └── lost, or the ──┘ │                  the cluster's: after `attempts` beginnings
            cluster's fault  └────> CANCELLED
     FAILED, CANCELLED ──retry──> PENDING
+    SUCCEEDED, FAILED, CANCELLED ──delete──> nothing
 
 A claim makes a new attempt. Whoever reports on an attempt names it, and is not heard when the job has gone on to
 another, so that a job ends once, whatever was thought dead and was not. An attempt whose heartbeat stopped is lost.
@@ -27,7 +28,9 @@ from sqlalchemy.orm import Session
 
 from mgclust.errors import InputError
 from mgclust.service.access import ID, Caller
-from mgclust.service.records import Job, reading, writing
+from mgclust.service.disk import InUse, NoRoom, clear, lock_users, no_room, size_of
+from mgclust.service.records import Job, Removal, reading, writing
+from mgclust.service.settings import Settings
 
 __all__ = ["STATES", "Jobs", "Order", "TooMany", "job_id"]
 
@@ -57,14 +60,12 @@ class Jobs:
     ----------
     engine : Engine
         From `open_database`.
-    per_user : int
-        Most jobs of one user that wait or run.
-    attempts : int
-        How often a job is begun before the cluster's fault is its end.
+    settings : Settings
+        Where jobs leave their files, and the limits of a user and of a job.
     """
 
-    def __init__(self, engine: Engine, per_user: int, attempts: int) -> None:
-        self._engine, self._per_user, self._attempts = engine, per_user, attempts
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self._engine, self._settings, self._per_user = engine, settings, settings.jobs_per_user
 
     def submit(self, orders: Sequence[Order]) -> list[Job | Exception]:
         """Add jobs, in one transaction.
@@ -72,8 +73,8 @@ class Jobs:
         Returns
         -------
         list
-            Of each order its job, or `TooMany`. One whose id there is already gets that job: a request that is sent
-            again, since its answer was lost, does not make a second one.
+            Of each order its job, `TooMany` or `NoRoom`. One whose id there is already gets that job: a request that
+            is sent again, since its answer was lost, does not make a second one.
         """
         try:
             return self._submit(orders)
@@ -82,35 +83,42 @@ class Jobs:
 
     def _submit(self, orders: Sequence[Order]) -> list[Job | Exception]:
         wanted = select(Job).where(Job.id.in_({order.id for order in orders}))
+        names = {order.caller.name for order in orders}
         with writing(self._engine) as session:
+            lock_users(session, names)
             jobs: dict[str, Job] = {job.id: job for job in session.scalars(wanted)}
             new: list[dict[str, Any]] = []
-            full: dict[str, TooMany] = {}
-            left = {name: self._left(session, name) for name in {order.caller.name for order in orders}}
+            refused: dict[str, Exception] = {}
+            left = {name: self._left(session, name) for name in names}
+            full = {name: self._no_room(session, name) for name in names}
             for order in orders:
                 name = order.caller.name
                 if order.id in jobs:
                     continue
-                if not left[name]:
-                    full[order.id] = self._too_many(name)
+                if refusal := full[name] or (None if left[name] else self._too_many(name)):
+                    refused[order.id] = refusal
                     continue
                 left[name] -= 1
                 values = {
                     "id": order.id, "owner": name, "method": order.method, "request": order.request,
                     "priority": order.priority, "created": time.time(), "state": "PENDING", "attempt": 0,
-                    "begun_before": 0, "cancel": False,
+                    "begun_before": 0, "cancel": False, "size": None,
                 }  # fmt: skip
                 new.append(values)
                 jobs[order.id] = Job(**values)
             if new:
                 # Without objects that are tracked, which cost more than all the rest of a submit.
                 session.connection().execute(insert(Job), new)
-        return [full.get(order.id) or jobs[order.id] for order in orders]
+        return [refused.get(order.id) or jobs[order.id] for order in orders]
 
     def _left(self, session: Session, owner: str) -> int:
         """How many more jobs may wait or run."""
         active = select(Job.id).where(Job.owner == owner, Job.state.in_(("PENDING", "RUNNING"))).limit(self._per_user)
         return self._per_user - (session.scalar(select(func.count()).select_from(active.subquery())) or 0)
+
+    def _no_room(self, session: Session, owner: str) -> NoRoom | None:
+        """Why no job may leave anything more on disk; nobody knows yet how much it would be."""
+        return no_room(session, owner, self._settings.disk_per_user, 1)
 
     def _too_many(self, owner: str) -> TooMany:
         return TooMany(f"{owner} has jobs_per_user={self._per_user} jobs waiting; wait, or cancel some.")
@@ -122,6 +130,11 @@ class Jobs:
 
         `place` moves its whole result to where it belongs; it is called by the one that adds the job, before anybody
         else can see this.
+
+        Raises
+        ------
+        NoRoom
+            Its owner keeps as much as they may.
         """
         now = time.time()
         job = Job(
@@ -130,9 +143,12 @@ class Jobs:
         )  # fmt: skip
         try:
             with writing(self._engine) as session:
+                if refusal := self._no_room(session, parent.owner):
+                    raise refusal
                 session.add(job)
                 session.flush()
                 place()
+                job.size = size_of(self._settings.job_folder(id_))
                 return job
         except IntegrityError:
             with reading(self._engine) as session:
@@ -172,7 +188,7 @@ class Jobs:
         with writing(self._engine) as session:
             job = self._theirs(session, caller, id_)
             if job is not None and job.state == "PENDING":
-                _end(job, "CANCELLED", None, None)
+                self._end(job, "CANCELLED", None, None)
             elif job is not None and job.state == "RUNNING":
                 job.cancel = True
             return job
@@ -184,8 +200,8 @@ class Jobs:
         ------
         InputError
             It waits, runs, or has succeeded.
-        TooMany
-            Its owner has as many jobs waiting as they may.
+        TooMany, NoRoom
+            Its owner has as many jobs waiting, or keeps as much, as they may.
         """
         with writing(self._engine) as session:
             job = self._theirs(session, caller, id_)
@@ -193,12 +209,34 @@ class Jobs:
                 return None
             if job.state not in ("FAILED", "CANCELLED"):
                 raise InputError(f"job {id_} is {job.state}; only one that failed or was cancelled is run again.")
+            lock_users(session, {job.owner})
             if not self._left(session, job.owner):
                 raise self._too_many(job.owner)
+            if refusal := self._no_room(session, job.owner):
+                raise refusal
             job.begun_before = job.attempt  # failures of the past do not count
             _queue(job)
             job.finished, job.error, job.fault = None, None, None
             return job
+
+    def delete(self, caller: Caller, id_: str) -> Job | None:
+        """Remove a job that has ended, and its folder; the job as it last was.
+
+        Raises
+        ------
+        InUse
+            It waits or runs.
+        """
+        with writing(self._engine) as session:
+            job = self._theirs(session, caller, id_)
+            if job is None:
+                return None
+            if job.state not in ENDED:
+                raise InUse(f"job {id_} is {job.state}; cancel it, and delete it once it has ended.")
+            session.delete(job)
+            session.merge(Removal(path=f"jobs/{id_}"))  # one of the same key may have been deleted before
+        clear(self._engine, self._settings)
+        return job
 
     def claim(self) -> Job | None:
         """Take the next job, which is from now on RUNNING in a new attempt."""
@@ -230,7 +268,7 @@ class Jobs:
             job = self._current(session, id_, attempt)
             if job is None:
                 return False
-            _end(job, "SUCCEEDED", None, None)
+            self._end(job, "SUCCEEDED", None, None)
             job.scores, job.progress = scores, None  # the last report was from before the end
             return True
 
@@ -248,7 +286,7 @@ class Jobs:
             if job is None:
                 return
             if job.cancel:
-                _end(job, "CANCELLED", None, None)
+                self._end(job, "CANCELLED", None, None)
                 return
             job.begun_before += 1
             _queue(job)
@@ -267,12 +305,16 @@ class Jobs:
 
     def _failed(self, job: Job, error: str, fault: str) -> None:
         if job.cancel:
-            _end(job, "CANCELLED", None, None)
-        elif fault == "cluster" and job.attempt - job.begun_before < self._attempts:
+            self._end(job, "CANCELLED", None, None)
+        elif fault == "cluster" and job.attempt - job.begun_before < self._settings.attempts:
             _queue(job)
             job.error, job.fault = error, fault
         else:
-            _end(job, "FAILED", error, fault)
+            self._end(job, "FAILED", error, fault)
+
+    def _end(self, job: Job, state: str, error: str | None, fault: str | None) -> None:
+        job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
+        job.size = size_of(self._settings.job_folder(job.id))
 
     def _theirs(self, session: Session, caller: Caller, id_: str) -> Job | None:
         job = session.get(Job, id_, with_for_update=True) if ID.fullmatch(id_) else None
@@ -288,10 +330,6 @@ def job_id(caller: Caller, key: str | None) -> str:
     if key is None:
         return secrets.token_hex(16)
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
-
-
-def _end(job: Job, state: str, error: str | None, fault: str | None) -> None:
-    job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
 
 
 def _queue(job: Job) -> None:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgclust.errors import InputError
 from mgclust.service.access import LastToken, Refused
+from mgclust.service.disk import InUse, NoRoom
 from mgclust.service.jobs import TooMany
 from mgclust.service.rates import TooFast
 from mgclust.service.records import full
@@ -42,8 +43,9 @@ class NotFound(Exception):
 def answer_problems(app: FastAPI) -> None:
     """One sentence for everything that is refused."""
     codes: dict[type[Exception], int] = {
-        InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, LastToken: 409,
-        TooLarge: 413, TooMany: 429, TooFast: 429, OSError: 507, DataError: 400, DBAPIError: 503, NoConnection: 503,
+        InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, LastToken: 409, InUse: 409,
+        TooLarge: 413, TooMany: 429, TooFast: 429, NoRoom: 507, OSError: 507, DataError: 400, DBAPIError: 503,
+        NoConnection: 503,
     }  # fmt: skip
 
     def answer(request: Request, error: Exception) -> JSONResponse:

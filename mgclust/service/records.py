@@ -15,15 +15,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, Connection, Engine, ForeignKey, Index, String, Text, create_engine, event, make_url, select
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Connection,
+    Engine,
+    ForeignKey,
+    Index,
+    String,
+    Text,
+    create_engine,
+    event,
+    make_url,
+    select,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from mgclust.errors import InputError
 
 __all__ = [
-    "Folder", "Job", "Token", "Upload", "User", "belong_together", "full", "migrate", "open_database", "reading",
-    "writing",
+    "Folder", "Job", "Removal", "Token", "Upload", "User", "belong_together", "full", "migrate", "open_database",
+    "reading", "writing",
 ]  # fmt: skip
 
 
@@ -60,9 +73,11 @@ class Upload(Base):
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
     name: Mapped[str] = mapped_column(String(255))
-    size: Mapped[int]
+    size: Mapped[int] = mapped_column(BigInteger)
     sha256: Mapped[str] = mapped_column(String(64))
     created: Mapped[float]
+
+    __table_args__ = (Index("uploads_of_owner", "owner", "created", "id", "size"),)
 
 
 class Folder(Base):
@@ -70,6 +85,13 @@ class Folder(Base):
 
     __tablename__ = "folders"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
+
+
+class Removal(Base):
+    """A folder of what was deleted, below the data folder, that has to go yet."""
+
+    __tablename__ = "removals"
+    path: Mapped[str] = mapped_column(String(64), primary_key=True)
 
 
 class Job(Base):
@@ -95,6 +117,7 @@ class Job(Base):
     scores: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     error: Mapped[str | None] = mapped_column(Text)
     fault: Mapped[str | None] = mapped_column(String(16))  # "input", "memory", "cluster" or "mgclust"
+    size: Mapped[int | None] = mapped_column(BigInteger)  # bytes that it kept on disk when it last ended
 
     __table_args__ = (
         Index("jobs_queue", "state", "priority", "created"),
@@ -102,6 +125,7 @@ class Job(Base):
         Index("jobs_of_owner_by_state", "owner", "state", "created", "id"),
         Index("jobs_by_state", "state", "created", "id"),
         Index("jobs_by_age", "created", "id"),
+        Index("jobs_sizes_of_owner", "owner", "size"),
     )
 
 

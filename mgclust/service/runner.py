@@ -50,7 +50,7 @@ class Runner:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._engine = open_database(settings.database)
-        self._jobs = Jobs(self._engine, settings.jobs_per_user, settings.attempts)
+        self._jobs = Jobs(self._engine, settings)
         self._running: list[_Attempt] = []
         self._idle: list[_Process] = []
         self._next_look = 0.0
@@ -99,6 +99,8 @@ class Runner:
         return happened
 
     def _begin(self, job: Job) -> None:
+        if job.attempt == 1:  # a job of the same key may have been deleted, and its folder not yet
+            shutil.rmtree(self._settings.job_folder(job.id), ignore_errors=True)
         for earlier in range(job.attempt - 1, 0, -1):
             # An attempt may have left its whole result and died before it could say so.
             left = self._settings.attempt_folder(job.id, earlier)
@@ -107,8 +109,8 @@ class Runner:
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 left.rename(folder)
                 scores = json.loads((folder / "result" / "result.json").read_text())["scores"]
-                self._jobs.succeed(job.id, job.attempt, scores)
                 shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
+                self._jobs.succeed(job.id, job.attempt, scores)
                 return
         order: dict[str, Any] = {
             "folder": str(self._settings.attempt_folder(job.id, job.attempt)),
@@ -167,17 +169,19 @@ class Runner:
                     attempt.cancelled = True
                     process.interrupt()
             return False
+        over = ended or answer is None or "error" in answer
+        if over:
+            # Before the job has ended: it may then be deleted, and nobody should be at its files.
+            process.close()
+            if attempt.cancelled:
+                shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
         if answer is None:
             self._jobs.fail(job.id, job.attempt, process.epitaph(), "cluster")
         elif "scores" in answer:
             self._jobs.succeed(job.id, job.attempt, answer["scores"])
         else:
             self._jobs.fail(job.id, job.attempt, answer["error"], answer["fault"])
-        if ended or answer is None or "error" in answer:
-            process.close()
-            if attempt.cancelled:
-                shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
-        else:
+        if not over:
             process.answer = process.progress = None
             self._idle.append(process)
         return True
@@ -197,6 +201,7 @@ class _Process:
         self.progress: dict[str, Any] | None = None
         self.answer: dict[str, Any] | None = None
         self._told: float | None = None
+        self._closed = False
         self._process = subprocess.Popen(
             [sys.executable, "-m", "mgclust.service.attempt"],
             stdin=subprocess.PIPE,
@@ -237,6 +242,9 @@ class _Process:
             self._process.stdin.close()
 
     def close(self, at_once: bool = False) -> None:
+        if self._closed:
+            return  # the number of its group may be another's by now
+        self._closed = True
         self.hang_up()
         if at_once:
             self._signal(signal.SIGKILL)

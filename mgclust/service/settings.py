@@ -55,6 +55,9 @@ class Settings:
         Rows that a job may have, or nodes or edges of its graph; 0: any number.
     jobs_per_user : int
         Waiting and running ones together.
+    disk_per_user : int
+        Bytes of one user's uploads and results together, beyond which they send no file and submit no job; 0: any
+        number. A result may exceed it: nobody knows its size before.
     rate_per_token : float
         Requests a second of one token, on average; 20 seconds' worth may come at once.
     rate_per_address : float
@@ -82,6 +85,7 @@ class Settings:
     upload_limit: int = 64 * 2**30
     max_rows: int = 0
     jobs_per_user: int = 10_000
+    disk_per_user: int = 0
     rate_per_token: float = 200.0
     rate_per_address: float = 10.0
     max_workers: int = dataclasses.field(default_factory=cores)
@@ -117,8 +121,9 @@ class Settings:
         for name in ("slots", "upload_limit", "jobs_per_user", "max_workers", "attempts"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} should be >= 1.")
-        if self.max_rows < 0:
-            raise InputError(f"max_rows={self.max_rows} should be >= 0; 0 is no limit.")
+        for name in ("max_rows", "disk_per_user"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name}={getattr(self, name)} should be >= 0; 0 is no limit.")
         _ = self.prefixes
         for root, folder in zip(filter(None, self.roots.split(os.pathsep)), self.folders, strict=True):
             if not os.path.isabs(root):

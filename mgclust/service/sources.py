@@ -6,29 +6,33 @@ link to somewhere else (a zarr store, say) is refused as a whole. From the netwo
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import secrets
+import shutil
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Text, cast, select, tuple_
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.errors import InputError
 from mgclust.service.access import ID, Caller
+from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room
 from mgclust.service.fetch import NAME, check_url, file_name
-from mgclust.service.records import Job, Upload, reading, writing
+from mgclust.service.records import Job, Removal, Upload, reading, writing
 from mgclust.service.requests import named_sources
 from mgclust.service.settings import Settings
 
-__all__ = ["TooLarge", "find_uploads", "paths_of", "receive", "resolve", "sources_of", "sweep"]
+__all__ = [
+    "TooLarge", "delete_upload", "find_uploads", "latest_uploads", "paths_of", "receive", "resolve", "sources_of",
+]  # fmt: skip
 
-
-DAY = 86_400.0
+_arriving: Counter[str] = Counter()  # bytes of each user's uploads that this process is receiving
 
 
 class TooLarge(Exception):
@@ -51,6 +55,8 @@ async def receive(
         A name that is none, or bytes that have not the `sha256` that was said.
     TooLarge
         More bytes than the service takes.
+    NoRoom
+        With those that arrive at the same time, more than the caller may keep.
     """
     if not NAME.fullmatch(name):
         raise InputError(
@@ -60,27 +66,31 @@ async def receive(
     id_ = secrets.token_hex(16)
     folder = settings.data / "uploads" / id_
     folder.mkdir(parents=True)
-    partial, digest, size = folder / "partial", hashlib.sha256(), 0
+    partial, digest, size, most = folder / "partial", hashlib.sha256(), 0, settings.disk_per_user
     try:
+        kept = await run_in_threadpool(_kept, engine, caller.name) if most else 0
         with open(partial, "xb") as file:
             async for part in parts:
                 size += len(part)
+                _arriving[caller.name] += len(part)
                 if size > settings.upload_limit:
                     raise TooLarge(f"{name} should have at most upload_limit={settings.upload_limit} bytes.")
+                if most and kept + _arriving[caller.name] > most:
+                    raise NoRoom(caller.name, kept + _arriving[caller.name] - size, most)
                 # In threads: a disk that is slow for one must not keep all others waiting.
                 await run_in_threadpool(_add, part, file, digest)
             await run_in_threadpool(_flush, file)
         if sha256 not in (None, digest.hexdigest()):
             raise InputError(f"sha256={sha256} was said of {name}, its bytes have {digest.hexdigest()}; send it again.")
         partial.rename(folder / name)
-        upload = {"id": id_, "name": name, "size": size, "sha256": digest.hexdigest(), "created": time.time()}
-        await run_in_threadpool(_record, engine, Upload(owner=caller.name, **upload))
+        upload = Upload(id=id_, owner=caller.name, name=name, size=size, sha256=digest.hexdigest(), created=time.time())
+        await run_in_threadpool(_record, engine, upload, most)
     except BaseException:
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
         raise
-    return upload
+    finally:
+        _arriving[caller.name] -= size
+    return _told(upload)
 
 
 def _add(part: bytes, file: BinaryIO, digest: Any) -> None:
@@ -93,18 +103,64 @@ def _flush(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _record(engine: Engine, upload: Upload) -> None:
+def _kept(engine: Engine, owner: str) -> int:
+    with reading(engine) as session:
+        return kept_by(session, owner)
+
+
+def _record(engine: Engine, upload: Upload, most: int) -> None:
     with writing(engine) as session:
+        lock_users(session, {upload.owner})
+        if refusal := no_room(session, upload.owner, most, upload.size):  # others may have arrived meanwhile
+            raise refusal
         session.add(upload)
 
 
-def sweep(settings: Settings) -> None:
-    """Remove what is left of uploads that a web process was receiving when it was killed, more than a day ago."""
-    for partial in (settings.data / "uploads").glob("*/partial"):
-        with contextlib.suppress(OSError):  # another web process sweeps, too
-            if time.time() - partial.stat().st_mtime > DAY:
-                partial.unlink()
-                partial.parent.rmdir()
+def latest_uploads(engine: Engine, caller: Caller, limit: int, before: str | None) -> list[dict[str, Any]] | None:
+    """The caller's uploads (an admin's: all), newest first, those older than `before`; None if that is not there."""
+    wanted = select(Upload).order_by(Upload.created.desc(), Upload.id.desc()).limit(limit)
+    if not caller.is_admin:
+        wanted = wanted.where(Upload.owner == caller.name)
+    with reading(engine) as session:
+        if before is not None:
+            last = _theirs(session, caller, before)
+            if last is None:
+                return None
+            wanted = wanted.where(tuple_(Upload.created, Upload.id) < (last.created, last.id))
+        return [_told(upload) for upload in session.scalars(wanted)]
+
+
+def delete_upload(engine: Engine, settings: Settings, caller: Caller, id_: str) -> dict[str, Any] | None:
+    """Remove an upload and its file; what it was, or None if it is not there or another's.
+
+    Raises
+    ------
+    InUse
+        Jobs that wait or run read it.
+    """
+    named = cast(Job.request, Text).like(f'%"upload": "{id_}"%')
+    readers = select(Job.id).where(Job.state.in_(("PENDING", "RUNNING")), named).order_by(Job.created).limit(4)
+    with writing(engine) as session:
+        upload = _theirs(session, caller, id_)
+        if upload is None:
+            return None
+        needed = session.scalars(readers).all()
+        if needed:
+            jobs = ", ".join(needed[:3]) + (", ..." if needed[3:] else "")
+            raise InUse(f"upload {id_} is needed by jobs that wait or run ({jobs}); cancel them or wait for their end.")
+        session.delete(upload)
+        session.merge(Removal(path=f"uploads/{id_}"))
+    clear(engine, settings)
+    return _told(upload)
+
+
+def _theirs(session: Session, caller: Caller, id_: str) -> Upload | None:
+    upload = session.get(Upload, id_, with_for_update=True) if ID.fullmatch(id_) else None
+    return upload if upload is not None and caller.may_see(upload.owner) else None
+
+
+def _told(upload: Upload) -> dict[str, Any]:
+    return {name: getattr(upload, name) for name in ("id", "owner", "name", "size", "sha256", "created")}
 
 
 def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]) -> list[str | Exception]:
@@ -151,9 +207,18 @@ def paths_of(engine: Engine, settings: Settings, job: Job) -> dict[str, str]:
     """The paths of all that a job reads, named as `named_sources` names it.
 
     Looked up whenever they are opened: what its owner may read may have changed since the job was submitted.
+
+    Raises
+    ------
+    InputError
+        As `resolve`; or the job that fetched them was deleted.
     """
-    owner = Caller(job.owner, "user")
-    fetched = settings.job_folder(job.request.get("fetched_by", job.id)) / "sources"
+    owner, fetched_by = Caller(job.owner, "user"), job.request.get("fetched_by", job.id)
+    fetched = settings.job_folder(fetched_by) / "sources"
+    if fetched_by != job.id and not fetched.exists():
+        raise InputError(
+            f"the data went with job {fetched_by}, which had fetched them and was deleted; fetch them anew."
+        )
     return {
         name: resolve(engine, settings, owner, source, fetched / name)
         for name, source in named_sources(job.request).items()

@@ -81,11 +81,19 @@ def test_the_commands(running, points, tmp_path, monkeypatch, capsys):
         assert run_command(words) == 0
         assert says in capsys.readouterr().out
     assert len(np.load("out/labels.npy")) == 400
+    assert run_command(["uploads"]) == 0
+    assert run_command(["uploads", "--delete", upload := capsys.readouterr().out.split()[0]]) == 0
+    assert "points.npy" in capsys.readouterr().out
+    assert not (running.data / "uploads" / upload).exists()
     assert run_command(["retry", id_]) == 2
     assert "only one that failed or was cancelled" in capsys.readouterr().err
     assert run_command(["submit", "density-peaks", str(points), "--n-clusters", "0"]) == 2
-    assert run_command(["status", "0" * 32]) == 2
-    assert "there is no such job" in capsys.readouterr().err
+    assert run_command(["delete", id_]) == 0
+    assert capsys.readouterr().out.startswith(f"{id_}  ")
+    assert not (running.data / "jobs" / id_).exists()
+    for nobodys in (id_, "0" * 32):
+        assert run_command(["status", nobodys]) == 2
+        assert "there is no such job" in capsys.readouterr().err
 
 
 def test_without_a_service(monkeypatch, capsys):
@@ -203,11 +211,15 @@ def test_others_are_not_let_in(running, ann, points):
         lambda: bob.call("GET", f"/jobs/{job.id}/log"),
         lambda: bob.call("GET", f"/jobs/{job.id}/files/result.json"),
         lambda: bob.call("POST", f"/jobs/{job.id}/retry"),
+        lambda: bob.call("DELETE", f"/jobs/{job.id}"),
     ):
         with pytest.raises(InputError, match="there is no such job"):
             ask()
     with pytest.raises(InputError, match="not one of your uploads"):
         bob.call("POST", "/jobs", json={"method": "density-peaks", "sources": [{"upload": upload}]})
+    with pytest.raises(InputError, match="there is no such upload"):
+        bob.delete_upload(upload)
+    assert upload not in [each["id"] for each in bob.uploads()]
     with pytest.raises(InputError, match="only an administrator"):
         bob.call("POST", "/users", json={"name": "eve", "role": "admin"})
     id_, token = running.token_of("eve")
@@ -247,18 +259,37 @@ def test_uploads_have_limits(running, ann, tmp_path):
     assert not list((running.data / "uploads").glob("*/partial"))
 
 
-def test_cancel_and_retry(ann, tmp_path):
+def test_cancel_retry_delete(running, ann, tmp_path):
     np.save(tmp_path / "long.npy", np.random.default_rng(2).normal(size=(150_000, 24)))  # half a minute's work
     job = ann.submit("density-peaks", tmp_path / "long.npy", report=False)
+    folder = running.data / "jobs" / job.id
     for _ in range(2):
         wait_for(lambda: job.refresh().state == "RUNNING")
         job.cancel()
         with pytest.raises(RunCancelled):
             job.wait()
         job.retry()
+    wait_for(lambda: job.refresh().state == "RUNNING")
+    upload = job.info["request"]["sources"][0]["upload"]
+    with pytest.raises(InputError, match="is RUNNING; cancel it"):
+        job.delete()
+    with pytest.raises(InputError, match=f"is needed by jobs that wait or run \\({job.id}"):
+        ann.delete_upload(upload)
     job.cancel()
     with pytest.raises(RunCancelled):
         job.wait()
+    for process in running.processes("mgclust.service.attempt"):
+        assert not any(str(folder) in file.path for file in process.open_files())  # nobody is at its files any more
+    assert job.info["size"] == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) > 0
+    ann.delete_upload(upload)
+    job.retry()
+    with pytest.raises(InputError, match="is not one of your uploads; upload the file first"):
+        job.wait()
+    job.delete()
+    assert not folder.exists()
+    with pytest.raises(InputError, match="there is no such job"):
+        job.retry()
+    assert not list(folder.parent.glob(f"{job.id}*"))
 
 
 @pytest.mark.parametrize("victim", ["attempt", "runner", "web"])

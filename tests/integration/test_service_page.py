@@ -529,6 +529,27 @@ def test_states_pages_and_failures(browser, running, tmp_path, points):
     browser.click("#retry")
     browser.wait("document.querySelector('#about').innerText.includes('attempt 2')")
     browser.wait("document.querySelector('#title').innerText.includes('FAILED')")
+    tab_to(browser, "#delete")
+    browser.press("Enter", 13)
+    browser.wait("document.querySelector('#confirm').open")
+    assert browser.run("document.activeElement.id") == "keep"
+    browser.press("Escape", 27)
+    browser.wait("!document.querySelector('#confirm').open")
+    assert cleo.job(failed.id).state == "FAILED"
+    browser.click("#delete")
+    browser.press("Tab", 9)
+    browser.press("Enter", 13)
+    browser.wait("location.pathname === '/'")
+    browser.wait(f"{shown} === 20")
+    with pytest.raises(InputError, match="there is no such job"):
+        cleo.job(failed.id)
+    assert browser.errors == []
+    # Choices that were saved outlast the job that they were made in.
+    parent.delete()
+    saved = cleo.jobs(limit=1)[0]
+    browser.open(f"{running.url}/jobs/{saved.id}")
+    browser.wait(f"{COUNT} === {saved.info['scores']['n_clusters']}")
+    browser.wait("!document.querySelector('#map-figure').hidden")
     assert browser.errors == []
 
 
@@ -546,6 +567,7 @@ def test_a_running_job_is_followed_and_cancelled(browser, running, tmp_path, cap
     _show(job, False)  # as `mgclust watch` and `status` do
     assert re.search(r"RUNNING  \w+  \d+% \(.*%/(s|min), .* left in this stage\)", capsys.readouterr().out)
     assert browser.run("document.querySelector('#stage').innerText") in ("dc", "rho", "delta")
+    assert browser.run("document.querySelector('#delete').hidden")
     assert 0 < browser.run("document.querySelector('#fraction').value") < 1
     browser.click("#cancel")
     browser.wait("document.querySelector('#title').innerText.includes('CANCELLED')")

@@ -10,9 +10,10 @@ from sqlalchemy.exc import DataError
 from starlette.testclient import TestClient
 
 from mgclust.cli.service import serve
+from mgclust.result import load_result
 from mgclust.service import access
 from mgclust.service.app import create_app
-from mgclust.service.records import open_database
+from mgclust.service.records import Job, open_database, writing
 from mgclust.service.settings import Settings
 
 
@@ -90,6 +91,70 @@ def test_the_last_token_of_an_administrator_stays(served, engine):
     assert answer.status_code == 409
     assert "make another" in answer.json()["error"]
     assert served.get("/api/v1/jobs").status_code == 200
+
+
+def test_deletion(served, job, engine):
+    """Not while anything needs it, not twice, and not by somebody else; of each the same answer as for what is none."""
+    upload = job["sources"][0]["upload"]
+    access.add_user(engine, "bob", "user")
+    bobs = {"Authorization": f"Bearer {access.new_token(engine, 'bob')[1]}"}
+    id_ = served.post("/api/v1/jobs", json=job).json()["id"]
+    for path, says in ((f"jobs/{id_}", "is PENDING; cancel it"), (f"uploads/{upload}", f"or run ({id_})")):
+        answer = served.delete(f"/api/v1/{path}")
+        assert (answer.status_code, says in answer.json()["error"]) == (409, True)
+    cancelled = served.post(f"/api/v1/jobs/{id_}/cancel").json()
+    for kind, own in (("jobs", id_), ("uploads", upload)):
+        refused = [served.delete(f"/api/v1/{kind}/{own}", headers=bobs)]
+        refused += [
+            served.delete(f"/api/v1/{kind}/{id_}") for id_ in ("0" * 32, "%2e%2e", "..%2f..%2fservice.db", "%00")
+        ]
+        assert served.get("/api/v1/uploads").json()[0]["id"] == upload
+        assert served.get("/api/v1/uploads", headers=bobs).json() == []
+        assert served.delete(f"/api/v1/{kind}/{own}").status_code == 200
+        refused.append(served.delete(f"/api/v1/{kind}/{own}"))
+        assert {answer.status_code for answer in refused} == {404}
+        assert len({answer.json()["error"] for answer in refused if "%2f" not in str(answer.url)}) == 1
+    assert served.get(f"/api/v1/jobs/{id_}/events").status_code == 404
+    assert served.get("/api/v1/jobs").json() == served.get("/api/v1/uploads").json() == []
+    assert cancelled["size"] == 0
+
+
+def test_what_was_deleted_while_it_was_read(served, job, engine, tmp_path, monkeypatch):
+    id_ = served.post("/api/v1/jobs", json=job).json()["id"]
+    result = tmp_path / "jobs" / id_ / "attempt-1" / "result"
+    result.mkdir(parents=True)
+    (result / "labels.npy").write_bytes(b"x")
+    with writing(engine) as session:
+        found = session.get(Job, id_)
+        found.state, found.attempt = "SUCCEEDED", 1
+
+    def read(*given):
+        if deleted:
+            served.delete(f"/api/v1/jobs/{id_}")
+        load_result(result)
+
+    monkeypatch.setattr("mgclust.service.decision.points_of", read)
+    monkeypatch.setattr("mgclust.service.decision.preview", read)
+    assert served.get(f"/api/v1/jobs/{id_}/files").json() == [{"name": "labels.npy", "size": 1}]
+    deleted = False
+    assert served.get(f"/api/v1/jobs/{id_}/points").status_code == 400  # it is there, but no result
+    deleted = True
+    for answer in (served.get(f"/api/v1/jobs/{id_}/points"), served.post(f"/api/v1/jobs/{id_}/centers", json={})):
+        assert (answer.status_code, answer.json()["error"]) == (404, "there is no such job.")
+
+
+def test_a_full_share_of_the_disk(tmp_path):
+    limits = Settings(data=tmp_path, cpu=True, disk_per_user=10)
+    app = create_app(limits)
+    token = access.first_token(open_database(limits.database), tmp_path).read_text().strip()
+    with TestClient(app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {token}"}) as http:
+        upload = http.put("/api/v1/uploads/x.npy", content=b"0123456789").json()["id"]
+        job = {"method": "density-peaks", "sources": [{"upload": upload}]}
+        for answer in (http.put("/api/v1/uploads/y.npy", content=b"x"), http.post("/api/v1/jobs", json=job)):
+            assert (answer.status_code, answer.json()["fault"]) == (507, "cluster")
+            assert "would exceed disk_per_user=10; delete some jobs or uploads" in answer.json()["error"]
+        http.delete(f"/api/v1/uploads/{upload}")
+        assert http.put("/api/v1/uploads/y.npy", content=b"x").status_code == 201
 
 
 def test_who_watches_with_a_revoked_token_hears_no_more(served, job, engine, monkeypatch):

@@ -127,12 +127,43 @@ def test_an_url_that_is_none(url, answers, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("id_", ["", "../jobs", "../../../healthz", "a\nb", ID[:8], ID.upper(), ID + "\n", "é" * 32])
-@pytest.mark.parametrize("command", ["status", "watch", "logs", "cancel", "retry", "result"])
+@pytest.mark.parametrize("command", ["status", "watch", "logs", "cancel", "retry", "result", "delete"])
 def test_an_id_that_is_none(command, id_, answers, tmp_path, capsys):
     told = [command, id_] + (["-o", str(tmp_path / "out")] if command == "result" else [])
     assert run_command(told) == 2
     assert "should be 32 of 0-9 and a-f" in capsys.readouterr().err
     assert not answers.requests
+
+
+def test_deletion(answers, capsys):
+    """Each is asked for and printed in turn, and the first that cannot be deleted ends it."""
+    other, upload = "f" * 32, {"id": ID, "owner": "ann", "name": "\x1bx.npy", "size": 5, "sha256": "", "created": 0.0}
+
+    def by(request):
+        if request.method == "DELETE" and request.url.path.endswith(other):
+            return httpx.Response(409, json={"error": "it waits; cancel it."})
+        return httpx.Response(200, json=upload if "uploads/" in request.url.path else [upload])
+
+    answers.by = by
+    assert run_command(["uploads"]) == 0
+    assert run_command(["uploads", "--delete", ID, "--delete", ID]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert len(out) == 3 and len(set(out)) == 1
+    assert out[0].startswith(f"{ID}  ") and out[0].endswith(r"  5 bytes  \x1bx.npy")
+    assert [(r.method, r.url.path.split("/v1")[1]) for r in answers.requests] == [
+        ("GET", "/uploads"), ("DELETE", f"/uploads/{ID}"), ("DELETE", f"/uploads/{ID}"),
+    ]  # fmt: skip
+    assert run_command(["uploads", "--delete", other]) == 2
+    assert run_command(["uploads", "--delete", "../jobs/x"]) == 2
+    assert "'mgclust uploads' lists" in capsys.readouterr().err
+    answers.by = lambda request: (
+        by(request) if request.method == "DELETE" and other in request.url.path
+        else httpx.Response(200, json=job(id=request.url.path.split("/")[-1], state="FAILED"))
+    )  # fmt: skip
+    assert run_command(["delete", ID, other, ID]) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{ID}  ") and out.endswith("FAILED\n") and out.count("\n") == 1
+    assert "it waits; cancel it" in err
 
 
 def test_another_server(answers, capsys):

@@ -64,10 +64,32 @@ def test_jobs_of_the_first_version_are_kept(tmp_path):
     assert {id_: job.begun_before for id_, job in found.items()} == {"a": 0, "b": 4, "c": 0}
     assert found["b"].request == {"sources": []}
     assert (found["a"].request, found["c"].request) == (requests["a"], requests["c"])
-    jobs = Jobs(engine, per_user=10, attempts=2)
+    jobs = Jobs(engine, Settings(data=tmp_path, attempts=2))
     claimed = [jobs.claim() for _ in range(3)][1]
     jobs.fail(claimed.id, claimed.attempt, "a worker died.", "cluster")
     assert jobs.get(ANN, "b").state == "PENDING"  # the fifth beginning is the first that counts
+
+
+def test_sizes_that_an_older_version_did_not_write(tmp_path):
+    settings = Settings(data=tmp_path)
+    engine = open_database(settings.database)
+    migrate_to(engine, "0003")
+    with writing(engine) as session:
+        connection = session.connection()
+        connection.exec_driver_sql("INSERT INTO users VALUES ('ann', 'user')")
+        for id_, state, finished in (("a", "SUCCEEDED", 2.0), ("b", "PENDING", None), ("c", "FAILED", 2.0)):
+            connection.exec_driver_sql(
+                "INSERT INTO jobs (id, owner, method, request, priority, state, created, finished, attempt, cancel) "
+                "VALUES (?, 'ann', 'density-peaks', '{}', 0, ?, 1.0, ?, 1, 0)",
+                (id_, state, finished),
+            )
+    for id_ in ("a", "b"):
+        (tmp_path / "jobs" / id_).mkdir(parents=True)
+        (tmp_path / "jobs" / id_ / "log.txt").write_bytes(bytes(30))
+    create_app(settings)
+    create_app(settings)  # once more changes nothing
+    with reading(engine) as session:
+        assert {id_: session.get(Job, id_).size for id_ in "abc"} == {"a": 30, "b": None, "c": 0}
 
 
 def test_tables_are_those_of_the_migrations(tmp_path):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from mgclust.errors import InputError
 from mgclust.service import access
+from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller, LastToken, Refused
+from mgclust.service.disk import InUse, NoRoom, sweep
 from mgclust.service.jobs import Jobs, Order, TooMany, job_id
-from mgclust.service.records import Job, Upload, migrate, open_database, writing
+from mgclust.service.records import Job, Removal, Upload, migrate, open_database, reading, writing
+from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from mgclust.service.sources import find_uploads
 
@@ -42,8 +46,13 @@ def engine(request, tmp_path):
 
 
 @pytest.fixture
-def jobs(engine):
-    return Jobs(engine, per_user=50, attempts=2)
+def settings(tmp_path):
+    return Settings(data=tmp_path, cpu=True, jobs_per_user=50, attempts=2)
+
+
+@pytest.fixture
+def jobs(engine, settings):
+    return Jobs(engine, settings)
 
 
 def order(caller=ANN, priority=0, key=None):
@@ -176,6 +185,144 @@ def test_a_retry_counts(jobs):
         with pytest.raises(TooMany, match="jobs_per_user=50"):
             jobs.retry(caller, cancelled[1].id)
     assert jobs.get(ANN, cancelled[1].id).state == "CANCELLED"
+
+
+def test_the_last_place_is_for_one(engine, settings):
+    """Of several web processes, which have connections of their own."""
+    one = replace(settings, jobs_per_user=1)
+    engines = [open_database(engine.url.render_as_string(hide_password=False)) for _ in range(6)]
+    together = threading.Barrier(len(engines), timeout=20)
+    for caller in (ANN, BOB, ROOT):
+        answers = []
+
+        def ask(own, caller=caller, answers=answers):
+            with reading(own):  # connected
+                together.wait()
+            answers.extend(Jobs(own, one).submit([order(caller)]))
+
+        threads = [threading.Thread(target=ask, args=(own,)) for own in engines]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(isinstance(answer, TooMany) for answer in answers) == [False] + [True] * 5
+    for own in engines:
+        own.dispose()
+
+
+def leave(settings, id_, size=1000):
+    """Files as an attempt leaves them."""
+    folder = settings.attempt_folder(id_, 1)
+    (folder / "result").mkdir(parents=True)
+    (folder / "result" / "labels.npy").write_bytes(bytes(size - 10))
+    (folder / "log.txt").write_bytes(bytes(10))
+
+
+def names(settings):
+    return sorted(path.name for path in (settings.data / "jobs").glob("*"))
+
+
+def test_delete(jobs, engine, settings):
+    id_, other = submit(jobs).id, submit(jobs, BOB).id
+    for _ in range(2):
+        with pytest.raises(InUse, match="cancel it, and delete it once it has ended"):
+            jobs.delete(ANN, id_)
+        jobs.claim()
+    for each in (id_, other):
+        leave(settings, each)
+        assert jobs.succeed(each, 1, {})
+    assert jobs.get(ANN, id_).size == 1000
+    for nobodys in (other, "0" * 32, "../x", "", "a\0", f"{id_}/../{id_}"):
+        assert jobs.delete(ANN, nobodys) is None
+    assert names(settings) == sorted([id_, other])
+    assert jobs.delete(ANN, id_).state == "SUCCEEDED"
+    assert jobs.get(ANN, id_) is jobs.delete(ANN, id_) is jobs.retry(ANN, id_) is jobs.cancel(ANN, id_) is None
+    assert names(settings) == [other]
+    assert jobs.delete(ROOT, other).owner == "bob"
+    assert (jobs.latest(ROOT, None, 10), names(settings)) == ([], [])
+    with reading(engine) as session:
+        assert session.query(Removal).all() == []
+
+
+def test_deleted_twice_at_once(jobs, engine, settings):
+    id_ = submit(jobs).id
+    jobs.cancel(ANN, id_)
+    leave(settings, id_)
+    answers, together = [], threading.Barrier(4, timeout=20)
+
+    def ask():
+        together.wait()
+        answers.append(jobs.delete(ANN, id_))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(answers), answers.count(None)) == (4, 3)
+    assert names(settings) == []
+
+
+@pytest.mark.parametrize("where", ["mgclust.service.jobs.clear", "mgclust.service.disk.shutil.rmtree"])
+def test_killed_while_it_deletes(jobs, engine, settings, monkeypatch, where):
+    """Nothing of the job can be asked for from then on, and the next process that starts removes the rest."""
+    id_ = submit(jobs, key="k").id
+    jobs.cancel(ANN, id_)
+    leave(settings, id_)
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(where, lambda *given, **how: exit())
+        jobs.delete(ANN, id_)
+    assert jobs.get(ANN, id_) is None
+    assert len(names(settings)) == 1
+    sweep(engine, settings)
+    assert names(settings) == []
+
+
+def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch):
+    """It has the same id, and nothing of the other's: neither does it find the folder, nor is its own removed."""
+    id_ = submit(jobs, key="k").id
+    jobs.cancel(ANN, id_)
+    leave(settings, id_)
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs_module, "clear", lambda *given: None)
+        jobs.delete(ANN, id_)
+    assert submit(jobs, key="k").id == id_
+    sweep(engine, settings)
+    assert names(settings) == [id_]
+    begun = []
+    monkeypatch.setattr(Runner, "_living_process", lambda self: begun.append(names(settings)) or exit())
+    with pytest.raises(SystemExit):
+        Runner(replace(settings, database=engine.url.render_as_string(hide_password=False))).turn()
+    assert begun == [[]]
+
+
+def test_what_a_user_may_keep(engine, settings):
+    jobs = Jobs(engine, replace(settings, disk_per_user=2000))
+    first, failed = submit(jobs), submit(jobs)
+    with writing(engine) as session:
+        session.add(Upload(id="b", owner="ann", name="x.npy", size=500, sha256="", created=0.0))
+        session.add(Upload(id="c", owner="bob", name="x.npy", size=1 << 40, sha256="", created=0.0))
+    jobs.claim(), jobs.claim()
+    leave(settings, first.id, 1499)
+    jobs.succeed(first.id, 1, {})
+    submit(jobs)  # one byte is left
+    (settings.job_folder(failed.id)).mkdir()
+    (settings.job_folder(failed.id) / "checkpoint").write_bytes(b"1")
+    jobs.fail(failed.id, 1, "NaN in row 3.", "input")
+    says = "ann keeps 2000 bytes of uploads and results, and this would exceed disk_per_user=2000; delete some jobs or"
+    with pytest.raises(NoRoom, match=says):
+        submit(jobs)
+    with pytest.raises(NoRoom, match=says):
+        jobs.retry(ANN, failed.id)
+    with pytest.raises(NoRoom, match=says):
+        jobs.enter(first, "d", {}, {}, lambda: pytest.fail("files were put there"))
+    with pytest.raises(NoRoom, match="bob keeps"):
+        submit(jobs, BOB)
+    submit(jobs, ROOT)
+    jobs.delete(ANN, first.id)
+    assert jobs.retry(ANN, failed.id).state == "PENDING"
+    saved = jobs.enter(first, "e", {}, {}, lambda: leave(settings, "e", 70))
+    assert saved.size == 70
 
 
 def test_what_cannot_be_an_id(jobs, engine, tmp_path):

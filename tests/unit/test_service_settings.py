@@ -16,6 +16,7 @@ from mgclust.service.settings import Settings
         ("SLOTS", "0", "slots=0 should be >= 1"),
         ("LOST_AFTER", "-1", "lost_after=-1.0 should be > 0"),
         ("CHECKPOINT_SECONDS", "nan", "checkpoint_seconds=nan should be > 0"),
+        ("DISK_PER_USER", "-1", "disk_per_user=-1 should be >= 0; 0 is no limit"),
         ("ROOTS", "relative", "root='relative' should be a folder's whole path"),
         ("ROOTS", "/", "root='/' should be apart from data="),
         ("MAXROWS", "5", "MGCLUST_SERVICE_MAXROWS is no setting"),

@@ -1,22 +1,155 @@
-"""What becomes of uploads whose web process was killed."""
+"""Uploads: what is left of those whose web process was killed, lists, deletion, and how much one user may keep."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
+from dataclasses import replace
 
+import pytest
+
+from mgclust.errors import InputError
+from mgclust.service import access, sources
+from mgclust.service.access import Caller
+from mgclust.service.disk import InUse, NoRoom, sweep
+from mgclust.service.jobs import Jobs, Order, job_id
+from mgclust.service.records import Job, migrate, open_database
 from mgclust.service.settings import Settings
-from mgclust.service.sources import sweep
+from mgclust.service.sources import delete_upload, latest_uploads, paths_of, receive
+
+ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
 
 
-def test_what_was_left_goes_after_a_day(tmp_path):
-    settings = Settings(data=tmp_path)
-    sweep(settings)  # there are no uploads yet
-    for name, file, hours in (("old", "partial", 25), ("new", "partial", 23), ("whole", "points.npy", 1000)):
-        folder = tmp_path / "uploads" / name
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(data=tmp_path, disk_per_user=100)
+
+
+@pytest.fixture
+def engine(settings):
+    engine = open_database(settings.database)
+    migrate(engine)
+    for caller in (ANN, BOB, ROOT):
+        access.add_user(engine, caller.name, caller.role)
+    return engine
+
+
+async def parts(count, size=10):
+    for _ in range(count):
+        yield bytes(size)
+        await asyncio.sleep(0.001)
+
+
+def send(engine, settings, caller=ANN, *counts):
+    """Send files at the same time, of so many times ten bytes each; what came of them."""
+
+    async def all_of_them():
+        sending = (receive(engine, settings, caller, "x.npy", parts(count)) for count in counts)
+        return await asyncio.gather(*sending, return_exceptions=True)
+
+    return asyncio.run(all_of_them())
+
+
+def kept(settings):
+    return sorted(os.listdir(settings.data / "uploads"))
+
+
+def test_what_was_left_goes_after_a_day(engine, settings):
+    sweep(engine, settings)  # there are no uploads yet
+    for name, file, hours in (
+        ("uploads/old", "partial", 25),
+        ("uploads/new", "partial", 23),
+        ("uploads/whole", "points.npy", 1000),
+        ("uploads/killed.0.deleted", "points.npy", 0),
+        ("jobs/whole", "log.txt", 1000),
+        ("jobs/saved.0", "log.txt", 25),
+        ("jobs/saving.0", "log.txt", 23),
+    ):
+        folder = settings.data / name
         folder.mkdir(parents=True)
         (folder / file).write_bytes(b"0")
         past = time.time() - 3600 * hours
         os.utime(folder / file, (past, past))
-    sweep(settings)
-    assert sorted(os.listdir(tmp_path / "uploads")) == ["new", "whole"]
+        os.utime(folder, (past, past))
+    sweep(engine, settings)
+    assert kept(settings) == ["new", "whole"]
+    assert sorted(os.listdir(settings.data / "jobs")) == ["saving.0", "whole"]
+
+
+def test_lists(engine, settings):
+    first, second, third = (send(engine, settings, ANN, 1)[0] for _ in range(3))
+    (bobs,) = send(engine, settings, BOB, 2)
+    assert latest_uploads(engine, ANN, 10, None) == [third, second, first]
+    assert latest_uploads(engine, ANN, 1, third["id"]) == [second]
+    assert latest_uploads(engine, ROOT, 10, None) == [bobs, third, second, first]
+    for nobodys in (bobs["id"], "0" * 32, "../x", "a\0"):
+        assert latest_uploads(engine, ANN, 10, nobodys) is None
+    assert (first["size"], first["name"], set(first)) == (
+        10, "x.npy", {"id", "owner", "name", "size", "sha256", "created"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda id_: {"sources": [{"path": "/x"}, {"upload": id_, "name": "x"}]},
+        lambda id_: {"sources": [], "mask": {"upload": id_}},
+        lambda id_: {"sources": [], "parameters": {"labels": {"upload": id_}}},
+    ],
+)
+def test_deleted_once_no_job_needs_it(engine, settings, request_of):
+    (upload,), (other,) = send(engine, settings, ANN, 1), send(engine, settings, ANN, 1)
+    jobs = Jobs(engine, settings)
+    order = Order(job_id(ROOT, None), ROOT, "silhouette", request_of(upload["id"]), 0)
+    (job,) = jobs.submit([order])
+    for _ in ("PENDING", "RUNNING"):
+        with pytest.raises(InUse, match=rf"upload {upload['id']} is needed by jobs that wait or run \({job.id}\)"):
+            delete_upload(engine, settings, ANN, upload["id"])
+        jobs.claim()
+    assert delete_upload(engine, settings, ANN, other["id"]) == other
+    jobs.succeed(job.id, 1, {})
+    for caller, id_ in ((BOB, upload["id"]), (ANN, other["id"]), (ANN, "../jobs"), (ANN, "a\0"), (ANN, "")):
+        assert delete_upload(engine, settings, caller, id_) is None
+    assert kept(settings) == [upload["id"]]
+    assert delete_upload(engine, settings, ANN, upload["id"]) == upload
+    assert (kept(settings), latest_uploads(engine, ROOT, 10, None)) == ([], [])
+
+
+def test_data_that_went_with_the_job_that_had_fetched_them(engine, settings):
+    """A choice saved on a decision graph reads what its parent fetched."""
+    settings = replace(settings, urls='["https://data.example/"]')
+    request = {"sources": [{"url": "https://data.example/x.npy"}], "fetched_by": "a" * 32}
+    saved = Job(id="b" * 32, owner="ann", request=request)
+    with pytest.raises(InputError, match=f"the data went with job {'a' * 32}, which had fetched them and was deleted"):
+        paths_of(engine, settings, saved)
+    there = settings.job_folder("a" * 32) / "sources"
+    there.mkdir(parents=True)
+    assert paths_of(engine, settings, saved) == {"0": str(there / "0" / "x.npy")}
+
+
+def test_no_more_than_a_user_may_keep(engine, settings):
+    (upload,) = send(engine, settings, ANN, 10)
+    (refusal,) = send(engine, settings, ANN, 1)
+    assert isinstance(refusal, NoRoom)
+    assert str(refusal).startswith(
+        "ann keeps 100 bytes of uploads and results, and this would exceed disk_per_user=100"
+    )
+    assert isinstance(send(engine, settings, BOB, 3)[0], dict)
+    assert kept(settings) == sorted(each["id"] for each in latest_uploads(engine, ROOT, 10, None))
+    delete_upload(engine, settings, ANN, upload["id"])
+    assert isinstance(send(engine, settings, ANN, 10)[0], dict)
+    assert isinstance(send(engine, replace(settings, disk_per_user=0), ANN, 20)[0], dict)
+
+
+def test_several_uploads_at_the_same_time(engine, settings, monkeypatch):
+    """No more is on the disk, even for a moment; those of another process count when they are whole."""
+    sent = send(engine, settings, ANN, 6, 6, 6)
+    assert sorted(isinstance(each, NoRoom) for each in sent) in ([False, True, True], [True, True, True])
+    (whole,) = send(engine, settings, BOB, 6)
+    monkeypatch.setattr(sources, "_kept", lambda engine, owner: 0)  # asked before the other was whole
+    (refusal,) = send(engine, settings, BOB, 6)
+    assert isinstance(refusal, NoRoom)
+    assert [each["id"] for each in latest_uploads(engine, BOB, 10, None)] == [whole["id"]]
+    assert kept(settings) == sorted(each["id"] for each in latest_uploads(engine, ROOT, 10, None))
+    assert not any(sources._arriving.values())

@@ -29,6 +29,7 @@ function describe(job) {
   }
   by("cancel").hidden = !["PENDING", "RUNNING"].includes(job.state);
   by("retry").hidden = !["FAILED", "CANCELLED"].includes(job.state);
+  by("delete").hidden = !by("cancel").hidden;
   describeProgress(job);
   by("failure").hidden = !job.error;
   by("error").textContent = job.error ? (job.state === "PENDING" ? `The last attempt ended: ${job.error}` : job.error) : "";
@@ -59,6 +60,7 @@ function requestOf(job) {
   for (const source of job.request.sources || []) told.push(["source", sourceName(source)]);
   if (job.request.mask) told.push(["mask", sourceName(job.request.mask)]);
   told.push(["priority", String(job.priority)]);
+  if (job.size !== null) told.push(["kept on disk", bytes(job.size)]);
   return told;
 }
 
@@ -144,6 +146,17 @@ for (const what of ["cancel", "retry"]) {
     }
   });
 }
+by("delete").addEventListener("click", () => by("confirm").showModal());
+by("keep").addEventListener("click", () => by("confirm").close());
+by("delete-now").addEventListener("click", async () => {
+  by("confirm").close();
+  try {
+    await ask(path, { method: "DELETE" });
+    location.href = "/";
+  } catch (error) {
+    show("problem", error.message);
+  }
+});
 by("log-part").addEventListener("toggle", () => by("log-part").open && showLog());
 setInterval(() => by("log-part").open && last?.state === "RUNNING" && showLog(), OFTEN);
 start(follow);

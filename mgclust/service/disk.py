@@ -1,0 +1,121 @@
+"""What users keep on disk: how much it may be, and how it goes.
+
+What is deleted loses its row first, in a transaction that notes the folder; then the folder gets another name, under
+which nobody looks for it, and is removed. What a killed process leaves of that, the next one finds by the note.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from sqlalchemy import Engine, func, select, update
+from sqlalchemy.orm import Session
+
+from mgclust.service.records import Job, Removal, Upload, User, reading, writing
+from mgclust.service.settings import Settings
+
+__all__ = ["InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "size_of", "sweep"]
+
+DAY = 86_400.0
+GONE = ".deleted"
+
+
+class InUse(Exception):
+    """It is needed, so it cannot be deleted now."""
+
+
+class NoRoom(Exception):
+    """A user keeps as much as they may."""
+
+    def __init__(self, owner: str, kept: int, most: int) -> None:
+        super().__init__(
+            f"{owner} keeps {kept} bytes of uploads and results, and this would exceed disk_per_user={most}; delete "
+            "some jobs or uploads."
+        )
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder; 0 where there is none."""
+    if path.is_file():
+        return path.stat().st_size
+    total = 0
+    for parent, _, files in os.walk(path):
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(parent, name)).st_size
+    return total
+
+
+def lock_users(session: Session, names: set[str]) -> None:
+    """Let nobody else count what these users have until the transaction ends; SQLite has one writer anyway."""
+    wanted = select(User.name).where(User.name.in_(names)).order_by(User.name)  # two never wait for each other
+    session.execute(wanted.with_for_update(key_share=True))
+
+
+def no_room(session: Session, owner: str, most: int, more: int) -> NoRoom | None:
+    """The refusal of what would bring what a user keeps beyond `most` bytes, if it would; 0 is no limit."""
+    if not most or (kept := kept_by(session, owner)) + more <= most:
+        return None
+    return NoRoom(owner, kept, most)
+
+
+def kept_by(session: Session, owner: str) -> int:
+    """Bytes of a user's uploads, and of their jobs as they ended."""
+    sums = (select(func.sum(table.size)).where(table.owner == owner) for table in (Upload, Job))
+    return sum(int(session.scalar(each) or 0) for each in sums)
+
+
+def clear(engine: Engine, settings: Settings) -> None:
+    """Remove the folders of all that was deleted."""
+    gone = []
+    with writing(engine) as session:
+        for removal in session.scalars(select(Removal).with_for_update(skip_locked=True)):
+            folder = settings.data / removal.path
+            if folder.exists() and not _exists_again(session, folder.name):
+                target = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{GONE}")
+                try:
+                    folder.rename(target)
+                except OSError as error:
+                    print(f"{folder} cannot be removed yet: {error}", file=sys.stderr)
+                    continue
+                gone.append(target)
+            session.delete(removal)
+    for folder in gone:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _exists_again(session: Session, id_: str) -> bool:
+    """A job of the same key has the same id; its first attempt clears the folder."""
+    return session.scalar(select(Job.id).where(Job.id == id_)) is not None
+
+
+def sweep(engine: Engine, settings: Settings) -> None:
+    """Remove what killed processes left: of what was deleted, and, after a day, of what was received or saved."""
+    clear(engine, settings)
+    for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*")):
+        with contextlib.suppress(OSError):  # another web process sweeps, too
+            if folder.name.endswith(GONE) or time.time() - folder.stat().st_mtime > DAY:
+                shutil.rmtree(folder)
+    for partial in settings.data.glob("uploads/*/partial"):
+        with contextlib.suppress(OSError):
+            if time.time() - partial.stat().st_mtime > DAY:
+                partial.unlink()
+                partial.parent.rmdir()
+    _weigh(engine, settings)
+
+
+def _weigh(engine: Engine, settings: Settings) -> None:
+    """Jobs that ended before sizes were written have none."""
+    wanted = select(Job.id).where(Job.finished.is_not(None), Job.size.is_(None))
+    with reading(engine) as session:
+        ids = session.scalars(wanted).all()
+    if ids:
+        sizes = [{"id": id_, "size": size_of(settings.job_folder(id_))} for id_ in ids]
+        with writing(engine) as session:
+            session.execute(update(Job), sizes)
