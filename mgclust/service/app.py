@@ -30,7 +30,7 @@ from mgclust.service.pages import SecurityHeaders, add_pages
 from mgclust.service.problems import NotFound, Problem, ShortBodies, answer_problems
 from mgclust.service.rates import Rates
 from mgclust.service.records import Job, belong_together, migrate, open_database, reading
-from mgclust.service.requests import Submission, describe_methods, named_sources
+from mgclust.service.requests import Submission, describe_methods
 from mgclust.service.settings import Settings
 
 __all__ = ["create_app"]
@@ -167,7 +167,7 @@ def create_app(settings: Settings) -> FastAPI:
         submission.check()
         settings.check_resources(submission.resources.model_dump())
         id_, record = job_id(who, submission.key), submission.to_record()
-        for source in named_sources(record).values():
+        for source in sources.named_sources(record).values():
             if "upload" in source:
                 await uploads((who, source["upload"]))
             else:

@@ -26,9 +26,8 @@ from mgclust.service.access import Caller
 from mgclust.service.disk import size_of
 from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.records import Job
-from mgclust.service.requests import named_sources
 from mgclust.service.settings import Settings
-from mgclust.service.sources import sources_of
+from mgclust.service.sources import named_sources, sources_of
 
 __all__ = ["Centers", "Kept", "Points", "Preview", "Wanted", "labels_file", "points_of", "preview", "save_as_job"]
 

@@ -14,7 +14,7 @@ from mgclust.errors import InputError
 from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import check_parameters
 
-__all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods", "named_sources"]
+__all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods"]
 
 # Parameters of the estimators that the service decides.
 NOT_A_JOBS = {"client", "device", "verbose"}
@@ -134,13 +134,6 @@ class Submission(_Strict):
             name: source.model_dump(exclude_none=True) for name, source in self.files().items()
         }
         return kept
-
-
-def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """All that a job reads, of what `Submission.to_record` made: "0", "1", ..., "mask", and parameters' names."""
-    found = {str(k): source for k, source in enumerate(record["sources"])}
-    found |= {"mask": record["mask"]} if record.get("mask") else {}
-    return found | {name: value for name, value in record.get("parameters", {}).items() if isinstance(value, dict)}
 
 
 def describe_methods() -> dict[str, Any]:

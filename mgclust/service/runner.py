@@ -28,9 +28,8 @@ from mgclust.engine.devices import gpus
 from mgclust.service.attempt import fault_of, sentence_of
 from mgclust.service.jobs import Jobs
 from mgclust.service.records import Job, belong_together, migrate, open_database
-from mgclust.service.requests import named_sources
 from mgclust.service.settings import Settings
-from mgclust.service.sources import paths_of, sources_of
+from mgclust.service.sources import named_sources, paths_of, sources_of
 
 __all__ = ["Runner", "main", "shared_gpus"]
 

@@ -25,11 +25,11 @@ from mgclust.service.access import ID, Caller
 from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room
 from mgclust.service.fetch import NAME, check_url, file_name
 from mgclust.service.records import Job, Removal, Upload, reading, writing
-from mgclust.service.requests import named_sources
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "TooLarge", "delete_upload", "find_uploads", "latest_uploads", "paths_of", "receive", "resolve", "sources_of",
+    "TooLarge", "delete_upload", "find_uploads", "latest_uploads", "named_sources", "paths_of", "receive", "resolve",
+    "sources_of",
 ]  # fmt: skip
 
 _arriving: Counter[str] = Counter()  # bytes of each user's uploads that this process is receiving
@@ -201,6 +201,13 @@ def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str
         check_url(source["url"], settings.prefixes)
         return str(folder / file_name(source["url"]))
     return _inside(source["path"], settings.folders)
+
+
+def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """All that a job reads, of what `Submission.to_record` made: "0", "1", ..., "mask", and parameters' names."""
+    found = {str(k): source for k, source in enumerate(record["sources"])}
+    found |= {"mask": record["mask"]} if record.get("mask") else {}
+    return found | {name: value for name, value in record.get("parameters", {}).items() if isinstance(value, dict)}
 
 
 def paths_of(engine: Engine, settings: Settings, job: Job) -> dict[str, str]:

@@ -25,7 +25,7 @@ def groups(sizes, d, spread, seed) -> np.ndarray:
 SCANS = {
     # name: (rows, parameters, iterations at least, numbers of ranks): all end at K = 2
     "four blocks": (lambda: groups((1600, 1485, 15), 3, 30, 3), {}, 900, (4,)),
-    "oscillating": (lambda: groups((1060, 1025, 10, 5), 3, 30, 3), {}, 850, (2, 3)),
+    "oscillating": (lambda: groups((1060, 1025, 10, 5), 3, 30, 3), {}, 850, (3,)),
     "double": (lambda: groups((1060, 1030, 10), 3, 30, 3), {"dtype": "float64"}, 550, (3,)),
     "correlation": (lambda: groups((1060, 1030, 10), 40, 30, 4), {"affinity": "correlation"}, 800, (2,)),
     "paper": (lambda: groups((1060, 1030, 10), 3, 60, 5), {"profile": "paper"}, 900, (4,)),

@@ -109,6 +109,12 @@ def test_several_gpus_are_one_cluster_for_several_slots(given, count, shared, cl
         assert found == (replace(settings, scheduler=client.scheduler.address) if shared else settings)
 
 
+def test_a_runner_loads_nothing_that_only_attempts_need():
+    """It is started again after each fault, and should soon be there."""
+    told = "import sys, mgclust.service.runner; print(*{'sklearn', 'numba', 'pandas', 'fastapi'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", told], capture_output=True, check=True, text=True).stdout == "\n"
+
+
 def test_a_runner_beside_the_web_process(database, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
