@@ -4,7 +4,8 @@
 
     in    {"folder": where the attempt writes, "checkpoint": where it goes on from, "request": {...},
            "sources": [path, ...], ...}
-    out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose}
+    out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose},
+          and whether this was the "last", after which the process ends
 
 The end of its input means that the runner is gone, and with it whoever could hear of the result: the attempt ends.
 What it would otherwise print goes to ``log.txt`` in the attempt's folder; the result appears there as ``result``, whole
@@ -44,9 +45,11 @@ def main() -> None:
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     while (order := orders.get()) is not None:
         answer = _attempt(order, lambda event: _say(answers, {"progress": event}))
-        _say(answers, answer)
-        if "error" in answer or "cupy" in sys.modules:
-            return  # a fresh process for the next one, and the GPU's memory given back
+        # A fresh process for the next one, and the GPU's memory given back.
+        last = "error" in answer or "cupy" in sys.modules
+        _say(answers, answer | {"last": last})
+        if last:
+            return
 
 
 def _listen(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:

@@ -158,7 +158,11 @@ class Runner:
         job, process = attempt.job, attempt.process
         ended = process.ended()  # before `answer`: what was said last is heard
         answer = process.answer
-        if answer is None and not ended:
+        # Nobody is at a job's files, which may then be deleted, or on the GPU, once it has ended.
+        over = answer is None or answer["last"]
+        if over and not ended:
+            if answer is not None:
+                process.expect_end()
             if time.monotonic() > attempt.next_beat:
                 cancelled = self._jobs.beat(job.id, job.attempt, process.progress)
                 attempt.next_beat = time.monotonic() + BEAT
@@ -168,9 +172,7 @@ class Runner:
                     attempt.cancelled = True
                     process.interrupt()
             return False
-        over = ended or answer is None or "error" in answer
         if over:
-            # Before the job has ended: it may then be deleted, and nobody should be at its files.
             process.close()
             if attempt.cancelled:
                 shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
@@ -226,12 +228,16 @@ class _Process:
         return True
 
     def interrupt(self) -> None:
-        """Ask it to end; what does not, is made to."""
-        now = time.monotonic()
+        """Ask it to end."""
         if self._told is None:
-            self._told = now
             self._signal(signal.SIGTERM, group=False)
-        elif now - self._told > GRACE:
+        self.expect_end()
+
+    def expect_end(self) -> None:
+        """It is about to end; if it takes too long, it is made to."""
+        now = time.monotonic()
+        self._told = self._told or now
+        if now - self._told > GRACE:
             self._signal(signal.SIGKILL)
 
     def hang_up(self) -> None:

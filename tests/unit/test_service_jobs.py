@@ -399,3 +399,44 @@ def test_tokens(engine, tmp_path):
             access.add_user(engine, name, role)
     with pytest.raises(InputError, match="does not exist"):
         access.new_token(engine, "nobody")
+
+
+class Lingering:
+    """In place of a process that computes: it answers at once, for the last time, and takes its time to end."""
+
+    def __init__(self, settings):
+        self.answer = self.progress = None
+        self.left = self.closed = False
+        self.made.append(self)
+
+    def send(self, order):
+        self.answer = {"scores": {}, "last": True}
+
+    def ended(self):
+        return self.left
+
+    def expect_end(self):
+        pass
+
+    def close(self, at_once=False):
+        self.closed = True
+
+
+def test_a_process_that_is_about_to_end_gets_no_job_and_keeps_nobody_waiting(engine, settings, jobs, monkeypatch):
+    """Both heartbeats are told meanwhile, and no job is handed to a process that will not take it."""
+    monkeypatch.setattr("mgclust.service.runner._Process", Lingering)
+    monkeypatch.setattr("mgclust.service.runner.BEAT", -1.0)
+    monkeypatch.setattr(Lingering, "made", [], raising=False)
+    first, second, third = jobs.submit([order(), order(), order()])
+    database = engine.url.render_as_string(hide_password=False)
+    runner = Runner(replace(settings, slots=2, database=database))
+    for _ in range(3):
+        before = time.time()
+        runner.turn()
+    assert [jobs.get(ANN, job.id).state for job in (first, second, third)] == ["RUNNING", "RUNNING", "PENDING"]
+    assert all(jobs.get(ANN, job.id).heartbeat >= before for job in (first, second))
+    Lingering.made[0].left = True
+    runner.turn()
+    assert jobs.get(ANN, first.id).state == "SUCCEEDED" and Lingering.made[0].closed
+    assert jobs.get(ANN, third.id).state == "RUNNING" and len(Lingering.made) == 3
+    assert jobs.get(ANN, second.id).attempt == 1
