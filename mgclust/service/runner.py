@@ -145,13 +145,9 @@ class Runner:
         return _Process(self._settings)
 
     def _place(self, resources: dict[str, Any]) -> dict[str, Any]:
-        if self._settings.scheduler:
-            return {"scheduler": self._settings.scheduler, "cpu": self._settings.cpu, **resources}
-        if self._settings.cpu:
-            return {"cpu": True, "workers": resources.get("workers")}
-        return {name: resources[name] for name in ("gpus", "workers") if resources.get(name)} | {
-            "cpu": bool(resources.get("workers"))
-        }
+        asked = {name: resources[name] for name in ("gpus", "workers") if resources.get(name)}
+        cpu = self._settings.cpu or "workers" in asked  # also on a cluster that has GPUs
+        return asked | {"cpu": cpu} | ({"scheduler": self._settings.scheduler} if self._settings.scheduler else {})
 
     def _look(self, attempt: _Attempt) -> bool:
         """Hear what an attempt says and tell the queue; whether it is over."""

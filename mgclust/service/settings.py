@@ -158,7 +158,9 @@ class Settings:
         return list(found)
 
     def check_resources(self, resources: Mapping[str, Any]) -> None:
-        """Refuse a job that asks for more processes than one may have."""
+        """Refuse a job that asks for more processes than one may have, or for GPUs where none are used."""
+        if self.cpu and resources.get("gpus"):
+            raise InputError(f"gpus={resources['gpus']} cannot be had of a service that uses no GPU; ask for workers.")
         workers = resources.get("workers") or 0
         if workers > self.max_workers and not self.scheduler:
             raise InputError(

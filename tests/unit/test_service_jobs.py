@@ -440,3 +440,19 @@ def test_a_process_that_is_about_to_end_gets_no_job_and_keeps_nobody_waiting(eng
     assert jobs.get(ANN, first.id).state == "SUCCEEDED" and Lingering.made[0].closed
     assert jobs.get(ANN, third.id).state == "RUNNING" and len(Lingering.made) == 3
     assert jobs.get(ANN, second.id).attempt == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "resources", "place"),
+    [
+        ({}, {}, {"cpu": False}),
+        ({}, {"gpus": 2}, {"gpus": 2, "cpu": False}),
+        ({}, {"workers": 3}, {"workers": 3, "cpu": True}),
+        ({"cpu": True}, {"workers": 3}, {"workers": 3, "cpu": True}),
+        ({"scheduler": "tls://s:1"}, {"gpus": 2, "workers": None}, {"gpus": 2, "cpu": False, "scheduler": "tls://s:1"}),
+        # Processes on CPUs also where the cluster's workers have GPUs.
+        ({"scheduler": "tls://s:1"}, {"workers": 2}, {"workers": 2, "cpu": True, "scheduler": "tls://s:1"}),
+    ],
+)
+def test_where_a_job_runs(given, resources, place, settings):
+    assert Runner(replace(settings, **({"cpu": False} | given)))._place(resources) == place
