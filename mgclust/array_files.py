@@ -19,7 +19,7 @@ import numpy as np
 
 from mgclust.errors import InputError
 
-__all__ = ["Deferred", "file_name", "open_zarr", "read_array", "read_npy", "write_array", "write_csv"]
+__all__ = ["Deferred", "file_name", "open_zarr", "read_array", "read_npy", "write_array", "write_csv", "write_npy"]
 
 # Codecs of zarr between numbers and bytes. Others are refused before a chunk is read: one of them loads pickles.
 ZARR_CODECS = {
@@ -64,7 +64,16 @@ def write_array(path: Path, array: Any) -> None:
 
         save_npz(path, array.tocsr(), compressed=False)  # which takes longer than everything else
     else:
-        np.save(path, array, allow_pickle=False)
+        write_npy(path, array)
+
+
+def write_npy(path: Path, array: np.ndarray) -> None:
+    """Write a ``.npy``; a full disk is the OSError that says so, where NumPy tells only how much it has written."""
+    array = np.asarray(array, order=None if array.flags.f_contiguous else "C")
+    header = np.lib.format.header_data_from_array_1_0(array)
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write((array.T if header["fortran_order"] else array).reshape(-1).view(np.uint8).data)
 
 
 def read_array(directory: Path, entry: dict[str, Any]) -> Any:

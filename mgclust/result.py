@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from mgclust import __version__
-from mgclust.array_files import Deferred, file_name, read_array, write_array, write_csv
+from mgclust.array_files import Deferred, file_name, read_array, write_array, write_csv, write_npy
 from mgclust.errors import InputError
 
 __all__ = ["Deferred", "Result", "check_target", "installed_versions", "load_result", "seconds_text", "whole_directory"]
@@ -175,7 +175,7 @@ class Result:
                 raise ValueError(f"array name {name!r} should match [a-z0-9_]+ and not be 'labels'")
             write_array(directory / file_name(name, array), array)
         if self.labels is not None:
-            np.save(directory / "labels.npy", self.labels, allow_pickle=False)
+            write_npy(directory / "labels.npy", self.labels)
             write_csv(directory / "labels.csv", self.labels, self.arrays.get("halo"))
 
 

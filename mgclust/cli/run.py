@@ -146,8 +146,8 @@ def _cluster(
     with ShownProgress() as progress, placed(**place) as where:
         result = fit(method(**parameters, **where), dataset, progress, saved)
         save(result, dataset, Path(output), overwrite, report, command, progress)
-    if saved is not None:
-        saved.remove()
+        if saved is not None:
+            saved.remove()  # before a cluster takes its time to end
     if as_json:
         click.echo(json.dumps({"output": os.path.abspath(output), **result.to_dict()}, allow_nan=False))
     else:

@@ -50,6 +50,8 @@ __all__ = ["Checkpoint", "Checkpoints", "Saved"]
 
 Array = Any
 
+# No room, no memory for a copy, no further thread: the run goes on without.
+UNWRITTEN = (OSError, MemoryError, RuntimeError)
 PAUSE = 0.2  # seconds between two questions whether a checkpoint is due
 
 
@@ -289,7 +291,7 @@ class Checkpoints:
         try:
             return whole.enter_context(whole_directory(self._folder / name_of(self._number)))
         except (OSError, InputError) as error:
-            return getattr(error, "strerror", None) or str(error)
+            return _reason(error)
 
     def _write(
         self,
@@ -309,8 +311,8 @@ class Checkpoints:
                 writing.writer.add(CONTROL, json.dumps(control))
             for name, own in self._own_arrays(arrays, rows, background):
                 writing.writer.add(name, own)
-        except OSError as error:
-            writing.problem = error.strerror or str(error)
+        except UNWRITTEN as error:
+            writing.problem = _reason(error)
 
     def _own_arrays(
         self, arrays: Mapping[str, np.ndarray], rows: Mapping[str, Array], copied: bool
@@ -353,7 +355,7 @@ class Checkpoints:
             self._last = writing.number
         except (_Unwritten, OSError) as error:
             # Of the last steps, which rank 0 takes alone, other ranks need not know that they failed.
-            reason = getattr(error, "strerror", None) or str(error)
+            reason = _reason(error)
             self._say(
                 warning=f"no checkpoint could be written to {str(self._folder)!r} ({reason}): the run goes on without, "
                 "and tries again later; make room there."
@@ -407,8 +409,8 @@ class _Writing:
         if self.problem is None and self.writer is not None:
             try:
                 return self.writer.files()
-            except OSError as error:
-                self.problem = error.strerror or str(error)
+            except UNWRITTEN as error:
+                self.problem = _reason(error)
         return [{"problem": self.problem}]
 
     def close(self) -> None:
@@ -428,6 +430,10 @@ class _Found(NamedTuple):
 
 class _Unwritten(Exception):
     """Some rank could not write its part, or was not to."""
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _briefly(value: Any) -> Any:

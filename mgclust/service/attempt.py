@@ -121,7 +121,7 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
             result = replace(result, source={**result.source, "fetched": fetched})
         command = ["mgclust", "run", request["method"], *(Path(source).name for source in order["sources"])]
         save(result, dataset, folder / "result", False, request.get("report", True), command, progress)
-    checkpoint.remove()
+        checkpoint.remove()
     scores: dict[str, Any] = json.loads(json.dumps(result.to_dict()["scores"]))
     return scores
 

@@ -69,7 +69,8 @@ def answer_problems(app: FastAPI) -> None:
             ):
                 raise error  # ours
             headers["Retry-After"], sentence = str(AGAIN), "the service's database does not answer; ask again soon."
-        fault = "input" if code in (400, 413) else "cluster" if code in (503, 507) else None
+        theirs = code in (400, 413) or isinstance(error, NoRoom)
+        fault = "input" if theirs else "cluster" if code in (503, 507) else None
         return JSONResponse({"error": sentence, "fault": fault}, code, headers)
 
     def invalid(request: Request, error: Exception) -> JSONResponse:

@@ -180,6 +180,7 @@ def test_a_full_disk_is_a_warning(run, tmp_path):
     between, events = run(function)
     assert between == ["checkpoint-1"]
     assert len(warnings(events)) == 1 and warnings(events)[0].endswith("tries again later; make room there.")
+    assert "(File too large)" in warnings(events)[0]
     assert run(loading)[0] == 3
 
 
@@ -435,3 +436,24 @@ def test_threads_that_write_have_their_share_of_the_time_too(run, clock, tmp_pat
 
     times, _ = run(function, seconds=10, share=0.02)
     np.testing.assert_allclose(np.diff(times), 196, atol=1)  # 4 of 200 seconds
+
+
+@pytest.mark.parametrize(
+    "problem", [MemoryError(), RuntimeError("can't start new thread"), OSError(28, "No space left")]
+)
+@pytest.mark.parametrize("background", [False, True])
+def test_whatever_keeps_a_checkpoint_from_being_written_is_a_warning(problem, background, run, tmp_path, monkeypatch):
+    def fails(path, content):
+        raise problem
+
+    def function(context):
+        with monkeypatch.context() as patch:
+            patch.setattr("mgclust.engine.checkpoint_files._write", fails)
+            context.checkpoint.save({}, rows={"rows": np.zeros(N)}, background=background)
+            until_named(context, tmp_path)
+        save(context, 2)
+
+    _, events = run(function)
+    reason = getattr(problem, "strerror", None) or str(problem) or "MemoryError"
+    assert len(warnings(events)) == 1 and f"({reason})" in warnings(events)[0]
+    assert run(loading)[0] == 2

@@ -1,11 +1,14 @@
+import errno
 import json
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 
+from mgclust.array_files import write_npy
 from mgclust.errors import InputError
 from mgclust.result import Deferred, Result, check_target, installed_versions, load_result
 
@@ -212,3 +215,28 @@ def test_without_zarr_the_remedy_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zarr", None)
     with pytest.raises(InputError, match="install zarr"):
         load_result(path)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12).reshape(3, 4),
+        np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+        np.arange(24).reshape(4, 6)[::2, ::3],
+        np.zeros((0, 3), np.float32),
+        np.array(7),
+        np.array(["a", "bc"]),
+        np.arange(3, dtype=">i4"),
+        np.array([True, False]),
+    ],
+)
+def test_npy_files_are_numpys(array, tmp_path):
+    write_npy(tmp_path / "ours.npy", array)
+    np.save(tmp_path / "numpys.npy", array)
+    assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "numpys.npy").read_bytes()
+
+
+def test_a_full_disk_says_so(tmp_path):
+    with pytest.raises(OSError) as caught:
+        write_npy(Path("/dev/full"), np.zeros(100_000))
+    assert caught.value.errno == errno.ENOSPC

@@ -151,7 +151,7 @@ def test_a_full_share_of_the_disk(tmp_path):
         upload = http.put("/api/v1/uploads/x.npy", content=b"0123456789").json()["id"]
         job = {"method": "density-peaks", "sources": [{"upload": upload}]}
         for answer in (http.put("/api/v1/uploads/y.npy", content=b"x"), http.post("/api/v1/jobs", json=job)):
-            assert (answer.status_code, answer.json()["fault"]) == (507, "cluster")
+            assert (answer.status_code, answer.json()["fault"]) == (507, "input")
             assert "would exceed disk_per_user=10; delete some jobs or uploads" in answer.json()["error"]
         http.delete(f"/api/v1/uploads/{upload}")
         assert http.put("/api/v1/uploads/y.npy", content=b"x").status_code == 201
