@@ -30,6 +30,7 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook, too
 def pytest_collection_modifyitems(items):
     for item in items:
         # Two processes run the tests: those of a file share its fixtures, and those of GPUs must not meet on one.
