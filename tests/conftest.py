@@ -25,16 +25,11 @@ def gpu_missing() -> str:
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU and CuPy; skipped where there is none")
-    config.addinivalue_line("markers", "xdist_group: tests that one process runs")
     # What a shell starts in the background ignores Ctrl-C, and so would the tests of it and the programs that they run.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook, too
 def pytest_collection_modifyitems(items):
-    for item in items:
-        # Two processes run the tests: those of a file share its fixtures, and those of GPUs must not meet on one.
-        item.add_marker(pytest.mark.xdist_group("gpu" if "gpu" in item.path.parts else item.path.name))
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     reason = gpu_missing()
