@@ -45,8 +45,8 @@ def main() -> None:
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     while (order := orders.get()) is not None:
         answer = _attempt(order, lambda event: _say(answers, {"progress": event}))
-        # A fresh process for the next one, and the GPU's memory given back.
-        last = "error" in answer or "cupy" in sys.modules
+        # After anything but an input that is no good, a fresh process for the next one; the GPU's memory is given back.
+        last = answer.get("fault", "input") != "input" or "cupy" in sys.modules
         _say(answers, answer | {"last": last})
         if last:
             return

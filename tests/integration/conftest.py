@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
@@ -38,8 +39,18 @@ def dask_client():
 
 @pytest.fixture
 def client(dask_client):
-    """`dask_client` with all its workers there, also after a test that killed some."""
-    dask_client.wait_for_workers(RANKS, timeout=30)
+    """`dask_client` with all its workers there, also after a test that killed some.
+
+    A worker is there once its nanny knows, too: one that is killed between its call to the scheduler and its nanny's
+    notice of it would not be started again.
+    """
+    from distributed.core import Status
+
+    end = time.monotonic() + 60
+    dask_client.wait_for_workers(RANKS, timeout=60)
+    while not all(nanny.process.status == Status.running for nanny in dask_client.cluster.workers.values()):
+        assert time.monotonic() < end, "a nanny does not hear of its worker"
+        time.sleep(0.02)
     return dask_client
 
 

@@ -38,6 +38,11 @@ def points(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def many_labels(many_points):
+    return DensityPeaks(client=None, device="cpu").fit(many_points).labels_
+
+
+@pytest.fixture(scope="module")
 def many_points(tmp_path_factory):
     """Some seconds' work."""
     path = tmp_path_factory.mktemp("points") / "many.npy"
@@ -111,6 +116,7 @@ def test_a_job_whose_data_are_bad_fails_with_its_sentence(running, ann, tmp_path
     with pytest.raises(InputError, match=r"NaN or infinity.* row 7"):
         job.wait()
     assert (job.state, job.info["fault"], job.info["attempt"]) == ("FAILED", "input", 1)
+    processes = running.processes("mgclust.service.attempt")
     (tmp_path / "torn.npy").write_bytes((tmp_path / "bad.npy").read_bytes()[:200])
     job = ann.submit("density-peaks", tmp_path / "torn.npy")
     with pytest.raises(InputError, match=r"torn\.npy is truncated"):
@@ -120,6 +126,7 @@ def test_a_job_whose_data_are_bad_fails_with_its_sentence(running, ann, tmp_path
     with pytest.raises(InputError, match=r"points\.xyz"):
         job.wait()
     assert str(running.data) not in job.info["error"]  # nor where the service keeps it
+    assert {each.pid for each in running.processes("mgclust.service.attempt")} == {each.pid for each in processes}
 
 
 @pytest.mark.parametrize(
@@ -202,7 +209,7 @@ def test_parameters_that_are_arrays(running, ann, points, tmp_path, monkeypatch,
 
 
 def test_others_are_not_let_in(running, ann, points):
-    job, upload = ann.submit("density-peaks", points), ann.upload(points)
+    job, upload = ann.submit("density-peaks", points, report=False), ann.upload(points)
     bob = running.client("bob")
     for ask in (
         lambda: bob.job(job.id),
@@ -234,7 +241,7 @@ def test_others_are_not_let_in(running, ann, points):
 
 
 def test_files_in_parts_and_no_others(running, ann, points):
-    job = ann.submit("density-peaks", points).wait()
+    job = ann.submit("density-peaks", points, report=False).wait()
     base = f"/jobs/{job.id}/files"
     with ann.stream(f"{base}/labels.npy") as answer:
         whole = answer.read()
@@ -293,7 +300,7 @@ def test_cancel_retry_delete(running, ann, tmp_path):
 
 
 @pytest.mark.parametrize("victim", ["attempt", "runner", "web"])
-def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_points, tmp_path, victim):
+def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_points, many_labels, tmp_path, victim):
     job = ann.submit("density-peaks", many_points, report=False)
     wait_for(lambda: job.refresh().state == "RUNNING")
     if victim == "web":
@@ -306,8 +313,7 @@ def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_poi
         for process in processes:
             process.kill()
     assert job.wait().info["attempt"] == 2  # whoever restarts the web process may have changed the settings
-    labels = job.result(tmp_path / "out").labels
-    np.testing.assert_array_equal(labels, DensityPeaks(client=None, device="cpu").fit(many_points).labels_)
+    np.testing.assert_array_equal(job.result(tmp_path / "out").labels, many_labels)
     assert len([each for each in ann.jobs(limit=1000) if each.id == job.id]) == 1
 
 
