@@ -20,8 +20,8 @@ def groups(sizes, d, spread, seed) -> np.ndarray:
     return (spread * rng.normal(size=(len(sizes), d))[y] + rng.normal(size=(len(y), d))).astype("float32")
 
 
-# Blocks hold 1,024 rows: 3,100 make four of them, 2,100 three, 1,100 two, and 178 leave ranks without any. Few small groups beside
-# large ones make a scan short: the preference at which a group is given up grows with its size.
+# Blocks hold 1,024 rows: 3,100 make four of them, 2,100 three, 1,100 two, and 178 leave ranks without any. Few small
+# groups beside large ones make a scan short: the preference at which a group is given up grows with its size.
 SCANS = {
     # name: (rows, parameters, iterations at least, numbers of ranks): all end at K = 2, but where they are stopped
     "four blocks": (lambda: groups((1600, 1485, 15), 3, 30, 3), {"max_iter": 300}, 300, (4,)),
