@@ -264,11 +264,12 @@ class Jobs:
 
     def succeed(self, id_: str, attempt: int, scores: dict[str, Any]) -> bool:
         """An attempt has left a whole result; whether it was still the job's."""
+        size = size_of(self._settings.job_folder(id_))  # of many files this takes time: before others have to wait
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
             if job is None:
                 return False
-            self._end(job, "SUCCEEDED", None, None)
+            self._end(job, "SUCCEEDED", None, None, size)
             job.scores, job.progress = scores, None  # the last report was from before the end
             return True
 
@@ -312,9 +313,9 @@ class Jobs:
         else:
             self._end(job, "FAILED", error, fault)
 
-    def _end(self, job: Job, state: str, error: str | None, fault: str | None) -> None:
+    def _end(self, job: Job, state: str, error: str | None, fault: str | None, size: int | None = None) -> None:
         job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
-        job.size = size_of(self._settings.job_folder(job.id))
+        job.size = size_of(self._settings.job_folder(job.id)) if size is None else size
 
     def _theirs(self, session: Session, caller: Caller, id_: str) -> Job | None:
         job = session.get(Job, id_, with_for_update=True) if ID.fullmatch(id_) else None
