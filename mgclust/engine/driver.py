@@ -30,7 +30,7 @@ from mgclust.engine.context import Emit
 from mgclust.engine.memory import EstimateFunction
 from mgclust.engine.partition import Partition
 from mgclust.engine.placement import place
-from mgclust.engine.rank import Assignment, Report, Request, refusal
+from mgclust.engine.rank import Assignment, Report, Request, refuse
 from mgclust.engine.wire import PeerLost
 from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed, WorkerLost
 
@@ -131,9 +131,7 @@ class Driver:
             calls.append((assignment, address, sources[rank], estimate, rank == 0))
         reports: list[Report] = self._wave(tasks.prepare_task, calls)
         del sources, calls
-        error = refusal(reports, dataset.shape, self._dtype)
-        if error is not None:
-            raise error
+        refuse(reports, dataset.shape, self._dtype)
         request = Request(
             function,
             parameters,

@@ -24,7 +24,7 @@ from mgclust.engine.rows import Rows, Source
 from mgclust.engine.wire import Wire, accept, dial, listen
 from mgclust.errors import InputError
 
-__all__ = ["Assignment", "Report", "Request", "State", "execute", "hardware", "prepare", "refusal"]
+__all__ = ["Assignment", "Report", "Request", "State", "execute", "hardware", "prepare", "refuse"]
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ def prepare(
     return state, report
 
 
-def refusal(reports: list[Report], shape: tuple[int, int], dtype: str) -> Exception | None:
-    """The one sentence with which a run is refused, or None; of several, the lowest rank's.
+def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
+    """Raise the one sentence with which a run is refused, if it is; of several, the lowest rank's.
 
     Parameters
     ----------
@@ -222,12 +222,17 @@ def refusal(reports: list[Report], shape: tuple[int, int], dtype: str) -> Except
     """
     for report in reports:
         if report.error is not None:
-            return report.error
+            error, report.error = report.error, None
+            try:
+                raise error
+            finally:
+                # An error that its own frames know, here or in a report, keeps the rows until garbage is collected.
+                del error
     bad = sum(report.bad for report in reports)
     if not bad:
-        return None
+        return
     first = min(report.first for report in reports if report.first is not None)
-    return InputError(
+    raise InputError(
         f"Input X contains NaN or infinity (or values too large for {dtype}): {bad} of {shape[0] * shape[1]} "
         f"values, the first in row {first} (counted from 0); drop or fill these rows."
     )

@@ -26,7 +26,7 @@ from mgclust.engine.cluster import Cluster
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.memory import Estimate, EstimateFunction
 from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, Request, execute, hardware, prepare, refusal
+from mgclust.engine.rank import Assignment, Request, execute, hardware, prepare, refuse
 from mgclust.engine.rows import offset_of
 from mgclust.errors import InputError
 from mgclust.progress import paced
@@ -140,9 +140,7 @@ def run(
         uuid.uuid4().hex, 0, partition, dtype, cluster.device, memory_limit, offset=offset, resident=resident
     )
     state, report = prepare(assignment, dataset, estimate, abort)
-    error = refusal([report], dataset.shape, dtype)
-    if error is not None:
-        raise error
+    refuse([report], dataset.shape, dtype)
     assert state is not None
     request = Request(function, dict(parameters or {}), report.run_rows, timeout=timeout, checkpoint=checkpoint)
     value, timings = execute(state, request, on_progress)

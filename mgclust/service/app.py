@@ -118,7 +118,10 @@ def create_app(settings: Settings) -> FastAPI:
         token = None if shown is None else access.hash_of(shown.credentials)
         rates.ask(token, request.client.host if request.client else "")
         if token is None:
-            raise Refused("show a token: Authorization: Bearer ...")
+            raise Refused(
+                "a token is needed: commands and Python take MGCLUST_TOKEN, HTTP 'Authorization: Bearer TOKEN'; "
+                "'mgclust serve' says where its first one is."
+            )
         try:
             who = await callers(token)
         except Refused:

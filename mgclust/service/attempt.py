@@ -40,13 +40,16 @@ def main() -> None:
     """Take orders until the input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     while (order := orders.get()) is not None:
         answer = _attempt(order, lambda event: _say(answers, {"progress": event}))
-        # After anything but an input that is no good, a fresh process for the next one; the GPU's memory is given back.
-        last = answer.get("fault", "input") != "input" or "cupy" in sys.modules
+        os.dup2(nowhere, 2)  # nothing more goes to this job's log
+        os.dup2(nowhere, 1)
+        # After a failure, a fresh process for the next one; and the GPU's memory is given back.
+        last = "error" in answer or "cupy" in sys.modules
         _say(answers, answer | {"last": last})
         if last:
             return
@@ -83,6 +86,9 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
         with contextlib.suppress(OSError):  # a disk that is full for the log, too
             traceback.print_exc()
         return {"error": _with_names(sentence_of(error), order), "fault": fault_of(error)}
+    finally:
+        with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
+            os.rmdir(order["checkpoint"])
 
 
 def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:

@@ -154,8 +154,9 @@ class Runner:
         job, process = attempt.job, attempt.process
         ended = process.ended()  # before `answer`: what was said last is heard
         answer = process.answer
-        # Nobody is at a job's files, which may then be deleted, or on the GPU, once it has ended.
-        over = answer is None or answer["last"]
+        # Nobody is at a job's files, which may then be deleted, or on the GPU, once it has ended. What it was told to
+        # end may reach it after its answer.
+        over = answer is None or answer["last"] or process.told
         if over and not ended:
             if answer is not None:
                 process.expect_end()
@@ -223,9 +224,14 @@ class _Process:
         self._listener.join(5)
         return True
 
+    @property
+    def told(self) -> bool:
+        """Whether it was asked to end."""
+        return self._told is not None
+
     def interrupt(self) -> None:
         """Ask it to end."""
-        if self._told is None:
+        if not self.told:
             self._signal(signal.SIGTERM, group=False)
         self.expect_end()
 

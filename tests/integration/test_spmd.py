@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -135,6 +137,26 @@ def test_refused_for_memory_before_anything_runs(ranks, size, x):
         with pytest.raises(InsufficientMemoryError, match="rows"):
             spmd.run(rank_jobs.where, open_dataset(x), cluster, memory_limit=1000)
         spmd.run(rank_jobs.where, open_dataset(x), cluster, estimate=rank_jobs.needs_little)
+
+
+@pytest.mark.parametrize("what", ["not finite", "memory", "function"])
+def test_rows_that_were_refused_are_given_back(ranks, what):
+    """At once, not when Python next looks for garbage."""
+    x = np.ones((10, 2), np.float32)
+    x[4, 0] = np.nan if what == "not finite" else 1
+    alive = weakref.ref(x)
+    limit = 10 if what == "memory" else None
+    gc.disable()
+    try:
+        with ranks(1) as cluster:
+            try:
+                spmd.run(rank_jobs.fail_on, open_dataset(x), cluster, parameters={"rank": 0}, memory_limit=limit)
+            except (InputError, InsufficientMemoryError) as error:
+                caught = type(error)
+        del x
+        assert (caught is InsufficientMemoryError) == (what == "memory") and alive() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import subprocess
 import sys
 
 from mgclust.errors import ClusterUnavailableError, InputError, InsufficientMemoryError, WorkerLost
@@ -37,3 +39,29 @@ def test_whose_fault_it_is():
     for error, fault in faults.items():
         assert attempt.fault_of(error) == fault
     assert "no space left" in attempt.sentence_of(OSError(errno.ENOSPC, "No space left on device"))
+
+
+def test_the_log_of_a_job_is_its_own(tmp_path):
+    """What goes wrong before the next job has a log is told to nobody else."""
+    code = "from mgclust.service import attempt; attempt._cluster = lambda *_: {}; attempt.main()"
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "taken").touch()
+    orders = [
+        {
+            "folder": str(tmp_path / folder),
+            "checkpoint": str(tmp_path / "kept"),
+            "sources": [],
+            "request": {"sources": []},
+        }
+        for folder in ("first", "taken")
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        process.stdin.write("".join(json.dumps(order) + "\n" for order in orders))
+        process.stdin.flush()
+        done, failed = (json.loads(process.stdout.readline()) for _ in orders)
+    assert done == {"scores": {}, "last": False}
+    assert "taken" in failed["error"] and failed["last"]
+    assert (tmp_path / "first" / "log.txt").read_text() == ""
+    assert not (tmp_path / "kept").exists()  # a folder for checkpoints without any

@@ -406,7 +406,7 @@ class Lingering:
 
     def __init__(self, settings):
         self.answer = self.progress = None
-        self.left = self.closed = False
+        self.left = self.closed = self.told = False
         self.made.append(self)
 
     def send(self, order):
@@ -440,6 +440,32 @@ def test_a_process_that_is_about_to_end_gets_no_job_and_keeps_nobody_waiting(eng
     assert jobs.get(ANN, first.id).state == "SUCCEEDED" and Lingering.made[0].closed
     assert jobs.get(ANN, third.id).state == "RUNNING" and len(Lingering.made) == 3
     assert jobs.get(ANN, second.id).attempt == 1
+
+
+class Answering(Lingering):
+    """It answers while it is being told to end."""
+
+    def send(self, order):
+        pass
+
+    def interrupt(self):
+        self.told, self.answer = True, {"scores": {}, "last": False}
+
+
+def test_a_process_that_was_told_to_end_gets_no_other_job(engine, settings, jobs, monkeypatch):
+    monkeypatch.setattr("mgclust.service.runner._Process", Answering)
+    monkeypatch.setattr(Lingering, "made", [], raising=False)
+    first, second = jobs.submit([order(), order()])
+    runner = Runner(replace(settings, slots=1, database=engine.url.render_as_string(hide_password=False)))
+    runner.turn()
+    jobs.cancel(ANN, first.id)
+    for _ in range(3):
+        runner.turn()
+    assert jobs.get(ANN, second.id).state == "PENDING"
+    Lingering.made[0].left = True
+    runner.turn()
+    assert jobs.get(ANN, first.id).state == "SUCCEEDED" and Lingering.made[0].closed
+    assert jobs.get(ANN, second.id).state == "RUNNING" and len(Lingering.made) == 2
 
 
 @pytest.mark.parametrize(
