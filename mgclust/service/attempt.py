@@ -34,6 +34,7 @@ __all__ = ["fault_of", "main", "sentence_of"]
 OFTEN = 0.5  # seconds between two reports of progress
 GRACE = 20.0  # seconds for an orderly end
 PATIENCE = 300.0  # seconds that a cluster may be away
+FULL = 20.0  # seconds that a full disk is given before the next attempt
 
 
 def main() -> None:
@@ -85,10 +86,16 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
     except (Exception, KeyboardInterrupt) as error:
         with contextlib.suppress(OSError):  # a disk that is full for the log, too
             traceback.print_exc()
-        return {"error": _with_names(sentence_of(error), order), "fault": fault_of(error)}
+        answer = {"error": _with_names(sentence_of(error), order), "fault": fault_of(error)}
+        full = _is_full(error)
     finally:
         with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
             os.rmdir(order["checkpoint"])
+    if full:
+        report({"stage": "waiting for space on the disk"})
+        with contextlib.suppress(KeyboardInterrupt):  # somebody cancels the job
+            time.sleep(FULL)
+    return answer
 
 
 def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
@@ -184,9 +191,13 @@ def fault_of(error: BaseException) -> str:
     return "mgclust"
 
 
+def _is_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.ENOSPC
+
+
 def sentence_of(error: BaseException) -> str:
     """What went wrong, for whoever asked for the job."""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if _is_full(error):
         return "there is no space left where the service keeps its results; free some, then retry the job."
     if isinstance(error, KeyboardInterrupt):
         return "the attempt was told to end."

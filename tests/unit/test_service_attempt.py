@@ -26,6 +26,20 @@ def test_a_line_of_the_log_is_not_worth_a_job(monkeypatch):
     attempt._log("rho 10%")
 
 
+def test_a_full_disk_is_given_time(monkeypatch, tmp_path):
+    def fill(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    slept, said = [], []
+    monkeypatch.setattr(attempt, "_cluster", fill)
+    monkeypatch.setattr(attempt.os, "dup2", lambda *_: None)
+    monkeypatch.setattr(attempt.time, "sleep", slept.append)
+    order = {"folder": tmp_path, "checkpoint": tmp_path / "none", "sources": [], "request": {"sources": []}}
+    answer = attempt._attempt(order, said.append)
+    assert "no space left" in answer["error"] and answer["fault"] == "cluster"
+    assert slept == [attempt.FULL] and said == [{"stage": "waiting for space on the disk"}]
+
+
 def test_whose_fault_it_is():
     faults = {
         InputError("bad"): "input",
