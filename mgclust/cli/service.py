@@ -175,10 +175,17 @@ def runner(roots: tuple[str, ...], **given: Any) -> None:
 
 def _keep_runner(settings: Any, stopping: threading.Event) -> None:
     """Start a runner whenever there is none, until told to stop."""
-    environment = os.environ | settings.environment()
+    from mgclust.service.settings import PREFIX
+
+    # It gets the settings, the database's password among them, by its standard input.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     while not stopping.is_set():
         command = [sys.executable, "-m", "mgclust.service.runner"]
-        runner = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)
+        runner = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, text=True)
+        assert runner.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has died, which is seen below
+            runner.stdin.write(settings.to_json() + "\n")
+            runner.stdin.flush()
         while runner.poll() is None and not stopping.wait(0.2):
             pass
         if runner.poll() is None:

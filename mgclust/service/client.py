@@ -25,7 +25,7 @@ import numpy as np
 
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, RunFailed
 from mgclust.result import Result, check_target, load_result, whole_directory
-from mgclust.service.settings import Settings
+from mgclust.service.settings import Settings, variable
 
 __all__ = ["RemoteJob", "Service"]
 
@@ -43,8 +43,8 @@ class Service:
     url : str, optional
         By default that of ``MGCLUST_URL``, else of a service on this machine.
     token : str, optional
-        By default that of ``MGCLUST_TOKEN``, else what a service of this account on this machine left for it, which no
-        other service is shown.
+        By default that of ``MGCLUST_TOKEN``, or of the file that ``MGCLUST_TOKEN_FILE`` names, else what a service of
+        this account on this machine left for it, which no other service is shown.
 
     Raises
     ------
@@ -56,7 +56,7 @@ class Service:
         settings = Settings.read()
         given = url or os.environ.get("MGCLUST_URL")
         self.url = _checked_url(given) if given else _own_url(settings)
-        token = token or os.environ.get("MGCLUST_TOKEN")
+        token = token or variable("MGCLUST_TOKEN")
         if not token and (not given or _is_own(httpx.URL(self.url), settings)):
             token = _token_left(settings.data)
         token = (token or "").strip()

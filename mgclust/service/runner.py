@@ -283,9 +283,8 @@ class _Process:
                 self._process.send_signal(number)
 
 
-def main(settings: Settings | None = None) -> None:
-    """Run until SIGTERM, with the settings of the environment if none are given."""
-    settings = settings or Settings.read()
+def main(settings: Settings) -> None:
+    """Run until SIGTERM."""
     settings.data.mkdir(parents=True, exist_ok=True)
     with open(settings.data / "runner.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the runner before may still live, or let its attempts end
@@ -323,5 +322,7 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
+    if not (line := sys.stdin.readline()):
+        sys.exit("the process that starts this one ended before it gave the settings.")
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    main()
+    main(Settings.from_json(line))

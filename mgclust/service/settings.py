@@ -8,6 +8,7 @@ import ipaddress
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,10 @@ from urllib.parse import urlsplit
 from mgclust.engine.devices import cores
 from mgclust.errors import InputError
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "variable"]
 
 PREFIX = "MGCLUST_SERVICE_"
+LONGEST_FILE = 64 * 2**10  # bytes of a variable's file
 
 
 def _data_folder() -> Path:
@@ -28,7 +30,10 @@ def _data_folder() -> Path:
 
 @dataclass(frozen=True)
 class Settings:
-    """Each may be given as an environment variable, ``MGCLUST_SERVICE_DATA`` and so on.
+    """Each may be given as an environment variable, ``MGCLUST_SERVICE_DATA`` and so on, or as a file.
+
+    ``MGCLUST_SERVICE_DATABASE_FILE=/run/secrets/database`` takes the value from that file, which keeps secrets out of
+    the environment. A trailing newline does not count.
 
     Attributes
     ----------
@@ -99,15 +104,28 @@ class Settings:
         values: dict[str, Any] = {}
         known = {PREFIX + field.name.upper() for field in dataclasses.fields(cls)}
         for name in sorted(os.environ):
-            if name.startswith(PREFIX) and name not in known:
+            if name.startswith(PREFIX) and name.removesuffix("_FILE") not in known:
                 raise InputError(f"{name} is no setting of the service; there are {', '.join(sorted(known))}.")
+        of_files = []
         for field in dataclasses.fields(cls):
-            text = os.environ.get(PREFIX + field.name.upper())
+            name = PREFIX + field.name.upper()
+            text = variable(name)
             if given.get(field.name) is not None:
                 values[field.name] = given[field.name]
             elif text:
-                values[field.name] = _parsed(field.name, str(field.type), text)
-        return cls(**values)
+                if is_of_file := not os.environ.get(name):
+                    of_files.append(field.name)
+                values[field.name] = _parsed(name, str(field.type), text, shown=not is_of_file)
+        try:
+            return cls(**values)
+        except InputError as error:
+            # Each of these on its own: a message may quote a value, which what came from a file must not be.
+            for name in of_files:
+                try:
+                    cls(**{name: values[name]})
+                except InputError:
+                    raise InputError(f"{_file_of(PREFIX + name.upper())} has no valid value of {name}.") from None
+            raise error
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", Path(self.data).absolute())
@@ -180,13 +198,47 @@ class Settings:
         """Where attempts of a job leave what the next one goes on from; gone once there is a result."""
         return self.job_folder(id_) / "checkpoint"
 
-    def environment(self) -> dict[str, str]:
-        """The same settings for another process."""
-        return {
-            PREFIX + field.name.upper(): str(getattr(self, field.name))
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) not in ("", False)
-        }
+    def to_json(self) -> str:
+        """One line for another process's standard input, in place of its environment."""
+        return json.dumps(dataclasses.asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, line: str) -> Settings:
+        """Settings of `to_json`."""
+        return cls(**json.loads(line))
+
+
+def variable(name: str) -> str | None:
+    """Value of an environment variable, or of the file that the variable with ``_FILE`` behind its name says.
+
+    Raises
+    ------
+    InputError
+        Both are set, or the file cannot be read. The content is not quoted.
+    """
+    path = os.environ.get(f"{name}_FILE")
+    if not path:
+        return os.environ.get(name)
+    if os.environ.get(name):
+        raise InputError(f"{name} and {name}_FILE are both set; unset one of them.")
+    try:
+        # Not blocking: a FIFO without a writer would hang the start.
+        with open(path, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{_file_of(name)} is not a regular file.")
+            content = file.read(LONGEST_FILE + 1)
+    except OSError as error:
+        raise InputError(f"{_file_of(name)} cannot be read: {error.strerror}.") from None
+    if len(content) > LONGEST_FILE:
+        raise InputError(f"{_file_of(name)} should have at most {LONGEST_FILE} bytes.")
+    try:
+        return content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise InputError(f"{_file_of(name)} is not UTF-8 text.") from None
+
+
+def _file_of(name: str) -> str:
+    return f"{name}_FILE={os.environ[f'{name}_FILE']!r}"
 
 
 def _is_elsewhere(scheduler: str) -> bool:
@@ -196,10 +248,11 @@ def _is_elsewhere(scheduler: str) -> bool:
     return host != "localhost"
 
 
-def _parsed(name: str, kind: str, text: str) -> Any:
+def _parsed(name: str, kind: str, text: str, *, shown: bool) -> Any:
     try:
         if kind == "bool":
             return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
         return {"Path": Path, "int": int, "float": float}.get(kind, str)(text)
     except (ValueError, KeyError):
-        raise InputError(f"{PREFIX}{name.upper()}={text!r} should be of type {kind}.") from None
+        value = f"{name}={text!r}" if shown else _file_of(name)
+        raise InputError(f"{value} should be of type {kind}.") from None

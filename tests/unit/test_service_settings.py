@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import pytest
 
+from mgclust import Service
 from mgclust.errors import InputError
-from mgclust.service.settings import Settings
+from mgclust.service.settings import LONGEST_FILE, Settings
 
 
 @pytest.mark.parametrize(
@@ -43,3 +47,93 @@ def test_as_many_workers_as_one_job_may_have(tmp_path):
         Settings(data=tmp_path, cpu=True).check_resources({"gpus": 2})
     with pytest.raises(InputError, match="workers=1000 should be <= max_workers=2"):
         Settings(data=tmp_path, max_workers=2).check_resources({"workers": 1000})
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_values_of_files(end, monkeypatch, tmp_path):
+    url = "postgresql+psycopg://mgclust:pass word@db/mgclust"
+    for name, text in (("DATABASE", url), ("SLOTS", "3"), ("CPU", "yes")):
+        (tmp_path / name).write_bytes((text + end).encode())
+        monkeypatch.setenv(f"MGCLUST_SERVICE_{name}_FILE", str(tmp_path / name))
+    monkeypatch.setenv("MGCLUST_SERVICE_SLOTS", "")  # Compose sets what is not given to the empty text
+    settings = Settings.read(data=tmp_path)
+    assert (settings.database, settings.slots, settings.cpu) == (url, 3, True)
+    assert Settings.from_json(settings.to_json()) == settings
+    assert Settings.read(data=tmp_path, slots=4).slots == 4
+
+
+def test_both_a_value_and_a_file_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("MGCLUST_SERVICE_DATABASE", "sqlite://")
+    monkeypatch.setenv("MGCLUST_SERVICE_DATABASE_FILE", str(tmp_path / "url"))
+    with pytest.raises(InputError, match=r"DATABASE and MGCLUST_SERVICE_DATABASE_FILE are both set; unset one"):
+        Settings.read(data=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("SLOTS", b"s3cret", "file' should be of type int"),
+        ("SLOTS", b"-31337", "file' has no valid value of slots"),
+        ("URLS", b"s3cret", "file' has no valid value of urls"),
+        ("ROOTS", b"s3cret", "file' has no valid value of roots"),
+        ("SCHEDULER", b"tcp://s3cret:1", "file' has no valid value of scheduler"),
+        ("DATABASE", b"s3cret\xff", "file' is not UTF-8 text"),
+        ("DATABASE", b"s3cret" * LONGEST_FILE, f"file' should have at most {LONGEST_FILE} bytes"),
+        ("DATABASE", None, "file' cannot be read: No such file or directory"),
+    ],
+)
+def test_the_content_of_a_file_is_never_quoted(name, content, says, monkeypatch, tmp_path):
+    if content is not None:
+        (tmp_path / "file").write_bytes(content)
+    monkeypatch.setenv(f"MGCLUST_SERVICE_{name}_FILE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=says) as refused:
+        Settings.read(data=tmp_path)
+    assert "s3cret" not in str(refused.value) and "31337" not in str(refused.value)
+
+
+def test_a_fifo_is_no_file_of_a_setting(monkeypatch, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.setenv("MGCLUST_SERVICE_DATABASE_FILE", str(tmp_path / "fifo"))
+    with pytest.raises(InputError, match="fifo' is not a regular file"):
+        Settings.read(data=tmp_path)
+
+
+def test_a_token_of_a_file(monkeypatch, tmp_path):
+    (tmp_path / "token").write_text("mgc_of-a-file\n")
+    monkeypatch.setenv("MGCLUST_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.delenv("MGCLUST_TOKEN", raising=False)
+    service = Service("https://mgclust.example")
+    assert service._http.headers["Authorization"] == "Bearer mgc_of-a-file"
+    monkeypatch.setenv("MGCLUST_TOKEN", "mgc_another")
+    with pytest.raises(InputError, match="MGCLUST_TOKEN and MGCLUST_TOKEN_FILE are both set"):
+        Service("https://mgclust.example")
+
+
+def test_a_runner_has_its_settings_from_its_standard_input(monkeypatch, tmp_path):
+    """Its environment, which the attempts' libraries and /proc show, holds none."""
+    from mgclust.cli import service
+
+    started = {}
+
+    class Runner:
+        returncode = 0
+
+        def __init__(self, command, *, env, stdin, text):
+            started["environment"] = env
+            self.stdin = self
+
+        def write(self, line):
+            started["settings"] = json.loads(line)
+
+        def flush(self):
+            stopping.set()
+
+        def poll(self):
+            return 0
+
+    monkeypatch.setenv("MGCLUST_SERVICE_DATABASE", "postgresql+psycopg://mgclust:s3cret@db/mgclust")
+    monkeypatch.setattr(service.subprocess, "Popen", Runner)
+    stopping = service.threading.Event()
+    service._keep_runner(Settings.read(data=tmp_path), stopping)
+    assert "s3cret" in started["settings"]["database"]
+    assert not [name for name in started["environment"] if name.startswith("MGCLUST_SERVICE_")]
