@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from mgclust.service.records import Job, Removal, Upload, User, reading, writing
 from mgclust.service.settings import Settings
 
-__all__ = ["InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "size_of", "sweep"]
+__all__ = ["InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "size_of", "size_of_job", "sweep"]
 
 DAY = 86_400.0
 GONE = ".deleted"
@@ -52,6 +52,12 @@ def size_of(path: Path) -> int:
     return total
 
 
+def size_of_job(settings: Settings, id_: str) -> int:
+    """Bytes of all of a job's files, its checkpoints among them."""
+    elsewhere = size_of(settings.checkpoint_folder(id_)) if settings.checkpoints else 0
+    return size_of(settings.job_folder(id_)) + elsewhere
+
+
 def lock_users(session: Session, names: set[str]) -> None:
     """Let nobody else count what these users have until the transaction ends; SQLite has one writer anyway."""
     wanted = select(User.name).where(User.name.in_(names)).order_by(User.name)  # two never wait for each other
@@ -77,7 +83,10 @@ def clear(engine: Engine, settings: Settings) -> None:
     with writing(engine) as session:
         for removal in session.scalars(select(Removal).with_for_update(skip_locked=True)):
             folder = settings.data / removal.path
-            if folder.exists() and not _exists_again(session, folder.name):
+            again = _exists_again(session, folder.name)
+            if folder.parent.name == "jobs" and not again:
+                shutil.rmtree(settings.checkpoint_folder(folder.name), ignore_errors=True)
+            if folder.exists() and not again:
                 target = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{GONE}")
                 try:
                     folder.rename(target)
@@ -116,6 +125,6 @@ def _weigh(engine: Engine, settings: Settings) -> None:
     with reading(engine) as session:
         ids = session.scalars(wanted).all()
     if ids:
-        sizes = [{"id": id_, "size": size_of(settings.job_folder(id_))} for id_ in ids]
+        sizes = [{"id": id_, "size": size_of_job(settings, id_)} for id_ in ids]
         with writing(engine) as session:
             session.execute(update(Job), sizes)

@@ -28,7 +28,7 @@ from sqlalchemy.orm import Session
 
 from mgclust.errors import InputError
 from mgclust.service.access import ID, Caller
-from mgclust.service.disk import InUse, NoRoom, clear, lock_users, no_room, size_of
+from mgclust.service.disk import InUse, NoRoom, clear, lock_users, no_room, size_of_job
 from mgclust.service.records import Job, Removal, reading, writing
 from mgclust.service.settings import Settings
 
@@ -148,7 +148,7 @@ class Jobs:
                 session.add(job)
                 session.flush()
                 place()
-                job.size = size_of(self._settings.job_folder(id_))
+                job.size = size_of_job(self._settings, id_)
                 return job
         except IntegrityError:
             with reading(self._engine) as session:
@@ -264,7 +264,7 @@ class Jobs:
 
     def succeed(self, id_: str, attempt: int, scores: dict[str, Any]) -> bool:
         """An attempt has left a whole result; whether it was still the job's."""
-        size = size_of(self._settings.job_folder(id_))  # of many files this takes time: before others have to wait
+        size = size_of_job(self._settings, id_)  # of many files this takes time: before others have to wait
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
             if job is None:
@@ -315,7 +315,7 @@ class Jobs:
 
     def _end(self, job: Job, state: str, error: str | None, fault: str | None, size: int | None = None) -> None:
         job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
-        job.size = size_of(self._settings.job_folder(job.id)) if size is None else size
+        job.size = size_of_job(self._settings, job.id) if size is None else size
 
     def _theirs(self, session: Session, caller: Caller, id_: str) -> Job | None:
         job = session.get(Job, id_, with_for_update=True) if ID.fullmatch(id_) else None

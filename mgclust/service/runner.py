@@ -100,6 +100,7 @@ class Runner:
     def _begin(self, job: Job) -> None:
         if job.attempt == 1:  # a job of the same key may have been deleted, and its folder not yet
             shutil.rmtree(self._settings.job_folder(job.id), ignore_errors=True)
+            shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
         for earlier in range(job.attempt - 1, 0, -1):
             # An attempt may have left its whole result and died before it could say so.
             left = self._settings.attempt_folder(job.id, earlier)
@@ -132,6 +133,8 @@ class Runner:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return
         process = self._living_process()
+        with contextlib.suppress(OSError):  # without it there are no checkpoints, which the attempt's log says
+            self._settings.checkpoint_folder(job.id).mkdir(mode=0o700, parents=True, exist_ok=True)
         process.send(order)
         self._running.append(_Attempt(job, process))
 

@@ -39,6 +39,9 @@ class Settings:
     ----------
     data : Path
         Folder of uploads, jobs and, by default, the database.
+    checkpoints : str
+        Folder of checkpoints, which the workers of a cluster must reach and may write, at the same path; empty: in the
+        folder of each job.
     database : str
         SQLAlchemy's URL; by default SQLite in `data`.
     host, port
@@ -79,6 +82,7 @@ class Settings:
     """
 
     data: Path = dataclasses.field(default_factory=_data_folder)
+    checkpoints: str = ""
     database: str = ""
     host: str = "127.0.0.1"
     port: int = 8700
@@ -143,14 +147,17 @@ class Settings:
             if getattr(self, name) < 0:
                 raise InputError(f"{name}={getattr(self, name)} should be >= 0; 0 is no limit.")
         _ = self.prefixes
+        if self.checkpoints and not os.path.isabs(self.checkpoints):
+            raise InputError(f"checkpoints={self.checkpoints!r} should be a folder's whole path.")
         for root, folder in zip(filter(None, self.roots.split(os.pathsep)), self.folders, strict=True):
             if not os.path.isabs(root):
                 raise InputError(f"root={root!r} should be a folder's whole path.")
-            data = Path(os.path.realpath(self.data))
-            if data.is_relative_to(folder) or folder.is_relative_to(data):
-                raise InputError(
-                    f"root={root!r} should be apart from data={str(self.data)!r}, which holds others' files."
-                )
+            for name in ("data", "checkpoints"):
+                own = Path(os.path.realpath(getattr(self, name) or self.data))
+                if own.is_relative_to(folder) or folder.is_relative_to(own):
+                    raise InputError(
+                        f"root={root!r} should be apart from {name}={str(own)!r}, which holds others' files."
+                    )
         for name in ("rate_per_token", "rate_per_address", "lost_after", "checkpoint_seconds"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)} should be > 0.")
@@ -196,7 +203,7 @@ class Settings:
 
     def checkpoint_folder(self, id_: str) -> Path:
         """Where attempts of a job leave what the next one goes on from; gone once there is a result."""
-        return self.job_folder(id_) / "checkpoint"
+        return Path(self.checkpoints, id_) if self.checkpoints else self.job_folder(id_) / "checkpoint"
 
     def to_json(self) -> str:
         """One line for another process's standard input, in place of its environment."""

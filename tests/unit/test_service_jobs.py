@@ -325,6 +325,30 @@ def test_what_a_user_may_keep(engine, settings):
     assert saved.size == 70
 
 
+def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp_path, monkeypatch):
+    settings = replace(
+        settings, checkpoints=str(tmp_path / "checkpoints"), database=engine.url.render_as_string(hide_password=False)
+    )
+    jobs = Jobs(engine, settings)
+    job = submit(jobs)
+    folder = settings.checkpoint_folder(job.id)
+    folder.mkdir(parents=True)
+    (folder / "of-a-deleted-job").write_bytes(b"123")
+    begun = []
+    monkeypatch.setattr("mgclust.service.runner._Process.send", lambda self, order: begun.append(order))
+    runner = Runner(settings)
+    runner.turn()
+    assert [order["checkpoint"] for order in begun] == [str(folder)]
+    assert folder.is_dir() and not list(folder.iterdir()) and folder.stat().st_mode & 0o777 == 0o700
+    (folder / "rows.npy").write_bytes(b"12345")
+    jobs.fail(job.id, 1, "no worker is left.", "input")
+    assert jobs.get(ANN, job.id).size == 5
+    jobs.delete(ANN, job.id)
+    assert not folder.exists()
+    for attempt in runner._running:
+        attempt.process.close(at_once=True)
+
+
 def test_what_cannot_be_an_id(jobs, engine, tmp_path):
     """PostgreSQL takes no NUL: what is asked for with one is not there, and nobody else's question suffers."""
     nul = "a\0"

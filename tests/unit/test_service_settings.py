@@ -23,6 +23,7 @@ from mgclust.service.settings import LONGEST_FILE, Settings
         ("DISK_PER_USER", "-1", "disk_per_user=-1 should be >= 0; 0 is no limit"),
         ("ROOTS", "relative", "root='relative' should be a folder's whole path"),
         ("ROOTS", "/", "root='/' should be apart from data="),
+        ("CHECKPOINTS", "relative", "checkpoints='relative' should be a folder's whole path"),
         ("MAXROWS", "5", "MGCLUST_SERVICE_MAXROWS is no setting"),
         ("SCHEDULER", "tcp://elsewhere:8786", "should begin with tls://"),
     ],
@@ -37,6 +38,14 @@ def test_refused(name, text, says, monkeypatch, tmp_path):
 def test_truth_values(text, value, monkeypatch, tmp_path):
     monkeypatch.setenv("MGCLUST_SERVICE_CPU", text)
     assert Settings.read(data=tmp_path).cpu is value
+
+
+def test_checkpoints_have_a_folder_of_their_own(tmp_path):
+    assert Settings(data=tmp_path).checkpoint_folder("a") == tmp_path / "jobs" / "a" / "checkpoint"
+    settings = Settings(data=tmp_path, checkpoints="/checkpoints")
+    assert str(settings.checkpoint_folder("a")) == "/checkpoints/a"
+    with pytest.raises(InputError, match="root='/checkpoints/a' should be apart from checkpoints='/checkpoints'"):
+        Settings(data=tmp_path, checkpoints="/checkpoints", roots="/checkpoints/a")
 
 
 def test_as_many_workers_as_one_job_may_have(tmp_path):
