@@ -224,7 +224,12 @@ submit = job_command(
     Takes what 'mgclust run' takes. The service is that of MGCLUST_URL and MGCLUST_TOKEN, or the one on this machine.
     """,
     [
-        click.Option(["--priority"], type=click.IntRange(-100, 100), default=0, help="Higher comes first."),
+        click.Option(
+            ["--priority"],
+            type=click.IntRange(-100, 100),
+            default=0,
+            help="Of your own jobs, a higher one comes first; above 0 is for administrators and comes before all.",
+        ),
         click.Option(["--remote"], is_flag=True, help="INPUT names files of the service, which are not sent."),
         click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs of the service to use."),
         click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="CPU processes or Dask workers to use."),

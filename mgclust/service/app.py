@@ -69,8 +69,30 @@ class JobView(BaseModel):
     scores: dict[str, Any] | None
     error: str | None
     fault: str | None
-    size: int | None = Field(description="Bytes that it kept on disk when it last ended.")
+    size: int | None = Field(description="Bytes that it keeps in the database, and kept on disk when it last ended.")
     request: dict[str, Any]
+
+
+class JobSummary(BaseModel):
+    """A job as lists and events tell of it: without its request."""
+
+    id: str
+    owner: str
+    method: str
+    state: Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
+    priority: int
+    attempt: int
+    created: float
+    started: float | None
+    finished: float | None
+    progress: Progress | None
+    scores: dict[str, Any] | None = Field(description="Null also where they are long; the job has them.")
+    error: str | None = Field(description="Its beginning where it is long.")
+    fault: str | None
+    size: int | None = Field(description="Bytes that it keeps in the database, and kept on disk when it last ended.")
+    sources: list[str] = Field(description="Names of the first ones.")
+    n_sources: int
+    parent: str | None = Field(description="The job of whose result this one keeps other centres.")
 
 
 class NewUser(BaseModel):
@@ -89,6 +111,12 @@ class NewToken(BaseModel):
 def view(job: Job) -> JobView:
     """What is told of a job."""
     return JobView(**{name: getattr(job, name) for name in JobView.model_fields})
+
+
+def brief(row: Any) -> JobSummary:
+    """What lists tell of a job."""
+    told = {"sources": [], "n_sources": 0, "parent": None} | (row.summary or {})
+    return JobSummary(**told, **{name: getattr(row, name) for name in JobSummary.model_fields if name not in told})
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -142,7 +170,7 @@ def create_app(settings: Settings) -> FastAPI:
     }
     api = APIRouter(prefix="/api/v1", responses=answers)
 
-    def found(job: Job | None) -> Job:
+    def found(job: Any) -> Any:
         if job is None:
             raise NotFound("there is no such job.")
         return job
@@ -168,6 +196,10 @@ def create_app(settings: Settings) -> FastAPI:
     async def submit(submission: Submission, who: Who) -> JobView:
         """Queue a job."""
         submission.check()
+        if submission.priority > 0 and not who.is_admin:
+            raise PermissionError(
+                f"priority={submission.priority} should be <= 0: only administrators put jobs before those of others."
+            )
         settings.check_resources(submission.resources.model_dump())
         id_, record = job_id(who, submission.key), submission.to_record()
         for source in sources.named_sources(record).values():
@@ -183,13 +215,13 @@ def create_app(settings: Settings) -> FastAPI:
         state: Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"] | None = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
         before: Annotated[str | None, Query(max_length=64, description="id of the last job of the page before")] = None,
-    ) -> list[JobView]:
-        """One's own jobs, newest first."""
+    ) -> list[JobSummary]:
+        """One's own jobs, newest first, without their requests; fewer than `limit` where they are long."""
         last = None
         if before is not None:
-            job = found(jobs.get(who, before))
-            last = (job.created, job.id)
-        return [view(job) for job in jobs.latest(who, state, limit, last)]
+            row = found(jobs.brief(who, before))
+            last = (row.created, row.id)
+        return [brief(row) for row in jobs.latest(who, state, limit, last)]
 
     @api.get("/jobs/{id}")
     def status(id: str, who: Who) -> JobView:
@@ -215,8 +247,8 @@ def create_app(settings: Settings) -> FastAPI:
     async def events(
         id: str, who: Who, shown: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]
     ) -> StreamingResponse:
-        """The job whenever it changes, as server-sent events, until it has ended."""
-        found(await run_in_threadpool(jobs.get, who, id))
+        """The job whenever it changes, without its request, as server-sent events, until it has ended."""
+        found(await run_in_threadpool(jobs.brief, who, id))
         return StreamingResponse(
             _changes(jobs, lambda: callers(access.hash_of(shown.credentials)), id), media_type="text/event-stream"
         )
@@ -351,12 +383,12 @@ async def _changes(jobs: Jobs, ask: Callable[[], Awaitable[Caller]], id_: str) -
         try:
             if known >= ASK:
                 who, known = await ask(), 0.0
-            job = await run_in_threadpool(jobs.get, who, id_)
+            job = await run_in_threadpool(jobs.brief, who, id_)
         except (DBAPIError, Refused):
             return  # whoever watches asks again, and is told why
         if job is None:
             return
-        news = view(job).model_dump_json()
+        news = brief(job).model_dump_json()
         if news != told:
             told, silent = news, 0.0
             yield f"event: job\ndata: {news}\n\n"

@@ -93,7 +93,8 @@ class Service:
         resources : dict, optional
             ``gpus`` or ``workers``: how many of the service's machine or cluster; by default all of a cluster.
         priority : int
-            From -100 to 100; higher comes first.
+            From -100 to 100; of one's own jobs, a higher one comes first. Above 0, which is for administrators, a job
+            comes before those of all others.
         report : bool
             Whether the result has pictures and ``report.html``.
         remote : bool
@@ -172,9 +173,16 @@ class Service:
         return RemoteJob(self, self.call("GET", f"/jobs/{_checked_id(id_, 'mgclust jobs')}"))
 
     def jobs(self, state: str | None = None, limit: int = 50) -> list[RemoteJob]:
-        """The latest jobs."""
-        wanted: dict[str, Any] = {"limit": limit} | ({"state": state} if state else {})
-        return [RemoteJob(self, job) for job in self.call("GET", "/jobs", params=wanted)]
+        """The latest jobs, without their requests, which `RemoteJob.refresh` asks for."""
+        wanted: dict[str, Any] = {"state": state} if state else {}
+        found: list[dict[str, Any]] = []
+        while len(found) < limit:  # a page may end early
+            last = {"before": found[-1]["id"]} if found else {}
+            page = self.call("GET", "/jobs", params=wanted | last | {"limit": min(limit - len(found), 1000)})
+            if not page:
+                break
+            found += page
+        return [RemoteJob(self, job) for job in found]
 
     def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
         """Send a request, again where nothing answers; the answer, or the service's sentence as an exception."""
@@ -246,7 +254,8 @@ class RemoteJob:
                     checked(answer)
                     for line in answer.iter_lines():
                         if line.startswith("data: "):
-                            patience, self.info = _Patience(self._service), json.loads(line[6:])
+                            patience = _Patience(self._service)
+                            self.info = self.info | json.loads(line[6:])  # the request stays as it was
                             yield self.info
                 if self.state in ENDED:
                     return

@@ -7,22 +7,27 @@ which nobody looks for it, and is removed. What a killed process leaves of that,
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Engine, func, select, update
+from sqlalchemy import Engine, case, func, select
 from sqlalchemy.orm import Session
 
 from mgclust.service.records import Job, Removal, Upload, User, reading, writing
 from mgclust.service.settings import Settings
 
-__all__ = ["InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "size_of", "size_of_job", "sweep"]
+__all__ = [
+    "BLOCK", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "row_size", "size_of", "size_of_job", "sweep",
+]  # fmt: skip
 
 DAY = 86_400.0
+BLOCK = 4096  # bytes that the smallest file, or a row of the database with its indexes, is taken for
 GONE = ".deleted"
 
 
@@ -32,12 +37,6 @@ class InUse(Exception):
 
 class NoRoom(Exception):
     """A user keeps as much as they may."""
-
-    def __init__(self, owner: str, kept: int, most: int) -> None:
-        super().__init__(
-            f"{owner} keeps {kept} bytes of uploads and results, and this would exceed disk_per_user={most}; delete "
-            "some jobs or uploads."
-        )
 
 
 def size_of(path: Path) -> int:
@@ -64,16 +63,25 @@ def lock_users(session: Session, names: set[str]) -> None:
     session.execute(wanted.with_for_update(key_share=True))
 
 
-def no_room(session: Session, owner: str, most: int, more: int) -> NoRoom | None:
+def row_size(request: dict[str, Any], *more: Any) -> int:
+    """Bytes that a job takes in the database: some for its row, and what may be long, as JSON."""
+    return BLOCK + sum(len(json.dumps(each)) for each in (request, *more) if each is not None)
+
+
+def no_room(owner: str, most: int, kept: int, more: int) -> NoRoom | None:
     """The refusal of what would bring what a user keeps beyond `most` bytes, if it would; 0 is no limit."""
-    if not most or (kept := kept_by(session, owner)) + more <= most:
+    if not most or kept + more <= most:
         return None
-    return NoRoom(owner, kept, most)
+    return NoRoom(
+        f"{owner} keeps {kept} bytes of uploads and jobs, and this would exceed disk_per_user={most}; delete some jobs "
+        "or uploads."
+    )
 
 
 def kept_by(session: Session, owner: str) -> int:
-    """Bytes of a user's uploads, and of their jobs as they ended."""
-    sums = (select(func.sum(table.size)).where(table.owner == owner) for table in (Upload, Job))
+    """Bytes of a user's uploads, of which the smallest take a block each, and of their jobs as they ended."""
+    uploads = func.sum(case((Upload.size < BLOCK, BLOCK), else_=Upload.size))
+    sums = (select(uploads).where(Upload.owner == owner), select(func.sum(Job.size)).where(Job.owner == owner))
     return sum(int(session.scalar(each) or 0) for each in sums)
 
 
@@ -124,7 +132,9 @@ def _weigh(engine: Engine, settings: Settings) -> None:
     wanted = select(Job.id).where(Job.finished.is_not(None), Job.size.is_(None))
     with reading(engine) as session:
         ids = session.scalars(wanted).all()
-    if ids:
-        sizes = [{"id": id_, "size": size_of_job(settings, id_)} for id_ in ids]
+    for id_ in ids:
+        files = size_of_job(settings, id_)
         with writing(engine) as session:
-            session.execute(update(Job), sizes)
+            job = session.get(Job, id_)
+            if job is not None and job.size is None:
+                job.size = row_size(job.request, job.scores, job.error, job.progress) + files

@@ -9,6 +9,11 @@
     FAILED, CANCELLED ──retry──> PENDING
     SUCCEEDED, FAILED, CANCELLED ──delete──> nothing
 
+Which job is claimed: one of an administrator whose priority is above 0, if any waits, by priority and then age. Else
+one of the user of whom the fewest jobs run; of those, of the one whose jobs took the least time of the slots, which
+counts half after each hour (`charged`), so that no one waits behind others for what they used long ago, nor for more
+than about an hour behind one who used nothing. Of that user's jobs: by priority, then age.
+
 A claim makes a new attempt. Whoever reports on an attempt names it, and is not heard when the job has gone on to
 another, so that a job ends once, whatever was thought dead and was not. An attempt whose heartbeat stopped is lost.
 """
@@ -16,26 +21,34 @@ another, so that a job ends once, whatever was thought dead and was not. An atte
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, func, insert, select, tuple_
+from sqlalchemy import ColumnElement, Engine, Row, Select, Text, case, cast, func, insert, select, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from mgclust.errors import InputError
 from mgclust.service.access import ID, Caller
-from mgclust.service.disk import InUse, NoRoom, clear, lock_users, no_room, size_of_job
-from mgclust.service.records import Job, Removal, reading, writing
+from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room, row_size, size_of_job
+from mgclust.service.metrics import observe
+from mgclust.service.records import Job, Removal, User, reading, writing
+from mgclust.service.requests import summary_of
 from mgclust.service.settings import Settings
 
-__all__ = ["STATES", "Jobs", "Order", "TooMany", "job_id"]
+__all__ = ["STATES", "Jobs", "Order", "TooMany", "charged", "job_id"]
 
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+HALF_LIFE = 3600.0  # seconds after which what a user's jobs took counts half
+START = 1.0  # seconds that a start counts, also of a job that fails at once
+LIST_BYTES = 1 << 20  # of one page of a list
+LONGEST = 4096  # bytes of scores, of progress, or of an error, in lists
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,42 @@ class Order:
 
 
 class TooMany(Exception):
-    """A user has as many jobs waiting as they may."""
+    """As many jobs wait as may."""
+
+
+@dataclass
+class _Room:
+    """How many jobs of a user wait or run, how many there are in all, and how many bytes the user keeps."""
+
+    owner: str
+    limits: Settings
+    active: int
+    jobs: int
+    kept: int
+
+    def refusal(self, size: int, new: bool = True, waits: bool = True) -> Exception | None:
+        """Why a job of this size cannot be added, or, if it is not new, not be queued again."""
+        if refusal := no_room(self.owner, self.limits.disk_per_user, self.kept, size):
+            return refusal
+        if new and self.jobs >= (most := self.limits.jobs_kept_per_user):
+            return NoRoom(f"{self.owner} has jobs_kept_per_user={most} jobs; delete some that have ended.")
+        if waits and self.active >= (most := self.limits.jobs_per_user):
+            return TooMany(f"{self.owner} has jobs_per_user={most} jobs waiting; wait, or cancel some.")
+        return None
+
+    def take(self, size: int) -> None:
+        """Count a job that is added."""
+        self.active, self.jobs, self.kept = self.active + 1, self.jobs + 1, self.kept + size
+
+
+# What lists tell: neither the request, nor anything else that is long.
+_BRIEF = (
+    Job.id, Job.owner, Job.method, Job.state, Job.priority, Job.attempt, Job.created, Job.started, Job.finished,
+    Job.fault, Job.size, Job.summary,
+    case((func.length(cast(Job.progress, Text)) <= LONGEST, Job.progress)).label("progress"),
+    case((func.length(cast(Job.scores, Text)) <= LONGEST, Job.scores)).label("scores"),
+    func.substr(Job.error, 1, LONGEST).label("error"),
+)  # fmt: skip
 
 
 class Jobs:
@@ -65,7 +113,7 @@ class Jobs:
     """
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
-        self._engine, self._settings, self._per_user = engine, settings, settings.jobs_per_user
+        self._engine, self._settings = engine, settings
 
     def submit(self, orders: Sequence[Order]) -> list[Job | Exception]:
         """Add jobs, in one transaction.
@@ -89,20 +137,22 @@ class Jobs:
             jobs: dict[str, Job] = {job.id: job for job in session.scalars(wanted)}
             new: list[dict[str, Any]] = []
             refused: dict[str, Exception] = {}
-            left = {name: self._left(session, name) for name in names}
-            full = {name: self._no_room(session, name) for name in names}
+            room = {name: self._room(session, name) for name in names}
+            waiting = self._waiting(session)
             for order in orders:
                 name = order.caller.name
                 if order.id in jobs:
                     continue
-                if refusal := full[name] or (None if left[name] else self._too_many(name)):
+                size = row_size(order.request)
+                if refusal := room[name].refusal(size) or self._too_many_wait(waiting + len(new)):
                     refused[order.id] = refusal
                     continue
-                left[name] -= 1
+                room[name].take(size)
+                now = time.time()
                 values = {
                     "id": order.id, "owner": name, "method": order.method, "request": order.request,
-                    "priority": order.priority, "created": time.time(), "state": "PENDING", "attempt": 0,
-                    "begun_before": 0, "cancel": False, "size": None,
+                    "summary": summary_of(order.request), "priority": order.priority, "created": now, "queued": now,
+                    "state": "PENDING", "attempt": 0, "begun_before": 0, "cancel": False, "size": size,
                 }  # fmt: skip
                 new.append(values)
                 jobs[order.id] = Job(**values)
@@ -111,17 +161,26 @@ class Jobs:
                 session.connection().execute(insert(Job), new)
         return [refused.get(order.id) or jobs[order.id] for order in orders]
 
-    def _left(self, session: Session, owner: str) -> int:
-        """How many more jobs may wait or run."""
-        active = select(Job.id).where(Job.owner == owner, Job.state.in_(("PENDING", "RUNNING"))).limit(self._per_user)
-        return self._per_user - (session.scalar(select(func.count()).select_from(active.subquery())) or 0)
+    def _room(self, session: Session, owner: str) -> _Room:
+        """What a user may still add, as long as the transaction has locked the user."""
+        limits = self._settings
+        active = select(Job.id).where(Job.owner == owner, Job.state.in_(("PENDING", "RUNNING")))
+        all_ = select(Job.id).where(Job.owner == owner)
+        return _Room(
+            owner,
+            limits,
+            _count(session, active, limits.jobs_per_user),
+            _count(session, all_, limits.jobs_kept_per_user),
+            kept_by(session, owner) if limits.disk_per_user else 0,
+        )
 
-    def _no_room(self, session: Session, owner: str) -> NoRoom | None:
-        """Why no job may leave anything more on disk; nobody knows yet how much it would be."""
-        return no_room(session, owner, self._settings.disk_per_user, 1)
+    def _waiting(self, session: Session) -> int:
+        return _count(session, select(Job.id).where(Job.state == "PENDING"), self._settings.jobs_waiting)
 
-    def _too_many(self, owner: str) -> TooMany:
-        return TooMany(f"{owner} has jobs_per_user={self._per_user} jobs waiting; wait, or cancel some.")
+    def _too_many_wait(self, waiting: int) -> TooMany | None:
+        if waiting < self._settings.jobs_waiting:
+            return None
+        return TooMany(f"jobs_waiting={self._settings.jobs_waiting} jobs of all users wait; submit again later.")
 
     def enter(
         self, parent: Job, id_: str, request: dict[str, Any], scores: dict[str, Any], place: Callable[[], None]
@@ -136,19 +195,21 @@ class Jobs:
         NoRoom
             Its owner keeps as much as they may.
         """
-        now = time.time()
+        now, size = time.time(), row_size(request, scores)
         job = Job(
-            id=id_, owner=parent.owner, method=parent.method, request=request, priority=parent.priority, created=now,
-            started=now, finished=now, state="SUCCEEDED", attempt=1, begun_before=0, cancel=False, scores=scores,
+            id=id_, owner=parent.owner, method=parent.method, request=request, summary=summary_of(request),
+            priority=parent.priority, created=now, queued=now, claimed=now, started=now, finished=now,
+            state="SUCCEEDED", attempt=1, begun_before=0, cancel=False, scores=scores,
         )  # fmt: skip
         try:
             with writing(self._engine) as session:
-                if refusal := self._no_room(session, parent.owner):
+                lock_users(session, {parent.owner})
+                if refusal := self._room(session, parent.owner).refusal(size, waits=False):
                     raise refusal
                 session.add(job)
                 session.flush()
                 place()
-                job.size = size_of_job(self._settings, id_)
+                job.size = size + size_of_job(self._settings, id_)
                 return job
         except IntegrityError:
             with reading(self._engine) as session:
@@ -162,19 +223,45 @@ class Jobs:
             job = session.get(Job, id_)
             return job if job is not None and caller.may_see(job.owner) else None
 
+    def brief(self, caller: Caller, id_: str) -> Row[Any] | None:
+        """What lists tell of a job that the caller may see."""
+        if not ID.fullmatch(id_):
+            return None
+        with reading(self._engine) as session:
+            row = session.execute(select(*_BRIEF).where(Job.id == id_)).first()
+            return row if row is not None and caller.may_see(row.owner) else None
+
     def latest(
         self, caller: Caller, state: str | None, limit: int, before: tuple[float, str] | None = None
-    ) -> list[Job]:
-        """The caller's jobs (an admin's: all), newest first, those older than ``before`` = (created, id)."""
-        wanted = select(Job).order_by(Job.created.desc(), Job.id.desc()).limit(limit)
+    ) -> list[Row[Any]]:
+        """What lists tell of the caller's jobs (an admin's: all), newest first.
+
+        Parameters
+        ----------
+        caller : Caller
+        state : str or None
+            Only jobs in this state.
+        limit : int
+            The most jobs; fewer where they would exceed `LIST_BYTES`, but at least one.
+        before : tuple, optional
+            (created, id) of a job: only older ones.
+        """
+        wanted = select(*_BRIEF).order_by(Job.created.desc(), Job.id.desc()).limit(limit)
         if not caller.is_admin:
             wanted = wanted.where(Job.owner == caller.name)
         if state is not None:
             wanted = wanted.where(Job.state == state)
         if before is not None:
             wanted = wanted.where(tuple_(Job.created, Job.id) < before)  # one range of the index
+        found: list[Row[Any]] = []
+        size = 0
         with reading(self._engine) as session:
-            return list(session.scalars(wanted))
+            for row in session.execute(wanted.execution_options(yield_per=100)):
+                size += len(json.dumps(tuple(row)))
+                if found and size > LIST_BYTES:
+                    break
+                found.append(row)
+        return found
 
     def counts(self) -> dict[str, int]:
         """How many jobs there are in each state."""
@@ -210,9 +297,8 @@ class Jobs:
             if job.state not in ("FAILED", "CANCELLED"):
                 raise InputError(f"job {id_} is {job.state}; only one that failed or was cancelled is run again.")
             lock_users(session, {job.owner})
-            if not self._left(session, job.owner):
-                raise self._too_many(job.owner)
-            if refusal := self._no_room(session, job.owner):
+            room = self._room(session, job.owner)
+            if refusal := room.refusal(1, new=False) or self._too_many_wait(self._waiting(session)):
                 raise refusal
             job.begun_before = job.attempt  # failures of the past do not count
             _queue(job)
@@ -240,17 +326,40 @@ class Jobs:
 
     def claim(self) -> Job | None:
         """Take the next job, which is from now on RUNNING in a new attempt."""
-        first = (Job.priority.desc(), Job.created, Job.id)
-        with writing(self._engine) as session:
-            wanted = select(Job).where(Job.state == "PENDING").order_by(*first).limit(1)
-            job = session.scalars(wanted.with_for_update(skip_locked=True)).first()
+        with reading(self._engine) as session:  # an idle runner asks often, and no writer should wait for it
+            if session.scalars(select(Job.id).where(Job.state == "PENDING").limit(1)).first() is None:
+                return None
+        with writing(self._engine, alone=True) as session:  # another runner counts what this one takes
+            job = self._next(session)
             if job is None:
                 return None
             job.state, job.attempt, job.cancel = "RUNNING", job.attempt + 1, False
-            job.heartbeat = time.time()
+            job.heartbeat = job.claimed = time.time()
             job.started = job.started or job.heartbeat
+            _charge(session, job.owner, START)
+            observe(session, "wait", job.method, "RUNNING", max(0.0, job.claimed - (job.queued or job.created)))
             job.progress = None
             return job
+
+    def _next(self, session: Session) -> Job | None:
+        if (urgent := self._first(session, Job.priority > 0)) is not None:
+            return urgent
+        running = select(Job.owner, func.count().label("number")).where(Job.state == "RUNNING").group_by(Job.owner)
+        slots = running.subquery()
+        # One look into the index for each user, not one for each job that waits.
+        waits = select(Job.id).where(Job.owner == User.name, Job.state == "PENDING").exists()
+        shares = select(User.name).outerjoin(slots, slots.c.owner == User.name).where(waits)
+        shares = shares.order_by(func.coalesce(slots.c.number, 0), User.used, User.name).limit(1)
+        return self._first(session, Job.owner == session.scalar(shares))
+
+    def _first(self, session: Session, condition: ColumnElement[bool]) -> Job | None:
+        """Of the waiting jobs of which this is true, the oldest one of the highest priority."""
+        highest = session.scalar(select(func.max(Job.priority)).where(Job.state == "PENDING", condition))
+        if highest is None:
+            return None
+        wanted = select(Job).where(Job.state == "PENDING", condition, Job.priority == highest)
+        wanted = wanted.order_by(Job.created, Job.id).limit(1)
+        return session.scalars(wanted.with_for_update(skip_locked=True)).first()
 
     def beat(self, id_: str, attempt: int, progress: dict[str, Any] | None) -> bool | None:
         """Say that an attempt goes on; whether its end was asked for, or None if the job has gone on without it."""
@@ -264,13 +373,14 @@ class Jobs:
 
     def succeed(self, id_: str, attempt: int, scores: dict[str, Any]) -> bool:
         """An attempt has left a whole result; whether it was still the job's."""
-        size = size_of_job(self._settings, id_)  # of many files this takes time: before others have to wait
+        files = size_of_job(self._settings, id_)  # of many files this takes time: before others have to wait
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
             if job is None:
                 return False
-            self._end(job, "SUCCEEDED", None, None, size)
+            self._close(session, job, "SUCCEEDED")
             job.scores, job.progress = scores, None  # the last report was from before the end
+            self._end(job, "SUCCEEDED", None, None, files)
             return True
 
     def fail(self, id_: str, attempt: int, error: str, fault: str) -> None:
@@ -278,7 +388,7 @@ class Jobs:
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
             if job is not None:
-                self._failed(job, error, fault)
+                self._failed(session, job, error, fault)
 
     def give_back(self, id_: str, attempt: int) -> None:
         """An attempt was ended in good order by a runner that ends: the job waits for another, and none the worse."""
@@ -287,35 +397,52 @@ class Jobs:
             if job is None:
                 return
             if job.cancel:
+                self._close(session, job, "CANCELLED")
                 self._end(job, "CANCELLED", None, None)
                 return
             job.begun_before += 1
+            self._close(session, job, "PENDING")
             _queue(job)
 
     def find_lost(self, after: float) -> list[str]:
         """Queue running jobs again whose heartbeat stopped more than so many seconds ago; their ids."""
         silent = (Job.state == "RUNNING", Job.heartbeat < time.time() - after)
         with reading(self._engine) as session:
-            if session.scalars(select(Job.id).where(*silent).limit(1)).first() is None:
-                return []
-        with writing(self._engine) as session:
-            lost = list(session.scalars(select(Job).where(*silent).with_for_update(skip_locked=True)))
-            for job in lost:
-                self._failed(job, f"attempt {job.attempt} was lost: its process or its machine ended.", "cluster")
-        return [job.id for job in lost]
+            silent_ids = session.scalars(select(Job.id).where(*silent)).all()
+        lost = []
+        for id_ in silent_ids:  # each on its own: two processes that lock several users could wait for each other
+            with writing(self._engine) as session:
+                wanted = select(Job).where(Job.id == id_, *silent).with_for_update(skip_locked=True)
+                if (job := session.scalars(wanted).first()) is not None:
+                    error = f"attempt {job.attempt} was lost: its process or its machine ended."
+                    self._failed(session, job, error, "cluster")
+                    lost.append(id_)
+        return lost
 
-    def _failed(self, job: Job, error: str, fault: str) -> None:
+    def _failed(self, session: Session, job: Job, error: str, fault: str) -> None:
         if job.cancel:
+            self._close(session, job, "CANCELLED")
             self._end(job, "CANCELLED", None, None)
         elif fault == "cluster" and job.attempt - job.begun_before < self._settings.attempts:
+            self._close(session, job, "PENDING")
             _queue(job)
             job.error, job.fault = error, fault
         else:
+            self._close(session, job, "FAILED")
             self._end(job, "FAILED", error, fault)
 
-    def _end(self, job: Job, state: str, error: str | None, fault: str | None, size: int | None = None) -> None:
+    def _close(self, session: Session, job: Job, state: str) -> None:
+        """Count what an attempt took, after which the job is in another state."""
+        seconds = max(0.0, time.time() - (job.claimed or job.created))
+        if seconds > START:  # so much was counted when it began
+            _charge(session, job.owner, seconds - START)
+        observe(session, "attempt", job.method, state, seconds)
+
+    def _end(self, job: Job, state: str, error: str | None, fault: str | None, files: int | None = None) -> None:
         job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
-        job.size = size_of_job(self._settings, job.id) if size is None else size
+        if files is None:
+            files = size_of_job(self._settings, job.id)
+        job.size = row_size(job.request, job.scores, job.error, job.progress) + files
 
     def _theirs(self, session: Session, caller: Caller, id_: str) -> Job | None:
         job = session.get(Job, id_, with_for_update=True) if ID.fullmatch(id_) else None
@@ -333,5 +460,27 @@ def job_id(caller: Caller, key: str | None) -> str:
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
 
 
+def charged(used: float, seconds: float, now: float) -> float:
+    """What a user's jobs took, with some seconds more that they took until now.
+
+    What is kept is the logarithm, to base 2, of a sum in which each second weighs twice as much as one `HALF_LIFE`
+    earlier: users compare by it at any time, and nothing has to be updated while time passes.
+    """
+    more = math.log2(seconds) + now / HALF_LIFE
+    low, high = sorted((used, more))
+    return high + math.log2(1 + 2 ** (low - high))
+
+
+def _charge(session: Session, owner: str, seconds: float) -> None:
+    user = session.get_one(User, owner, with_for_update={"key_share": True})
+    user.used = charged(user.used, seconds, time.time())
+
+
+def _count(session: Session, wanted: Select[Any], most: int) -> int:
+    """How many rows there are, up to some number."""
+    return session.scalar(select(func.count()).select_from(wanted.limit(most).subquery())) or 0
+
+
 def _queue(job: Job) -> None:
     job.state, job.heartbeat, job.cancel, job.progress = "PENDING", None, False, None
+    job.queued = time.time()

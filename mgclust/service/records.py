@@ -35,8 +35,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from mgclust.errors import InputError
 
 __all__ = [
-    "Folder", "Job", "Removal", "Token", "Upload", "User", "belong_together", "full", "migrate", "open_database",
-    "reading", "writing",
+    "Folder", "Job", "Removal", "Tally", "Token", "Upload", "User", "belong_together", "full", "migrate",
+    "open_database", "reading", "writing",
 ]  # fmt: skip
 
 
@@ -53,6 +53,8 @@ class User(Base):
     __tablename__ = "users"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     role: Mapped[str] = mapped_column(String(16))  # "user" or "admin"
+    # Time of slots that their jobs took, which counts half after each hour; see `jobs.charged`.
+    used: Mapped[float] = mapped_column(default=0.0)
 
 
 class Token(Base):
@@ -87,6 +89,18 @@ class Folder(Base):
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
 
 
+class Tally(Base):
+    """How many durations of a kind fell into a bucket of its histogram, and their sum; see `metrics`."""
+
+    __tablename__ = "tallies"
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    method: Mapped[str] = mapped_column(String(64), primary_key=True)
+    state: Mapped[str] = mapped_column(String(16), primary_key=True)
+    bucket: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(BigInteger)
+    seconds: Mapped[float]
+
+
 class Removal(Base):
     """A folder of what was deleted, below the data folder, that has to go yet."""
 
@@ -102,11 +116,14 @@ class Job(Base):
     owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
     method: Mapped[str] = mapped_column(String(64))
     request: Mapped[dict[str, Any]] = mapped_column(JSON)
+    summary: Mapped[dict[str, Any] | None] = mapped_column(JSON)  # what lists tell of the request
     priority: Mapped[int] = mapped_column(default=0)
     state: Mapped[str] = mapped_column(String(16), default="PENDING")
     created: Mapped[float]
     started: Mapped[float | None]
     finished: Mapped[float | None]
+    queued: Mapped[float | None]  # since when it waits, or waited last
+    claimed: Mapped[float | None]  # when its current or last attempt began
     attempt: Mapped[int] = mapped_column(default=0)  # the current or last one
     begun_before: Mapped[int] = mapped_column(
         default=0
@@ -117,10 +134,11 @@ class Job(Base):
     scores: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     error: Mapped[str | None] = mapped_column(Text)
     fault: Mapped[str | None] = mapped_column(String(16))  # "input", "memory", "cluster" or "mgclust"
-    size: Mapped[int | None] = mapped_column(BigInteger)  # bytes that it kept on disk when it last ended
+    size: Mapped[int | None] = mapped_column(BigInteger)  # bytes of its row, and of its files when it last ended
 
     __table_args__ = (
-        Index("jobs_queue", "state", "priority", "created"),
+        Index("jobs_queue", "state", "priority", "created", "id"),
+        Index("jobs_queue_of_owner", "owner", "state", "priority", "created", "id"),
         Index("jobs_of_owner", "owner", "created", "id"),
         Index("jobs_of_owner_by_state", "owner", "state", "created", "id"),
         Index("jobs_by_state", "state", "created", "id"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
@@ -14,10 +15,11 @@ from mgclust.errors import InputError
 from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import check_parameters
 
-__all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods"]
+__all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods", "summary_of"]
 
 # Parameters of the estimators that the service decides.
 NOT_A_JOBS = {"client", "device", "verbose"}
+LONGEST = 256 << 10  # bytes of a record
 
 
 class _Strict(BaseModel):
@@ -128,12 +130,30 @@ class Submission(_Strict):
         return found
 
     def to_record(self) -> dict[str, Any]:
-        """What the queue keeps."""
+        """What the queue keeps.
+
+        Raises
+        ------
+        InputError
+            It is longer than a job's should be.
+        """
         kept = self.model_dump(exclude={"method", "priority", "key"}, exclude_none=True)
         kept["parameters"] = self.parameters | {
             name: source.model_dump(exclude_none=True) for name, source in self.files().items()
         }
+        if (size := len(json.dumps(kept))) > LONGEST:
+            raise InputError(
+                f"the job takes {size} bytes in the queue and should take at most {LONGEST}; name fewer sources, or "
+                "shorter names."
+            )
         return kept
+
+
+def summary_of(record: dict[str, Any]) -> dict[str, Any]:
+    """What lists tell of a record: the names of its first sources, how many there are, and the job it came from."""
+    sources = record.get("sources") or []
+    named = [s.get("name") or s.get("path") or s.get("url") or f"upload {s.get('upload')}" for s in sources[:3]]
+    return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
 
 
 def describe_methods() -> dict[str, Any]:

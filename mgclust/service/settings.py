@@ -63,9 +63,18 @@ class Settings:
         Rows that a job may have, or nodes or edges of its graph; 0: any number.
     jobs_per_user : int
         Waiting and running ones together.
+    jobs_waiting : int
+        Waiting ones of all users together.
+    jobs_kept_per_user : int
+        All jobs of one user, those that have ended, too.
+    uploads_per_user : int
+        Files that one user keeps on the service.
     disk_per_user : int
-        Bytes of one user's uploads and results together, beyond which they send no file and submit no job; 0: any
-        number. A result may exceed it: nobody knows its size before.
+        Bytes of one user's uploads and jobs together, beyond which they send no file and submit no job; 0: any
+        number. A job counts with what the database keeps of it and with its result, which may exceed the limit: its
+        size is not known before.
+    keep_days : float
+        Days after which a job that has ended is deleted with its files; 0: never.
     rate_per_token : float
         Requests a second of one token, on average; 20 seconds' worth may come at once.
     rate_per_address : float
@@ -93,8 +102,12 @@ class Settings:
     urls: str = ""
     upload_limit: int = 64 * 2**30
     max_rows: int = 0
-    jobs_per_user: int = 10_000
+    jobs_per_user: int = 1_000
+    jobs_waiting: int = 100_000
+    jobs_kept_per_user: int = 100_000
+    uploads_per_user: int = 10_000
     disk_per_user: int = 0
+    keep_days: float = 0.0
     rate_per_token: float = 200.0
     rate_per_address: float = 10.0
     max_workers: int = dataclasses.field(default_factory=cores)
@@ -140,11 +153,14 @@ class Settings:
                 f"scheduler={self.scheduler!r} should begin with tls://, or be on this machine: others on the network "
                 "might run code on it; mgclust certs makes certificates."
             )
-        for name in ("slots", "upload_limit", "jobs_per_user", "max_workers", "attempts"):
+        for name in (
+            "slots", "upload_limit", "jobs_per_user", "jobs_waiting", "jobs_kept_per_user", "uploads_per_user",
+            "max_workers", "attempts",
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} should be >= 1.")
-        for name in ("max_rows", "disk_per_user"):
-            if getattr(self, name) < 0:
+        for name in ("max_rows", "disk_per_user", "keep_days"):
+            if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)} should be >= 0; 0 is no limit.")
         _ = self.prefixes
         if self.checkpoints and not os.path.isabs(self.checkpoints):

@@ -6,6 +6,7 @@ link to somewhere else (a zarr store, say) is refused as a whole. From the netwo
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import secrets
@@ -16,13 +17,13 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import Engine, Text, cast, select, tuple_
+from sqlalchemy import Engine, Text, cast, func, select, tuple_
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.errors import InputError
 from mgclust.service.access import ID, Caller
-from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room
+from mgclust.service.disk import BLOCK, InUse, NoRoom, clear, kept_by, lock_users, no_room
 from mgclust.service.fetch import NAME, check_url, file_name
 from mgclust.service.records import Job, Removal, Upload, reading, writing
 from mgclust.service.settings import Settings
@@ -66,17 +67,21 @@ async def receive(
     id_ = secrets.token_hex(16)
     folder = settings.data / "uploads" / id_
     folder.mkdir(parents=True)
-    partial, digest, size, most = folder / "partial", hashlib.sha256(), 0, settings.disk_per_user
+    partial, digest, size, counted = folder / "partial", hashlib.sha256(), 0, BLOCK
+    _arriving[caller.name] += counted
     try:
-        kept = await run_in_threadpool(_kept, engine, caller.name) if most else 0
+        kept = await run_in_threadpool(_kept_now, engine, settings, caller.name)
         with open(partial, "xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # it is being received as long as this lasts: see `sweep`
             async for part in parts:
                 size += len(part)
-                _arriving[caller.name] += len(part)
+                _arriving[caller.name] += max(size, counted) - counted
+                counted = max(size, counted)
                 if size > settings.upload_limit:
                     raise TooLarge(f"{name} should have at most upload_limit={settings.upload_limit} bytes.")
-                if most and kept + _arriving[caller.name] > most:
-                    raise NoRoom(caller.name, kept + _arriving[caller.name] - size, most)
+                others = kept + _arriving[caller.name] - counted
+                if refusal := no_room(caller.name, settings.disk_per_user, others, counted):
+                    raise refusal
                 # In threads: a disk that is slow for one must not keep all others waiting.
                 await run_in_threadpool(_add, part, file, digest)
             await run_in_threadpool(_flush, file)
@@ -84,12 +89,12 @@ async def receive(
             raise InputError(f"sha256={sha256} was said of {name}, its bytes have {digest.hexdigest()}; send it again.")
         partial.rename(folder / name)
         upload = Upload(id=id_, owner=caller.name, name=name, size=size, sha256=digest.hexdigest(), created=time.time())
-        await run_in_threadpool(_record, engine, upload, most)
+        await run_in_threadpool(_record, engine, settings, upload)
     except BaseException:
         shutil.rmtree(folder)
         raise
     finally:
-        _arriving[caller.name] -= size
+        _arriving[caller.name] -= counted
     return _told(upload)
 
 
@@ -103,15 +108,31 @@ def _flush(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _kept(engine: Engine, owner: str) -> int:
+def _kept(session: Session, settings: Settings, owner: str) -> int:
+    """Bytes that a user keeps; 0 where any number may be kept.
+
+    Raises
+    ------
+    NoRoom
+        As many uploads as a user may keep.
+    """
+    most = settings.uploads_per_user
+    wanted = select(Upload.id).where(Upload.owner == owner).limit(most).subquery()
+    if (session.scalar(select(func.count()).select_from(wanted)) or 0) >= most:
+        raise NoRoom(f"{owner} keeps uploads_per_user={most} uploads; delete some.")
+    return kept_by(session, owner) if settings.disk_per_user else 0
+
+
+def _kept_now(engine: Engine, settings: Settings, owner: str) -> int:
     with reading(engine) as session:
-        return kept_by(session, owner)
+        return _kept(session, settings, owner)
 
 
-def _record(engine: Engine, upload: Upload, most: int) -> None:
+def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
     with writing(engine) as session:
         lock_users(session, {upload.owner})
-        if refusal := no_room(session, upload.owner, most, upload.size):  # others may have arrived meanwhile
+        kept = _kept(session, settings, upload.owner)  # others may have arrived meanwhile
+        if refusal := no_room(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK)):
             raise refusal
         session.add(upload)
 

@@ -13,6 +13,7 @@ from mgclust.cli.service import serve
 from mgclust.result import load_result
 from mgclust.service import access
 from mgclust.service.app import create_app
+from mgclust.service.disk import BLOCK
 from mgclust.service.records import Job, open_database, writing
 from mgclust.service.settings import Settings
 
@@ -98,7 +99,8 @@ def test_deletion(served, job, engine):
     upload = job["sources"][0]["upload"]
     access.add_user(engine, "bob", "user")
     bobs = {"Authorization": f"Bearer {access.new_token(engine, 'bob')[1]}"}
-    id_ = served.post("/api/v1/jobs", json=job).json()["id"]
+    submitted = served.post("/api/v1/jobs", json=job).json()
+    id_ = submitted["id"]
     for path, says in ((f"jobs/{id_}", "is PENDING; cancel it"), (f"uploads/{upload}", f"or run ({id_})")):
         answer = served.delete(f"/api/v1/{path}")
         assert (answer.status_code, says in answer.json()["error"]) == (409, True)
@@ -116,7 +118,7 @@ def test_deletion(served, job, engine):
         assert len({answer.json()["error"] for answer in refused if "%2f" not in str(answer.url)}) == 1
     assert served.get(f"/api/v1/jobs/{id_}/events").status_code == 404
     assert served.get("/api/v1/jobs").json() == served.get("/api/v1/uploads").json() == []
-    assert cancelled["size"] == 0
+    assert cancelled["size"] == submitted["size"] > BLOCK
 
 
 def test_what_was_deleted_while_it_was_read(served, job, engine, tmp_path, monkeypatch):
@@ -144,15 +146,15 @@ def test_what_was_deleted_while_it_was_read(served, job, engine, tmp_path, monke
 
 
 def test_a_full_share_of_the_disk(tmp_path):
-    limits = Settings(data=tmp_path, cpu=True, disk_per_user=10)
+    limits = Settings(data=tmp_path, cpu=True, disk_per_user=BLOCK + 10)
     app = create_app(limits)
     token = access.first_token(open_database(limits.database), tmp_path).read_text().strip()
     with TestClient(app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {token}"}) as http:
-        upload = http.put("/api/v1/uploads/x.npy", content=b"0123456789").json()["id"]
+        upload = http.put("/api/v1/uploads/x.npy", content=bytes(BLOCK + 10)).json()["id"]
         job = {"method": "density-peaks", "sources": [{"upload": upload}]}
         for answer in (http.put("/api/v1/uploads/y.npy", content=b"x"), http.post("/api/v1/jobs", json=job)):
             assert (answer.status_code, answer.json()["fault"]) == (507, "input")
-            assert "would exceed disk_per_user=10; delete some jobs or uploads" in answer.json()["error"]
+            assert f"would exceed disk_per_user={BLOCK + 10}; delete some jobs or uploads" in answer.json()["error"]
         http.delete(f"/api/v1/uploads/{upload}")
         assert http.put("/api/v1/uploads/y.npy", content=b"x").status_code == 201
 

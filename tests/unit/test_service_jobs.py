@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from dataclasses import replace
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as settings_of
+from hypothesis import strategies as st
 
 from mgclust.errors import InputError
 from mgclust.service import access
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller, LastToken, Refused
-from mgclust.service.disk import InUse, NoRoom, sweep
-from mgclust.service.jobs import Jobs, Order, TooMany, job_id
+from mgclust.service.disk import BLOCK, InUse, NoRoom, row_size, sweep
+from mgclust.service.jobs import Jobs, Order, TooMany, charged, job_id
 from mgclust.service.records import Job, Removal, Upload, migrate, open_database, reading, writing
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
@@ -55,6 +59,9 @@ def jobs(engine, settings):
     return Jobs(engine, settings)
 
 
+ROW = row_size({"sources": []}, {})  # of a job that has succeeded
+
+
 def order(caller=ANN, priority=0, key=None):
     return Order(job_id(caller, key), caller, "density-peaks", {"sources": []}, priority)
 
@@ -66,7 +73,7 @@ def submit(jobs, caller=ANN, priority=0, key=None):
     return job
 
 
-def test_priority_then_age(jobs):
+def test_priority_then_age_within_a_users_jobs(jobs):
     first, second, urgent = submit(jobs), submit(jobs), submit(jobs, priority=5)
     assert [jobs.claim().id for _ in range(3)] == [urgent.id, first.id, second.id]
     assert jobs.claim() is None
@@ -231,7 +238,7 @@ def test_delete(jobs, engine, settings):
     for each in (id_, other):
         leave(settings, each)
         assert jobs.succeed(each, 1, {})
-    assert jobs.get(ANN, id_).size == 1000
+    assert jobs.get(ANN, id_).size == 1000 + ROW
     for nobodys in (other, "0" * 32, "../x", "", "a\0", f"{id_}/../{id_}"):
         assert jobs.delete(ANN, nobodys) is None
     assert names(settings) == sorted([id_, other])
@@ -297,19 +304,22 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
 
 
 def test_what_a_user_may_keep(engine, settings):
-    jobs = Jobs(engine, replace(settings, disk_per_user=2000))
+    limit = 4 * ROW + 2100
+    jobs = Jobs(engine, replace(settings, disk_per_user=limit))
     first, failed = submit(jobs), submit(jobs)
     with writing(engine) as session:
-        session.add(Upload(id="b", owner="ann", name="x.npy", size=500, sha256="", created=0.0))
+        session.add(Upload(id="b", owner="ann", name="x.npy", size=ROW + 500, sha256="", created=0.0))
         session.add(Upload(id="c", owner="bob", name="x.npy", size=1 << 40, sha256="", created=0.0))
     jobs.claim(), jobs.claim()
     leave(settings, first.id, 1499)
     jobs.succeed(first.id, 1, {})
-    submit(jobs)  # one byte is left
+    submit(jobs)
     (settings.job_folder(failed.id)).mkdir()
-    (settings.job_folder(failed.id) / "checkpoint").write_bytes(b"1")
-    jobs.fail(failed.id, 1, "NaN in row 3.", "input")
-    says = "ann keeps 2000 bytes of uploads and results, and this would exceed disk_per_user=2000; delete some jobs or"
+    error = "NaN in row 3."
+    kept = 4 * ROW - 2 * len("{}") + 500 + 1499 + len(json.dumps(error))  # two jobs have no scores
+    (settings.job_folder(failed.id) / "checkpoint").write_bytes(bytes(limit - kept))
+    jobs.fail(failed.id, 1, error, "input")
+    says = f"ann keeps {limit} bytes of uploads and jobs, and this would exceed disk_per_user={limit}; delete some jobs"
     with pytest.raises(NoRoom, match=says):
         submit(jobs)
     with pytest.raises(NoRoom, match=says):
@@ -322,7 +332,7 @@ def test_what_a_user_may_keep(engine, settings):
     jobs.delete(ANN, first.id)
     assert jobs.retry(ANN, failed.id).state == "PENDING"
     saved = jobs.enter(first, "e", {}, {}, lambda: leave(settings, "e", 70))
-    assert saved.size == 70
+    assert saved.size == row_size({}, {}) + 70
 
 
 def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp_path, monkeypatch):
@@ -506,3 +516,192 @@ def test_a_process_that_was_told_to_end_gets_no_other_job(engine, settings, jobs
 )
 def test_where_a_job_runs(given, resources, place, settings):
     assert Runner(replace(settings, **({"cpu": False} | given)))._place(resources) == place
+
+
+def finish(jobs, job):
+    jobs.fail(job.id, job.attempt, "NaN in row 3.", "input")
+
+
+def test_shares_of_one_slot(jobs):
+    """Neither many jobs, nor later ones of a high priority, keep a user's only job waiting."""
+    for _ in range(50):
+        submit(jobs)
+    finish(jobs, jobs.claim())
+    one = submit(jobs, BOB)
+    job = jobs.claim()
+    assert job.id == one.id
+    finish(jobs, job)
+    turns = []
+    for k in range(30):
+        submit(jobs, BOB, priority=-100 + k)
+    for _ in range(20):
+        job = jobs.claim()
+        turns.append(job.owner)
+        finish(jobs, job)
+    assert {turns.count("ann"), turns.count("bob")} == {10}
+
+
+def test_shares_of_slots(jobs):
+    """A user who came later has half of what becomes free, whatever the priorities."""
+    for caller, priority in ((ANN, 0), (BOB, -100)):
+        for _ in range(10):
+            submit(jobs, caller, priority=priority)
+    assert sorted(jobs.claim().owner for _ in range(6)) == ["ann"] * 3 + ["bob"] * 3
+
+
+def test_what_was_used_long_ago(jobs, engine, monkeypatch):
+    """After an hour it counts half: a user of yesterday waits no longer than one of today."""
+    now = 1e9
+    monkeypatch.setattr(jobs_module.time, "time", lambda: now)
+    ids = []
+    for caller, seconds in ((ANN, 36_000.0), (BOB, 60.0)):
+        submit(jobs, caller)
+        job = jobs.claim()
+        now += seconds
+        finish(jobs, job)
+    for caller in (ANN, BOB):
+        ids += [submit(jobs, caller).id, submit(jobs, caller).id]
+    job = jobs.claim()
+    assert job.owner == "bob"
+    now += 7200.0  # of Bob's; of Ann's ten hours, 2.1 are left
+    finish(jobs, job)
+    assert jobs.claim().owner == "bob"
+    now += 1800.0
+    assert jobs.claim().owner == "ann"
+
+
+def test_what_is_charged():
+    """A sum in which each second counts half for each hour since."""
+    events = [(0.0, 10.0), (3600.0, 10.0), (7200.0, 1.0)]
+    used = 0.0
+    for at, seconds in events:
+        used = charged(used, seconds, 1e9 + at)
+    expected = sum(seconds * 2 ** ((at - 7200.0) / 3600.0) for at, seconds in events)
+    assert 2 ** (used - (1e9 + 7200.0) / 3600.0) == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_administrators_urgent_job(jobs):
+    submit(jobs)
+    submit(jobs, ROOT)
+    low, high = submit(jobs, ROOT, priority=1), submit(jobs, ROOT, priority=7)
+    assert [jobs.claim().id for _ in range(2)] == [high.id, low.id]
+    assert jobs.claim().owner == "ann"  # two of the administrator's run
+
+
+def oracle(waiting, running, used):
+    """The rule in plain words: the job that has its turn."""
+    urgent = [job for job in waiting if job[1] > 0]
+    if not urgent:
+        owners = {job[0] for job in waiting}
+        owner = min(owners, key=lambda name: (running.count(name), used[name], name))
+        urgent = [job for job in waiting if job[0] == owner]
+    return min(urgent, key=lambda job: (-job[1], job[2]))
+
+
+@settings_of(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["submit", "submit", "claim", "claim", "end", "wait"]), st.integers(0, 2),
+                  st.integers(-2, 2), st.integers(0, 5000)),
+        max_size=40,
+    )
+)  # fmt: skip
+def test_order_of_claims(tmp_path_factory, steps):
+    """Against an oracle that looks at every job."""
+    engine = open_database(f"sqlite:///{tmp_path_factory.mktemp('queue') / 'service.db'}")
+    migrate(engine)
+    callers = (ANN, BOB, ROOT)
+    for caller in callers:
+        access.add_user(engine, caller.name, caller.role)
+    jobs = Jobs(engine, Settings(data=tmp_path_factory.getbasetemp(), cpu=True))
+    now, waiting, running, used = 1e9, [], [], dict.fromkeys(("ann", "bob", "root"), 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs_module.time, "time", lambda: now)
+        for step, who, priority, seconds in steps:
+            now += 1e-3
+            if step == "submit":
+                caller = callers[who]
+                job = submit(jobs, caller, priority=min(priority, 0 if caller is not ROOT else 2))
+                waiting.append((caller.name, job.priority, job.created, job.id))
+            elif step == "claim":
+                job = jobs.claim()
+                if not waiting:
+                    assert job is None
+                    continue
+                expected = oracle(waiting, [each.owner for each in running], used)
+                assert job.id == expected[3]
+                waiting.remove(expected)
+                running.append(job)
+                used[job.owner] = charged(used[job.owner], 1.0, now)
+            elif step == "end" and running:
+                job = running.pop(who % len(running))
+                finish(jobs, job)
+                if (took := now - job.claimed) > 1.0:
+                    used[job.owner] = charged(used[job.owner], took - 1.0, now)
+            else:
+                now += seconds
+    engine.dispose()
+
+
+def test_limits_of_the_queue(engine, settings):
+    jobs = Jobs(engine, replace(settings, jobs_waiting=3, jobs_kept_per_user=2))
+    first = submit(jobs)
+    jobs.cancel(ANN, first.id)
+    submit(jobs, key="k")
+    with pytest.raises(NoRoom, match="ann has jobs_kept_per_user=2 jobs; delete some that have ended"):
+        submit(jobs)
+    submit(jobs, key="k")
+    submit(jobs, BOB), submit(jobs, BOB)
+    with pytest.raises(TooMany, match="jobs_waiting=3 jobs of all users wait; submit again later"):
+        submit(jobs, ROOT)
+    with pytest.raises(TooMany, match="jobs_waiting=3"):
+        jobs.retry(ANN, first.id)
+    jobs.claim()
+    assert jobs.retry(ANN, first.id).state == "PENDING"
+    with pytest.raises(NoRoom, match="jobs_kept_per_user=2"):
+        jobs.enter(first, "e", {}, {}, lambda: pytest.fail("files were put there"))
+
+
+def test_what_the_database_keeps_counts(engine, settings):
+    """From when it is submitted, and whatever becomes of it."""
+    request = {"sources": [{"path": "/x", "name": "n" * 255}] * 250}
+    jobs = Jobs(engine, replace(settings, disk_per_user=3 * row_size(request) + BLOCK))
+    waiting = [Order(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(6)]
+    answers = jobs.submit(waiting)
+    assert [isinstance(answer, NoRoom) for answer in answers] == [False] * 3 + [True] * 3
+    for job in answers[:3]:
+        assert job.size >= len(json.dumps(request))
+        assert jobs.cancel(ANN, job.id).size >= len(json.dumps(request))
+    assert isinstance(jobs.submit(waiting[3:4])[0], NoRoom)
+    jobs.delete(ANN, answers[0].id)
+    assert not isinstance(jobs.submit(waiting[3:4])[0], NoRoom)
+    small = Jobs(engine, replace(settings, disk_per_user=3 * BLOCK))
+    answers = small.submit([order(BOB) for _ in range(4)])
+    assert [isinstance(answer, NoRoom) for answer in answers] == [False] * 2 + [True] * 2
+
+
+def test_lists_are_short(jobs, engine):
+    """Of whatever length requests, scores and errors are; a page ends early, and the next one goes on."""
+    request = {"sources": [{"path": "/x", "name": "n" * 255}] * 900}
+    orders = [Order(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(40)]
+    ids = [job.id for job in jobs.submit(orders)]
+    with writing(engine) as session:
+        for job in session.query(Job):
+            job.scores, job.error, job.progress = {"x": "y" * 5000}, "e" * 10**6, {"stage": "s" * 5000}
+    page = jobs.latest(ROOT, None, 1000)
+    assert sorted(row.id for row in page) == sorted(ids)
+    told = page[0]._mapping
+    assert (told["summary"]["n_sources"], len(told["summary"]["sources"])) == (900, 3)
+    assert (told["scores"], told["progress"], len(told["error"])) == (None, None, 4096)
+    assert not hasattr(page[0], "request")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs_module, "LIST_BYTES", 40_000)
+        found, last = [], None
+        while page := jobs.latest(ANN, None, 1000, last):
+            assert len(json.dumps([tuple(row) for row in page])) < 41_000
+            found += [row.id for row in page]
+            last = (page[-1].created, page[-1].id)
+        assert len(page) < 40
+        patch.setattr(jobs_module, "LIST_BYTES", 10)
+        assert len(jobs.latest(ANN, None, 1000)) == 1
+    assert sorted(found) == sorted(ids)

@@ -18,12 +18,13 @@ from mgclust.service.records import Job, migrate, open_database
 from mgclust.service.settings import Settings
 from mgclust.service.sources import delete_upload, latest_uploads, paths_of, receive
 
+KB = 1024
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
 
 
 @pytest.fixture
 def settings(tmp_path):
-    return Settings(data=tmp_path, disk_per_user=100)
+    return Settings(data=tmp_path, disk_per_user=100 * KB)
 
 
 @pytest.fixture
@@ -35,14 +36,14 @@ def engine(settings):
     return engine
 
 
-async def parts(count, size=10):
+async def parts(count, size=10 * KB):
     for _ in range(count):
         yield bytes(size)
         await asyncio.sleep(0.001)
 
 
 def send(engine, settings, caller=ANN, *counts):
-    """Send files at the same time, of so many times ten bytes each; what came of them."""
+    """Send files at the same time, of so many times ten KiB each; what came of them."""
 
     async def all_of_them():
         sending = (receive(engine, settings, caller, "x.npy", parts(count)) for count in counts)
@@ -86,7 +87,7 @@ def test_lists(engine, settings):
     for nobodys in (bobs["id"], "0" * 32, "../x", "a\0"):
         assert latest_uploads(engine, ANN, 10, nobodys) is None
     assert (first["size"], first["name"], set(first)) == (
-        10, "x.npy", {"id", "owner", "name", "size", "sha256", "created"},
+        10 * KB, "x.npy", {"id", "owner", "name", "size", "sha256", "created"},
     )  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def test_no_more_than_a_user_may_keep(engine, settings):
     (refusal,) = send(engine, settings, ANN, 1)
     assert isinstance(refusal, NoRoom)
     assert str(refusal).startswith(
-        "ann keeps 100 bytes of uploads and results, and this would exceed disk_per_user=100"
+        f"ann keeps {100 * KB} bytes of uploads and jobs, and this would exceed disk_per_user={100 * KB}"
     )
     assert isinstance(send(engine, settings, BOB, 3)[0], dict)
     assert kept(settings) == sorted(each["id"] for each in latest_uploads(engine, ROOT, 10, None))
@@ -147,7 +148,7 @@ def test_several_uploads_at_the_same_time(engine, settings, monkeypatch):
     sent = send(engine, settings, ANN, 6, 6, 6)
     assert sorted(isinstance(each, NoRoom) for each in sent) in ([False, True, True], [True, True, True])
     (whole,) = send(engine, settings, BOB, 6)
-    monkeypatch.setattr(sources, "_kept", lambda engine, owner: 0)  # asked before the other was whole
+    monkeypatch.setattr(sources, "_kept_now", lambda *given: 0)  # asked before the other was whole
     (refusal,) = send(engine, settings, BOB, 6)
     assert isinstance(refusal, NoRoom)
     assert [each["id"] for each in latest_uploads(engine, BOB, 10, None)] == [whole["id"]]

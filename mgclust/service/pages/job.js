@@ -67,7 +67,8 @@ function requestOf(job) {
 async function follow() {
   show("problem", "");
   try {
-    for await (const job of events(id)) describe(job);
+    const { request } = await askJson(path); // it never changes, and events come without it
+    for await (const job of events(id)) describe({ ...job, request });
     if (last?.state === "SUCCEEDED" && shown !== last.attempt) await showResult(last);
     if (by("log-part").open) await showLog();
   } catch (error) {

@@ -2,7 +2,7 @@
 
 import { askJson, start, token } from "./session.js";
 import { prepareForm } from "./submission.js";
-import { duration, element, figure, paceOf, show, sourceName, timeOf } from "./words.js";
+import { duration, element, figure, paceOf, show, timeOf } from "./words.js";
 
 const PAGE = 20;
 const OFTEN = 2000; // milliseconds between two looks
@@ -18,12 +18,11 @@ function entry(job) {
   const link = element("a", job.method);
   link.href = `/jobs/${job.id}`;
   top.append(link, element("span", job.state, `state ${job.state}`));
-  const sources = (job.request.sources || []).map(sourceName);
-  const files = sources.length > 1 ? `${sources[0]} and ${sources.length - 1} more` : sources[0];
+  const files = job.n_sources > 1 ? `${job.sources[0]} and ${job.n_sources - 1} more` : job.sources[0];
   const facts = [files, timeOf(job.created), job.id.slice(0, 8)].filter(Boolean);
   if (job.finished && job.started) facts.push(duration(job.finished - job.started));
   if (job.scores?.n_clusters !== undefined) facts.push(`${figure(job.scores.n_clusters)} clusters`);
-  if (job.request.parent) facts.push(`from ${job.request.parent.slice(0, 8)}`);
+  if (job.parent) facts.push(`from ${job.parent.slice(0, 8)}`);
   item.append(top, element("p", facts.join(" · "), "quiet"));
   if (job.state === "RUNNING" && job.progress) {
     const bar = element("progress");
