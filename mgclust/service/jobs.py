@@ -114,6 +114,7 @@ class Jobs:
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine, self._settings = engine, settings
+        self._counted, self._waiting = -math.inf, 0  # when all that wait were counted, and how many there were
 
     def submit(self, orders: Sequence[Order]) -> list[Job | Exception]:
         """Add jobs, in one transaction.
@@ -138,16 +139,17 @@ class Jobs:
             new: list[dict[str, Any]] = []
             refused: dict[str, Exception] = {}
             room = {name: self._room(session, name) for name in names}
-            waiting = self._waiting(session)
+            self._count_waiting(session)
             for order in orders:
                 name = order.caller.name
                 if order.id in jobs:
                     continue
                 size = row_size(order.request)
-                if refusal := room[name].refusal(size) or self._too_many_wait(waiting + len(new)):
+                if refusal := room[name].refusal(size) or self._too_many_wait():
                     refused[order.id] = refusal
                     continue
                 room[name].take(size)
+                self._waiting += 1
                 now = time.time()
                 values = {
                     "id": order.id, "owner": name, "method": order.method, "request": order.request,
@@ -174,11 +176,15 @@ class Jobs:
             kept_by(session, owner) if limits.disk_per_user else 0,
         )
 
-    def _waiting(self, session: Session) -> int:
-        return _count(session, select(Job.id).where(Job.state == "PENDING"), self._settings.jobs_waiting)
+    def _count_waiting(self, session: Session) -> None:
+        """Count all jobs that wait, once a second, and whenever there seem to be too many."""
+        most = self._settings.jobs_waiting
+        if self._waiting >= most or time.monotonic() - self._counted > 1.0:
+            self._waiting = _count(session, select(Job.id).where(Job.state == "PENDING"), most)
+            self._counted = time.monotonic()
 
-    def _too_many_wait(self, waiting: int) -> TooMany | None:
-        if waiting < self._settings.jobs_waiting:
+    def _too_many_wait(self) -> TooMany | None:
+        if self._waiting < self._settings.jobs_waiting:
             return None
         return TooMany(f"jobs_waiting={self._settings.jobs_waiting} jobs of all users wait; submit again later.")
 
@@ -297,9 +303,10 @@ class Jobs:
             if job.state not in ("FAILED", "CANCELLED"):
                 raise InputError(f"job {id_} is {job.state}; only one that failed or was cancelled is run again.")
             lock_users(session, {job.owner})
-            room = self._room(session, job.owner)
-            if refusal := room.refusal(1, new=False) or self._too_many_wait(self._waiting(session)):
+            self._count_waiting(session)
+            if refusal := self._room(session, job.owner).refusal(1, new=False) or self._too_many_wait():
                 raise refusal
+            self._waiting += 1
             job.begun_before = job.attempt  # failures of the past do not count
             _queue(job)
             job.finished, job.error, job.fault = None, None, None

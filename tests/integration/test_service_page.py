@@ -447,14 +447,14 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
     for group, values in given.items():
         for name, value in values.items():
             browser.run(f"document.querySelector('{group} [data-name={name}]').value = '{value}'")
-    browser.run("document.querySelector('#priority').value = '7'; document.querySelector('#report').value = 'false'")
+    browser.run("document.querySelector('#priority').value = '-7'; document.querySelector('#report').value = 'false'")
     browser.click("#submission button[type=submit]")
     browser.wait("document.querySelector('#title')?.innerText.includes('SUCCEEDED')")
     info = running.client("ann").job(browser.run("location.pathname.split('/').pop()")).info
     request = info["request"]
     assert request["parameters"] == {"n_clusters": 2, "metric": "correlation", "random_state": 7}
     assert request["options"] == {"standardize": "zscore", "detrend": True, "constant": "refuse"}
-    assert (request["resources"], request["report"], info["priority"]) == ({"workers": 1}, False, 7)
+    assert (request["resources"], request["report"], info["priority"]) == ({"workers": 1}, False, -7)
     assert (request["sources"][0]["name"], request["mask"]["name"]) == ("bold.nii.gz", "mask.nii.gz")
     submission = set(Submission.model_fields) - {"method", "sources", "mask", "key", "priority", "report"}
     assert submission == {group[1:] for group in given}  # nothing that the form does not know
