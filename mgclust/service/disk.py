@@ -23,7 +23,8 @@ from mgclust.service.records import Job, Removal, Upload, User, reading, writing
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "BLOCK", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "row_size", "size_of", "size_of_job", "sweep",
+    "BLOCK", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "row_size", "size_of", "size_of_job",
+    "sweep",
 ]  # fmt: skip
 
 DAY = 86_400.0

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mgclust import AffinityPropagation, DensityPeaks, Service, silhouette_samples
 from mgclust.cli import run_command
 from mgclust.errors import InputError, RunCancelled
+from mgclust.service.disk import BLOCK
 
 pytestmark = pytest.mark.timeout(120)
 

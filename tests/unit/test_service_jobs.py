@@ -352,7 +352,7 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
     assert folder.is_dir() and not list(folder.iterdir()) and folder.stat().st_mode & 0o777 == 0o700
     (folder / "rows.npy").write_bytes(b"12345")
     jobs.fail(job.id, 1, "no worker is left.", "input")
-    assert jobs.get(ANN, job.id).size == 5
+    assert jobs.get(ANN, job.id).size == row_size(job.request, "no worker is left.") + 5
     jobs.delete(ANN, job.id)
     assert not folder.exists()
     for attempt in runner._running:
