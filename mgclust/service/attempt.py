@@ -119,8 +119,10 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
             report(event)
 
     method = METHODS[request["method"]]
+    end = time.monotonic() + order["fetch_seconds"]
     fetched = [
-        fetch(url, Path(path), order["prefixes"], order["upload_limit"], progress) for url, path in order["fetch"]
+        fetch(url, Path(path), order["prefixes"], order["upload_limit"], progress, seconds=end - time.monotonic())
+        for url, path in order["fetch"]
     ]
     read = {name: method.constraints[name].parse(path, name) for name, path in order["files"].items()}
     parameters = request["parameters"] | read

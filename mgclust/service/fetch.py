@@ -3,6 +3,9 @@
 A name is resolved once, every address of it is looked at, and the connection goes to one that was: a name that means
 something else a moment later gains nothing. Each hop of a redirection is treated like the first. Neither proxies nor
 credentials are taken from anywhere.
+
+A server cannot hold the fetcher: names, connections, TLS, headers and the file all end at one deadline; a head has a
+limit in bytes and in seconds, whatever it consists of, and a file a lowest rate.
 """
 
 from __future__ import annotations
@@ -11,15 +14,19 @@ import contextlib
 import errno
 import hashlib
 import http.client
+import io
 import ipaddress
 import json
 import os
+import queue
 import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
@@ -28,23 +35,36 @@ from mgclust.errors import InputError, RunFailed
 __all__ = ["NAME", "check_url", "fetch", "file_name", "is_public"]
 
 HOPS = 5
-STALL = 60.0  # seconds without a byte
-LONGEST = 6 * 3600.0  # seconds for one file
+STALL = 60.0  # seconds without a byte, for a head, and from which on a file has a lowest rate
+RATE = 1024.0  # bytes a second of a file, on average
+HEAD = 64 << 10  # bytes of an answer before the file, with all that precedes it
 PART = 1 << 20
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 PORTS = {"http": 80, "https": 443}
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# The registries of special-purpose addresses of IANA, whole: also those of their entries that are reachable serve
+# purposes other than files. And what is neither there nor unicast.
+SPECIAL = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+            "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",
+            "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+            "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
+        ),
+    )
+)  # fmt: skip
+# All others, such as ::1, ::ffff:0:0/96, 64:ff9b::/96, 64:ff9b:1::/48, 100::/64, 5f00::/16, fc00::/7, fe80::/10,
+# fec0::/10 and ff00::/8, are special or nothing.
+UNICAST = ipaddress.ip_network("2000::/3")
 
 
 def is_public(address: str) -> bool:
     """Whether an address is one of the public Internet's, however it is written."""
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is not None:
-            return is_public(str(ip.ipv4_mapped))
-        if ip.sixtofour is not None or ip.teredo is not None or ip in _NAT64:
-            return False  # lead to an IPv4 address that they contain
-    return ip.is_global and not (ip.is_multicast or ip.is_reserved)
+    if ip.version == 6 and ip not in UNICAST:
+        return False
+    return not any(ip in network for network in SPECIAL)
 
 
 def check_url(url: str, prefixes: Sequence[str], public: Callable[[str], bool] = is_public) -> SplitResult:
@@ -97,6 +117,7 @@ def fetch(
     limit: int,
     progress: Callable[[dict[str, Any]], None],
     *,
+    seconds: float = 3600.0,
     resolve: Callable[..., Any] = socket.getaddrinfo,
     public: Callable[[str], bool] = is_public,
     context: ssl.SSLContext | None = None,
@@ -114,6 +135,8 @@ def fetch(
         Bytes.
     progress : callable
         Hears how far it is.
+    seconds : float
+        After which it has to be there.
     resolve : callable
         As `socket.getaddrinfo`.
     public : callable
@@ -129,7 +152,7 @@ def fetch(
     Raises
     ------
     InputError
-        Refused, not there, or too large.
+        Refused, not there, too large, or too late.
     RunFailed
         The server or the way to it failed.
     """
@@ -138,12 +161,12 @@ def fetch(
         return dict(json.loads(record.read_text()))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name("partial")
-    shown = url.partition("?")[0]
+    shown, deadline = url.partition("?")[0], time.monotonic() + seconds
     try:
         with contextlib.ExitStack() as stack:
-            response = _opened(url, prefixes, stack, resolve, public, context)
+            response, answer = _opened(url, prefixes, stack, deadline, resolve, public, context)
             with open(partial, "wb") as file:
-                size, digest = _copy(response, file, shown, limit, progress)
+                size, digest = _copy(response, answer, file, shown, limit, progress)
         told = {"url": shown, "size": size, "sha256": digest}
         record.write_text(json.dumps(told))
         partial.rename(path)
@@ -151,38 +174,135 @@ def fetch(
     except (http.client.HTTPException, OSError, UnicodeError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise
+        if time.monotonic() >= deadline:
+            raise InputError(
+                f"{shown} did not arrive in time: the files of a job should take at most fetch_seconds; send less, or "
+                "ask the administrator for a higher MGCLUST_SERVICE_FETCH_SECONDS."
+            ) from error
         raise RunFailed(f"{shown} could not be fetched: {error or type(error).__name__}.") from error
     finally:
         partial.unlink(missing_ok=True)
 
 
+class _Answer(io.RawIOBase):
+    """What a server sends, as a stream."""
+
+    def __init__(self, connected: socket.socket, shown: str) -> None:
+        self._socket, self._shown, self._head = connected, shown, HEAD
+        self._begun: float | None = None  # when the head was over
+        self.arrived = 0  # bytes of the file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Receive some bytes, unless the head is too long or the file too slow."""
+        if self._begun is not None:
+            took = time.monotonic() - self._begun
+            if took > STALL and self.arrived < RATE * took:
+                raise TimeoutError(f"it came with less than {RATE:.0f} bytes a second")
+            return self._socket.recv_into(buffer)
+        count = self._socket.recv_into(memoryview(buffer)[: self._head + 1])
+        self._head -= count
+        if self._head < 0:
+            raise InputError(f"{self._shown} was answered with more than {HEAD} bytes of headers; check the URL.")
+        return count
+
+    def end_head(self) -> None:
+        """From now on the file follows."""
+        self._begun = time.monotonic()
+
+
+@contextlib.contextmanager
+def _ending(connected: socket.socket, seconds: float) -> Iterator[None]:
+    """Cut a connection off after some time, however slowly it sends: a read that waits ends, too."""
+    cut_off = False
+    with connected.dup() as same:  # TLS takes the socket itself over
+
+        def cut() -> None:
+            nonlocal cut_off
+            cut_off = True
+            with contextlib.suppress(OSError):
+                same.shutdown(socket.SHUT_RDWR)
+
+        watch = threading.Timer(max(0.0, seconds), cut)
+        watch.daemon = True
+        watch.start()
+        try:
+            yield
+        except (http.client.HTTPException, OSError, InputError) as error:
+            if cut_off:
+                raise TimeoutError(f"its answer was not over after {seconds:.0f} s") from error
+            raise
+        finally:
+            watch.cancel()
+            watch.join()  # it may be at the socket, which is closed next
+    if cut_off:  # the end of headers or of chunks may look like one that the server meant
+        raise TimeoutError(f"its answer was not over after {seconds:.0f} s")
+
+
+def _addresses(resolve: Callable[..., Any], host: str, port: int, deadline: float) -> list[str]:
+    """What a name stands for; a resolver has no deadline of its own."""
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put([found[4][0] for found in resolve(host, port, type=socket.SOCK_STREAM)])
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        found = answers.get(timeout=max(0.0, min(STALL, deadline - time.monotonic())))
+    except queue.Empty:
+        raise TimeoutError(f"{host} could not be resolved in time") from None
+    if isinstance(found, Exception):
+        raise found
+    return list(found)
+
+
 def _opened(
-    url: str, prefixes: Sequence[str], stack: contextlib.ExitStack, resolve: Any, public: Any, context: Any
-) -> http.client.HTTPResponse:
+    url: str,
+    prefixes: Sequence[str],
+    stack: contextlib.ExitStack,
+    deadline: float,
+    resolve: Any,
+    public: Any,
+    context: Any,
+) -> tuple[http.client.HTTPResponse, _Answer]:
     """The answer at the end of all redirections."""
     for _ in range(HOPS + 1):
         parts, shown = check_url(url, prefixes, public), url.partition("?")[0]
         host, port = parts.hostname or "", _port(parts)
-        addresses = [found[4][0] for found in resolve(host, port, type=socket.SOCK_STREAM)]
+        addresses = _addresses(resolve, host, port, deadline)
         if not addresses or not all(map(public, addresses)):
             raise InputError(f"{shown} leads to an internal address, which is never fetched; upload the file.")
-        connected = stack.enter_context(socket.create_connection((addresses[0], port), STALL))
-        if parts.scheme == "https":
-            trusted = context or ssl.create_default_context()
-            connected = stack.enter_context(trusted.wrap_socket(connected, server_hostname=host))
-        # However slowly it sends: a read that waits ends, too.
-        watch = threading.Timer(LONGEST, connected.shutdown, [socket.SHUT_RDWR])
-        watch.daemon = True
-        watch.start()
-        stack.callback(watch.cancel)
-        connection = http.client.HTTPConnection(host, port)
-        connection.sock = connected
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        headers = {"Host": parts.netloc, "Accept-Encoding": "identity", "User-Agent": "mgclust", "Connection": "close"}
-        connection.request("GET", target, headers=headers)
-        response = stack.enter_context(connection.getresponse())
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the time is over")
+        connected = stack.enter_context(socket.create_connection((addresses[0], port), min(STALL, left)))
+        connected.settimeout(STALL)
+        stack.enter_context(_ending(connected, left))
+        with _ending(connected, min(STALL, left)):
+            if parts.scheme == "https":
+                trusted = context or ssl.create_default_context()
+                connected = stack.enter_context(trusted.wrap_socket(connected, server_hostname=host))
+            connection, answer = http.client.HTTPConnection(host, port), _Answer(connected, shown)
+            # As much of a socket as is needed here; the connection itself is closed by `stack`.
+            connection.sock = SimpleNamespace(
+                makefile=lambda mode, answer=answer: io.BufferedReader(answer),
+                sendall=connected.sendall,
+                close=lambda: None,
+            )
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            headers = {
+                "Host": parts.netloc, "Accept-Encoding": "identity", "User-Agent": "mgclust", "Connection": "close",
+            }  # fmt: skip
+            connection.request("GET", target, headers=headers)
+            response = stack.enter_context(connection.getresponse())
+        answer.end_head()
         if response.status == 200:
-            return response
+            return response, answer
         if response.status not in (301, 302, 303, 307, 308):
             kind = RunFailed if response.status >= 500 else InputError
             raise kind(f"{shown} was answered by {response.status} {response.reason[:100]}; check the URL.")
@@ -194,13 +314,14 @@ def _opened(
 
 
 def _copy(
-    response: http.client.HTTPResponse, file: IO[bytes], shown: str, limit: int, progress: Any
+    response: http.client.HTTPResponse, answer: _Answer, file: IO[bytes], shown: str, limit: int, progress: Any
 ) -> tuple[int, str]:
     total, digest, size = response.length, hashlib.sha256(), 0
     if total is None and not response.chunked:
         raise InputError(f"{shown}: its server does not say how long the file is, so that nobody knows a part from it.")
     while part := response.read1(PART) if size <= limit >= (total or 0) else b"":
         size += len(part)
+        answer.arrived = size
         digest.update(part)
         file.write(part)
         progress({"stage": "fetch", "fraction": size / total if total else None})

@@ -120,6 +120,7 @@ class Runner:
             "checkpoint_seconds": self._settings.checkpoint_seconds,
             "prefixes": self._settings.prefixes,
             "upload_limit": self._settings.upload_limit,
+            "fetch_seconds": self._settings.fetch_seconds,
             "max_rows": self._settings.max_rows,
         }
         try:

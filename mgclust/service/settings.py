@@ -59,6 +59,8 @@ class Settings:
         default.
     upload_limit : int
         Bytes of one upload, or of one file that is fetched.
+    fetch_seconds : float
+        That all files which a job names by URL may take to be fetched.
     max_rows : int
         Rows that a job may have, or nodes or edges of its graph; 0: any number.
     jobs_per_user : int
@@ -101,6 +103,7 @@ class Settings:
     roots: str = ""
     urls: str = ""
     upload_limit: int = 64 * 2**30
+    fetch_seconds: float = 3600.0
     max_rows: int = 0
     jobs_per_user: int = 1_000
     jobs_waiting: int = 100_000
@@ -174,7 +177,7 @@ class Settings:
                     raise InputError(
                         f"root={root!r} should be apart from {name}={str(own)!r}, which holds others' files."
                     )
-        for name in ("rate_per_token", "rate_per_address", "lost_after", "checkpoint_seconds"):
+        for name in ("rate_per_token", "rate_per_address", "fetch_seconds", "lost_after", "checkpoint_seconds"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)} should be > 0.")
 

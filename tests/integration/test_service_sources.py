@@ -249,7 +249,7 @@ def test_an_attempt_fetches_before_it_computes(points, tmp_path):
     order = {
         "folder": str(tmp_path / "attempt-1"), "sources": [str(path)], "fetch": [[url, str(path)]], "files": {},
         "prefixes": [f"http://data.example:{server.server_port}/"], "upload_limit": 10_000, "max_rows": 0,
-        "place": {"cpu": True},
+        "fetch_seconds": 60.0, "place": {"cpu": True},
         "request": {"method": "density-peaks", "parameters": {}, "report": False, "sources": [{"url": url}]},
         "checkpoint": str(tmp_path / "checkpoint"), "checkpoint_seconds": 60.0,
     }  # fmt: skip
