@@ -5,7 +5,7 @@
     in    {"folder": where the attempt writes, "checkpoint": where it goes on from, "request": {...},
            "sources": [path, ...], ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose},
-          and whether this was the "last", after which the process ends
+          with "facts" for the runner's log, and whether this was the "last", after which the process ends
 
 The end of its input means that the runner is gone, and with it whoever could hear of the result: the attempt ends.
 What it would otherwise print goes to ``log.txt`` in the attempt's folder; the result appears there as ``result``, whole
@@ -46,12 +46,14 @@ def main() -> None:
     orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     while (order := orders.get()) is not None:
+        with contextlib.suppress(OSError):  # `_facts` tells the most memory since then
+            Path("/proc/self/clear_refs").write_text("5")
         answer = _attempt(order, lambda event: _say(answers, {"progress": event}))
         os.dup2(nowhere, 2)  # nothing more goes to this job's log
         os.dup2(nowhere, 1)
         # After a failure, a fresh process for the next one; and the GPU's memory is given back.
         last = "error" in answer or "cupy" in sys.modules
-        _say(answers, answer | {"last": last})
+        _say(answers, answer | {"facts": _facts(order), "last": last})
         if last:
             return
 
@@ -68,6 +70,15 @@ def _listen(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
 def _say(answers: Any, answer: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):  # the runner is gone; `_listen` knows
         answers.write(json.dumps(answer) + "\n")
+
+
+def _facts(order: dict[str, Any]) -> dict[str, Any]:
+    """Rows and columns, where they are known, and the most memory of this process, without that of workers."""
+    facts: dict[str, Any] = {"shape": order.get("shape")}
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        status = Path("/proc/self/status").read_text()
+        facts["peak_bytes"] = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    return facts
 
 
 def _log(line: str) -> None:
@@ -127,6 +138,7 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     read = {name: method.constraints[name].parse(path, name) for name, path in order["files"].items()}
     parameters = request["parameters"] | read
     dataset = open_sources(method, order["sources"], **request.get("options", {}))
+    order["shape"] = list(dataset.shape)
     check_rows(dataset, order["max_rows"])
     checkpoint = Checkpoint(order["checkpoint"], order["checkpoint_seconds"], strict=False)
     with contextlib.ExitStack() as stack:

@@ -25,7 +25,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from sqlalchemy.orm import Session
 from mgclust.errors import InputError
 from mgclust.service.access import ID, Caller
 from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room, row_size, size_of_job
+from mgclust.service.log import JobLog
 from mgclust.service.metrics import observe
 from mgclust.service.records import Job, Removal, User, reading, writing
 from mgclust.service.requests import summary_of
@@ -114,6 +115,7 @@ class Jobs:
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine, self._settings = engine, settings
+        self._log = JobLog(settings.log)
         self._counted, self._waiting = -math.inf, 0  # when all that wait were counted, and how many there were
 
     def submit(self, orders: Sequence[Order]) -> list[Job | Exception]:
@@ -284,7 +286,11 @@ class Jobs:
                 self._end(job, "CANCELLED", None, None)
             elif job is not None and job.state == "RUNNING":
                 job.cancel = True
-            return job
+                return job
+            else:
+                return job
+        self._tell_end(job)
+        return job
 
     def retry(self, caller: Caller, id_: str) -> Job | None:
         """Queue a job again that has failed or was cancelled.
@@ -344,9 +350,11 @@ class Jobs:
             job.heartbeat = job.claimed = time.time()
             job.started = job.started or job.heartbeat
             _charge(session, job.owner, START)
-            observe(session, "wait", job.method, "RUNNING", max(0.0, job.claimed - (job.queued or job.created)))
+            waited = max(0.0, job.claimed - (job.queued or job.created))
+            observe(session, "wait", job.method, "RUNNING", waited)
             job.progress = None
-            return job
+        self._log("attempt.started", job, waited=round(waited, 3))
+        return job
 
     def _next(self, session: Session) -> Job | None:
         if (urgent := self._first(session, Job.priority > 0)) is not None:
@@ -378,8 +386,8 @@ class Jobs:
             job.progress = progress or job.progress
             return job.cancel
 
-    def succeed(self, id_: str, attempt: int, scores: dict[str, Any]) -> bool:
-        """An attempt has left a whole result; whether it was still the job's."""
+    def succeed(self, id_: str, attempt: int, scores: dict[str, Any], facts: Mapping[str, Any] | None = None) -> bool:
+        """An attempt has left a whole result; whether it was still the job's. `facts` are for the log."""
         files = size_of_job(self._settings, id_)  # of many files this takes time: before others have to wait
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
@@ -388,14 +396,17 @@ class Jobs:
             self._close(session, job, "SUCCEEDED")
             job.scores, job.progress = scores, None  # the last report was from before the end
             self._end(job, "SUCCEEDED", None, None, files)
-            return True
+        self._tell_attempt(job, facts)
+        return True
 
-    def fail(self, id_: str, attempt: int, error: str, fault: str) -> None:
+    def fail(self, id_: str, attempt: int, error: str, fault: str, facts: Mapping[str, Any] | None = None) -> None:
         """An attempt has ended without a result: the job's end, or its next turn if the cluster was at fault."""
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
-            if job is not None:
-                self._failed(session, job, error, fault)
+            if job is None:
+                return
+            self._failed(session, job, error, fault)
+        self._tell_attempt(job, facts)
 
     def give_back(self, id_: str, attempt: int) -> None:
         """An attempt was ended in good order by a runner that ends: the job waits for another, and none the worse."""
@@ -406,10 +417,11 @@ class Jobs:
             if job.cancel:
                 self._close(session, job, "CANCELLED")
                 self._end(job, "CANCELLED", None, None)
-                return
-            job.begun_before += 1
-            self._close(session, job, "PENDING")
-            _queue(job)
+            else:
+                job.begun_before += 1
+                self._close(session, job, "PENDING")
+                _queue(job)
+        self._tell_attempt(job)
 
     def find_lost(self, after: float) -> list[str]:
         """Queue running jobs again whose heartbeat stopped more than so many seconds ago; their ids."""
@@ -424,6 +436,8 @@ class Jobs:
                     error = f"attempt {job.attempt} was lost: its process or its machine ended."
                     self._failed(session, job, error, "cluster")
                     lost.append(id_)
+            if job is not None:
+                self._tell_attempt(job)
         return lost
 
     def _failed(self, session: Session, job: Job, error: str, fault: str) -> None:
@@ -450,6 +464,17 @@ class Jobs:
         if files is None:
             files = size_of_job(self._settings, job.id)
         job.size = row_size(job.request, job.scores, job.error, job.progress) + files
+
+    def _tell_attempt(self, job: Job, facts: Mapping[str, Any] | None = None) -> None:
+        """Log the end of an attempt, after what it was for the job is written."""
+        seconds = max(0.0, time.time() - (job.claimed or job.created))
+        self._log("attempt.ended", job, seconds=round(seconds, 3), **(facts or {}))
+        if job.state in ENDED:
+            self._tell_end(job)
+
+    def _tell_end(self, job: Job) -> None:
+        seconds = max(0.0, (job.finished or job.created) - job.created)
+        self._log("job.ended", job, seconds=round(seconds, 3), size=job.size)
 
     def _theirs(self, session: Session, caller: Caller, id_: str) -> Job | None:
         job = session.get(Job, id_, with_for_update=True) if ID.fullmatch(id_) else None

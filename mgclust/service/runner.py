@@ -180,9 +180,9 @@ class Runner:
         if answer is None:
             self._jobs.fail(job.id, job.attempt, process.epitaph(), "cluster")
         elif "scores" in answer:
-            self._jobs.succeed(job.id, job.attempt, answer["scores"])
+            self._jobs.succeed(job.id, job.attempt, answer["scores"], answer.get("facts"))
         else:
-            self._jobs.fail(job.id, job.attempt, answer["error"], answer["fault"])
+            self._jobs.fail(job.id, job.attempt, answer["error"], answer["fault"], answer.get("facts"))
         if not over:
             process.answer = process.progress = None
             self._idle.append(process)

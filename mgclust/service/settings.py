@@ -77,6 +77,9 @@ class Settings:
         size is not known before.
     keep_days : float
         Days after which a job that has ended is deleted with its files; 0: never.
+    log : str
+        File to which a line of JSON is appended for each attempt and job that begins or ends; empty: the standard
+        error.
     rate_per_token : float
         Requests a second of one token, on average; 20 seconds' worth may come at once.
     rate_per_address : float
@@ -111,6 +114,7 @@ class Settings:
     uploads_per_user: int = 10_000
     disk_per_user: int = 0
     keep_days: float = 0.0
+    log: str = ""
     rate_per_token: float = 200.0
     rate_per_address: float = 10.0
     max_workers: int = dataclasses.field(default_factory=cores)
