@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 
+from mgclust.beneath import Beneath
 from mgclust.errors import InputError
+from mgclust.quoting import shortened
 
 __all__ = ["Deferred", "file_name", "open_zarr", "read_array", "read_npy", "write_array", "write_csv", "write_npy"]
 
@@ -26,6 +30,7 @@ ZARR_CODECS = {
     "adler32", "bitround", "blosc", "bytes", "bz2", "crc32", "crc32c", "delta", "endian", "fixedscaleoffset",
     "fletcher32", "gzip", "lz4", "lzma", "quantize", "shuffle", "sharding_indexed", "transpose", "zlib", "zstd",
 }  # fmt: skip
+_LONGEST_METADATA = 2**24  # bytes
 CSV_ROWS = 65_536  # rows formatted at a time: bounds the memory that labels.csv needs
 
 
@@ -95,16 +100,25 @@ def read_array(directory: Path, entry: dict[str, Any]) -> Any:
     return array
 
 
-def read_npy(text: str, instead: str) -> np.ndarray:
+def read_npy(text: str | Beneath, instead: str) -> np.ndarray:
     """Read a .npy that is a parameter; an `InputError` says what to give `instead` of one that cannot be read."""
     try:
-        return np.array(np.lib.format.open_memmap(text, mode="r"))  # mapped first: a header may say any size
+        with text.open() if isinstance(text, Beneath) else open(text, "rb") as file:
+            read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
+            shape, _, dtype = read(file)
+            begin, end = file.tell(), file.seek(0, os.SEEK_END)
+            if begin + math.prod(shape) * dtype.itemsize > end:  # a header may say any size
+                raise ValueError("it is truncated")
+            file.seek(0)
+            return np.asarray(npy.read_array(file, allow_pickle=False))
     except Exception as error:
-        raise InputError(f"{text} cannot be read as an array ({error}); give {instead}.") from None
+        raise InputError(f"{text} cannot be read as an array ({shortened(error, 1000)}); give {instead}.") from None
 
 
-def open_zarr(path: str) -> dict[str, Any]:
+def open_zarr(path: str | Beneath) -> dict[str, Any]:
     """Open the arrays of a zarr store: one, or those of a group, by name.
+
+    Beneath a root, each of its files is opened there when it is read.
 
     Raises
     ------
@@ -115,17 +129,23 @@ def open_zarr(path: str) -> dict[str, Any]:
     """
     import zarr
 
-    for name in (".zarray", "zarr.json", "*/.zarray", "*/zarr.json"):
-        for file in () if "://" in path else Path(path).glob(name):
-            _refuse_wide(json.loads(file.read_bytes()), str(file))
+    store: Any = path
+    remote = isinstance(path, str) and "://" in path
+    if isinstance(path, Beneath):
+        from mgclust.zarr_store import BeneathStore
+
+        store = BeneathStore(path)
+    for file, content in () if remote else _zarr_metadata(path):
+        _refuse_wide(json.loads(content), file)
     # What a group says of its arrays, apart from them, may name some elsewhere; behind a URL there may be nothing else.
-    node = zarr.open(path, mode="r", use_consolidated=None if "://" in path else False)
+    node = zarr.open(store, mode="r", use_consolidated=None if remote else False)
     arrays = {"": node} if isinstance(node, zarr.Array) else dict(node.arrays())
     for array in arrays.values():
         unknown = set(_zarr_codecs(array.metadata.to_dict())) - ZARR_CODECS
         if unknown:
             raise InputError(
-                f"{path!r} is encoded by {', '.join(sorted(unknown))}, which is refused; write it with zarr's defaults."
+                f"{str(path)!r} is encoded by {shortened(', '.join(sorted(unknown)))}, which is refused; write it "
+                "with zarr's defaults."
             )
     return arrays
 
@@ -185,11 +205,26 @@ def _open_zarr(path: Path) -> Any:
         raise InputError(f"{str(path)!r} is a zarr array; install zarr to read it (pip install zarr).") from None
 
 
+def _zarr_metadata(path: str | Beneath) -> Iterator[tuple[str, bytes]]:
+    """What a store says of its arrays: of itself, and of each that it is a group of."""
+    if isinstance(path, str):
+        for name in (".zarray", "zarr.json", "*/.zarray", "*/zarr.json"):
+            for file in Path(path).glob(name):
+                yield str(file), file.read_bytes()
+        return
+    for folder in ["", *(name for name, below in path.listed() if below)]:
+        for name, below in path.listed(folder):
+            if name in (".zarray", "zarr.json") and not below:
+                name = f"{folder}/{name}" if folder else name
+                with path.open_inside(name) as opened:
+                    yield f"{path}/{name}", opened.read(_LONGEST_METADATA)
+
+
 def _refuse_wide(said: Any, name: str) -> None:
     """Refuse elements of 10,000 bytes and more: zarr makes one of the fill value as soon as it opens the array."""
     kind = json.dumps([said.get("dtype"), said.get("data_type")] if isinstance(said, dict) else None)
     if re.search(r"\d{5}", kind):
-        raise InputError(f"{name} says that an element is of type {kind[:80]}; it should be a number.")
+        raise InputError(f"{name} says that an element is of type {shortened(kind, 80)}; it should be a number.")
 
 
 def _zarr_codecs(said: Any) -> Iterator[str]:

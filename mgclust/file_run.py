@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mgclust.algorithms.base import Option
+from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset, open_graph
 from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.cluster import connect
@@ -38,14 +39,14 @@ GRAPH_OPTIONS = (
 )  # fmt: skip
 
 
-def open_sources(method: Any, sources: Sequence[str], *, columns: str | None = None, **how: Any) -> Dataset:
+def open_sources(method: Any, sources: Sequence[str | Beneath], *, columns: str | None = None, **how: Any) -> Dataset:
     """Open what a method is to cluster.
 
     Parameters
     ----------
     method : type
         Of the estimator; says whether it takes rows or a graph.
-    sources : sequence of str
+    sources : sequence of str or Beneath
         Paths or URLs: several runs one after the other, or one graph.
     columns : str, optional
         Names or numbers with commas between.

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.array_files import read_npy
+from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 
 __all__ = [
@@ -101,8 +102,10 @@ class Constraint:
             raise self.refuse(name, value)
         return self._check(name, _plain(value))
 
-    def parse(self, text: str, name: str = "value") -> Any:
-        """Convert what was written on the command line, then `check` it."""
+    def parse(self, text: str | Beneath, name: str = "value") -> Any:
+        """Convert what was written on the command line, or a file beneath a root, then `check` it."""
+        if isinstance(text, Beneath):
+            return self.check(name, self._read(text))
         if self.optional and text.strip().lower() == "none":
             return None
         return self.check(name, self._convert(text.strip()))
@@ -121,6 +124,10 @@ class Constraint:
     def _convert(self, text: str) -> Any:
         # What cannot be converted stays text, so that `check` words the refusal.
         return text
+
+    def _read(self, file: Beneath) -> Any:
+        # Where a parameter is not read from files, `check` words the refusal.
+        return file.path
 
 
 class _Bounded(Constraint):
@@ -372,6 +379,9 @@ class RealOrPerRow(Constraint):
             return float(text)
         except ValueError:
             return text
+
+    def _read(self, file: Beneath) -> Any:
+        return read_npy(file, "a number or a .npy")
 
 
 class Anything(Constraint):

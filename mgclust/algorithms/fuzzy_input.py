@@ -9,6 +9,7 @@ import numpy as np
 
 from mgclust.algorithms.seeding import INITS
 from mgclust.array_files import read_npy
+from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.params import Constraint
 
@@ -53,6 +54,9 @@ class Start(Constraint):
         if not text.endswith(".npy"):
             return text
         return read_npy(text, "a .npy of numbers")
+
+    def _read(self, file: Beneath) -> Any:
+        return read_npy(file, "a .npy of numbers")
 
 
 def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:

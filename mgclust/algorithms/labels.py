@@ -6,14 +6,15 @@ import csv
 import io
 import os
 import zipfile
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from mgclust.beneath import Beneath
 from mgclust.data.graphs.stored_array import StoredArray
-from mgclust.data.location import Location, shortened
+from mgclust.data.location import Location
 from mgclust.errors import InputError
+from mgclust.quoting import shortened
 from mgclust.result import load_result
 
 __all__ = ["Labeling", "encode_labels", "read_labels"]
@@ -65,7 +66,8 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
     if array.dtype.kind == "i" and (array < 0).any():
         first = int(np.argmax(array < 0))
         raise InputError(
-            f"labels={array[first]} in row {first} (of {int((array < 0).sum())} negative ones) should be >= 0: "
+            f"labels={shortened(array[first])} in row {first} (of {int((array < 0).sum())} negative ones) should be "
+            ">= 0: "
             "such rows belong to no cluster and have no silhouette; drop them from the data and the labels, or give "
             "them a cluster of their own."
         )
@@ -79,7 +81,16 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
     return Labeling(codes.reshape(-1).astype(np.int32), classes)
 
 
-def read_labels(source: str | os.PathLike[str]) -> np.ndarray:
+def labels_location(source: str | os.PathLike[str] | Beneath) -> Location:
+    """Where labels are: a file, or that of a result directory."""
+    location = Location.of(source)
+    if location.remote or not location.is_directory():
+        return location
+    inside = os.path.join(location.path, "labels.npy")
+    return Location.of(inside if location.beneath is None else location.beneath.inside("labels.npy"))
+
+
+def read_labels(source: str | os.PathLike[str] | Beneath) -> np.ndarray:
     """Read labels as results hold them.
 
     Parameters
@@ -99,7 +110,9 @@ def read_labels(source: str | os.PathLike[str]) -> np.ndarray:
         If it holds no labels, or cannot be read.
     """
     location = Location.of(source)
-    if not location.remote and Path(location.path).is_dir():
+    if location.beneath is not None:
+        location = labels_location(location.beneath)
+    elif not location.remote and location.is_directory():
         labels = load_result(location.path).labels
         if labels is None:
             raise InputError(f"labels={location.name!r} is a result without labels; give another.")
@@ -135,7 +148,9 @@ def _discrete(array: np.ndarray) -> np.ndarray:
         if whole.all():
             return array.astype(np.int64)
         row = int(np.argmin(whole))
-        raise InputError(f"labels={array[row]} in row {row} should be an integer or a string; mend or drop the row.")
+        raise InputError(
+            f"labels={shortened(array[row])} in row {row} should be an integer or a string; mend or drop the row."
+        )
     if array.dtype.kind in "US" or all(isinstance(label, str) for label in array):
         return array.astype(str)
     raise InputError(f"labels of type {array.dtype} should be integers, or strings; convert them.")
@@ -146,7 +161,8 @@ def _read_npy(file: IO[bytes], location: Location, member: str | None = None) ->
         return StoredArray(location, member).whole()
     except InputError as error:
         raise InputError(
-            f"labels={location.name!r} is not a whole .npy array of numbers or strings ({error}); write it with "
+            f"labels={location.name!r} is not a whole .npy array of numbers or strings ({shortened(error, 1000)}); "
+            "write it with "
             "numpy.save."
         ) from error
 

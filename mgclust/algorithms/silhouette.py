@@ -5,18 +5,17 @@ How silhouettes are computed is told in `mgclust.algorithms.silhouette_scores`.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mgclust.algorithms.base import Inputs, Job, Method
-from mgclust.algorithms.labels import Labeling, encode_labels, read_labels
+from mgclust.algorithms.labels import Labeling, encode_labels, labels_location, read_labels
 from mgclust.algorithms.preparation import prepare_rows
 from mgclust.algorithms.silhouette_scores import SilhouetteScores, estimate, has_closed_form, score_labelings
+from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.spmd import Context, Outcome
 from mgclust.kernels.metrics import METRICS
@@ -47,6 +46,9 @@ class _Labels(Constraint):
 
     def _check(self, name: str, value: Any) -> Any:
         return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+    def _read(self, file: Beneath) -> Any:
+        return file  # by `read_labels`, once the rows are known
 
 
 class Silhouette(Method):
@@ -115,7 +117,7 @@ class Silhouette(Method):
 
     def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
         labels, metric = parameters["labels"], parameters["metric"]
-        labels = read_labels(labels) if isinstance(labels, str) else labels
+        labels = read_labels(labels) if isinstance(labels, (str, Beneath)) else labels
         self._labeling = encode_labels(labels, inputs.dataset.shape[0])
         need = partial(estimate, metric=metric, n_clusters=len(self._labeling.classes))
         arguments = {"metric": metric, "codes": self._labeling.codes}
@@ -140,6 +142,7 @@ class Silhouette(Method):
             )
         lowest = int(np.argmin(scores.cluster_means))
         frame["source"] |= _provenance(frame["parameters"]["labels"])
+        frame["parameters"]["labels"] = _named(frame["parameters"]["labels"])
         closed = has_closed_form(METRICS[self.metric])
         return Result(
             labels=labeling.codes,
@@ -161,12 +164,15 @@ class Silhouette(Method):
 
 def _provenance(labels: Any) -> dict[str, str]:
     """Hash of the labels' file, where they are one."""
-    path = Path(labels) if isinstance(labels, str) else None
-    path = path / "labels.npy" if path is not None and path.is_dir() else path
-    if path is None or not path.is_file():
+    if not isinstance(labels, (str, Beneath)):
         return {}
-    with open(path, "rb") as file:
-        return {"labels_sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    location = labels_location(labels)
+    return {} if location.remote or not location.exists() else {"labels_sha256": location.sha256()}
+
+
+def _named(labels: Any) -> Any:
+    """A file by its path, as a result keeps it."""
+    return labels.path if isinstance(labels, Beneath) else labels
 
 
 def silhouette_samples(

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from mgclust.data.base import Dataset, InputTypeError, check_shape, digest_rows, float_dtype, row_digests
-from mgclust.data.location import shortened
 from mgclust.errors import InputError
+from mgclust.quoting import shortened
 
 __all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "select_columns"]
 

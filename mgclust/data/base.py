@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.errors import InputError
+from mgclust.quoting import shortened
 
 __all__ = ["Dataset", "InputTypeError", "check_shape", "float_dtype", "row_digests"]
 
@@ -219,11 +220,14 @@ def float_dtype(dtype: Any, name: str) -> np.dtype:
     """
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
-        raise InputError(f"Complex data not supported: {name} is {dtype}; give real numbers, such as abs(X).")
+        raise InputError(
+            f"Complex data not supported: {name} is {shortened(dtype)}; give real numbers, such as abs(X)."
+        )
     if dtype.kind not in "fiub":
         what = {"S": "text", "U": "text", "T": "text", "M": "dates", "m": "durations", "O": "Python objects"}
         raise InputError(
-            f"{name} holds {what.get(dtype.kind, 'records')} (dtype {dtype}), not numbers; convert them to float first."
+            f"{name} holds {what.get(dtype.kind, 'records')} (dtype {shortened(dtype)}), not numbers; convert them "
+            "to float first."
         )
     lossless = dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize == 4)
     return np.dtype(np.float32 if lossless else np.float64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
 from mgclust.data.files import ZarrDataset, open_memmap, open_npy, open_npz
-from mgclust.data.location import Location
+from mgclust.data.location import Location, is_path
 from mgclust.data.nifti import is_volume
 from mgclust.data.rows import RowTransform, TransformedDataset
 from mgclust.data.tables import ParquetDataset, TextDataset
@@ -90,12 +89,12 @@ def open_dataset(
 
 def _volumes(source: Any) -> list[Location]:
     """The runs, if `source` is the path of a volume or a list of such paths."""
-    if isinstance(source, (str, os.PathLike)):
+    if is_path(source):
         location = Location.of(source)
         return [location] if is_volume(location) else []
     if not isinstance(source, (list, tuple)) or not source:
         return []
-    if not all(isinstance(part, (str, os.PathLike)) for part in source):
+    if not all(map(is_path, source)):
         return []
     locations = [Location.of(part) for part in source]
     for location in locations:
@@ -108,8 +107,7 @@ def _volumes(source: Any) -> list[Location]:
 
 
 def _open(source: Any, delimiter: str | None, columns: Sequence[str | int] | str | None) -> Dataset:
-    is_path = isinstance(source, (str, os.PathLike))
-    location = Location.of(source) if is_path else None
+    location = Location.of(source) if is_path(source) else None
     suffix = location.suffix if location else ""
     if delimiter is not None and suffix not in (".csv", ".tsv"):
         raise InputError(f"delimiter={delimiter!r} applies to .csv and .tsv files; leave it out.")
@@ -149,13 +147,13 @@ def _open_object(source: Any, columns: Sequence[str | int] | str | None) -> Data
 def _inside_zarr(location: Location) -> bool:
     if location.remote:
         return ".zarr/" in location.path
-    return any(os.path.isfile(os.path.join(location.path, name)) for name in ("zarr.json", ".zarray", ".zgroup"))
+    return any(location.holds(name) for name in ("zarr.json", ".zarray", ".zgroup"))
 
 
 def _unreadable(location: Location) -> InputError:
     name = location.name
-    if not location.remote and not os.path.exists(location.path):
+    if not location.remote and not location.exists():
         return InputError(f"{name} does not exist, nor is its suffix one of {_FORMATS}; check the path.")
-    if not location.remote and os.path.isdir(location.path):
+    if not location.remote and location.is_directory():
         return InputError(f"{name} is a directory that is no zarr store; give the path of a file.")
     return InputError(f"{name} has suffix {location.suffix!r}; mgclust reads {_FORMATS}: convert it to one of them.")

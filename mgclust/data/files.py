@@ -24,8 +24,9 @@ from numpy.lib import format as npy
 from mgclust.array_files import open_zarr
 from mgclust.data.base import Dataset, check_shape, float_dtype
 from mgclust.data.inflation import check_holds, check_memory
-from mgclust.data.location import Location, reason, shortened
+from mgclust.data.location import Location
 from mgclust.errors import InputError
+from mgclust.quoting import reason, shortened
 
 __all__ = [
     "FileDataset",
@@ -147,7 +148,7 @@ class NumpyFileDataset(FileDataset):
     def _read(self, start: int, stop: int) -> np.ndarray:
         n, d = self.shape
         size = self._layout.dtype.itemsize
-        with open(self.location.path, "rb", buffering=0) as file:
+        with self.location.open() as file:
             if not self._layout.fortran:
                 rows = np.empty((stop - start, d), dtype=self._layout.dtype)
                 self._fill(file, start * d * size, rows)
@@ -288,7 +289,8 @@ def member_layout(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: Loc
     """Interpret the header of an array in a .npz file, and refuse one that the archive cannot hold."""
     if info.flag_bits & _ZIP_ENCRYPTED or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(
-            f"{info.filename} of {location.name} is encrypted or compressed in a way that NumPy does not write; write "
+            f"{shortened(info.filename)} of {location.name} is encrypted or compressed in a way that NumPy does not "
+            "write; write "
             "it with numpy.savez or numpy.savez_compressed."
         )
     with archive.open(info) as stream:
@@ -364,10 +366,10 @@ def _read_labels(location: Location, member: str | None) -> np.ndarray | None:
 
 def _open_zarr(location: Location) -> Any:
     with location.reading():
-        if not location.remote and not os.path.exists(location.path):
+        if not location.remote and not location.exists():
             raise FileNotFoundError(location.path)
         try:
-            arrays = open_zarr(location.path)
+            arrays = open_zarr(location.beneath or location.path)
         except FileNotFoundError as error:
             raise InputError(f"{location.name} holds no zarr array, or does not exist; check the path.") from error
         if (len(arrays) > 1 and "X" not in arrays) or not arrays:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -19,9 +19,11 @@ from urllib.parse import urlparse
 from urllib.request import url2pathname
 from zipfile import BadZipFile
 
+from mgclust.beneath import Beneath
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
+from mgclust.quoting import reason, without_quotes
 
-__all__ = ["Location", "Stamp", "reason", "shortened"]
+__all__ = ["Location", "Stamp", "is_path"]
 
 _CHUNK = 2**22
 _PROBES = 16
@@ -57,14 +59,19 @@ class Location:
         As the user wrote it.
     path : str
         Absolute local path, or a URL.
+    beneath : Beneath, optional
+        The local file as one beneath a root: then it is never opened by its path.
     """
 
     name: str
     path: str
+    beneath: Beneath | None = None
 
     @classmethod
-    def of(cls, source: str | os.PathLike[str]) -> Location:
+    def of(cls, source: str | os.PathLike[str] | Beneath) -> Location:
         """Resolve a user's path or URL."""
+        if isinstance(source, Beneath):
+            return cls(source.path, source.path, source)
         name = os.fspath(source)
         if not name:
             raise InputError("source='' should be a path or a URL.")
@@ -76,7 +83,7 @@ class Location:
     @property
     def remote(self) -> bool:
         """Whether fsspec is needed to read it."""
-        return "://" in self.path
+        return self.beneath is None and "://" in self.path
 
     @property
     def suffix(self) -> str:
@@ -87,7 +94,15 @@ class Location:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Turn what reading may raise into a sentence that names this location."""
+        """Turn what reading may raise into a sentence that names this location, and quotes it only where it may."""
+        with ExitStack() as stack:
+            if self.beneath is not None and not self.beneath.quotable:
+                stack.enter_context(without_quotes())
+            with self._sentences():
+                yield
+
+    @contextmanager
+    def _sentences(self) -> Iterator[None]:
         try:
             yield
         except MgclustError:
@@ -119,15 +134,37 @@ class Location:
                 with fsspec.open(self.path, "rb") as file:
                     yield file
             else:
-                with open(self.path, "rb") as file:
+                with self._open() as file:
                     yield file
+
+    def exists(self) -> bool:
+        """Whether there is a local file or directory."""
+        if self.beneath is None:
+            return os.path.exists(self.path)
+        try:
+            self.beneath.status()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_directory(self) -> bool:
+        """Whether there is a local directory."""
+        if self.beneath is None:
+            return os.path.isdir(self.path)
+        return self.exists() and self.beneath.is_directory()
+
+    def holds(self, name: str) -> bool:
+        """Whether there is a local directory with a file of this name."""
+        if self.beneath is None:
+            return os.path.isfile(os.path.join(self.path, name))
+        return self.is_directory() and (name, False) in self.beneath.listed()
 
     def stamp(self) -> Stamp:
         """Describe the present content."""
         with self.reading():
             if self.remote:
                 return Stamp(self._remote_size(), 0, b"")
-            status = os.stat(self.path)
+            status = self._status()
             return Stamp(status.st_size, status.st_mtime_ns, self._probe(status.st_size))
 
     def check(self, stamp: Stamp) -> None:
@@ -136,7 +173,7 @@ class Location:
             if self.remote:
                 changed = self._remote_size() != stamp.size
             else:
-                status = os.stat(self.path)
+                status = self._status()
                 if (status.st_size, status.st_mtime_ns) == (stamp.size, stamp.modified):
                     return
                 changed = status.st_size != stamp.size or self._probe(status.st_size) != stamp.probe
@@ -146,15 +183,33 @@ class Location:
     def sha256(self) -> str:
         """SHA-256 of the bytes; of a directory, of its files' names and bytes in sorted order."""
         digest = hashlib.sha256()
-        if not self.remote and os.path.isdir(self.path):
-            for path in sorted(p for p in Path(self.path).rglob("*") if p.is_file()):
-                digest.update(f"{path.relative_to(self.path).as_posix()}\n{path.stat().st_size}\n".encode())
-                _hash_file(path, digest)
+        if not self.remote and self.is_directory():
+            with self.reading():
+                for name, file in self._files():
+                    digest.update(f"{name}\n{file.seek(0, os.SEEK_END)}\n".encode())
+                    file.seek(0)
+                    _hash_file(file, digest)
             return digest.hexdigest()
         with self.open() as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
+            _hash_file(file, digest)
         return digest.hexdigest()
+
+    def _open(self) -> IO[bytes]:
+        return open(self.path, "rb") if self.beneath is None else self.beneath.open()
+
+    def _status(self) -> os.stat_result:
+        return os.stat(self.path) if self.beneath is None else self.beneath.status()
+
+    def _files(self) -> Iterator[tuple[str, IO[bytes]]]:
+        """The files of a directory with their names in it, sorted by their parts."""
+        if self.beneath is not None:
+            for name in sorted(self.beneath.files(), key=lambda name: name.split("/")):
+                with self.beneath.open_inside(name) as file:
+                    yield name, file
+            return
+        for path in sorted(p for p in Path(self.path).rglob("*") if p.is_file()):
+            with open(path, "rb") as file:
+                yield path.relative_to(self.path).as_posix(), file
 
     def _remote_size(self) -> int:
         import fsspec
@@ -164,28 +219,21 @@ class Location:
         return int(filesystem.info(path).get("size") or 0)
 
     def _probe(self, size: int) -> bytes:
-        if os.path.isdir(self.path):
+        if self.is_directory():
             return b""
         digest = hashlib.sha256()
-        with open(self.path, "rb") as file:
+        with self._open() as file:
             for i in range(_PROBES):
                 file.seek(max(0, size - _PROBE_BYTES) * i // (_PROBES - 1))
                 digest.update(file.read(_PROBE_BYTES))
         return digest.digest()
 
 
-def reason(error: Exception) -> str:
-    """Return the first line of what a library said, to be put into a sentence."""
-    lines = str(error).strip().splitlines()
-    return shortened(lines[0].rstrip(". ")) if lines else type(error).__name__
+def is_path(source: Any) -> bool:
+    """Whether a source is the path or URL of something, as `Location.of` takes it."""
+    return isinstance(source, (str, os.PathLike, Beneath))
 
 
-def shortened(text: str, most: int = 200) -> str:
-    """What a file says, which may be long, in a sentence."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-def _hash_file(path: Path, digest: Any) -> None:
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
+def _hash_file(file: IO[bytes], digest: Any) -> None:
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)

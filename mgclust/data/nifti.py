@@ -21,8 +21,9 @@ import numpy as np
 
 from mgclust.data.base import float_dtype
 from mgclust.data.inflation import check_holds, check_memory
-from mgclust.data.location import Location, Stamp, reason
+from mgclust.data.location import Location, Stamp
 from mgclust.errors import InputError
+from mgclust.quoting import reason, shortened
 
 __all__ = ["Grid", "SeriesFile", "cifti_axes", "is_volume", "need_nibabel", "open_series", "read_header", "read_mask"]
 
@@ -67,7 +68,7 @@ class Grid:
 
     def __str__(self) -> str:
         rows = ", ".join("[" + " ".join(f"{value:.6g}" for value in row) + "]" for row in self.affine[:3])
-        return f"{' x '.join(map(str, self.shape))} voxels with affine {rows}"
+        return f"{' x '.join(map(str, self.shape))} voxels with affine {shortened(rows, 1000)}"
 
 
 @dataclass(frozen=True)

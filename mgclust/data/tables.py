@@ -15,8 +15,9 @@ from mgclust.data.arrays import select_columns
 from mgclust.data.base import check_shape, float_dtype
 from mgclust.data.files import FileDataset, LoadedDataset
 from mgclust.data.inflation import check_memory
-from mgclust.data.location import Location, reason
+from mgclust.data.location import Location
 from mgclust.errors import InputError
+from mgclust.quoting import reason, shortened
 
 __all__ = ["ParquetDataset", "TextDataset", "open_parquet"]
 
@@ -119,7 +120,8 @@ class TextDataset(LoadedDataset):
                 for j in self._selected:
                     if not _is_number(fields[j].strip(), missing=True):
                         return InputError(
-                            f"{name}, line {line}, column {j + 1} ({self._names[j]}): {fields[j][:40]!r} is "
+                            f"{name}, line {line}, column {j + 1} ({shortened(self._names[j])}): "
+                            f"{shortened(fields[j][:40])!r} is "
                             "not a number; mend it or choose the numeric columns with columns=[...]."
                         )
         return InputError(f"{name} cannot be read: {reason(error)}.")
@@ -199,7 +201,8 @@ def _column_dtype(field: Any, location: Location) -> np.dtype:
     kind = field.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise InputError(
-            f"{location.name}, column {field.name!r} holds {kind}, not numbers; choose the numeric columns "
+            f"{location.name}, column {shortened(field.name)!r} holds {shortened(kind)}, not numbers; choose the "
+            "numeric columns "
             "with columns=[...]."
         )
     return float_dtype(kind.to_pandas_dtype(), location.name)

@@ -17,7 +17,7 @@ import numpy as np
 
 from mgclust.data.base import Dataset
 from mgclust.data.inflation import check_memory
-from mgclust.data.location import Location
+from mgclust.data.location import Location, is_path
 from mgclust.data.nifti import SeriesFile, open_series, read_mask
 from mgclust.data.rows import RowTransform
 from mgclust.data.segmentation import write_segmentation
@@ -294,7 +294,7 @@ def open_volumes(
     constant = constant or "drop"
     if constant not in _CONSTANT:
         raise InputError(f"constant={constant!r} should be 'drop' or 'refuse'.")
-    if mask is not None and not isinstance(mask, (str, os.PathLike)):
+    if mask is not None and not is_path(mask):
         raise InputError(f"mask is a {type(mask).__name__}; give the path of a NIfTI file (.nii, .nii.gz).")
     runs = [open_series(location) for location in locations]
     _check_alike(runs)
@@ -306,7 +306,8 @@ def open_volumes(
             )
     if mask is not None and runs[0].kind == "cifti":
         raise InputError(
-            f"mask={os.fspath(mask)!r} goes with NIfTI; {runs[0].location.name} is a CIFTI file, whose grayordinates "
+            f"mask={Location.of(mask).name!r} goes with NIfTI; {runs[0].location.name} is a CIFTI file, whose "
+            "grayordinates "
             "are chosen already: leave mask out."
         )
     return VolumeDataset(runs, None if mask is None else Location.of(mask), transform, constant)

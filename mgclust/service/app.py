@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
-from fastapi.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,14 +21,17 @@ from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
 
 from mgclust import __version__
+from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service import access, decision, disk, sources
 from mgclust.service.access import Caller, Refused
 from mgclust.service.batches import Batched
+from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import ENDED, Jobs, Order, job_id
 from mgclust.service.pages import SecurityHeaders, add_pages
 from mgclust.service.problems import NotFound, Problem, ShortBodies, answer_problems
 from mgclust.service.rates import Rates
+from mgclust.service.readers import Readers
 from mgclust.service.records import Job, belong_together, migrate, open_database, reading
 from mgclust.service.requests import Submission, describe_methods
 from mgclust.service.settings import Settings
@@ -127,6 +130,7 @@ def create_app(settings: Settings) -> FastAPI:
     belong_together(engine, settings.data)
     disk.sweep(engine, settings)
     jobs = Jobs(engine, settings)
+    readers = Readers(settings)
     app = FastAPI(
         title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None
     )
@@ -137,7 +141,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     rates = Rates(settings.rate_per_token, settings.rate_per_address)
     callers = Batched[str, Caller](functools.partial(access.callers_of, engine))
-    uploads = Batched[tuple[Caller, str], str](functools.partial(sources.find_uploads, engine, settings))
+    uploads = Batched[tuple[Caller, str], Beneath](functools.partial(sources.find_uploads, engine, settings))
     submits = Batched[Order, Job](jobs.submit)
 
     async def caller(
@@ -202,7 +206,7 @@ def create_app(settings: Settings) -> FastAPI:
             )
         settings.check_resources(submission.resources.model_dump())
         id_, record = job_id(who, submission.key), submission.to_record()
-        for source in sources.named_sources(record).values():
+        for source in named_sources(record).values():
             if "upload" in source:
                 await uploads((who, source["upload"]))
             else:
@@ -282,22 +286,22 @@ def create_app(settings: Settings) -> FastAPI:
     @api.get("/jobs/{id}/points")
     def points(result: Result) -> decision.Points:
         """Of a density-peaks job: rows that stand for all in a picture, by their first two features."""
-        return decision.points_of(engine, settings, *result)
+        return decision.points_of(readers, engine, settings, *result)
 
     @api.post("/jobs/{id}/centers", responses={200: {"content": {"application/octet-stream": {}}}})
     def centers(wanted: decision.Wanted, result: Result) -> decision.Preview:
         """Of a density-peaks job: what other centres would give; nothing is kept."""
         _, folder = result
         if wanted.answer != "labels":
-            return decision.preview(folder, wanted)
-        named = {"Content-Disposition": 'attachment; filename="labels.npy"'}
-        content = decision.labels_file(folder, wanted)
-        return Response(content, media_type="application/octet-stream", headers=named)  # type: ignore[return-value]
+            return decision.preview(readers, folder, wanted)
+        size, content = decision.labels_file(readers, settings, folder, wanted)
+        named = {"Content-Disposition": 'attachment; filename="labels.npy"', "Content-Length": str(size)}
+        return StreamingResponse(content, media_type="application/octet-stream", headers=named)  # type: ignore[return-value]
 
     @api.post("/jobs/{id}/centers/save", status_code=201)
     def save_centers(wanted: decision.Kept, who: Who, result: Result) -> JobView:
         """Of a density-peaks job: keep the result of other centres, as a job that names this one as its parent."""
-        return view(decision.save_as_job(engine, settings, jobs, who, *result, wanted))
+        return view(decision.save_as_job(readers, engine, settings, jobs, who, *result, wanted))
 
     @api.put("/uploads/{name}", status_code=201)
     async def upload(

@@ -1,12 +1,14 @@
-"""The process in which jobs are computed: it takes orders on its standard input, one line of JSON each.
+"""The process in which a job is computed: it takes an order on its standard input, one line of JSON.
 
 ::
 
     in    {"folder": where the attempt writes, "checkpoint": where it goes on from, "request": {...},
-           "sources": [path, ...], ...}
+           "files": {name: file beneath a root}, "hidden": [path, ...], ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose},
-          with "facts" for the runner's log, and whether this was the "last", after which the process ends
+          with "facts" for the runner's log
 
+Before it reads any data, the process confines itself to what the one job needs (`mgclust.service.confine`), which
+cannot be undone: it ends with the job, and the next one gets another, which has been started meanwhile.
 The end of its input means that the runner is gone, and with it whoever could hear of the result: the attempt ends.
 What it would otherwise print goes to ``log.txt`` in the attempt's folder; the result appears there as ``result``, whole
 or not at all.
@@ -24,10 +26,13 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from mgclust.quoting import quoting
+from mgclust.service.confine import confine
+from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
 
 __all__ = ["fault_of", "main", "sentence_of"]
 
@@ -38,24 +43,28 @@ FULL = 20.0  # seconds that a full disk is given before the next attempt
 
 
 def main() -> None:
-    """Take orders until the input ends."""
+    """Take an order, unless the input ends before there is one."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
     nowhere = os.open(os.devnull, os.O_WRONLY)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
-    while (order := orders.get()) is not None:
+    _warm_up()
+    if (order := orders.get()) is not None:
         with contextlib.suppress(OSError):  # `_facts` tells the most memory since then
             Path("/proc/self/clear_refs").write_text("5")
         answer = _attempt(order, lambda event: _say(answers, {"progress": event}))
         os.dup2(nowhere, 2)  # nothing more goes to this job's log
         os.dup2(nowhere, 1)
-        # After a failure, a fresh process for the next one; and the GPU's memory is given back.
-        last = "error" in answer or "cupy" in sys.modules
-        _say(answers, answer | {"facts": _facts(order), "last": last})
-        if last:
-            return
+        _say(answers, answer | {"facts": _facts(order)})
+
+
+def _warm_up() -> None:
+    """Load what every job needs, while there is none."""
+    from mgclust.algorithms import METHODS  # noqa: F401
+    from mgclust.file_run import open_sources  # noqa: F401
+    from mgclust.service.fetch import fetch  # noqa: F401
 
 
 def _listen(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -96,8 +105,8 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
         return {"scores": _cluster(order, folder, report)}
     except (Exception, KeyboardInterrupt) as error:
         with contextlib.suppress(OSError):  # a disk that is full for the log, too
-            traceback.print_exc()
-        answer = {"error": _with_names(sentence_of(error), order), "fault": fault_of(error)}
+            print_error(error)
+        answer = {"error": with_names(sentence_of(error), order["request"], order["files"]), "fault": fault_of(error)}
         full = _is_full(error)
     finally:
         with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
@@ -112,7 +121,7 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
 def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
     from mgclust.algorithms import METHODS
     from mgclust.engine.checkpoint import Checkpoint
-    from mgclust.file_run import fit, open_sources, save
+    from mgclust.file_run import fit, save
     from mgclust.service.fetch import fetch
 
     request, last, stage = order["request"], 0.0, None
@@ -129,15 +138,21 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
                 _log(f"{stage} {event.get('fraction') or 0:.0%}")
             report(event)
 
+    files = files_of(order["files"])
+    if "hidden" in order:
+        # Of a job's own folder all, since the next attempt goes on from what this one leaves.
+        confine(order["hidden"], descriptors(files), [folder.parent, order["checkpoint"]])
     method = METHODS[request["method"]]
     end = time.monotonic() + order["fetch_seconds"]
     fetched = [
         fetch(url, Path(path), order["prefixes"], order["upload_limit"], progress, seconds=end - time.monotonic())
         for url, path in order["fetch"]
     ]
-    read = {name: method.constraints[name].parse(path, name) for name, path in order["files"].items()}
-    parameters = request["parameters"] | read
-    dataset = open_sources(method, order["sources"], **request.get("options", {}))
+    given = {name: file for name, file in files.items() if name in request["parameters"]}
+    parameters = request["parameters"] | {
+        name: method.constraints[name].parse(each, name) for name, each in given.items()
+    }
+    dataset = open_inputs(method, request, files)
     order["shape"] = list(dataset.shape)
     check_rows(dataset, order["max_rows"])
     checkpoint = Checkpoint(order["checkpoint"], order["checkpoint_seconds"], strict=False)
@@ -146,18 +161,12 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
         result = fit(method(**parameters, **where), dataset, progress, checkpoint)
         if fetched:
             result = replace(result, source={**result.source, "fetched": fetched})
-        command = ["mgclust", "run", request["method"], *(Path(source).name for source in order["sources"])]
+        sources = [Path(file.name).name for name, file in files.items() if name.isdigit()]
+        command = ["mgclust", "run", request["method"], *sources]
         save(result, dataset, folder / "result", False, request.get("report", True), command, progress)
         checkpoint.remove()
     scores: dict[str, Any] = json.loads(json.dumps(result.to_dict()["scores"]))
     return scores
-
-
-def _with_names(sentence: str, order: dict[str, Any]) -> str:
-    """Of files as whoever asked calls them, not as the service does."""
-    for path, source in zip(order["sources"], order["request"]["sources"], strict=True):
-        sentence = sentence.replace(path, source.get("name") or Path(path).name)
-    return sentence
 
 
 def check_rows(dataset: Any, most: int) -> None:
@@ -218,7 +227,9 @@ def sentence_of(error: BaseException) -> str:
     text = " ".join(str(error).split())
     from mgclust.errors import MgclustError
 
-    return text if isinstance(error, MgclustError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, MgclustError):
+        return text
+    return f"{type(error).__name__}: {text}" if quoting() else f"{type(error).__name__}, in mgclust itself."
 
 
 if __name__ == "__main__":

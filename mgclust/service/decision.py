@@ -1,45 +1,36 @@
 """Other centres for a density-peaks job that has succeeded: what they would give, and keeping it as a job of its own.
 
-Labels follow from rho, delta and nearest_higher, which the result holds, so this takes no other pass over the data.
+Labels follow from rho, delta and nearest_higher, which the result holds, so this takes no other pass over the data. All
+of it is computed in a process of `mgclust.service.reader`; here is what is asked and answered.
 """
 
 from __future__ import annotations
 
-import io
-import json
+import os
 import secrets
 import shutil
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import Engine
 
-from mgclust.algorithms import METHODS
-from mgclust.algorithms.density_peaks import DensityPeaks
+from mgclust.beneath import Beneath
 from mgclust.errors import InputError
-from mgclust.file_run import compared, open_sources, save
-from mgclust.result import load_result
 from mgclust.service.access import Caller
-from mgclust.service.disk import size_of
+from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, job_id
+from mgclust.service.readers import Exceeded, Readers
 from mgclust.service.records import Job
 from mgclust.service.settings import Settings
-from mgclust.service.sources import named_sources, sources_of
+from mgclust.service.sources import files_of
 
 __all__ = ["Centers", "Kept", "Points", "Preview", "Wanted", "labels_file", "points_of", "preview", "save_as_job"]
 
-POINTS = 4_000  # rows of the picture on the page
-# What has to be read as a whole to get at some of its rows is not, beyond this: a picture is not worth the wait.
-MOST_READ = 256 << 20
-READ_IN_PARTS = (".npy", ".zarr")
+PART = 1 << 20
 
 Limit = Annotated[float, Field(allow_inf_nan=False)]
-
-# One at a time: each takes some tens of bytes of memory a row, and a page asks as fast as it is answered.
-_turn = threading.Lock()
 
 
 class Centers(BaseModel):
@@ -99,73 +90,70 @@ class Points(BaseModel):
     why: str | None = Field(default=None, description="There are none, and this is the reason.")
 
 
-def preview(result: Path, wanted: Wanted) -> Preview:
+def preview(readers: Readers, result: Path, wanted: Wanted) -> Preview:
     """What the centres would give.
 
     Parameters
     ----------
+    readers : Readers
     result : Path
         The result directory of a density-peaks job.
     wanted : Wanted
-
-    Returns
-    -------
-    Preview
 
     Raises
     ------
     InputError
         Another method's result; no row, or not the densest one, is within the limits.
     """
-    with _turn:
-        model = _chosen(result, wanted)
-        told = Preview(
-            n_clusters=model.n_clusters_,
-            centers=model.cluster_centers_indices_.tolist(),
-            sizes=model.result_.cluster_sizes.tolist(),
+    order = {"do": "preview", "result": str(result), "centers": wanted.given(), "labels": wanted.answer == "points"}
+    return Preview(**readers.serve(order))
+
+
+def labels_file(readers: Readers, settings: Settings, result: Path, wanted: Centers) -> tuple[int, Iterator[bytes]]:
+    """Each row's label under these centres, as the bytes of a .npy, and how many they are."""
+    folder = _scratch(settings, secrets.token_hex(16))
+    try:
+        readers.serve(
+            {"do": "labels", "result": str(result), "centers": wanted.given(), "folder": str(folder)},
+            writable=[folder],
         )
-        if wanted.answer == "points":
-            told.labels = model.labels_[_shown(model.result_.source["shape"])].tolist()
-        return told
+        file = Beneath(str(folder), "labels.npy").open()  # what the process has left may be anything
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # what is open stays
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+
+    def parts() -> Iterator[bytes]:
+        with file:
+            while part := file.read(PART):
+                yield part
+
+    return size, parts()
 
 
-def labels_file(result: Path, wanted: Centers) -> bytes:
-    """Each row's label under these centres, as a .npy."""
-    with _turn:
-        file = io.BytesIO()
-        np.save(file, _chosen(result, wanted).labels_, allow_pickle=False)
-        return file.getvalue()
-
-
-def points_of(engine: Engine, settings: Settings, job: Job, result: Path) -> Points:
-    """Rows for the page's picture; none where their source is gone, or would have to be read as a whole and is large.
+def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, result: Path) -> Points:
+    """Rows for the page's picture; none where their source is gone, or takes too much to be read for a picture.
 
     Raises
     ------
     InputError
         Another method's result.
     """
-    from mgclust.report import sample_rows
-
-    with _turn:
-        known = DensityPeaks.from_result(load_result(result)).result_
-        try:
-            paths, options = sources_of(engine, settings, job)
-            large = [path for path in paths if not path.endswith(READ_IN_PARTS) and size_of(Path(path)) > MOST_READ]
-            if large:
-                raise InputError("the file is too large to be read for a picture.")
-            dataset = open_sources(DensityPeaks, paths, **options)
-            if dataset.shape != tuple(known.source["shape"]):
-                raise InputError("the source has changed since the job read it.")
-            sample: Any = sample_rows(dataset, known, POINTS)
-        except InputError as error:
-            return Points(index=[], x=[], y=[], why=str(error))
-        y = sample.rows[:, 1] if dataset.shape[1] > 1 else np.zeros(len(sample.index))
-        return Points(index=sample.index.tolist(), x=sample.rows[:, 0].tolist(), y=y.tolist())
+    try:
+        return Points(**readers.serve({"do": "points", "result": str(result), **_read_by(engine, settings, job)}))
+    except Exceeded as error:
+        return Points(index=[], x=[], y=[], why=str(error))
 
 
 def save_as_job(
-    engine: Engine, settings: Settings, jobs: Jobs, caller: Caller, parent: Job, result: Path, centers: Kept
+    readers: Readers,
+    engine: Engine,
+    settings: Settings,
+    jobs: Jobs,
+    caller: Caller,
+    parent: Job,
+    result: Path,
+    centers: Kept,
 ) -> Job:
     """Keep a choice of centres as a whole result: that of a new job, which has succeeded and names its parent.
 
@@ -179,45 +167,44 @@ def save_as_job(
         The parent's owner keeps as much as they may.
     """
     id_ = job_id(caller, centers.key and f"{parent.id} {centers.key}")
-    with _turn:
-        if (known := jobs.get(caller, id_)) is not None:
-            return known
-        model = _chosen(result, centers)
-        paths, options = sources_of(engine, settings, parent)
-        dataset = open_sources(METHODS[parent.method], paths, **options)
-        if dataset.shape != tuple(model.result_.source["shape"]):
-            raise InputError("the source has changed since the job read it; run the job again.")
-        found = compared(model.result_, dataset)
-        given = centers.given()
-        chosen_before = {"n_clusters", "rho_min", "delta_min", "halo"}
-        parameters = {name: v for name, v in parent.request["parameters"].items() if name not in chosen_before}
-        request = parent.request | {"parameters": parameters, "parent": parent.id, "centers": given}
-        if any("url" in source for source in named_sources(request).values()):
-            request.setdefault("fetched_by", parent.id)
-        folder = settings.data / "jobs" / f"{id_}.{secrets.token_hex(4)}"  # another process may be at the same job
-        folder.mkdir(parents=True)
+    if (known := jobs.get(caller, id_)) is not None:
+        return known
+    given = centers.given()
+    chosen_before = {"n_clusters", "rho_min", "delta_min", "halo"}
+    parameters = {name: v for name, v in parent.request["parameters"].items() if name not in chosen_before}
+    request = parent.request | {"parameters": parameters, "parent": parent.id, "centers": given}
+    if any("url" in source for source in named_sources(request).values()):
+        request.setdefault("fetched_by", parent.id)
+    folder = _scratch(settings, id_)
 
-        def place() -> None:
-            attempt = settings.attempt_folder(id_, 1)
-            shutil.rmtree(attempt, ignore_errors=True)  # of a process that died here and entered nothing
-            attempt.parent.mkdir(exist_ok=True)
-            folder.rename(attempt)
+    def place() -> None:
+        attempt = settings.attempt_folder(id_, 1)
+        shutil.rmtree(attempt, ignore_errors=True)  # of a process that died here and entered nothing
+        attempt.parent.mkdir(exist_ok=True)
+        folder.rename(attempt)
 
-        try:
-            save(found, dataset, folder / "result", False, request.get("report", True), [], lambda event: None)
-            said = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
-            (folder / "log.txt").write_text(f"centres chosen on the decision graph of job {parent.id}: {said}\n")
-            scores = json.loads(json.dumps(found.to_dict()["scores"]))
-            return jobs.enter(parent, id_, request, scores, place)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    try:
+        order = {"do": "save", "result": str(result), "centers": given, "folder": str(folder)}
+        scores = readers.serve(order | _read_by(engine, settings, parent), writable=[folder])
+        said = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
+        (folder / "log.txt").write_text(f"centres chosen on the decision graph of job {parent.id}: {said}\n")
+        return jobs.enter(parent, id_, request, scores, place)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _chosen(result: Path, centers: Centers) -> DensityPeaks:
-    return DensityPeaks.from_result(load_result(result)).select_centers(**centers.given())
+def _scratch(settings: Settings, id_: str) -> Path:
+    """A folder to write in, which a later start removes if this process does not come to it."""
+    folder = settings.data / "jobs" / f"{id_}.{secrets.token_hex(4)}"  # another process may be at the same job
+    folder.mkdir(parents=True, mode=0o700)
+    return folder
 
 
-def _shown(shape: Any) -> np.ndarray:
-    from mgclust.report import sample_index  # matplotlib takes a second to load
-
-    return sample_index((shape[0], shape[1]), POINTS)
+def _read_by(engine: Engine, settings: Settings, job: Job) -> dict[str, Any]:
+    """What a job reads; or, where that is refused by now, why."""
+    request = {"method": job.method, **job.request}
+    try:
+        files = {name: file.order() for name, file in files_of(engine, settings, job).items()}
+    except InputError as error:
+        return {"request": request, "files": {}, "refused": str(error)}
+    return {"request": request, "files": files, "refused": None}

@@ -19,6 +19,7 @@ from mgclust.service.access import LastToken, Refused
 from mgclust.service.disk import InUse, NoRoom
 from mgclust.service.jobs import TooMany
 from mgclust.service.rates import TooFast
+from mgclust.service.readers import Busy
 from mgclust.service.records import full
 from mgclust.service.sources import TooLarge
 
@@ -45,13 +46,13 @@ def answer_problems(app: FastAPI) -> None:
     codes: dict[type[Exception], int] = {
         InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, LastToken: 409, InUse: 409,
         TooLarge: 413, TooMany: 429, TooFast: 429, NoRoom: 507, OSError: 507, DataError: 400, DBAPIError: 503,
-        NoConnection: 503,
+        NoConnection: 503, Busy: 503,
     }  # fmt: skip
 
     def answer(request: Request, error: Exception) -> JSONResponse:
         code = next(code for kind, code in codes.items() if isinstance(error, kind))
         headers, sentence = {}, str(error)
-        if isinstance(error, TooFast):
+        if isinstance(error, (TooFast, Busy)):
             headers["Retry-After"] = str(error.after)
         elif isinstance(error, Refused):
             headers["WWW-Authenticate"] = "Bearer"

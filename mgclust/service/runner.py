@@ -26,10 +26,12 @@ from sqlalchemy.exc import DBAPIError
 from mgclust.engine.cluster import connect
 from mgclust.engine.devices import gpus
 from mgclust.service.attempt import fault_of, sentence_of
+from mgclust.service.confine import describe
+from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs
 from mgclust.service.records import Job, belong_together, migrate, open_database
 from mgclust.service.settings import Settings
-from mgclust.service.sources import named_sources, paths_of, sources_of
+from mgclust.service.sources import files_of
 
 __all__ = ["Runner", "main", "shared_gpus"]
 
@@ -113,6 +115,7 @@ class Runner:
                 self._jobs.succeed(job.id, job.attempt, scores)
                 return
         order: dict[str, Any] = {
+            "hidden": self._settings.concealed,
             "folder": str(self._settings.attempt_folder(job.id, job.attempt)),
             "request": job.request | {"method": job.method},
             "place": self._place(job.request.get("resources") or {}),
@@ -125,11 +128,10 @@ class Runner:
         }
         try:
             self._settings.check_resources(job.request.get("resources") or {})
-            order["sources"], order["request"]["options"] = sources_of(self._engine, self._settings, job)
-            paths = paths_of(self._engine, self._settings, job)
-            order["files"] = {name: path for name, path in paths.items() if name in job.request["parameters"]}
+            files = files_of(self._engine, self._settings, job)
+            order["files"] = {name: file.order() for name, file in files.items()}
             named = named_sources(job.request)
-            order["fetch"] = [[source["url"], paths[name]] for name, source in named.items() if "url" in source]
+            order["fetch"] = [[source["url"], files[name].path] for name, source in named.items() if "url" in source]
         except ValueError as error:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return
@@ -138,6 +140,8 @@ class Runner:
             self._settings.checkpoint_folder(job.id).mkdir(mode=0o700, parents=True, exist_ok=True)
         process.send(order)
         self._running.append(_Attempt(job, process))
+        if not self._idle:
+            self._idle.append(_Process(self._settings))  # loads what the next job needs while this one runs
 
     def _living_process(self) -> _Process:
         """One that waits, if it has not died meanwhile: a job should not lose an attempt to that."""
@@ -158,10 +162,8 @@ class Runner:
         job, process = attempt.job, attempt.process
         ended = process.ended()  # before `answer`: what was said last is heard
         answer = process.answer
-        # Nobody is at a job's files, which may then be deleted, or on the GPU, once it has ended. What it was told to
-        # end may reach it after its answer.
-        over = answer is None or answer["last"] or process.told
-        if over and not ended:
+        # Nothing is at a job's files, which may then be deleted, or on the GPU, once its process has ended.
+        if not ended:
             if answer is not None:
                 process.expect_end()
             if time.monotonic() > attempt.next_beat:
@@ -173,19 +175,17 @@ class Runner:
                     attempt.cancelled = True
                     process.interrupt()
             return False
-        if over:
-            process.close()
-            if attempt.cancelled:
-                shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
+        process.close()
+        if attempt.cancelled:
+            shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
+        with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
+            self._settings.checkpoint_folder(job.id).rmdir()
         if answer is None:
             self._jobs.fail(job.id, job.attempt, process.epitaph(), "cluster")
         elif "scores" in answer:
             self._jobs.succeed(job.id, job.attempt, answer["scores"], answer.get("facts"))
         else:
             self._jobs.fail(job.id, job.attempt, answer["error"], answer["fault"], answer.get("facts"))
-        if not over:
-            process.answer = process.progress = None
-            self._idle.append(process)
         return True
 
 
@@ -295,6 +295,7 @@ def main(settings: Settings) -> None:
         engine = open_database(settings.database)
         migrate(engine)
         belong_together(engine, settings.data)
+        print(describe(), file=sys.stderr)
         with shared_gpus(settings) as settings:
             runner = Runner(settings)
 

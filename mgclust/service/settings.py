@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import ipaddress
 import json
 import os
@@ -22,6 +23,11 @@ __all__ = ["Settings", "variable"]
 
 PREFIX = "MGCLUST_SERVICE_"
 LONGEST_FILE = 64 * 2**10  # bytes of a variable's file
+# Of the machine and of the service's user, where they may be read at all.
+SECRETS = (
+    "/etc/shadow", "/etc/gshadow", "/etc/ssh", "/run/secrets/kubernetes.io", "~/.ssh", "~/.pgpass", "~/.aws",
+    "~/.kube", "~/.gnupg", "~/.netrc",
+)  # fmt: skip
 
 
 def _data_folder() -> Path:
@@ -93,6 +99,15 @@ class Settings:
         Seconds without a heartbeat after which a running job is taken for lost.
     checkpoint_seconds : float
         Between two checkpoints of a job, from which its next attempt goes on.
+    hidden : str
+        Files and folders, with `os.pathsep` between, that processes which read users' data must not reach, beside the
+        data folder, the roots, and the files of ``MGCLUST_..._FILE``.
+    readers : int
+        Processes that read results and data for pictures and other centres, at once.
+    reader_memory : int
+        Bytes that one of them may take.
+    reader_seconds : float
+        Seconds that it may take for one request.
     """
 
     data: Path = dataclasses.field(default_factory=_data_folder)
@@ -121,6 +136,10 @@ class Settings:
     attempts: int = 3
     lost_after: float = 30.0
     checkpoint_seconds: float = 60.0
+    hidden: str = ""
+    readers: int = 2
+    reader_memory: int = 2**30
+    reader_seconds: float = 60.0
 
     @classmethod
     def read(cls, **given: Any) -> Settings:
@@ -131,6 +150,7 @@ class Settings:
             if name.startswith(PREFIX) and name.removesuffix("_FILE") not in known:
                 raise InputError(f"{name} is no setting of the service; there are {', '.join(sorted(known))}.")
         of_files = []
+        secrets = [os.environ.get(name, "") for name in os.environ if re.fullmatch(r"MGCLUST_[A-Z_]+_FILE", name)]
         for field in dataclasses.fields(cls):
             name = PREFIX + field.name.upper()
             text = variable(name)
@@ -140,6 +160,7 @@ class Settings:
                 if is_of_file := not os.environ.get(name):
                     of_files.append(field.name)
                 values[field.name] = _parsed(name, str(field.type), text, shown=not is_of_file)
+        values["hidden"] = os.pathsep.join(filter(None, [values.get("hidden", ""), *secrets]))
         try:
             return cls(**values)
         except InputError as error:
@@ -162,7 +183,7 @@ class Settings:
             )
         for name in (
             "slots", "upload_limit", "jobs_per_user", "jobs_waiting", "jobs_kept_per_user", "uploads_per_user",
-            "max_workers", "attempts",
+            "max_workers", "attempts", "readers", "reader_memory",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} should be >= 1.")
@@ -181,14 +202,25 @@ class Settings:
                     raise InputError(
                         f"root={root!r} should be apart from {name}={str(own)!r}, which holds others' files."
                     )
-        for name in ("rate_per_token", "rate_per_address", "fetch_seconds", "lost_after", "checkpoint_seconds"):
+        for name in (
+            "rate_per_token", "rate_per_address", "fetch_seconds", "lost_after", "checkpoint_seconds", "reader_seconds",
+        ):  # fmt: skip
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)} should be > 0.")
 
-    @property
+    @functools.cached_property
     def folders(self) -> list[Path]:
-        """`roots`, resolved."""
+        """`roots`, resolved once: a part of their own paths that is replaced later leads nowhere else."""
         return [Path(os.path.realpath(root)) for root in self.roots.split(os.pathsep) if root]
+
+    @property
+    def concealed(self) -> list[str]:
+        """What processes that read users' data must not reach, but for what a request names."""
+        database = self.database.partition("sqlite:///")[2].partition("?")[0]
+        files = [f"{database}{end}" for end in ("", "-wal", "-shm", "-journal")] if database else []
+        mine = [os.path.expanduser(path) for path in (*SECRETS, *self.hidden.split(os.pathsep)) if path]
+        kept = [self.checkpoints] if self.checkpoints else []
+        return [str(self.data), *kept, *map(str, self.folders), *files, *mine]
 
     @property
     def prefixes(self) -> list[str]:

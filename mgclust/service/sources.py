@@ -1,7 +1,8 @@
 """What a job may read: files that were uploaded, and files below the folders that the service's owner named.
 
 A path is followed to its end before it is compared, so that neither ``..`` nor a link leads out; a folder that holds a
-link to somewhere else (a zarr store, say) is refused as a whole. From the network comes only what `fetch` allows.
+link to somewhere else (a zarr store, say) is refused. What is handed on is no path but a `Beneath`: whatever takes the
+file's place until it is opened, nothing outside of the folder is. From the network comes only what `fetch` allows.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ from sqlalchemy import Engine, Text, cast, func, select, tuple_
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service.access import ID, Caller
 from mgclust.service.disk import BLOCK, InUse, NoRoom, clear, kept_by, lock_users, no_room
 from mgclust.service.fetch import NAME, check_url, file_name
+from mgclust.service.inputs import named_sources
 from mgclust.service.records import Job, Removal, Upload, reading, writing
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "TooLarge", "delete_upload", "find_uploads", "latest_uploads", "named_sources", "paths_of", "receive", "resolve",
-    "sources_of",
+    "TooLarge", "delete_upload", "files_of", "find_uploads", "latest_uploads", "receive", "resolve",
 ]  # fmt: skip
+
+MOST_LOOKED_AT = 10_000  # entries of a folder that is named, when it is named
 
 _arriving: Counter[str] = Counter()  # bytes of each user's uploads that this process is receiving
 
@@ -184,22 +188,22 @@ def _told(upload: Upload) -> dict[str, Any]:
     return {name: getattr(upload, name) for name in ("id", "owner", "name", "size", "sha256", "created")}
 
 
-def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]) -> list[str | Exception]:
-    """The paths of uploads by who asks and their id; `InputError` in place of one that is not there or another's."""
+def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]) -> list[Beneath | Exception]:
+    """The files of uploads by who asks and their id; `InputError` in place of one that is not there or another's."""
     ids = {id_ for _, id_ in asked if ID.fullmatch(id_)}
     wanted = select(Upload.id, Upload.owner, Upload.name).where(Upload.id.in_(ids))
     with reading(engine) as session:
         known = {row.id: row for row in session.connection().execute(wanted)}
     return [
-        str(settings.data / "uploads" / id_ / known[id_].name)
+        Beneath(str(settings.data / "uploads" / id_), known[id_].name)
         if id_ in known and caller.name == known[id_].owner  # whose the job will be
         else InputError(f"upload={id_!r} is not one of your uploads; upload the file first.")
         for caller, id_ in asked
     ]
 
 
-def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str], folder: Path) -> str:
-    """The path of one source of a job, for whoever may read it.
+def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str], folder: Path) -> Beneath:
+    """The file of one source of a job, for whoever may read it; not opened yet.
 
     Parameters
     ----------
@@ -214,25 +218,18 @@ def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str
         Not there, or not this caller's to read; the sentence is the same for both.
     """
     if "upload" in source:
-        (path,) = find_uploads(engine, settings, [(caller, source["upload"])])
-        if isinstance(path, Exception):
-            raise path
-        return path
+        (file,) = find_uploads(engine, settings, [(caller, source["upload"])])
+        if isinstance(file, Exception):
+            raise file
+        return file
     if "url" in source:
         check_url(source["url"], settings.prefixes)
-        return str(folder / file_name(source["url"]))
+        return Beneath(str(folder), file_name(source["url"]), quotable=False)
     return _inside(source["path"], settings.folders)
 
 
-def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """All that a job reads, of what `Submission.to_record` made: "0", "1", ..., "mask", and parameters' names."""
-    found = {str(k): source for k, source in enumerate(record["sources"])}
-    found |= {"mask": record["mask"]} if record.get("mask") else {}
-    return found | {name: value for name, value in record.get("parameters", {}).items() if isinstance(value, dict)}
-
-
-def paths_of(engine: Engine, settings: Settings, job: Job) -> dict[str, str]:
-    """The paths of all that a job reads, named as `named_sources` names it.
+def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]:
+    """The files of all that a job reads, named as `named_sources` names it.
 
     Looked up whenever they are opened: what its owner may read may have changed since the job was submitted.
 
@@ -253,16 +250,11 @@ def paths_of(engine: Engine, settings: Settings, job: Job) -> dict[str, str]:
     }
 
 
-def sources_of(engine: Engine, settings: Settings, job: Job) -> tuple[list[str], dict[str, Any]]:
-    """The paths of the data of a job, and how they are read."""
-    paths = paths_of(engine, settings, job)
-    options = dict(job.request.get("options") or {})
-    if "mask" in paths:
-        options["mask"] = paths["mask"]
-    return [path for name, path in paths.items() if name.isdigit()], options
+def _inside(name: str, folders: list[Path]) -> Beneath:
+    """The file or folder that a path leads to, by a path without links beneath one of the folders.
 
-
-def _inside(name: str, folders: list[Path]) -> str:
+    What is looked at here may be replaced before it is opened: that `Beneath` opens nothing else is what counts.
+    """
     refusal = InputError(
         f"path={name!r} is not a file or folder below what this service may read "
         f"({', '.join(map(str, folders)) or 'no folders'}); upload it, or ask the administrator for a root."
@@ -270,12 +262,16 @@ def _inside(name: str, folders: list[Path]) -> str:
     if "\0" in name or "://" in name or not os.path.isabs(name):
         raise refusal
     path = Path(os.path.realpath(name))
-    if not any(path.is_relative_to(folder) for folder in folders) or not path.exists():
+    root = next((folder for folder in folders if path.is_relative_to(folder)), None)
+    if root is None or not (path.is_file() or path.is_dir()):
         raise refusal
-    if path.is_dir():
-        for parent, below, files in os.walk(path):
-            for entry in (*below, *files):
-                target = os.path.realpath(os.path.join(parent, entry))
-                if not Path(target).is_relative_to(path):
-                    raise InputError(f"path={name!r} holds a link that leads out of it: {entry}; copy the data.")
-    return str(path)
+    looked = 0
+    for parent, below, files in os.walk(path):
+        for entry in (*below, *files):
+            target = os.path.realpath(os.path.join(parent, entry))
+            if not Path(target).is_relative_to(path):
+                raise InputError(f"path={name!r} holds a link that leads out of it: {entry}; copy the data.")
+        looked += len(below) + len(files)
+        if looked > MOST_LOOKED_AT:
+            break
+    return Beneath(str(root), os.path.relpath(path, root).removeprefix("."), quotable=False)

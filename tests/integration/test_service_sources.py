@@ -247,21 +247,22 @@ def test_an_attempt_fetches_before_it_computes(points, tmp_path):
     url = f"http://data.example:{server.server_port}/points.npy"
     path = tmp_path / "sources" / "0" / "points.npy"
     order = {
-        "folder": str(tmp_path / "attempt-1"), "sources": [str(path)], "fetch": [[url, str(path)]], "files": {},
+        "folder": str(tmp_path / "attempt-1"), "fetch": [[url, str(path)]],
+        "files": {"0": {"root": str(path.parent), "name": path.name, "quotable": False}},
         "prefixes": [f"http://data.example:{server.server_port}/"], "upload_limit": 10_000, "max_rows": 0,
         "fetch_seconds": 60.0, "place": {"cpu": True},
         "request": {"method": "density-peaks", "parameters": {}, "report": False, "sources": [{"url": url}]},
         "checkpoint": str(tmp_path / "checkpoint"), "checkpoint_seconds": 60.0,
     }  # fmt: skip
     refused = order | {"folder": str(tmp_path / "attempt-2"), "prefixes": [], "fetch": [[url, str(path) + ".npy"]]}
-    with subprocess.Popen(
-        [sys.executable, "-c", ATTEMPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
-    ) as process:
-        process.stdin.write("".join(json.dumps(each) + "\n" for each in (order, refused)))
-        process.stdin.flush()
-        answers = []
-        while not answers or "error" not in answers[-1]:  # what ends its input ends the process
-            answers.append(json.loads(process.stdout.readline()))
+    answers = []
+    for each in (order, refused):
+        with subprocess.Popen(
+            [sys.executable, "-c", ATTEMPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
+        ) as process:
+            process.stdin.write(json.dumps(each) + "\n")
+            process.stdin.flush()  # what ends its input ends the process
+            answers += map(json.loads, process.stdout)
     server.shutdown()
     server.server_close()
     assert answers[0] == {"progress": {"stage": "fetch", "fraction": 1.0}}

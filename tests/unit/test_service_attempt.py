@@ -34,7 +34,7 @@ def test_a_full_disk_is_given_time(monkeypatch, tmp_path):
     monkeypatch.setattr(attempt, "_cluster", fill)
     monkeypatch.setattr(attempt.os, "dup2", lambda *_: None)
     monkeypatch.setattr(attempt.time, "sleep", slept.append)
-    order = {"folder": tmp_path, "checkpoint": tmp_path / "none", "sources": [], "request": {"sources": []}}
+    order = {"folder": tmp_path, "checkpoint": tmp_path / "none", "files": {}, "request": {"sources": []}}
     answer = attempt._attempt(order, said.append)
     assert "no space left" in answer["error"] and answer["fault"] == "cluster"
     assert slept == [attempt.FULL] and said == [{"stage": "waiting for space on the disk"}]
@@ -56,26 +56,25 @@ def test_whose_fault_it_is():
 
 
 def test_the_log_of_a_job_is_its_own(tmp_path):
-    """What goes wrong before the next job has a log is told to nobody else."""
-    code = "from mgclust.service import attempt; attempt._cluster = lambda *_: {}; attempt.main()"
+    """One job a process: an order that comes after it is not heard, nor what the process says at its end."""
+    code = "from mgclust.service import attempt; attempt._cluster = lambda *_: {}; attempt.main(); print('out of turn')"
     (tmp_path / "kept").mkdir()
     (tmp_path / "taken").touch()
-    orders = [
-        {
-            "folder": str(tmp_path / folder),
-            "checkpoint": str(tmp_path / "kept"),
-            "sources": [],
+    answers = {}
+    for name in ("first", "taken"):
+        order = {
+            "folder": str(tmp_path / name), "checkpoint": str(tmp_path / "kept"), "files": {},
             "request": {"sources": []},
-        }
-        for folder in ("first", "taken")
-    ]
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        process.stdin.write("".join(json.dumps(order) + "\n" for order in orders))
-        process.stdin.flush()
-        done, failed = (json.loads(process.stdout.readline()) for _ in orders)
-    assert done.pop("facts")["peak_bytes"] > 1 << 20 and done == {"scores": {}, "last": False}
-    assert "taken" in failed["error"] and failed["last"]
+        }  # fmt: skip
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            process.stdin.write(2 * (json.dumps(order) + "\n"))
+            process.stdin.flush()
+            answers[name] = [json.loads(line) for line in process.stdout]
+        assert process.returncode == 0
+    (done,), (failed,) = answers.values()
+    assert done.pop("facts")["peak_bytes"] > 1 << 20 and done == {"scores": {}}
+    assert "taken" in failed["error"]
     assert (tmp_path / "first" / "log.txt").read_text() == ""
     assert not (tmp_path / "kept").exists()  # a folder for checkpoints without any

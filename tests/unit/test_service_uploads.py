@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service import access, sources
 from mgclust.service.access import Caller
@@ -16,7 +17,7 @@ from mgclust.service.disk import InUse, NoRoom, sweep
 from mgclust.service.jobs import Jobs, Order, job_id
 from mgclust.service.records import Job, migrate, open_database
 from mgclust.service.settings import Settings
-from mgclust.service.sources import delete_upload, latest_uploads, paths_of, receive
+from mgclust.service.sources import delete_upload, files_of, latest_uploads, receive
 
 KB = 1024
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
@@ -123,10 +124,10 @@ def test_data_that_went_with_the_job_that_had_fetched_them(engine, settings):
     request = {"sources": [{"url": "https://data.example/x.npy"}], "fetched_by": "a" * 32}
     saved = Job(id="b" * 32, owner="ann", request=request)
     with pytest.raises(InputError, match=f"the data went with job {'a' * 32}, which had fetched them and was deleted"):
-        paths_of(engine, settings, saved)
+        files_of(engine, settings, saved)
     there = settings.job_folder("a" * 32) / "sources"
     there.mkdir(parents=True)
-    assert paths_of(engine, settings, saved) == {"0": str(there / "0" / "x.npy")}
+    assert files_of(engine, settings, saved) == {"0": Beneath(str(there / "0"), "x.npy", quotable=False)}
 
 
 def test_no_more_than_a_user_may_keep(engine, settings):

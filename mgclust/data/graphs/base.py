@@ -16,6 +16,7 @@ from mgclust.array_files import CSV_ROWS
 from mgclust.data.base import Dataset
 from mgclust.data.graphs.node_names import NodeNames
 from mgclust.errors import InputError
+from mgclust.quoting import shortened
 
 __all__ = [
     "MOST_NODES",
@@ -232,22 +233,24 @@ def check_ids(pairs: Any, n_nodes: int | None, where: Where, base: int = 0) -> i
         whole = pairs == namespace_of(pairs).floor(pairs)  # not NaN either
         if not bool(whole.all()):
             index, node = _first(~whole, pairs)
-            raise InputError(f"{where(index)}: node id {node} is not an integer; ids should be 0, 1, 2, ...")
+            raise InputError(f"{where(index)}: node id {shortened(node)} is not an integer; ids should be 0, 1, 2, ...")
     low, high = pairs.min().item(), pairs.max().item()
     if low < 0:
         index, node = _first(pairs < 0, pairs)
         if base:
-            raise InputError(f"{where(index)}: node id {node + base} should be at least {base}.")
-        raise InputError(f"{where(index)}: node id {node} is negative; ids should be >= 0.")
+            raise InputError(f"{where(index)}: node id {shortened(node + base)} should be at least {base}.")
+        raise InputError(f"{where(index)}: node id {shortened(node)} is negative; ids should be >= 0.")
     if n_nodes is not None and high >= n_nodes:
         index, node = _first(pairs >= n_nodes, pairs)
         if n_nodes == MOST_NODES:
             raise InputError(
-                f"{where(index)}: node id {node} should be at most {MOST_NODES - 1}, since nodes are numbered in "
+                f"{where(index)}: node id {shortened(node)} should be at most {MOST_NODES - 1}, since nodes are "
+                "numbered in "
                 "int32; number the nodes from 0 without gaps."
             )
         raise InputError(
-            f"{where(index)}: node id {node + base} is out of range: n_nodes={n_nodes}, so ids should be at most "
+            f"{where(index)}: node id {shortened(node + base)} is out of range: n_nodes={n_nodes}, so ids should be "
+            "at most "
             f"{n_nodes - 1 + base}; give a larger n_nodes or mend the edge."
         )
     return int(high)
@@ -261,7 +264,7 @@ def check_weights(weights: Any, where: Where) -> None:
         return
     index = int((~good).argmax())
     raise InputError(
-        f"{where(index)}: weight {weights[index].item()} should be a finite number >= 0; "
+        f"{where(index)}: weight {shortened(weights[index].item())} should be a finite number >= 0; "
         "modularity is not defined for others. Drop the edge or mend its weight."
     )
 

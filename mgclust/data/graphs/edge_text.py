@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.location import reason, shortened
 from mgclust.errors import InputError
+from mgclust.quoting import reason, shortened
 
 __all__ = ["Dialect", "Edges", "line_of", "parse_edges", "split_line"]
 
@@ -220,9 +220,9 @@ def _why_node(field: str, dialect: Dialect) -> str:
         return f"node id {_short(field)} should be below 2**63."
     if int(field) < dialect.base:
         what = "is negative" if int(field) < 0 else "is too small"
-        return f"node id {int(field)} {what}; ids should be >= {dialect.base}."
-    return "" if int(field) < 2**63 else f"node id {int(field)} should be below 2**63."
+        return f"node id {shortened(int(field))} {what}; ids should be >= {dialect.base}."
+    return "" if int(field) < 2**63 else f"node id {shortened(int(field))} should be below 2**63."
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")
+    return repr(shortened(text, 60))

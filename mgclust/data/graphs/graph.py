@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +26,7 @@ from mgclust.data.graphs.objects import (
 from mgclust.data.graphs.parquet import open_parquet_graph
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.inflation import check_memory
-from mgclust.data.location import Location
+from mgclust.data.location import Location, is_path
 from mgclust.errors import InputError
 
 __all__ = ["Graph", "open_graph"]
@@ -79,7 +78,7 @@ def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None)
     """
     if n_nodes is not None:
         n_nodes = check_n_nodes(n_nodes, "the graph")
-    if isinstance(source, (str, os.PathLike)):
+    if is_path(source):
         location = Location.of(source)
         with location.reading():
             return _open_location(location, n_nodes, columns)
@@ -240,7 +239,7 @@ def _is_a(source: Any, package: str, name: str) -> bool:
 
 
 def _unreadable(location: Location) -> InputError:
-    if not location.remote and not os.path.exists(location.path):
+    if not location.remote and not location.exists():
         return InputError(f"{location.name} does not exist, nor is its suffix one of {_FORMATS}; check the path.")
     return InputError(
         f"{location.name} has suffix {location.suffix!r}; graphs are read from {_FORMATS}, text as .gz too: convert it."

@@ -7,8 +7,8 @@ from mgclust.data.graphs.edge_list import SIZE, read_head
 from mgclust.data.graphs.edge_text import Dialect
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
-from mgclust.data.location import shortened
 from mgclust.errors import InputError
+from mgclust.quoting import shortened
 
 __all__ = ["open_matrix_market"]
 
@@ -41,12 +41,16 @@ def open_matrix_market(chunks: TextChunks) -> Graph:
         raise InputError(f"{name}, line {head.starts[0][1]} should be three numbers: rows, columns and entries.")
     rows, columns, entries = map(int, sizes)
     if rows != columns:
-        raise InputError(f"{name} is a matrix of {rows} x {columns}; an adjacency matrix should be square.")
+        raise InputError(
+            f"{name} is a matrix of {shortened(rows)} x {shortened(columns)}; an adjacency matrix should be square."
+        )
     count = check_n_nodes(rows, name)
     width = _FIELDS[words[3]]
     dialect = Dialect(name, " ", width, tuple(range(width)), base=1)
     index, count, _ = scan_edges(chunks, dialect, *head.starts[1], count)
     found = sum(edges for _, edges in index)
     if found != entries:
-        raise InputError(f"{name} has {found} entries where its line of sizes says {entries}; copy or write it again.")
+        raise InputError(
+            f"{name} has {found} entries where its line of sizes says {shortened(entries)}; copy or write it again."
+        )
     return LinesGraph(chunks, index, count, dialect, "matrix market", directed=words[4] == "general")

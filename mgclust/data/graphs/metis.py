@@ -12,8 +12,8 @@ from mgclust.data.graphs.base import Graph, Where, check_ids, check_n_nodes, che
 from mgclust.data.graphs.edge_list import SIZE, read_head
 from mgclust.data.graphs.text import ChunkedGraph
 from mgclust.data.graphs.text_chunks import Chunk, TextChunks
-from mgclust.data.location import reason
 from mgclust.errors import InputError
+from mgclust.quoting import reason, shortened
 
 __all__ = ["open_metis"]
 
@@ -87,7 +87,8 @@ def open_metis(chunks: TextChunks) -> Graph:
         node += part.lines
     if node < form.n_nodes:
         raise InputError(
-            f"{form.name} has lines for {node} nodes where its first line says {form.n_nodes}; write it again."
+            f"{form.name} has lines for {node} nodes where its first line says {shortened(form.n_nodes)}; write it "
+            "again."
         )
     if balance % 2**64:
         raise InputError(
@@ -95,7 +96,9 @@ def open_metis(chunks: TextChunks) -> Graph:
         )
     found = (entries - loops) // 2 + loops
     if found != form.n_edges:
-        raise InputError(f"{form.name} has {found} edges where its first line says {form.n_edges}; write it again.")
+        raise InputError(
+            f"{form.name} has {found} edges where its first line says {shortened(form.n_edges)}; write it again."
+        )
     return _MetisGraph(chunks, form, index, first_nodes)
 
 
@@ -103,12 +106,12 @@ def _format(line: str, name: str, number: int) -> _Format:
     sizes = line.split()
     if not 2 <= len(sizes) <= 4 or not all(SIZE.fullmatch(size) for size in sizes):
         raise InputError(
-            f"{name}, line {number} ({line[:60]!r}) should be 2 to 4 numbers: nodes, edges, format, weights."
+            f"{name}, line {number} ({shortened(line[:60])!r}) should be 2 to 4 numbers: nodes, edges, format, weights."
         )
     form = sizes[2].zfill(3) if len(sizes) > 2 else "000"
     if not re.fullmatch("[01]{3}", form):
         raise InputError(
-            f"{name}, line {number}: format {sizes[2]} should be up to three digits 0 or 1, such as 1 or 11."
+            f"{name}, line {number}: format {shortened(sizes[2])} should be up to three digits 0 or 1, such as 1 or 11."
         )
     per_node = int(sizes[3]) if len(sizes) > 3 else 1
     skip = int(form[0]) + int(form[1]) * per_node
@@ -133,7 +136,9 @@ def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) ->
         extra = np.flatnonzero(counts[form.n_nodes - first_node :])
         if len(extra):
             at = where(form.n_nodes - first_node + int(extra[0]))
-            raise InputError(f"{at} comes after the lines of n_nodes={form.n_nodes}, which the first line says.")
+            raise InputError(
+                f"{at} comes after the lines of n_nodes={shortened(form.n_nodes)}, which the first line says."
+            )
         lines = form.n_nodes - first_node
         counts = counts[:lines]
     values = _numbers(tidy, form, where)
@@ -177,7 +182,7 @@ def _numbers(tidy: bytes, form: _Format, where: Where) -> np.ndarray:
             for token in raw.split():
                 if not re.fullmatch(rb"-?\d+" if not form.weighted else rb"[-+.\deE]+|nan|inf|-inf", token):
                     shown = token[:40].decode(errors="replace")
-                    raise InputError(f"{where(index)}: {shown!r} is not a number; mend the line.") from None
+                    raise InputError(f"{where(index)}: {shortened(shown)!r} is not a number; mend the line.") from None
         raise InputError(f"{form.name} cannot be read: {reason(error)}.") from None
     return table.column("0").to_numpy()
 
@@ -205,7 +210,7 @@ def _line_of(name: str, text: bytes, first_line: int) -> Any:
             if raw.lstrip()[:1] == b"%":
                 continue
             if not index:
-                return f"{name}, line {number} ({raw.decode(errors='replace').strip()[:60]!r})"
+                return f"{name}, line {number} ({shortened(raw.decode(errors='replace').strip()[:60])!r})"
             index -= 1
         return name
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
 from mgclust.data.graphs.stored_array import StoredArray
-from mgclust.data.location import Location, shortened
+from mgclust.data.location import Location
 from mgclust.errors import InputError
+from mgclust.quoting import shortened
 
 __all__ = ["FileGraph", "NumpyGraph", "open_npy_graph", "open_npz_graph"]
 

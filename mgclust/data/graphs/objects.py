@@ -15,8 +15,8 @@ from mgclust.data.arrays import select_columns
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, row_number
 from mgclust.data.graphs.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
-from mgclust.data.location import shortened
 from mgclust.errors import InputError
+from mgclust.quoting import shortened
 
 __all__ = [
     "edge_columns",

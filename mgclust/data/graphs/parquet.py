@@ -12,9 +12,10 @@ from mgclust.data.graphs.node_names import IntegerIds, TextIds, without_gaps
 from mgclust.data.graphs.numpy_files import FileGraph
 from mgclust.data.graphs.objects import edge_columns
 from mgclust.data.inflation import check_memory
-from mgclust.data.location import Location, reason
+from mgclust.data.location import Location
 from mgclust.data.tables import open_parquet
 from mgclust.errors import InputError
+from mgclust.quoting import reason, shortened
 
 __all__ = ["open_parquet_graph"]
 
@@ -80,7 +81,8 @@ class _Columns:
         for label, kind in zip(self.labels, types, strict=False):
             if pa.types.is_floating(kind) or pa.types.is_nested(kind):
                 raise InputError(
-                    f"{location.name}, column {label!r} holds {kind}; nodes should be integers or text: "
+                    f"{location.name}, column {shortened(label)!r} holds {shortened(kind)}; nodes should be integers "
+                    "or text: "
                     "choose others with columns=[...]."
                 )
 
@@ -99,12 +101,15 @@ class _Columns:
             if column.null_count:
                 row = first + int(np.argmax(column.is_null().to_numpy()))
                 raise InputError(
-                    f"row {row} of {self.location.name} has nothing in column {label!r}; drop it or fill it in."
+                    f"row {row} of {self.location.name} has nothing in column {shortened(label)!r}; drop it or fill "
+                    "it in."
                 )
             try:
                 column = column.cast(kind).combine_chunks()
             except pa.ArrowException as error:
-                raise InputError(f"{self.location.name}, column {label!r} is no {kind}: {reason(error)}.") from error
+                raise InputError(
+                    f"{self.location.name}, column {shortened(label)!r} is no {kind}: {reason(error)}."
+                ) from error
             columns.append(column if kind == pa.large_string() else column.to_numpy(zero_copy_only=False))
         u, v = columns[:2]
         if not self.text:

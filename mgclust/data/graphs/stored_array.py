@@ -14,6 +14,7 @@ from mgclust.data.files import Layout, data_offset, fill, member_layout, read_la
 from mgclust.data.inflation import check_holds, check_memory
 from mgclust.data.location import Location
 from mgclust.errors import InputError
+from mgclust.quoting import shortened
 
 __all__ = ["StoredArray"]
 
@@ -46,7 +47,9 @@ class StoredArray:
             if self._direct:
                 check_holds(location.name, self._layout.end, file.seek(0, 2))
         if self._layout.dtype.kind not in "iufbSU":
-            raise InputError(f"{self.name} holds {self._layout.dtype}, neither numbers nor text; write it again.")
+            raise InputError(
+                f"{self.name} holds {shortened(self._layout.dtype)}, neither numbers nor text; write it again."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_stream": None}
@@ -57,7 +60,7 @@ class StoredArray:
         return (
             self.location.name
             if self._member is None
-            else f"{self._member.removesuffix('.npy')} of {self.location.name}"
+            else f"{shortened(self._member.removesuffix('.npy'))} of {self.location.name}"
         )
 
     @property
@@ -102,7 +105,7 @@ class StoredArray:
             return
         with self.location.reading():
             if self._direct:
-                with open(self.location.path, "rb", buffering=0) as file:
+                with self.location.open() as file:
                     file.seek(self._layout.offset + position)
                     fill(file, out, self.location)
                 return

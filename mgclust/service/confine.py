@@ -1,0 +1,210 @@
+"""What a process that reads users' data may still reach, should the data take it over.
+
+Parsers of many formats read what users send. A process gives up, before it reads any of it, what reading does not
+need: by Landlock (Linux 5.13) every path but those that are listed, by scopes of Landlock (Linux 6.12) signals and
+abstract sockets to processes outside, and the traces of them (``/proc/PID/environ``, ``/proc/PID/fd``) with these;
+privileges of programs that it would start, and core dumps. Whatever it starts inherits that.
+
+Hidden are the data folder, the roots, and the files of secrets. Everything else on the machine stays as it is: an
+attempt needs drivers, caches and shared folders that no list could name in advance. Landlock only knows what may be
+reached, so that what lies beside the hidden paths is listed, at every level on the way to them; what is made there
+afterwards, directly in one of their parent folders, is not reached either.
+
+What remains. The process has the same user: without Landlock it may read all that this user may. With a kernel before
+6.12 it may send signals to the service. An attempt may connect to the network, since schedulers and data are there. A
+library's threads that were running before keep their rights; they run no parser. A second mount of the same folder
+elsewhere is not hidden. A fault of the kernel opens all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import resource
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mgclust.beneath import protection
+
+__all__ = ["confine", "describe", "end_with", "landlock"]
+
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls
+_READ = 1 << 2 | 1 << 3  # a file, a folder
+_OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
+_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # from these versions on
+_NETWORK = 1 << 0 | 1 << 1  # TCP: bind, connect; from version 4 on
+_SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals; from version 6 on
+_NO_NEW_PRIVS, _DUMPABLE, _DEATH = 38, 4, 1  # prctl
+_MOST_BESIDE = 100_000  # entries of folders on the way to what is hidden
+# Made beforehand where home is on the way to what is hidden: what is made later is out of reach.
+_CACHES = (".cache", ".cupy", ".nv")
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Rule(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("number", ctypes.c_int32))
+
+
+def confine(
+    hidden: Iterable[str | Path],
+    readable: Iterable[str | Path | int] = (),
+    writable: Sequence[str | Path] = (),
+    *,
+    reading_only: bool = False,
+) -> None:
+    """Give up what reading users' data does not need; for this thread and all that it starts.
+
+    Parameters
+    ----------
+    hidden : iterable of path
+        What the process is to reach nothing of; what is not there counts as well.
+    readable : iterable of path or int
+        Parts of it that may be read nevertheless; descriptors say them without a path that may be replaced.
+    writable : sequence of path
+        Folders in it that may be read and written; they have to exist.
+    reading_only : bool
+        Whether only `writable` may be written, and no TCP connection made.
+
+    Raises
+    ------
+    OSError
+        The kernel has Landlock and refuses it; without Landlock the paths stay within reach.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not sys.platform.startswith("linux"):
+        return
+    _prctl(_NO_NEW_PRIVS, 1)
+    version = landlock()
+    if not version:
+        return
+    rights = max(bits for since, bits in _RIGHTS.items() if since <= version)
+    network = _NETWORK if reading_only and version >= 4 else 0
+    ruleset = _Ruleset(rights, network, _SCOPES if version >= 6 else 0)
+    size = ctypes.sizeof(ruleset) if version >= 6 else 16 if version >= 4 else 8
+    number = _call(_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0))
+    try:
+        concealed = {os.path.realpath(path) for path in hidden}
+        _make_caches(concealed)
+        for path in _beside("/", concealed):
+            _allow(number, path, _READ if reading_only else rights)
+        for each in readable:
+            _allow(number, each, _READ & rights)
+        for each in writable:
+            _allow(number, each, rights)
+        _call(_RESTRICT, ctypes.c_int(number), ctypes.c_uint32(0))
+    finally:
+        os.close(number)
+    if writable:
+        # The one that was found before may be out of reach now.
+        tempfile.tempdir = None
+        with contextlib.suppress(FileNotFoundError):
+            tempfile.gettempdir()
+        if tempfile.tempdir in (None, os.getcwd()):
+            tempfile.tempdir = str(writable[0])
+        os.environ["TMPDIR"] = str(tempfile.tempdir)
+
+
+def end_with(parent: int) -> None:
+    """Have this process killed when its parent ends; and none of the same user look into it."""
+    if sys.platform.startswith("linux"):
+        _prctl(_DEATH, 9)
+        _prctl(_DUMPABLE, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+@functools.cache
+def landlock() -> int:
+    """Version of the kernel's Landlock; 0 where there is none."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    try:
+        return _call(_CREATE, ctypes.c_void_p(), ctypes.c_size_t(0), ctypes.c_uint32(1))
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+            return 0
+        raise
+
+
+def describe() -> str:
+    """Which protection is active on this machine, and what is missing: for the service's log."""
+    version, how = landlock(), protection()
+    if not version:
+        return (
+            f"files are opened beneath their roots by {how}; there is no Landlock (Linux 5.13): a process that a "
+            "user's data took over could read the data folder"
+        )
+    missing = {4: "TCP", 6: "signals"}
+    lacks = ", ".join(what for since, what in missing.items() if version < since)
+    return (
+        f"files are opened beneath their roots by {how}; processes that read data are confined by Landlock {version}"
+        + (f", which lacks {lacks}" if lacks else "")
+    )
+
+
+def _beside(folder: str, hidden: set[str], left: list[int] | None = None) -> Iterator[str]:
+    """What holds nothing hidden, in as large parts as can be."""
+    left = left or [_MOST_BESIDE]
+    if folder in hidden:
+        return
+    prefix = folder.rstrip("/") + "/"
+    if not any(path.startswith(prefix) for path in hidden):
+        yield folder
+        return
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            left[0] -= 1
+            if left[0] > 0 and not entry.is_symlink():  # what a link leads to is listed where it is
+                yield from _beside(prefix + entry.name, hidden, left)
+
+
+def _make_caches(hidden: set[str]) -> None:
+    home = os.path.realpath(Path.home())
+    if any(path.startswith(home + "/") for path in hidden):
+        for name in _CACHES:
+            with contextlib.suppress(OSError):
+                os.mkdir(os.path.join(home, name), 0o700)
+
+
+def _allow(ruleset: int, path: str | Path | int, rights: int) -> None:
+    try:
+        number = os.dup(path) if isinstance(path, int) else os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # gone meanwhile, or not to be reached anyway
+    try:
+        folder = stat.S_ISDIR(os.fstat(number).st_mode)
+        rule = _Rule(rights if folder else rights & _OF_FILES, number)
+        _call(_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), ctypes.byref(rule), ctypes.c_uint32(0))
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.EBADFD):  # of a kind that rules do not cover
+            raise
+    finally:
+        os.close(number)
+
+
+def _prctl(what: int, value: int) -> None:
+    if _libc().prctl(ctypes.c_int(what), *(ctypes.c_ulong(v) for v in (value, 0, 0, 0))):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _call(number: int, *arguments: Any) -> int:
+    answer = _libc().syscall(ctypes.c_long(number), *arguments)
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(answer)
+
+
+@functools.cache
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,229 @@
+"""The process that reads results and data for pictures and other centres, so that the web process reads none of them.
+
+It takes orders on its standard input, one line of JSON each, and answers each with one line::
+
+    in    {"do": "points", "result": path, "files": {...}, "request": {...}, "seconds": ..., "memory": ..., ...}
+    out   {"answer": ...} or {"error": sentence, "kind": "input", "limit" or "mgclust"}
+
+The process itself reads nothing of users: it has all libraries loaded, and makes a copy of itself for every order. The
+copy gives up what the order does not need (`mgclust.service.confine`), beside the network, and has limits of memory,
+time, and the size of what it writes. Whatever it comes to, the next order finds a process that has seen nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from mgclust.algorithms import METHODS
+from mgclust.algorithms.density_peaks import DensityPeaks
+from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
+from mgclust.file_run import compared, save
+from mgclust.report import sample_index, sample_rows
+from mgclust.result import load_result
+from mgclust.service.confine import confine, end_with
+from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
+
+__all__ = ["main"]
+
+POINTS = 4_000  # rows of the picture on the page
+# What has to be read as a whole to get at some of its rows is not, beyond this: a picture is not worth the wait.
+MOST_READ = 256 << 20
+READ_IN_PARTS = (".npy", ".zarr")
+LONGEST = 1 << 23  # bytes of an answer
+FILES = 256  # open at once
+
+
+def preview(order: dict[str, Any]) -> dict[str, Any]:
+    """What the centres would give."""
+    model = _chosen(order)
+    labels = model.labels_[sample_index(_shape(model), POINTS)].tolist() if order["labels"] else None
+    return {
+        "n_clusters": model.n_clusters_,
+        "centers": model.cluster_centers_indices_.tolist(),
+        "sizes": model.result_.cluster_sizes.tolist(),
+        "labels": labels,
+    }
+
+
+def labels(order: dict[str, Any]) -> None:
+    """Write each row's label under these centres."""
+    np.save(Path(order["folder"], "labels.npy"), _chosen(order).labels_, allow_pickle=False)
+
+
+def points(order: dict[str, Any]) -> dict[str, Any]:
+    """Rows that stand for all; or why there are none."""
+    known = DensityPeaks.from_result(load_result(order["result"])).result_
+    try:
+        for file in order["opened"].values():
+            large = not file.path.endswith(READ_IN_PARTS) and file.status().st_size > MOST_READ
+            if large:
+                raise InputError("the file is too large to be read for a picture.")
+        dataset = _opened(order, DensityPeaks, known)
+        sample: Any = sample_rows(dataset, known, POINTS)
+    except InputError as error:
+        return {"index": [], "x": [], "y": [], "why": _told(error, order)}
+    except FileNotFoundError:
+        return {"index": [], "x": [], "y": [], "why": "the source is gone."}
+    y = sample.rows[:, 1] if dataset.shape[1] > 1 else np.zeros(len(sample.index))
+    return {"index": sample.index.tolist(), "x": sample.rows[:, 0].tolist(), "y": y.tolist()}
+
+
+def save_choice(order: dict[str, Any]) -> dict[str, Any]:
+    """Write the result of other centres; its scores."""
+    model = _chosen(order)
+    dataset = _opened(order, METHODS[order["request"]["method"]], model.result_)
+    found = compared(model.result_, dataset)
+    report = order["request"].get("report", True)
+    save(found, dataset, Path(order["folder"], "result"), False, report, [], lambda event: None)
+    return dict(json.loads(json.dumps(found.to_dict()["scores"])))
+
+
+TASKS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "preview": preview, "labels": labels, "points": points, "save": save_choice,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Take orders until the input ends."""
+    import pyarrow.csv
+    import pyarrow.parquet  # noqa: F401
+    import zarr  # noqa: F401
+
+    answers = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
+    _write(answers, b"ready\n")
+    for line in sys.stdin.buffer:
+        order = json.loads(line)
+        answer = _in_a_copy(order)
+        _write(answers, json.dumps(answer).encode() + b"\n")
+
+
+def _in_a_copy(order: dict[str, Any]) -> dict[str, Any]:
+    ours, theirs = os.pipe()
+    parent = os.getpid()
+    copy = os.fork()
+    if not copy:
+        _carry_out(order, theirs, parent)
+    os.close(theirs)
+    try:
+        said, late = _heard(ours, time.monotonic() + order["seconds"])
+    finally:
+        os.close(ours)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(copy, signal.SIGKILL)  # unless it has ended
+        _, status = os.waitpid(copy, 0)
+    if late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
+        return _limit(f"took more than the {order['seconds']:g} s that a request has")
+    with contextlib.suppress(ValueError):
+        answer = json.loads(said)
+        if isinstance(answer, dict) and ("answer" in answer or {"error", "kind"} <= set(answer)):
+            return answer
+    return _limit(f"ended without an answer; it may need more than reader_memory={order['memory']} bytes")
+
+
+def _limit(what: str) -> dict[str, Any]:
+    return {"error": f"the file is too large to be read here: reading it {what}.", "kind": "limit"}
+
+
+def _heard(number: int, end: float) -> tuple[bytes, bool]:
+    """What a copy says, and whether it was too late."""
+    poll, found = select.poll(), bytearray()
+    poll.register(number, select.POLLIN)
+    while (left := end - time.monotonic()) > 0 and len(found) < LONGEST:
+        if poll.poll(1000 * left):
+            part = os.read(number, 1 << 16)
+            if not part:
+                return bytes(found), False
+            found += part
+    return bytes(found), left <= 0
+
+
+def _carry_out(order: dict[str, Any], answers: int, parent: int) -> None:
+    """The copy: never comes back."""
+    try:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, 0)
+        end_with(parent)
+        _write(answers, json.dumps(_confined(order)).encode())
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+def _confined(order: dict[str, Any]) -> dict[str, Any]:
+    try:
+        opened = files_of(order.get("files", {}))
+        confine(order["hidden"], [order["result"], *descriptors(opened)], order["writable"], reading_only=True)
+        _restrain(order)
+        return {"answer": TASKS[order["do"]](order | {"opened": opened})}
+    except (InsufficientMemoryError, MemoryError) as error:
+        why = _told(error, order) if isinstance(error, MgclustError) else ""
+        return {"error": why, "kind": "limit"} if why else _limit(f"needs more than {order['memory']} bytes of memory")
+    except InputError as error:
+        return {"error": _told(error, order), "kind": "input"}
+    except FileNotFoundError:
+        return {"error": "what was to be read is gone; ask again.", "kind": "input"}
+    except Exception as error:
+        print_error(error)
+        return {"error": type(error).__name__, "kind": "mgclust"}
+
+
+def _restrain(order: dict[str, Any]) -> None:
+    memory, seconds = int(order["memory"]), math.ceil(order["seconds"])
+    has = psutil.Process().memory_info()
+    for what, most in (
+        (resource.RLIMIT_DATA, getattr(has, "data", has.vms) + memory),
+        (resource.RLIMIT_CPU, 2 * seconds),
+        (resource.RLIMIT_FSIZE, 4 * memory if order["writable"] else 0),
+        (resource.RLIMIT_NOFILE, FILES),
+    ):
+        resource.setrlimit(what, (most, most))
+
+
+def _chosen(order: dict[str, Any]) -> DensityPeaks:
+    return DensityPeaks.from_result(load_result(order["result"])).select_centers(**order["centers"])
+
+
+def _opened(order: dict[str, Any], method: Any, known: Any) -> Any:
+    if order["refused"]:
+        raise InputError(order["refused"])
+    dataset = open_inputs(method, order["request"], order["opened"])
+    if dataset.shape != _shape_of(known):
+        raise InputError("the source has changed since the job read it; run the job again.")
+    return dataset
+
+
+def _shape(model: DensityPeaks) -> tuple[int, int]:
+    return _shape_of(model.result_)
+
+
+def _shape_of(result: Any) -> tuple[int, int]:
+    n, d = result.source["shape"]
+    return n, d
+
+
+def _told(error: BaseException, order: dict[str, Any]) -> str:
+    return with_names(" ".join(str(error).split()), order.get("request", {}), order.get("files", {}))
+
+
+def _write(number: int, said: bytes) -> None:
+    while said:
+        said = said[os.write(number, said) :]
+
+
+if __name__ == "__main__":
+    main()

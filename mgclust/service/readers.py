@@ -1,0 +1,172 @@
+"""Processes of `mgclust.service.reader`, from the side of the web process: at most so many at once, each with an end.
+
+A request that finds them all taken waits a little, if not too many others do; then it is told to come again. None of
+them stays with a request for longer than its seconds, whatever it reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mgclust.errors import InputError
+from mgclust.service.settings import Settings
+
+__all__ = ["Busy", "Exceeded", "Readers"]
+
+WAITING = 16  # requests that may wait for a process
+WAIT = 10.0  # seconds that they do
+STARTED = 60.0  # seconds for a new process to load what it needs
+MARGIN = 5.0  # seconds beyond its own limit, after which a process is given up
+LONGEST = 1 << 24  # bytes of an answer
+# Threads of mathematical libraries would outlive the copies of the process that are made of it.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+
+
+class Busy(Exception):
+    """All processes are taken, and enough requests wait for them."""
+
+    after = 5  # seconds
+
+    def __init__(self) -> None:
+        super().__init__("the service reads as much as it can at once; ask again in a few seconds.")
+
+
+class Exceeded(InputError):
+    """More memory or time than reading may take for a request."""
+
+
+class Readers:
+    """Processes that read results and data.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._free: list[_Reader | None] = [None] * settings.readers
+        self._waiting = 0
+
+    def serve(self, order: dict[str, Any], writable: Sequence[Path] = ()) -> Any:
+        """Have an order carried out.
+
+        Parameters
+        ----------
+        order : dict
+            As `mgclust.service.reader` takes it.
+        writable : sequence of Path
+            Folders that the process may write to, beside reading the job's result and files.
+
+        Raises
+        ------
+        InputError
+            What the process said of what it was given; `Exceeded` if it took too much.
+        Busy
+        """
+        settings = self._settings
+        order = {
+            "writable": list(map(str, writable)),
+            "hidden": settings.concealed,
+            "seconds": settings.reader_seconds,
+            "memory": settings.reader_memory,
+            **order,
+        }
+        reader = self._take()
+        try:
+            if reader is None or reader.dead():
+                reader = _Reader()
+            answer = reader.ask(order, settings.reader_seconds + MARGIN)
+        except BaseException:
+            if reader is not None:
+                reader.kill()
+            reader = None
+            raise
+        finally:
+            with self._lock:
+                self._free.append(reader)
+        if "answer" in answer:
+            return answer["answer"]
+        kinds: dict[str, type[Exception]] = {"input": InputError, "limit": Exceeded}
+        raise kinds.get(answer["kind"], RuntimeError)(answer["error"])
+
+    def _take(self) -> _Reader | None:
+        end = time.monotonic() + WAIT
+        with self._lock:
+            if self._waiting >= WAITING:
+                raise Busy
+            self._waiting += 1
+        try:
+            while True:
+                with self._lock:
+                    if self._free:
+                        return self._free.pop()
+                if time.monotonic() > end:
+                    raise Busy
+                time.sleep(0.02)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+
+class _Reader:
+    def __init__(self) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("MGCLUST_")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "mgclust.service.reader"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+            env=kept | ONE_THREAD,
+        )
+        try:
+            self._line(time.monotonic() + STARTED)
+        except BaseException:
+            self.kill()
+            raise
+
+    def dead(self) -> bool:
+        return self._process.poll() is not None
+
+    def ask(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(self._line(time.monotonic() + seconds))
+        return answer
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        for end in (self._process.stdin, self._process.stdout):
+            assert end is not None
+            with contextlib.suppress(OSError):
+                end.close()
+        self._process.wait()
+
+    def _line(self, end: float) -> bytes:
+        assert self._process.stdout is not None
+        number, found = self._process.stdout.fileno(), bytearray()
+        poll = select.poll()
+        poll.register(number, select.POLLIN)
+        while not found.endswith(b"\n"):
+            left = end - time.monotonic()
+            if left <= 0 or not poll.poll(1000 * left):
+                raise Exceeded("what was asked for took too long to read; ask for less, or the administrator.")
+            part = os.read(number, 1 << 16)
+            if not part or len(found) > LONGEST:
+                raise Exceeded("what was asked for could not be read: the process that read it ended.")
+            found += part
+        return bytes(found)
