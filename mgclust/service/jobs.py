@@ -39,10 +39,9 @@ from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_r
 from mgclust.service.log import JobLog
 from mgclust.service.metrics import observe
 from mgclust.service.records import Job, Removal, User, reading, writing
-from mgclust.service.requests import summary_of
 from mgclust.service.settings import Settings
 
-__all__ = ["STATES", "Jobs", "Order", "TooMany", "charged", "job_id"]
+__all__ = ["STATES", "Jobs", "Order", "TooMany", "charged", "job_id", "summary_of"]
 
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -490,6 +489,13 @@ def job_id(caller: Caller, key: str | None) -> str:
     if key is None:
         return secrets.token_hex(16)
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
+
+
+def summary_of(record: dict[str, Any]) -> dict[str, Any]:
+    """What lists tell of a record: the names of its first sources, how many there are, and the job it came from."""
+    sources = record.get("sources") or []
+    named = [s.get("name") or s.get("path") or s.get("url") or f"upload {s.get('upload')}" for s in sources[:3]]
+    return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
 
 
 def charged(used: float, seconds: float, now: float) -> float:

@@ -15,7 +15,7 @@ from mgclust.errors import InputError
 from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import check_parameters
 
-__all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods", "summary_of"]
+__all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods"]
 
 # Parameters of the estimators that the service decides.
 NOT_A_JOBS = {"client", "device", "verbose"}
@@ -147,13 +147,6 @@ class Submission(_Strict):
                 "shorter names."
             )
         return kept
-
-
-def summary_of(record: dict[str, Any]) -> dict[str, Any]:
-    """What lists tell of a record: the names of its first sources, how many there are, and the job it came from."""
-    sources = record.get("sources") or []
-    named = [s.get("name") or s.get("path") or s.get("url") or f"upload {s.get('upload')}" for s in sources[:3]]
-    return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
 
 
 def describe_methods() -> dict[str, Any]:
