@@ -45,9 +45,9 @@ class Pieces:
         self._arrays = arrays
 
     def read(self, start: int, stop: int) -> Any:
-        """Rows start to stop - 1 of the whole data."""
+        """Rows start to stop - 1 of the whole data, as far as they are here."""
         first = int(np.searchsorted(self._edges, start, side="right")) - 1
-        last = int(np.searchsorted(self._edges, stop, side="left"))
+        last = min(int(np.searchsorted(self._edges, stop, side="left")), len(self._arrays))
         parts = [
             self._arrays[i][max(start - self._edges[i], 0) : stop - self._edges[i]] for i in range(max(first, 0), last)
         ]
@@ -56,7 +56,7 @@ class Pieces:
             return parts[0]
         if any(hasattr(part, "__cuda_array_interface__") for part in parts):
             parts = [part.get() if hasattr(part, "get") else part for part in parts]
-        return np.concatenate(parts) if parts else np.empty((0, self.shape[1]))
+        return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), self.dtype)
 
 
 def place(client: Client, dataset: Any, partition: Partition, workers: list[str]) -> tuple[list[str], list[Any]]:

@@ -182,7 +182,6 @@ def prepare(
         residency = Residency(free, source.shape[1] * dtype.itemsize, partition.block_rows, assignment.resident)
         _check_memory(residency, partition, assignment.rank, source.shape, dtype, estimate)
         resident = residency.resident(stop - start)
-        host_bytes = (stop - start) * residency.row_bytes
         rows = Rows(
             source,
             start,
@@ -191,7 +190,7 @@ def prepare(
             kernels=kernels,
             block_rows=partition.block_rows,
             chunk_rows=None if resident else residency.chunk_rows,
-            keep_on_host=_keep_on_host(assignment, source, host_bytes),
+            keep_on_host=_keep_on_host(assignment, source, residency.row_bytes),
             offset=assignment.offset,
         )
         report.bad, report.first = rows.load()
@@ -341,11 +340,13 @@ def _room(assignment: Assignment) -> int:
     return 0 if limited else _host_share(assignment) // 2
 
 
-def _keep_on_host(assignment: Assignment, source: Source, size: int) -> bool:
+def _keep_on_host(assignment: Assignment, source: Source, row_bytes: int) -> bool:
     """Whether streamed rows of a GPU are to be copied to host memory that is fast to read from: if they fit there."""
-    if assignment.device != "cuda" or size >= _host_share(assignment) // 2:
+    start, stop = assignment.partition.rows_of(assignment.rank)
+    if assignment.device != "cuda" or start == stop or (stop - start) * row_bytes >= _host_share(assignment) // 2:
         return False
-    return source.kind != "array" or not hasattr(source.read(0, 1), "__cuda_array_interface__")
+    # Of an array, a rank holds its own rows alone.
+    return source.kind != "array" or not hasattr(source.read(start, start + 1), "__cuda_array_interface__")
 
 
 def _check_memory(
