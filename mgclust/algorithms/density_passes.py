@@ -17,7 +17,7 @@ order, and tiles are reduced as they are computed, so there is never an n x n ar
     dc      bracket from a sample, then one pass over the pairs i < j: a histogram of the representable
             values within the bracket. Its bin of the wanted rank is refined (float32: it seldom needs it)
             until it is one value wide: the same value that sorting all distances would give.
-    rho     one pass over all pairs
+    rho     one pass over all pairs; the same bits for equal rows (`mgclust.algorithms.equal_rows`)
     delta   one pass over all pairs, once every rank knows the rank order of all rho
     labels  pointer jumping along nearest_higher, log2(n) steps
     halo    one more pass, if asked for
@@ -38,6 +38,7 @@ import numpy as np
 
 from mgclust.algorithms import near_linear
 from mgclust.algorithms.centers import assign_labels, choose_centers
+from mgclust.algorithms.equal_rows import EqualRows
 from mgclust.algorithms.pair_quantile import BINS, pair_quantile, sample_rows, sample_size
 from mgclust.algorithms.preparation import choose_norm, prepare_rows
 from mgclust.engine.memory import Estimate
@@ -229,6 +230,7 @@ def gaussian_rho(
             exactness["rho_relative_error"] = found.relative_error
             exactness["rho_recomputed_rows"] = found.recomputed
             return found.values, None
+    equal_rows = EqualRows(context)
     mine = xp.zeros(len(rows), dtype="float64")
     keep = kernels.NEIGHBORS if tree is None and rows.n_features >= MIN_FEATURES_FOR_NEIGHBORS else 0
     near = Neighbors.none_yet(context, keep)
@@ -241,7 +243,7 @@ def gaussian_rho(
             scale=scale,
             power=measure.power,
             out=mine[own],
-            rows=xp.arange(chunk.start, chunk.stop),
+            rows=equal_rows.columns(chunk, block),
             y_start=block.start,
             near=near.s[own] if keep else None,
             near_index=near.index[own] if keep else None,
@@ -353,7 +355,8 @@ def estimate(
 ) -> Estimate:
     """What a rank needs beside its rows."""
     n, d = shape
-    vectors = 48 * n  # rho, delta, nearest_higher, order, labels, and one copy while they are gathered
+    # rho, delta, nearest_higher, order, labels, and one copy while they are gathered; what `EqualRows` sorts before.
+    vectors = 64 * n
     histogram = 2 * 8 * BINS
     sample = sample_size(n, d) * d * itemsize
     what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}

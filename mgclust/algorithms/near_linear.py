@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mgclust.algorithms.equal_rows import first_of_equal
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.boxes import BoxTree
@@ -93,12 +94,12 @@ def gaussian_rho(context: Context, tree: BoxTree, scale: float) -> Rho | None:
     few = xp.flatnonzero(rho < smallest)
     if few.size:
         direct = xp.zeros(few.size, dtype="float64")
-        positions = few + start
+        alike = first_of_equal(tree.rows, few + start, xp)
         for first in range(0, n, context.partition.block_rows):
             columns = tree.rows[first : first + context.partition.block_rows]
             context.progress(first / n)
             kernels.gaussian_sum(
-                x[few], columns, norm="l2", scale=scale, power=1, rows=positions, y_start=first, out=direct
+                x[few], columns, norm="l2", scale=scale, power=1, rows=alike, y_start=first, out=direct
             )
         rho[few] = direct
     recomputed = comm.all_reduce(xp.asarray([few.size]), "sum")

@@ -135,6 +135,15 @@ def _keep(s: Any, i: int, valid: int, number: int, near: Any, near_index: Any) -
 
 
 @inlined
+def _mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: bool) -> None:
+    """Mark the panels with the columns that rows leave out; columns of other chunks are in none."""
+    for i in range(start, stop):
+        p = (numbers[i] - number) // WIDTH
+        if 0 <= p < own.size:
+            own[p] = mark
+
+
+@inlined
 def _swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, number: int) -> None:
     """Save the lanes in which rows i.. are about to meet themselves; called again afterwards, put them back."""
     for q in range(rows):
@@ -163,24 +172,25 @@ def gaussian(
 ) -> None:
     """Add to out the sum of 2^(factor s^power), for rows start..stop-1; column 0 has this number.
 
-    A row leaves out the column of its own number. If near has columns, the nearest columns are kept there too,
+    A row leaves out the column of the number given for it. If near has columns, the nearest columns are kept there too,
     sorted by s.
     """
     count = (columns + WIDTH - 1) // WIDTH
     sums = np.empty(ROWS * WIDTH, x.dtype)
     saved = np.empty(4, x.dtype)
+    own = np.zeros(count, np.bool_)  # panels with a column that one of the rows at hand leaves out
     coefficient = splat(x.dtype.type(factor))
     squared = power == 2
     keep = near.shape[1] > 0
     tile = SUM_TILE // WIDTH
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
-        least, most = numbers[begin:end].min() - number, numbers[begin:end].max() - number
+        _mark_own(own, numbers, begin, end, number, True)
         for first in range(0, count, tile):
             sums[:] = 0
             for p in range(first, min(first + tile, count)):
                 valid = valid_lanes(p, columns)
-                meets_itself = least < (p + 1) * WIDTH and most >= p * WIDTH
+                meets_itself = own[p]
                 for i in range(begin, end, 4):
                     s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
                     if keep:
@@ -203,6 +213,7 @@ def gaussian(
                         _swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
             for i in range(begin, end):
                 out[i] += np.float64(total(load(sums, (i - begin) * WIDTH)))
+        _mark_own(own, numbers, begin, end, number, False)
 
 
 @compiled

@@ -234,8 +234,8 @@ def gaussian_sum(
     out : array of shape (m,), float64
         Added to in place, columns in ascending order.
     rows : int64 array of shape (m,), optional
-        Global numbers of the rows of x: each leaves out the column of its own number. (Subtracting its 1 afterwards
-        would lose the digits of a small sum.)
+        Global number of the column that each row leaves out: its own, or one that is equal to the row. (Subtracting its
+        1 afterwards would lose the digits of a small sum.)
     y_start : int
         Global number of the first column, a multiple of 1024.
     near, near_index : None

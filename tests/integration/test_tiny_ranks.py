@@ -15,7 +15,9 @@ def test_ranks_without_rows(method, ranks, monkeypatch):
     for size in (2, 3, 4):
         opened = []
         for module in (base, fast_newman):
-            monkeypatch.setattr(module, "connect", lambda size=size, opened=opened, **_: opened.append(size) or ranks(size))
+            monkeypatch.setattr(
+                module, "connect", lambda size=size, opened=opened, **_: opened.append(size) or ranks(size)
+            )
         for n, expected in alone.items():
             assert tiny_cases.outcome(method, n, device="cpu") == expected, f"{n} rows on {size} ranks"
         assert opened

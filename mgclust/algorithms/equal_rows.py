@@ -1,0 +1,123 @@
+"""Equal rows have equal densities, bit for bit: all of them leave out the same column.
+
+The Gaussian density of a row is a sum without the row's own 1. The terms are added in the order of the columns, and a
+sum without one 1 is rounded otherwise than one without another. If each row left out itself, the densities of equal
+rows would differ in the last bit, and the rule for ties (of equal density, the lower row is the denser) would not
+apply to them. So a row leaves out the first row that is equal to it: the sum is the same, and all equal rows add the
+same terms in the same order.
+
+Equal rows have equal hashes. One gather of 8 bytes a row tells which hashes occur twice; rows with such a hash are
+compared before one counts as equal to the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.engine.rows import Block
+from mgclust.engine.spmd import Context
+
+__all__ = ["EqualRows", "first_of_equal"]
+
+Array = Any
+PIECE_NUMBERS, PIECE_NUMBERS_ON_GPU = 1 << 16, 1 << 22  # hashed together: a core's cache; enough for a GPU
+# Constants of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+SALT = np.uint64(0x9E3779B97F4A7C15)
+MIX = ((np.uint64(0xBF58476D1CE4E5B9), np.uint64(32)), (np.uint64(0x94D049BB133111EB), np.uint64(29)))
+
+
+class EqualRows:
+    """For each row of this rank, the first row of all that is equal to it.
+
+    Parameters
+    ----------
+    context : Context
+        All ranks make one together.
+    """
+
+    def __init__(self, context: Context) -> None:
+        xp, rows = context.kernels.xp, context.rows
+        self._xp, self._start = xp, rows.start
+        own = xp.concatenate([row_hashes(chunk.x, xp) for chunk in context.rows.chunks()])
+        self._first = first_with_hash(context.comm.all_gather(own), xp)[rows.start : rows.stop].copy()
+        self._some = bool((self._first != xp.arange(rows.start, rows.stop)).any())
+
+    def columns(self, chunk: Block, block: Block) -> Array:
+        """The column that each row of a chunk is to leave out; blocks must come in ascending order.
+
+        Parameters
+        ----------
+        chunk, block : Block
+            From `Context.all_pairs`.
+
+        Returns
+        -------
+        int64 array of shape (rows of the chunk,)
+            A row's own number where no row before it is equal to it. Numbers of later blocks may yet change.
+        """
+        first = self._first[chunk.start - self._start : chunk.stop - self._start]
+        if self._some:
+            xp = self._xp
+            number = xp.arange(chunk.start, chunk.stop)
+            here = xp.flatnonzero((first >= block.start) & (first < block.stop) & (first != number))
+            first[here] = compared(chunk.x[here], block.x[first[here] - block.start], number[here], first[here], xp)
+        return first
+
+
+def first_of_equal(rows: Array, wanted: Array, xp: Any) -> Array:
+    """Find the first row that is equal to each of a few rows.
+
+    Parameters
+    ----------
+    rows : array of shape (n, d)
+    wanted : int64 array of shape (k,)
+        Numbers of the few.
+    xp : module
+        numpy or cupy.
+
+    Returns
+    -------
+    int64 array of shape (k,)
+    """
+    first = first_with_hash(row_hashes(rows, xp), xp)[wanted]
+    return compared(rows[wanted], rows[first], wanted, first, xp)
+
+
+def compared(x: Array, y: Array, own: Array, first: Array, xp: Any) -> Array:
+    """The first row's number where the rows are equal, else the own one."""
+    return xp.where((x == y).all(axis=1), first, own)
+
+
+def first_with_hash(hashes: Array, xp: Any) -> Array:
+    """The first position of each value."""
+    n = len(hashes)
+    ordered = xp.sort(hashes)
+    if not bool((ordered[1:] == ordered[:-1]).any()):
+        return xp.arange(n)
+    begins = xp.ones(n, bool)
+    begins[1:] = ordered[1:] != ordered[:-1]
+    del ordered
+    order = xp.argsort(hashes, kind="stable")
+    firsts, group = order[begins], xp.cumsum(begins)
+    group -= 1
+    first = xp.empty(n, "int64")
+    first[order] = firsts[group]
+    return first
+
+
+def row_hashes(x: Array, xp: Any) -> Array:
+    """A hash of each row's values; 0 and -0 are one value."""
+    m, d = x.shape
+    salts = xp.asarray(np.arange(1, d + 1, dtype=np.uint64) * SALT)
+    out = xp.empty(m, "uint64")
+    step = max(1, (PIECE_NUMBERS if xp is np else PIECE_NUMBERS_ON_GPU) // d)
+    for start in range(0, m, step):
+        bits = (x[start : start + step] + x.dtype.type(0)).view(f"u{x.itemsize}").astype("uint64")  # -0 + 0 is 0
+        bits += salts
+        for factor, shift in MIX:
+            bits *= factor
+            bits ^= bits >> shift
+        out[start : start + step] = bits.sum(axis=1)
+    return out
