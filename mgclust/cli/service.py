@@ -127,6 +127,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
 
         from mgclust.service.access import first_token
         from mgclust.service.app import create_app
+        from mgclust.service.disk import sweep_until
         from mgclust.service.records import open_database
     except ModuleNotFoundError as error:
         raise _missing(error) from error
@@ -140,6 +141,8 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
     click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True)
     stopping = threading.Event()
     keeper = threading.Thread(target=_keep_runner, args=(settings, stopping))
+    sweeper = threading.Thread(target=sweep_until, args=(stopping, open_database(settings.database), settings))
+    sweeper.start()
     if not no_runner:
         keeper.start()
     # What has been imported stays: looking through all of it for garbage again and again would stop every request for
@@ -153,6 +156,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
         )  # fmt: skip
     finally:
         stopping.set()
+        sweeper.join()
         if not no_runner:
             keeper.join()
 

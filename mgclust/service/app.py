@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
@@ -28,6 +27,7 @@ from mgclust.service.access import Caller, Refused
 from mgclust.service.batches import Batched
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import ENDED, Jobs, Order, job_id
+from mgclust.service.metrics import Metrics
 from mgclust.service.pages import SecurityHeaders, add_pages
 from mgclust.service.problems import NotFound, Problem, ShortBodies, answer_problems
 from mgclust.service.rates import Rates
@@ -129,7 +129,7 @@ def create_app(settings: Settings) -> FastAPI:
     migrate(engine)
     belong_together(engine, settings.data)
     disk.sweep(engine, settings)
-    jobs = Jobs(engine, settings)
+    jobs, figures = Jobs(engine, settings), Metrics(engine, settings)
     readers = Readers(settings)
     app = FastAPI(
         title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None
@@ -372,11 +372,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @app.get("/metrics", include_in_schema=False)
     def metrics() -> PlainTextResponse:
-        registry = CollectorRegistry()
-        gauge = Gauge("mgclust_jobs", "Jobs by state", ["state"], registry=registry)
-        for state, count in jobs.counts().items():
-            gauge.labels(state).set(count)
-        return PlainTextResponse(generate_latest(registry), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(figures.text(), media_type="text/plain; version=0.0.4")
 
     return app
 

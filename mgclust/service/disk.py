@@ -7,28 +7,34 @@ which nobody looks for it, and is removed. What a killed process leaves of that,
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
 import shutil
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, case, func, select
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from mgclust.service.log import JobLog
 from mgclust.service.records import Job, Removal, Upload, User, reading, writing
 from mgclust.service.settings import Settings
 
 __all__ = [
     "BLOCK", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "row_size", "size_of", "size_of_job",
-    "sweep",
+    "sweep", "sweep_until",
 ]  # fmt: skip
 
 DAY = 86_400.0
 BLOCK = 4096  # bytes that the smallest file, or a row of the database with its indexes, is taken for
+SOON = 300.0  # seconds after which what no process receives is not about to be received, either
+SWEEP = 600.0
 GONE = ".deleted"
 
 
@@ -114,18 +120,48 @@ def _exists_again(session: Session, id_: str) -> bool:
 
 
 def sweep(engine: Engine, settings: Settings) -> None:
-    """Remove what killed processes left: of what was deleted, and, after a day, of what was received or saved."""
+    """Remove jobs that were kept long enough, and what killed processes left of deletions, uploads and results."""
+    _retire(engine, settings)
     clear(engine, settings)
     for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*")):
         with contextlib.suppress(OSError):  # another web process sweeps, too
             if folder.name.endswith(GONE) or time.time() - folder.stat().st_mtime > DAY:
                 shutil.rmtree(folder)
     for partial in settings.data.glob("uploads/*/partial"):
-        with contextlib.suppress(OSError):
-            if time.time() - partial.stat().st_mtime > DAY:
+        with contextlib.suppress(OSError), open(partial, "rb") as file:
+            if time.time() - os.fstat(file.fileno()).st_mtime > SOON:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a process that receives it holds the lock
                 partial.unlink()
                 partial.parent.rmdir()
     _weigh(engine, settings)
+
+
+def sweep_until(stopping: threading.Event, engine: Engine, settings: Settings) -> None:
+    """Sweep every few minutes."""
+    while not stopping.wait(SWEEP):
+        try:
+            sweep(engine, settings)
+        except (OSError, DBAPIError) as error:
+            print(f"what is not needed any more could not be removed; trying again: {error}", file=sys.stderr)
+
+
+def _retire(engine: Engine, settings: Settings) -> None:
+    """Delete jobs that ended before the days for which they are kept."""
+    if not settings.keep_days:
+        return
+    log, first = JobLog(settings.log), time.time() - DAY * settings.keep_days
+    ended = select(Job).where(Job.state.in_(("SUCCEEDED", "FAILED", "CANCELLED")), Job.finished < first).limit(100)
+    while True:
+        with writing(engine) as session:
+            gone = session.scalars(ended.with_for_update(skip_locked=True)).all()
+            for job in gone:
+                session.delete(job)
+                session.merge(Removal(path=f"jobs/{job.id}"))
+        for job in gone:
+            log("job.expired", job)
+        clear(engine, settings)
+        if len(gone) < 100:
+            return
 
 
 def _weigh(engine: Engine, settings: Settings) -> None:

@@ -7,17 +7,27 @@ rows, whichever process answers it and however many jobs there are.
 from __future__ import annotations
 
 import math
+import shutil
+import threading
+import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy import Engine, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from mgclust.service.records import Tally
+from mgclust.service.records import Job, Tally, Upload, reading
+from mgclust.service.settings import Settings
 
-__all__ = ["histograms", "observe"]
+__all__ = ["Metrics", "histograms", "observe"]
+
+FRESH = 10.0  # seconds for which an answer serves all who ask
+STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 
 BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0, math.inf)  # seconds, at most
 KINDS = {
@@ -54,3 +64,60 @@ def histograms(tallies: Iterable[Tally]) -> list[HistogramMetricFamily]:
             buckets.append(("+Inf" if math.isinf(most) else str(most), total))
         families[kind].add_metric([method, state], buckets, sum(tally.seconds for tally in by_bucket.values()))
     return list(families.values())
+
+
+class Metrics(Collector):
+    """All figures, as Prometheus scrapes them.
+
+    Parameters
+    ----------
+    engine : Engine
+    settings : Settings
+    """
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self._engine, self._settings = engine, settings
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        self._lock, self._made, self._text = threading.Lock(), -math.inf, b""
+
+    def text(self) -> bytes:
+        """Prometheus' text; jobs and uploads are counted once in `FRESH` seconds, however many ask."""
+        with self._lock:
+            if time.monotonic() - self._made > FRESH:
+                self._text = generate_latest(self._registry)
+                self._made = time.monotonic()
+            return self._text
+
+    def describe(self) -> Iterator[Metric]:
+        """Tell no names in advance: that would count all once more."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Count."""
+        with reading(self._engine) as session:
+            by_state = {state: number for state, number in session.execute(_BY_STATE)}
+            oldest = session.scalar(select(func.min(Job.queued)).where(Job.state == "PENDING"))
+            retried = session.scalar(select(func.sum(Tally.number)).where(_RETRIED)) or 0
+            uploads, size = session.execute(select(func.count(), func.coalesce(func.sum(Upload.size), 0))).one()
+            tallies = session.scalars(select(Tally)).all()
+        jobs = GaugeMetricFamily("mgclust_jobs", "Jobs by state", labels=["state"])
+        for state in STATES:
+            jobs.add_metric([state], by_state.get(state, 0))
+        yield jobs
+        yield from histograms(tallies)
+        yield CounterMetricFamily("mgclust_retries", "Attempts after which their jobs were queued again", retried)
+        disk = shutil.disk_usage(self._settings.data)
+        waits = max(0.0, time.time() - oldest) if oldest is not None else 0.0
+        for name, text, value in (
+            ("mgclust_oldest_wait_seconds", "Time for which the job has waited that waits longest", waits),
+            ("mgclust_uploads", "Files that users keep on the service", uploads),
+            ("mgclust_uploads_bytes", "Bytes of these files", size),
+            ("mgclust_disk_free_bytes", "Free space of the disk of the data folder", disk.free),
+            ("mgclust_disk_used_bytes", "Used space of the disk of the data folder", disk.used),
+        ):
+            yield GaugeMetricFamily(name, text, value=float(value))
+
+
+_BY_STATE = select(Job.state, func.count()).group_by(Job.state)
+_RETRIED = (Tally.kind == "attempt") & (Tally.state == "PENDING")

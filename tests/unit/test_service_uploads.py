@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -11,11 +14,11 @@ import pytest
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
-from mgclust.service import access, sources
+from mgclust.service import access, disk, sources
 from mgclust.service.access import Caller
 from mgclust.service.disk import InUse, NoRoom, sweep
 from mgclust.service.jobs import Jobs, Order, job_id
-from mgclust.service.records import Job, migrate, open_database
+from mgclust.service.records import Job, migrate, open_database, writing
 from mgclust.service.settings import Settings
 from mgclust.service.sources import delete_upload, files_of, latest_uploads, receive
 
@@ -57,11 +60,13 @@ def kept(settings):
     return sorted(os.listdir(settings.data / "uploads"))
 
 
-def test_what_was_left_goes_after_a_day(engine, settings):
+def test_what_was_left_goes(engine, settings):
+    """What no living process receives, after minutes; what may be of one that saves a result, after a day."""
     sweep(engine, settings)  # there are no uploads yet
     for name, file, hours in (
-        ("uploads/old", "partial", 25),
-        ("uploads/new", "partial", 23),
+        ("uploads/cut", "partial", 0.1),
+        ("uploads/new", "partial", 0.05),
+        ("uploads/arriving", "partial", 100),
         ("uploads/whole", "points.npy", 1000),
         ("uploads/killed.0.deleted", "points.npy", 0),
         ("jobs/whole", "log.txt", 1000),
@@ -74,9 +79,65 @@ def test_what_was_left_goes_after_a_day(engine, settings):
         past = time.time() - 3600 * hours
         os.utime(folder / file, (past, past))
         os.utime(folder, (past, past))
+    with open(settings.data / "uploads" / "arriving" / "partial", "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        sweep(engine, settings)
+    assert kept(settings) == ["arriving", "new", "whole"]
+    assert sorted(os.listdir(settings.data / "jobs")) == ["saving.0", "whole"]
     sweep(engine, settings)
     assert kept(settings) == ["new", "whole"]
-    assert sorted(os.listdir(settings.data / "jobs")) == ["saving.0", "whole"]
+
+
+def test_an_upload_that_arrives_is_locked(engine, settings, monkeypatch):
+    """However slowly it comes, a sweep leaves it alone; without its process, nothing of it is left."""
+    monkeypatch.setattr(disk, "SOON", -1.0)
+
+    async def slow():
+        yield bytes(10)
+        sweep(engine, settings)
+        yield bytes(10)
+
+    told = asyncio.run(receive(engine, settings, ANN, "x.npy", slow()))
+    assert told["size"] == 20
+    killed = """
+import asyncio, os, sys
+from pathlib import Path
+from mgclust.service.access import Caller
+from mgclust.service.records import open_database
+from mgclust.service.settings import Settings
+from mgclust.service.sources import receive
+
+async def parts():
+    yield bytes(10)
+    os._exit(9)
+
+settings = Settings(data=Path(sys.argv[1]))
+asyncio.run(receive(open_database(settings.database), settings, Caller("ann", "user"), "x.npy", parts()))
+"""
+    done = subprocess.run([sys.executable, "-c", killed, str(settings.data)], check=False)
+    assert done.returncode == 9 and len(kept(settings)) == 2
+    sweep(engine, settings)
+    assert kept(settings) == [told["id"]]
+
+
+def test_jobs_are_kept_for_some_days(engine, settings):
+    jobs = Jobs(engine, settings)
+    orders = [Order(job_id(ANN, None), ANN, "silhouette", {"sources": []}, 0) for _ in range(4)]
+    old, new, running, waiting = (job.id for job in jobs.submit(orders))
+    for id_ in (old, new):
+        jobs.cancel(ANN, id_)
+        settings.job_folder(id_).mkdir(parents=True)
+    jobs.claim()
+    with writing(engine) as session:
+        for id_ in (old, running, waiting):
+            job = session.get(Job, id_)
+            job.created = job.queued = time.time() - 9 * disk.DAY
+            job.finished = job.finished and time.time() - 8 * disk.DAY
+    sweep(engine, settings)
+    assert {row.id for row in jobs.latest(ROOT, None, 10)} == {old, new, running, waiting}
+    sweep(engine, replace(settings, keep_days=7.5))
+    assert {row.id for row in jobs.latest(ROOT, None, 10)} == {new, running, waiting}
+    assert sorted(os.listdir(settings.data / "jobs")) == [new]
 
 
 def test_lists(engine, settings):
