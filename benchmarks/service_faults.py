@@ -43,6 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from service_process import Running
 
 from mgclust import AffinityPropagation, DensityPeaks, FuzzyCMeans
+from mgclust.engine.certificates import make_certificates
 
 MESSAGES = {"max_iter": 800, "convergence_iter": 800}  # some seconds, whatever they do
 JOBS = (
@@ -79,27 +80,43 @@ class Nobody:
 
 
 class DaskCluster(Nobody):
-    """A scheduler and two workers, all processes of their own."""
+    """A scheduler and two workers, all processes of their own, with TLS."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.options = ("--scheduler", f"tcp://127.0.0.1:{self.port}")
+        self.options = ("--scheduler", f"tls://127.0.0.1:{self.port}")
+        self.certs = folder / "certs"
+        make_certificates(self.certs)
+        for name, file in (("CA", "ca.pem"), ("CERT", "cert.pem"), ("KEY", "key.pem")):
+            os.environ[f"MGCLUST_TLS_{name}"] = str(self.certs / "client" / file)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.start()
 
     def start(self) -> None:
         """Start all of it."""
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        at = f"tcp://127.0.0.1:{self.port}"
+        at = f"tls://127.0.0.1:{self.port}"
         dask = [sys.executable, "-m", "dask"]
         common = ["--no-dashboard", "--host", "127.0.0.1"]
-        self.processes = [
-            subprocess.Popen([*dask, "scheduler", "--port", str(self.port), *common], **quiet),
-            *(subprocess.Popen([*dask, "worker", at, "--nthreads", "1", *common], **quiet) for _ in range(2)),
+        scheduler = [
+            *dask,
+            "scheduler",
+            "--protocol",
+            "tls",
+            "--port",
+            str(self.port),
+            *common,
+            *self._tls("scheduler"),
         ]
+        worker = [*dask, "worker", at, "--nthreads", "1", *common, *self._tls("worker")]
+        self.processes = [subprocess.Popen(command, **quiet) for command in (scheduler, worker, worker)]
+
+    def _tls(self, role: str) -> list[str]:
+        files = (("ca-file", "ca.pem"), ("cert", "cert.pem"), ("key", "key.pem"))
+        return [f"--tls-{option}={self.certs / role / file}" for option, file in files]
 
     def workers(self) -> list[psutil.Process]:
         """The processes that nannies have started."""

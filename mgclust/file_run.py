@@ -11,6 +11,7 @@ from typing import Any
 from mgclust.algorithms.base import Option
 from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset, open_graph
+from mgclust.engine.certificates import Credentials
 from mgclust.engine.checkpoint import Checkpoint
 from mgclust.engine.cluster import connect
 from mgclust.errors import InputError
@@ -65,9 +66,16 @@ def open_sources(method: Any, sources: Sequence[str | Beneath], *, columns: str 
 
 @contextlib.contextmanager
 def placed(
-    scheduler: str | None = None, gpus: int | None = None, cpu: bool = False, workers: int | None = None
+    scheduler: str | None = None,
+    gpus: int | None = None,
+    cpu: bool = False,
+    workers: int | None = None,
+    credentials: Credentials | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Where to run, as parameters of an estimator; workers that this starts live as long as the block."""
+    """Where to run, as parameters of an estimator; workers that this starts live as long as the block.
+
+    The credentials are those of the scheduler, as for `mgclust.engine.cluster.connect`.
+    """
     if gpus and (cpu or workers):
         raise InputError("--gpus goes neither with --cpu nor with --workers.")
     if workers and not (cpu or scheduler):
@@ -77,7 +85,7 @@ def placed(
     if not scheduler and count in (None, 1):
         yield {"client": None, "device": device}
         return
-    with connect(scheduler or "local", device, n_workers=count) as cluster:
+    with connect(scheduler or "local", device, n_workers=count, credentials=credentials) as cluster:
         yield {"client": cluster, "device": device}
 
 

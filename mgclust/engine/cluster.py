@@ -7,7 +7,6 @@ runs import neither Dask nor CuPy here.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 from collections import Counter
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mgclust.engine.certificates import Credentials
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 
@@ -46,10 +46,25 @@ class Cluster:
     client: Any = None
     workers: tuple[str, ...] = ()
 
+    @property
+    def credentials(self) -> Credentials | None:
+        """What another process needs beside the address of a cluster that `connect` has started; else None."""
+        security = getattr(self.client, "security", None)
+        if security is None or "\n" not in (security.tls_client_key or ""):
+            return None
+        return Credentials(security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
+
 
 @contextlib.contextmanager
-def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = None) -> Iterator[Cluster]:
+def connect(
+    client: Any = "auto", device: str = "auto", n_workers: int | None = None, credentials: Credentials | None = None
+) -> Iterator[Cluster]:
     """The ranks that a run will have.
+
+    A cluster that this starts ("local") speaks only to holders of its certificates, which are in memory and end with
+    it. Others are as they were set up. Beware of those without TLS, such as ``distributed.LocalCluster()`` makes:
+    Dask runs whatever code it is sent, so every account of the machine, and every machine that reaches the address,
+    may do there what you may.
 
     Parameters
     ----------
@@ -64,6 +79,8 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
     n_workers : int, optional
         Of a running cluster, use so many workers, beside other runs that leave so many; by default as many as there
         are now. Of a local one, start so many.
+    credentials : Credentials, optional
+        With an address of ``tls://``: in place of the variables and of Dask's configuration.
 
     Yields
     ------
@@ -82,6 +99,8 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
         raise InputError(f"device={device!r} should be 'auto', 'cpu' or 'cuda'.")
     if n_workers is not None and n_workers < 1:
         raise InputError(f"n_workers={n_workers} should be >= 1.")
+    if credentials is not None and not (isinstance(client, str) and client.startswith("tls://")):
+        raise InputError(f"client={client!r} should be an address that begins with tls://, as credentials are given.")
     if isinstance(client, Cluster):
         yield client
         return
@@ -98,7 +117,7 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
                 client = stack.enter_context(_local_cluster(_local_device(device), n_workers))
                 n_workers = None
             else:
-                client = stack.enter_context(_remote_client(client))
+                client = stack.enter_context(_remote_client(client, credentials))
         if getattr(client, "asynchronous", True):
             raise InputError(f"client={client!r} should be a synchronous distributed.Client (asynchronous=False).")
         workers = _workers(client, n_workers or 1)
@@ -131,16 +150,12 @@ def _local_device(device: str) -> str:
 def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
     import distributed
 
-    common: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.ERROR}
     if device == "cuda" and n_workers is not None and n_workers > len(gpus()):
         raise DeviceUnavailableError(f"n_workers={n_workers} should be <= {len(gpus())}, the GPUs of this machine.")
     try:
-        if device == "cuda":
-            from dask_cuda import LocalCUDACluster
+        from mgclust.engine.local_cluster import start
 
-            cluster = LocalCUDACluster(n_workers=n_workers, **common)
-        else:
-            cluster = distributed.LocalCluster(n_workers=n_workers or cores(), threads_per_worker=1, **common)
+        cluster = start(device, n_workers or (cores() if device == "cpu" else None))
     except ImportError as error:
         raise DeviceUnavailableError(
             "client='local' on GPUs needs dask-cuda; install mgclust[gpu-cu13] (or gpu-cu12), or use "
@@ -164,10 +179,10 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _remote_client(address: str) -> Iterator[Any]:
+def _remote_client(address: str, credentials: Credentials | None) -> Iterator[Any]:
     import distributed
 
-    security = _security(address)
+    security = _security(address, credentials)
     # In two steps, so that a client that could not connect can be closed here: left to the garbage collector,
     # it may be closed in the middle of the next client's start, where both wait for one lock for ever.
     client = distributed.Client.__new__(distributed.Client)
@@ -187,19 +202,26 @@ def _remote_client(address: str) -> Iterator[Any]:
         yield client
 
 
-def _security(address: str) -> Any:
-    """TLS from our own variables, else None: Dask then reads its configuration."""
+def _security(address: str, credentials: Credentials | None) -> Any:
+    """TLS with the credentials, else from our own variables, else None: Dask then reads its configuration."""
     from distributed import Security
 
-    ca, cert, key = (os.environ.get(f"MGCLUST_TLS_{part}") for part in ("CA", "CERT", "KEY"))
-    if not address.startswith("tls://") or not (ca or cert or key):
+    if credentials is not None:
+        ca, cert, key = credentials.ca, credentials.cert, credentials.key
+        return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
+    paths = {part: os.environ.get(f"MGCLUST_TLS_{part}", "") for part in ("CA", "CERT", "KEY")}
+    if not address.startswith("tls://") or not any(paths.values()):
         return None
-    if not (ca and cert and key):
+    if not all(paths.values()):
         raise InputError("MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY should be set together.")
-    for path in (ca, cert, key):
-        if "\n" not in path and not os.path.exists(path):
-            raise InputError(f"{path} of MGCLUST_TLS_* does not exist; give the paths of PEM files.")
-    return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
+    for part, path in paths.items():
+        if "\n" in path:
+            raise InputError(f"MGCLUST_TLS_{part} should be the path of a PEM file; keys do not belong into variables.")
+        if not os.path.exists(path):
+            raise InputError(f"{path} of MGCLUST_TLS_{part} does not exist; give the paths of PEM files.")
+    return Security(
+        tls_ca_file=paths["CA"], tls_client_cert=paths["CERT"], tls_client_key=paths["KEY"], require_encryption=True
+    )
 
 
 def workers_of(client: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,7 +154,7 @@ def prepare(
     source: Source,
     estimate: EstimateFunction | None,
     abort: Abort,
-    listen_on: str | None = None,
+    listen_on: Sequence[str] = (),
 ) -> tuple[State | None, Report]:
     """Load this rank's rows; find every reason to refuse before the first collective.
 
@@ -168,8 +168,9 @@ def prepare(
         The algorithm's need of memory.
     abort : Abort
         For the state.
-    listen_on : str, optional
-        Rank 0 of several: the host name under which the others know this one.
+    listen_on : sequence of str, optional
+        Rank 0 of several: the address under which the others know this one, and that on which its worker listens where
+        the first is not this machine's, as behind address translation.
     """
     began = time.perf_counter()
     report = Report(device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname())
@@ -197,8 +198,8 @@ def prepare(
         kernels.synchronize()
         report.run_rows = _run_rows(residency, assignment.device, source.shape[1], stop - start)
         state = State(assignment, rows, kernels, residency, abort)
-        if listen_on is not None:
-            state.listener = listen(listen_on)
+        if listen_on:
+            state.listener = listen(*listen_on)
             report.port = state.listener.getsockname()[1]
     except Exception as error:
         report.error = error

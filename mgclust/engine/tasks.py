@@ -107,7 +107,8 @@ def prepare_task(
     limit = worker.memory_manager.memory_limit or 0
     assignment = replace(assignment, worker_limit=int(limit))
     with _threads(assignment):
-        state, report = prepare(assignment, source, estimate, abort, get_address_host(address) if hosts else None)
+        hosts_of = (get_address_host(address), get_address_host(worker.listen_address)) if hosts else ()
+        state, report = prepare(assignment, source, estimate, abort, hosts_of)
     if report.error is not None:
         report.error = Failure.of(report.error, assignment.rank, address).error  # type: ignore[assignment]
     with _LOCK:

@@ -3,6 +3,16 @@
 A message is a header and the raw bytes of one array. The header repeats which collective the sender is in, so
 that ranks that disagree about what comes next fail with a sentence instead of exchanging garbage.
 
+How two ranks meet, inside TLS where the cluster has it::
+
+    dial    ── rank, its number used once, proof that it knows the key ──>   accept
+            <────────── another number used once, proof over both ──────────
+            ── proof over both ──>
+            <────────── ready ──────────
+
+The end that accepts says nothing before the first proof, so that a stranger hears nothing. All handshakes share one
+thread and go side by side, each with one deadline; of too many, the oldest that has proven nothing gives way.
+
 Not `multiprocessing.connection`: it cannot give up a wait, and copies what it receives twice.
 """
 
@@ -11,14 +21,15 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
-import os
 import secrets
 import select
+import selectors
 import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,9 +40,18 @@ from mgclust.errors import CollectiveTimeout, RunFailed
 __all__ = ["Link", "PeerLost", "Wire", "accept", "dial", "listen"]
 
 TICK = 0.1  # seconds between two looks at the abort flag
-HANDSHAKE = 5.0
+HANDSHAKE = 5.0  # seconds for the whole of one
+STRANGERS = 64  # handshakes at once, beside one for each rank
+AT_ONCE = 16  # connections taken from the queue before those that are open get their turn
 LENGTH = struct.Struct("!I")
 LARGEST_HEADER = 1 << 16
+NUMBER = struct.Struct("!I")
+NONCE = 32
+PROOF = 32
+READY = b"\x01"
+
+# A handshake waits by yielding what for: selectors.EVENT_READ or EVENT_WRITE. It returns the rank and the socket.
+Handshake = Generator[int, None, tuple[int, socket.socket]]
 
 
 class PeerLost(RunFailed):
@@ -73,9 +93,9 @@ class Wire:
         self.server_tls = server_tls
         self.watch: Callable[[int], None] = lambda waiting_for: None
 
-    def proof(self, role: bytes, challenge: bytes, rank: bytes) -> bytes:
+    def proof(self, step: bytes, rank: bytes, nonces: bytes) -> bytes:
         """What shows that one knows the key."""
-        return hmac.digest(self.key, role + challenge + rank, "sha256")
+        return hmac.digest(self.key, step + rank + nonces, "sha256")
 
 
 class Link:
@@ -93,7 +113,6 @@ class Link:
 
     def __init__(self, sock: socket.socket, wire: Wire, peer: int) -> None:
         sock.settimeout(TICK)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
         self._wire = wire
         self.peer = peer
@@ -111,10 +130,9 @@ class Link:
         size = LENGTH.unpack(self._receive(LENGTH.size, what))[0]
         if size > LARGEST_HEADER:
             raise RunFailed(f"rank {self.peer} sent a header of {size} bytes; is it the same version of mgclust?")
-        sent, dtype, shape = json.loads(bytes(self._receive(size, what)))
+        sent, array = self._announced(bytes(self._receive(size, what)))
         if sent != what:
             raise RunFailed(f"ranks disagree: this one is in {what}, rank {self.peer} in {sent}.")
-        array = np.empty(shape, np.dtype(dtype))
         if array.nbytes:
             self._fill(_bytes(array), what)
         return array
@@ -130,6 +148,20 @@ class Link:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
+
+    def _announced(self, header: bytes) -> tuple[str, np.ndarray]:
+        """Which collective the other end is in, and room for the array that it sends."""
+        try:
+            sent, name, shape = json.loads(header)
+            dtype = np.dtype(name)
+            if dtype.hasobject or not all(isinstance(length, int) and length >= 0 for length in shape):
+                raise ValueError("it should be numbers, in lengths >= 0")
+            return sent, np.empty(shape, dtype)
+        except (ValueError, TypeError, OverflowError, MemoryError) as error:
+            raise RunFailed(
+                f"rank {self.peer} announced an array that cannot be received, {header[:200]!r} ({error}); is it the "
+                "same version of mgclust?"
+            ) from None
 
     def _receive(self, size: int, what: str) -> memoryview:
         buffer = memoryview(bytearray(size))
@@ -179,43 +211,40 @@ def _bytes(array: np.ndarray) -> memoryview:
     return memoryview(flat)
 
 
-def listen(host: str) -> socket.socket:
-    """A listening socket on any free port of ``host``, or of all interfaces where that cannot be bound.
-
-    A worker behind address translation is known by an address that it does not have itself.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, 0), family=family)
-    except OSError:
-        return socket.create_server(("", 0))
+def listen(*hosts: str) -> socket.socket:
+    """A listening socket on any free port of the first of some hosts that this machine has."""
+    for host in hosts:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with contextlib.suppress(OSError):
+            return socket.create_server((host, 0), family=family, backlog=socket.SOMAXCONN)
+    raise RunFailed(
+        f"rank 0 cannot listen on {' or '.join(hosts)}, the address of its worker; give the worker one of this machine "
+        "(dask worker --host, or --listen-address)."
+    )
 
 
 def accept(server: socket.socket, wire: Wire, size: int) -> dict[int, Link]:
     """Rank 0's links to all other ranks, once they have dialled; strangers are turned away."""
     links: dict[int, Link] = {}
-    server.settimeout(TICK)
     end = time.monotonic() + wire.timeout
-    try:
-        while len(links) < size - 1:
-            try:
-                sock, _ = server.accept()
-            except TimeoutError:
+    with contextlib.closing(_Door(server, wire, size)) as door:
+        try:
+            while len(links) < size - 1:
+                for peer, sock in door.turn():
+                    if peer in links:
+                        links[peer].close()  # it has dialled again, and so given up the one before
+                    links[peer] = Link(sock, wire, peer)
                 wire.abort.check()
-                missing = sorted(set(range(1, size)) - set(links))
-                if time.monotonic() > end:
+                if time.monotonic() > end and len(links) < size - 1:
+                    missing = sorted(set(range(1, size)) - set(links))
                     raise CollectiveTimeout(
                         f"rank(s) {missing} did not connect to rank 0 within timeout={wire.timeout:g} s; are "
                         "their workers busy, or is there a firewall between workers?"
-                    ) from None
-                continue
-            with contextlib.suppress(OSError, ValueError, struct.error):
-                link = _welcome(sock, wire, size)
-                links[link.peer] = link
-    except BaseException:
-        for link in links.values():
-            link.close()
-        raise
+                    )
+        except BaseException:
+            for link in links.values():
+                link.close()
+            raise
     return links
 
 
@@ -224,53 +253,188 @@ def dial(address: tuple[str, int], wire: Wire, rank: int) -> Link:
     end = time.monotonic() + wire.timeout
     while True:
         try:
-            return _introduce(socket.create_connection(address, timeout=HANDSHAKE), wire, rank)
+            return Link(_dial_once(address, wire, rank), wire, 0)
         except OSError as error:
             wire.abort.check()
-            if time.monotonic() > end or isinstance(error, (ConnectionRefusedError, ssl.SSLError)):
+            # One that hangs up in the middle may do so to many; one that refuses will do so again.
+            final = isinstance(error, (ConnectionRefusedError, ssl.SSLError)) and not isinstance(error, ssl.SSLEOFError)
+            if time.monotonic() > end or final:
                 raise PeerLost(f"rank {rank} cannot reach rank 0 at {address[0]}:{address[1]}: {error}.") from error
             time.sleep(TICK)
 
 
-def _welcome(sock: socket.socket, wire: Wire, size: int) -> Link:
+def _dial_once(address: tuple[str, int], wire: Wire, rank: int) -> socket.socket:
+    end = time.monotonic() + HANDSHAKE
+    sock = _prompt(socket.create_connection(address, timeout=HANDSHAKE))
+    poll, number = select.poll(), sock.fileno()
+    with contextlib.closing(_introduce(sock, wire, rank)) as steps:
+        while True:
+            try:
+                event = next(steps)
+            except StopIteration as done:
+                return done.value[1]
+            wire.abort.check()
+            if time.monotonic() > end:
+                raise TimeoutError(f"no handshake within {HANDSHAKE:g} s")
+            poll.register(number, select.POLLIN if event == selectors.EVENT_READ else select.POLLOUT)
+            poll.poll(TICK * 1000)
+
+
+@dataclass(eq=False)
+class _Caller:
+    """A connection that is not a link yet."""
+
+    number: int  # of its file descriptor, which stays the same inside TLS
+    end: float
+    proven: bool = False  # whether its first message shows that it knows the key
+
+
+class _Door:
+    """Handshakes of all connections that reach rank 0."""
+
+    def __init__(self, server: socket.socket, wire: Wire, size: int) -> None:
+        self._server, self._wire, self._size = server, wire, size
+        self._callers: dict[_Caller, Handshake] = {}  # the oldest first
+        self._selector = selectors.DefaultSelector()
+        server.setblocking(False)
+        self._selector.register(server, selectors.EVENT_READ)
+
+    def turn(self) -> list[tuple[int, socket.socket]]:
+        """Go on where there is something to do, or wait for it a moment; ranks that have arrived."""
+        arrived: list[tuple[int, socket.socket]] = []
+        ready = [key.data for key, _ in self._selector.select(TICK)]
+        for caller in ready:
+            if caller in self._callers:
+                self._advance(caller, arrived)
+        if None in ready:
+            self._let_in(arrived)
+        now = time.monotonic()
+        for caller in [each for each in self._callers if each.end < now]:
+            self._drop(caller)
+        return arrived
+
+    def close(self) -> None:
+        """Hang up on all that are no links yet."""
+        for caller in list(self._callers):
+            self._drop(caller)
+        self._selector.close()
+
+    def _let_in(self, arrived: list[tuple[int, socket.socket]]) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                sock, _ = self._server.accept()
+                sock = _prompt(sock)
+            except BlockingIOError:
+                return
+            except OSError:  # it has gone, or this process has no file descriptor left
+                self._give_way()
+                return
+            caller = _Caller(sock.fileno(), time.monotonic() + HANDSHAKE)
+            self._callers[caller] = _welcome(sock, self._wire, self._size, caller)
+            self._selector.register(caller.number, selectors.EVENT_READ, caller)
+            self._advance(caller, arrived)  # what a rank has said already counts before it could have to give way
+            if len(self._callers) > STRANGERS + self._size:
+                self._give_way()
+
+    def _advance(self, caller: _Caller, arrived: list[tuple[int, socket.socket]]) -> None:
+        try:
+            events = next(self._callers[caller])
+        except StopIteration as done:
+            arrived.append(done.value)
+            self._drop(caller)
+        except (OSError, ValueError):
+            self._drop(caller)
+        else:
+            if self._selector.get_key(caller.number).events != events:
+                self._selector.modify(caller.number, events, caller)
+
+    def _give_way(self) -> None:
+        """Drop the oldest that has proven nothing, or the oldest of all."""
+        oldest = min(self._callers, key=lambda caller: caller.proven, default=None)
+        if oldest is not None:
+            self._drop(oldest)
+
+    def _drop(self, caller: _Caller) -> None:
+        self._selector.unregister(caller.number)
+        self._callers.pop(caller).close()
+
+
+def _welcome(sock: socket.socket, wire: Wire, size: int, caller: _Caller) -> Handshake:
     try:
-        sock.settimeout(HANDSHAKE)
         if wire.server_tls is not None:
-            sock = wire.server_tls.wrap_socket(sock, server_side=True)
-        challenge = secrets.token_bytes(32)
-        sock.sendall(challenge)
-        answer = _exactly(sock, 4 + 32 + 32)
-        rank, proof, theirs = answer[:4], answer[4:36], answer[36:]
-        peer = int.from_bytes(rank, "big")
-        if not hmac.compare_digest(proof, wire.proof(b"dial", challenge, rank)) or not 0 < peer < size:
+            sock = wire.server_tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            yield from _encrypt(sock)
+        first = yield from _read(sock, NUMBER.size + NONCE + PROOF)
+        rank, nonce, proof = first[: NUMBER.size], first[NUMBER.size : -PROOF], first[-PROOF:]
+        peer = NUMBER.unpack(rank)[0]
+        if not hmac.compare_digest(proof, wire.proof(b"dial", rank, nonce)) or not 0 < peer < size:
             raise ValueError("a stranger")
-        sock.sendall(wire.proof(b"accept", theirs, rank))
+        caller.proven = True
+        nonces = nonce + secrets.token_bytes(NONCE)
+        yield from _write(sock, nonces[NONCE:] + wire.proof(b"accept", rank, nonces))
+        if not hmac.compare_digest((yield from _read(sock, PROOF)), wire.proof(b"confirm", rank, nonces)):
+            raise ValueError("a message of earlier, sent again")
+        yield from _write(sock, READY)
     except BaseException:
         sock.close()
         raise
-    return Link(sock, wire, peer)
+    return peer, sock
 
 
-def _introduce(sock: socket.socket, wire: Wire, rank: int) -> Link:
+def _introduce(sock: socket.socket, wire: Wire, rank: int) -> Handshake:
     try:
         if wire.client_tls is not None:
-            sock = wire.client_tls.wrap_socket(sock)
-        challenge = _exactly(sock, 32)
-        mine, number = os.urandom(32), rank.to_bytes(4, "big")
-        sock.sendall(number + wire.proof(b"dial", challenge, number) + mine)
-        if not hmac.compare_digest(_exactly(sock, 32), wire.proof(b"accept", mine, number)):
+            sock = wire.client_tls.wrap_socket(sock, do_handshake_on_connect=False)
+            yield from _encrypt(sock)
+        number, nonce = NUMBER.pack(rank), secrets.token_bytes(NONCE)
+        yield from _write(sock, number + nonce + wire.proof(b"dial", number, nonce))
+        answer = yield from _read(sock, NONCE + PROOF)
+        nonces = nonce + answer[:NONCE]
+        if not hmac.compare_digest(answer[NONCE:], wire.proof(b"accept", number, nonces)):
             raise OSError("it does not know the key of this run")
+        yield from _write(sock, wire.proof(b"confirm", number, nonces))
+        yield from _read(sock, len(READY))
     except BaseException:
         sock.close()
         raise
-    return Link(sock, wire, 0)
+    return 0, sock
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes:
+def _prompt(sock: socket.socket) -> socket.socket:
+    """Neither blocking nor held back: a handshake is small messages to and fro, which otherwise wait 40 ms."""
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def _encrypt(sock: Any) -> Generator[int, None, None]:
+    while True:
+        try:
+            sock.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            yield selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            yield selectors.EVENT_WRITE
+
+
+def _read(sock: socket.socket, size: int) -> Generator[int, None, bytes]:
     data = b""
     while len(data) < size:
-        got = sock.recv(size - len(data))
+        try:
+            got = sock.recv(size - len(data))
+        except (BlockingIOError, ssl.SSLWantReadError):
+            yield selectors.EVENT_READ
+            continue
         if not got:
             raise ConnectionResetError("closed during the handshake")
         data += got
     return data
+
+
+def _write(sock: socket.socket, data: bytes) -> Generator[int, None, None]:
+    while data:
+        try:
+            data = data[sock.send(data) :]
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            yield selectors.EVENT_WRITE

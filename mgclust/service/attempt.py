@@ -3,7 +3,7 @@
 ::
 
     in    {"folder": where the attempt writes, "checkpoint": where it goes on from, "request": {...},
-           "files": {name: file beneath a root}, "hidden": [path, ...], ...}
+           "files": {name: file beneath a root}, "hidden": [path, ...], "place": where to run, certificates included, ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose},
           with "facts" for the runner's log
 
@@ -185,9 +185,12 @@ def check_rows(dataset: Any, most: int) -> None:
 
 def _placed(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) -> dict[str, Any]:
     """Where to run; a cluster without its scheduler, or with too few workers, is given time to come back."""
+    from mgclust.engine.certificates import Credentials
     from mgclust.errors import ClusterUnavailableError
     from mgclust.file_run import placed
 
+    if "credentials" in place:
+        place = place | {"credentials": Credentials(**place["credentials"])}
     end = time.monotonic() + PATIENCE
     while True:
         try:

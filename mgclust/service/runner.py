@@ -18,11 +18,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
+from mgclust.engine.certificates import Credentials
 from mgclust.engine.cluster import connect
 from mgclust.engine.devices import gpus
 from mgclust.service.attempt import fault_of, sentence_of
@@ -46,10 +47,14 @@ class Runner:
     Parameters
     ----------
     settings : Settings
+    credentials : Credentials, optional
+        Of the scheduler that the settings name, where this process has started it. Attempts are told them with their
+        orders.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, credentials: Credentials | None = None) -> None:
         self._settings = settings
+        self._credentials = credentials
         self._engine = open_database(settings.database)
         self._jobs = Jobs(self._engine, settings)
         self._running: list[_Attempt] = []
@@ -154,8 +159,12 @@ class Runner:
 
     def _place(self, resources: dict[str, Any]) -> dict[str, Any]:
         asked = {name: resources[name] for name in ("gpus", "workers") if resources.get(name)}
-        cpu = self._settings.cpu or "workers" in asked  # also on a cluster that has GPUs
-        return asked | {"cpu": cpu} | ({"scheduler": self._settings.scheduler} if self._settings.scheduler else {})
+        place = asked | {"cpu": self._settings.cpu or "workers" in asked}  # also on a cluster that has GPUs
+        if self._settings.scheduler:
+            place["scheduler"] = self._settings.scheduler
+        if self._credentials is not None:
+            place["credentials"] = asdict(self._credentials)
+        return place
 
     def _look(self, attempt: _Attempt) -> bool:
         """Hear what an attempt says and tell the queue; whether it is over."""
@@ -296,8 +305,8 @@ def main(settings: Settings) -> None:
         migrate(engine)
         belong_together(engine, settings.data)
         print(describe(), file=sys.stderr)
-        with shared_gpus(settings) as settings:
-            runner = Runner(settings)
+        with shared_gpus(settings) as (settings, credentials):
+            runner = Runner(settings, credentials)
 
             def stop(number: int, frame: Any) -> None:
                 runner.stopping = True
@@ -308,16 +317,16 @@ def main(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def shared_gpus(settings: Settings) -> Iterator[Settings]:
+def shared_gpus(settings: Settings) -> Iterator[tuple[Settings, Credentials | None]]:
     """Where several jobs run at once beside several GPUs of this machine: one cluster of all, for each its part of it.
 
-    With one slot, or one GPU, each attempt has workers of its own, which end with it.
+    With one slot, or one GPU, each attempt has workers of its own, which end with it. The credentials open the cluster.
     """
     if settings.scheduler or settings.cpu or settings.slots == 1 or len(gpus()) < 2:
-        yield settings
+        yield settings, None
         return
     with connect("local", "cuda") as cluster:
-        yield replace(settings, scheduler=cluster.client.scheduler.address)
+        yield replace(settings, scheduler=cluster.client.scheduler.address), cluster.credentials
 
 
 def _end_with_parent() -> None:

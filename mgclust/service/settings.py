@@ -53,7 +53,10 @@ class Settings:
     host, port
         Where the web process listens.
     scheduler : str
-        Address of a Dask cluster; empty: each job uses this machine. Beyond this machine, with TLS.
+        Address of a Dask cluster, ``tls://``; empty: each job uses this machine.
+    allow_plain_scheduler : bool
+        Take a scheduler of this machine without TLS. Every account of the machine may then run code as the cluster's
+        workers do, and read what they read. Beyond this machine TLS is needed in any case.
     cpu : bool
         Use no GPU.
     slots : int
@@ -116,6 +119,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8700
     scheduler: str = ""
+    allow_plain_scheduler: bool = False
     cpu: bool = False
     slots: int = 1
     roots: str = ""
@@ -176,11 +180,17 @@ class Settings:
         object.__setattr__(self, "data", Path(self.data).absolute())
         if not self.database:
             object.__setattr__(self, "database", f"sqlite:///{self.data / 'service.db'}")
-        if not self.scheduler.startswith("tls://") and _is_elsewhere(self.scheduler):
-            raise InputError(
-                f"scheduler={self.scheduler!r} should begin with tls://, or be on this machine: others on the network "
-                "might run code on it; mgclust certs makes certificates."
-            )
+        if self.scheduler and not self.scheduler.startswith("tls://"):
+            elsewhere = _is_elsewhere(self.scheduler)
+            if elsewhere or not self.allow_plain_scheduler:
+                others, remedy = "others on the network", ""
+                if not elsewhere:
+                    others = "every account of this machine"
+                    remedy = f", and {PREFIX}ALLOW_PLAIN_SCHEDULER=true does without them"
+                raise InputError(
+                    f"scheduler={self.scheduler!r} should begin with tls://: {others} could run code on it; "
+                    f"mgclust certs makes certificates{remedy}."
+                )
         for name in (
             "slots", "upload_limit", "jobs_per_user", "jobs_waiting", "jobs_kept_per_user", "uploads_per_user",
             "max_workers", "attempts", "readers", "reader_memory",

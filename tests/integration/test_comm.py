@@ -30,7 +30,7 @@ def run_threads(function, size, x=None, *, parameters=None, timeout=10.0, memory
     prepared = []
     for rank in range(size):
         assignment = Assignment("run", rank, partition, "float32", "cpu", memory_limit)
-        prepared.append(prepare(assignment, dataset, None, aborts[rank], "127.0.0.1" if rank == 0 else None))
+        prepared.append(prepare(assignment, dataset, None, aborts[rank], ["127.0.0.1"] if rank == 0 else []))
         if prepared[-1][1].error is not None:
             raise prepared[-1][1].error
     request = Request(

@@ -244,10 +244,18 @@ def test_who_does_not_belong_is_refused(strangers, who):
     "scheduler", ["tcp://10.77.0.1:8786", "10.77.0.1:8786", "tcp://host:8786", "ws://[fe80::1]:80"]
 )
 def test_a_service_without_encryption_is_refused(scheduler):
-    with pytest.raises(InputError, match=r"scheduler='.*' should begin with tls://, or be on this machine"):
-        Settings(scheduler=scheduler)
+    with pytest.raises(InputError, match=r"scheduler='.*' should begin with tls://: others on the network"):
+        Settings(scheduler=scheduler, allow_plain_scheduler=True)
 
 
-@pytest.mark.parametrize("scheduler", [SCHEDULER, "tcp://127.0.0.1:8786", "localhost:8786", "tcp://[::1]:8786", ""])
-def test_a_service_with_encryption_or_on_one_machine(scheduler):
+@pytest.mark.parametrize("scheduler", [SCHEDULER, ""])
+def test_a_service_with_encryption_or_without_a_cluster(scheduler):
     assert Settings(scheduler=scheduler).scheduler == scheduler
+
+
+@pytest.mark.parametrize("scheduler", ["tcp://127.0.0.1:8786", "localhost:8786", "tcp://[::1]:8786"])
+def test_a_service_without_encryption_on_one_machine(scheduler):
+    """Every account of the machine could run code as the workers: only where the administrator says so."""
+    with pytest.raises(InputError, match=r"every account of this machine could run code .* ALLOW_PLAIN_SCHEDULER=true"):
+        Settings(scheduler=scheduler)
+    assert Settings(scheduler=scheduler, allow_plain_scheduler=True).scheduler == scheduler

@@ -106,7 +106,7 @@ def test_several_gpus_are_one_cluster_for_several_slots(given, count, shared, cl
     monkeypatch.setattr(runner, "connect", connect)
     settings = Settings(**given)
     with runner.shared_gpus(settings) as found:
-        assert found == (replace(settings, scheduler=client.scheduler.address) if shared else settings)
+        assert found == (replace(settings, scheduler=client.scheduler.address) if shared else settings, None)
 
 
 def test_a_runner_loads_nothing_that_only_attempts_need():
