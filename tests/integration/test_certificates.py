@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
+import shutil
 import ssl
 import stat
 import subprocess
@@ -11,17 +13,20 @@ import sys
 import time
 from pathlib import Path
 
+import distributed
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from mgclust import DensityPeaks
 from mgclust.cli import run_command
+from mgclust.engine import certificates
 from mgclust.engine import cluster as cluster_module
 from mgclust.engine.certificates import make_certificates
 from mgclust.engine.cluster import connect, workers_of
 from mgclust.errors import InputError
 
-x509 = pytest.importorskip("cryptography.x509")
 pytestmark = pytest.mark.timeout(120)
 DASK = str(Path(sys.executable).with_name("dask"))
 
@@ -154,6 +159,101 @@ def test_strict_checks_of_names_and_chains_pass(certs, role):
             with contextlib.suppress(ssl.SSLWantReadError):
                 side.do_handshake()
     assert there.version() == accepts.version() == "TLSv1.3"
+
+
+def shake(client, server):
+    """The two ends of a handshake, or the error of the one that refuses the other."""
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(here, there), server.wrap_bio(there, here, server_side=True)
+    for _ in range(6):
+        for side in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    return ends
+
+
+def security(certs, role):
+    files = {"ca_file": "ca.pem", "client_cert": "cert.pem", "client_key": "key.pem"}
+    files |= {"worker_cert": "cert.pem", "worker_key": "key.pem"}
+    return distributed.Security(
+        require_encryption=True, **{f"tls_{name}": str(certs / role / file) for name, file in files.items()}
+    )
+
+
+@pytest.mark.parametrize(("caller", "called", "trusted"), [
+    ("client", "scheduler", True), ("client", "worker", True), ("worker", "worker", True), ("worker", "client", False),
+    ("client", "client", False),
+])  # fmt: skip
+def test_a_clients_certificate_serves_nothing(certs, caller, called, trusted):
+    """In the contexts that Dask makes of them, which the ranks' links use, too."""
+    client = security(certs, caller).get_connection_args("client")["ssl_context"]
+    server = security(certs, called).get_listen_args("worker")["ssl_context"]
+    with contextlib.nullcontext() if trusted else pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
+        shake(client, server)
+
+
+def test_roles_and_days(certs):
+    usage = x509.oid.ExtendedKeyUsageOID
+    until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=90)
+    for role in ("client", "scheduler", "worker"):
+        certificate = x509.load_pem_x509_certificate((certs / role / "cert.pem").read_bytes())
+        uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+        assert uses.critical
+        assert set(uses.value) == {usage.CLIENT_AUTH} | (set() if role == "client" else {usage.SERVER_AUTH})
+        assert abs(certificate.not_valid_after_utc - until) < datetime.timedelta(hours=1)
+
+
+def test_until_when(certs, tmp_path, capsys):
+    assert run_command(["certs", str(certs), "--check"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 7
+    assert all("cert.pem  good until" in line and line.endswith("89 days left") for line in lines[:3])
+    assert run_command(["certs", str(certs / "worker"), "--check", "--days", "91"]) == 1
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
+    assert "cert.pem is good for less than days=91; make new ones with mgclust certs --authority" in err
+    make_certificates(tmp_path / "others")
+    another = (tmp_path / "others" / "worker" / "ca.pem").read_bytes()
+    for name, content, message in (
+        ("key.pem", (certs / "client" / "key.pem").read_bytes(), "does not belong to cert.pem"),
+        ("key.pem", None, "key.pem cannot be read"),
+        ("key.pem", b"no key", "should be a key in PEM"),
+        ("cert.pem", b"nothing", "should be a certificate in PEM"),
+        ("ca.pem", another, "was not made by"),
+    ):
+        folder = tmp_path / "changed"
+        shutil.copytree(certs / "worker", folder)
+        (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+        assert run_command(["certs", str(folder), "--check"]) == 2
+        assert message in capsys.readouterr().err
+        shutil.rmtree(folder)
+    assert run_command(["certs", str(tmp_path), "--check"]) == 2
+    assert "holds no certificates" in capsys.readouterr().err
+    assert run_command(["certs", str(certs), "--check", "--host", "a"]) == 2
+
+
+def test_those_that_have_expired(tmp_path, capsys):
+    key = ec.generate_private_key(ec.SECP256R1())
+    yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    names, earlier = certificates._names(("localhost",)), datetime.timedelta(days=9)
+    worker = certificates._of_roles(certificates._authority(key), key, names, yesterday, earlier)["worker"]
+    for name, text in (("ca.pem", worker.ca), ("cert.pem", worker.cert), ("key.pem", worker.key)):
+        (tmp_path / name).write_text(text)
+    assert run_command(["certs", str(tmp_path), "--check", "--days", "1"]) == 1
+    assert "expired" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_what_is_thrown_away():
+    """Good for years before and after, whatever becomes of the clock, and shown nowhere."""
+    made = certificates.throwaway()
+    ca = x509.load_pem_x509_certificate(made["worker"].ca.encode())
+    now, year = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=365)
+    for role, credentials in made.items():
+        certificate = x509.load_pem_x509_certificate(credentials.cert.encode())
+        certificate.verify_directly_issued_by(ca)
+        assert certificate.not_valid_before_utc < now - 9 * year < now + 9 * year < certificate.not_valid_after_utc
+        assert "BEGIN" not in repr(credentials), role
+    assert certificates.throwaway()["worker"].ca != made["worker"].ca
 
 
 def test_what_cannot_be(certs, tmp_path, capsys):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import dask
 import distributed
 import numpy as np
@@ -11,6 +14,7 @@ import rank_jobs
 from mgclust.data import open_dataset
 from mgclust.engine import cluster as cluster_module
 from mgclust.engine import devices, spmd
+from mgclust.engine.certificates import Credentials, throwaway
 from mgclust.engine.cluster import connect, workers_of
 from mgclust.errors import DeviceUnavailableError, InputError
 
@@ -176,12 +180,46 @@ def test_tls_without_certificates(tls, monkeypatch):
     monkeypatch.setenv("MGCLUST_TLS_CA", environment["MGCLUST_TLS_CA"])
     with pytest.raises(InputError, match="should be set together"):
         connect(address, "cpu").__enter__()
+    monkeypatch.setenv("MGCLUST_TLS_CERT", environment["MGCLUST_TLS_CERT"])
+    monkeypatch.setenv("MGCLUST_TLS_KEY", "-----BEGIN PRIVATE KEY-----\nsecret\n")
+    with pytest.raises(InputError, match="MGCLUST_TLS_KEY should be the path of a PEM file") as caught:
+        connect(address, "cpu").__enter__()
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("MGCLUST_TLS_KEY", "/nowhere.pem")
+    with pytest.raises(InputError, match=r"/nowhere.pem of MGCLUST_TLS_KEY does not exist"):
+        connect(address, "cpu").__enter__()
 
 
 def test_local_cluster_is_closed_afterwards():
     with connect("local", "cpu", n_workers=2) as found:
         assert found.size == 2
         scheduler = found.client.scheduler.address
+        assert {address[:6] for address in (scheduler, *found.workers)} == {"tls://"}
         assert spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found).value.shape == (2, 2)
     assert found.client.status == "closed"
-    assert scheduler
+
+
+def test_local_cluster_with_its_credentials(monkeypatch):
+    """As an attempt of the service reaches the cluster of its runner; they go through JSON."""
+    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 2.0)
+    with connect("local", "cpu", n_workers=2) as started:
+        address = started.client.scheduler.address
+        given = json.loads(json.dumps(dataclasses.asdict(started.credentials)))
+        with connect(address, "cpu", n_workers=1, credentials=Credentials(**given)) as found:
+            assert found.size == 1
+            assert spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found).value.shape == (1, 2)
+        with pytest.raises(InputError, match="no Dask scheduler answered"):
+            connect(address, "cpu", credentials=throwaway()["client"]).__enter__()
+        with pytest.raises(InputError, match="no Dask scheduler answered"):
+            connect(address, "cpu").__enter__()
+
+
+@pytest.mark.parametrize("client", ["tcp://127.0.0.1:1", "local", None, "auto"])
+def test_credentials_go_with_tls(client):
+    with pytest.raises(InputError, match="should be an address that begins with tls://"):
+        connect(client, credentials=Credentials("", "", "")).__enter__()
+
+
+def test_a_cluster_that_was_given_has_no_credentials_to_hand_on(client):
+    with connect(client, "cpu") as found:
+        assert found.credentials is None

@@ -26,6 +26,8 @@ from mgclust.service.settings import LONGEST_FILE, Settings
         ("CHECKPOINTS", "relative", "checkpoints='relative' should be a folder's whole path"),
         ("MAXROWS", "5", "MGCLUST_SERVICE_MAXROWS is no setting"),
         ("SCHEDULER", "tcp://elsewhere:8786", "should begin with tls://"),
+        ("SCHEDULER", "tcp://127.0.0.1:8786", "tls://: every account of this machine could run code on it"),
+        ("SCHEDULER", "localhost:8786", "ALLOW_PLAIN_SCHEDULER=true does without them"),
     ],
 )
 def test_refused(name, text, says, monkeypatch, tmp_path):

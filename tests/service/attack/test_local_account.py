@@ -1,0 +1,93 @@
+"""What another account of the machine gets from the ports of clusters that mgclust starts: nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import psutil
+import pytest
+from service_process import Running
+from stranger import Stranger, family, keys_shown, listening
+
+from mgclust import DensityPeaks, load_result
+
+TRIES = 32  # at each address
+pytestmark = pytest.mark.timeout(150)
+
+LOCAL = """
+import sys
+from mgclust.engine.cluster import connect
+with connect("local", "cpu", n_workers=2):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def points(tmp_path):
+    """Enough rows that the stranger finds the ports of a run while it lasts."""
+    path = tmp_path / "points.npy"
+    np.save(path, np.random.default_rng(5).normal(size=(20_000, 8)).astype("float32"))
+    return path
+
+
+@pytest.fixture
+def expected(points):
+    return DensityPeaks(4, client=None, device="cpu", algorithm="brute").fit(np.load(points)).labels_
+
+
+def start(*command):
+    return psutil.Popen([sys.executable, *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_local_cluster():
+    with Stranger() as stranger, start("-c", LOCAL) as process:
+        assert process.stdout.readline() == "ready\n"
+        addresses = listening(family(process))
+        assert len(addresses) >= 5  # scheduler, two nannies, two workers
+        stranger.attack(addresses)
+        tries, heard = stranger.finish()
+        assert tries == len(addresses) * TRIES
+        assert not heard
+        assert len(addresses) == 5  # and no HTTP server
+        assert {host for host, _ in addresses} == {"127.0.0.1"}
+        assert not keys_shown(family(process))
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_a_run(points, expected, tmp_path):
+    out = tmp_path / "out"
+    options = ("--n-clusters", 4, "--algorithm", "brute", "--no-report", "--cpu", "--workers", 2)
+    with Stranger() as stranger, start("-m", "mgclust", "run", "density-peaks", points, "-o", out, *options) as process:
+        with stranger.attacking(lambda: family(process)):
+            assert process.wait(100) == 0
+        _, heard = stranger.finish()
+        assert not heard
+        assert not stranger.keys_shown
+        assert len(stranger.addresses) >= 5
+    np.testing.assert_array_equal(load_result(out).labels, expected)
+
+
+def test_a_job(points, expected, tmp_path):
+    """The web process, which any account may ask, is not meant here; all that it starts is."""
+    service = Running(tmp_path)
+    try:
+        web = psutil.Process(service.web.pid)
+        with Stranger() as stranger:
+            with stranger.attacking(lambda: family(web)[1:]):
+                resources, parameters = {"workers": 2}, {"n_clusters": 4, "algorithm": "brute"}
+                job = service.client().submit("density-peaks", points, report=False, resources=resources, **parameters)
+                info = job.wait().info
+            assert info["state"] == "SUCCEEDED", info["error"]
+            _, heard = stranger.finish()
+            assert not heard
+            assert not stranger.keys_shown
+            assert len(stranger.addresses) >= 5
+    finally:
+        service.stop()
+    result = load_result(service.data / "jobs" / info["id"] / f"attempt-{info['attempt']}" / "result")
+    assert result.hardware["ranks"] == 2
+    np.testing.assert_array_equal(result.labels, expected)
