@@ -3,7 +3,8 @@
 ::
 
     in    {"folder": where the attempt writes, "checkpoint": where it goes on from, "request": {...},
-           "files": {name: file beneath a root}, "hidden": [path, ...], "place": where to run, certificates included, ...}
+           "files": {name: file beneath a root}, "hidden": [path, ...],
+           "place": where to run, with certificates where the runner has made them, ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose},
           with "facts" for the runner's log
 
