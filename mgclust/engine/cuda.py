@@ -16,6 +16,7 @@ most three runs ahead, so that a cancelled run stops within a few tiles.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import threading
 import time
@@ -113,9 +114,13 @@ class NcclComm:
         Who owns which rows.
     run_rows : int
         Most rows of a block in `stream`, equal on all ranks.
+    address : str
+        Of rank 0, under which its worker is known.
     """
 
-    def __init__(self, host: HostComm, abort: Abort, timeout: float, partition: Partition, run_rows: int) -> None:
+    def __init__(
+        self, host: HostComm, abort: Abort, timeout: float, partition: Partition, run_rows: int, address: str
+    ) -> None:
         if not nccl.available:
             raise DeviceUnavailableError(
                 "several GPUs need NCCL, which CuPy cannot load here; install mgclust[gpu-cu13] (or "
@@ -129,6 +134,7 @@ class NcclComm:
         self._runs = list(partition.runs(run_rows))
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._streaming = False
+        _limit_sockets(address)
         self._comm = self._connect()
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
@@ -294,8 +300,10 @@ class NcclComm:
     def _connect(self) -> Any:
         """The NCCL communicator, made in a thread: NCCL waits for all ranks without a limit.
 
-        The host links have met already, so no rank is missing here unless it dies right now; then the thread
-        is left behind.
+        The host links have met already, so no rank is missing here unless it dies right now, or another account
+        connects to NCCL's port in this moment and is silent, for which NCCL waits without a limit; then the thread is
+        left behind, and the run ends with CollectiveTimeout. NCCL hangs up on all that do not send its random number
+        first, which the ranks have from the host links.
         """
         # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older one 0.1 s; both
         # then carry as much. NCCL looks once in a process, before it first connects.
@@ -387,6 +395,19 @@ class NcclComm:
                 f"rank {self.rank} waited longer than timeout={self._timeout:g} s in {what}; another rank "
                 "hangs or is much slower."
             )
+
+
+def _limit_sockets(address: str) -> None:
+    """Keep NCCL's ports to this machine where no other can ever have a rank; and open none that answers anybody.
+
+    NCCL reads the variables once in a process, before it first connects. What the administrator has set stays.
+    """
+    # By default each process tells whoever connects to its port 28028 of the communicators that it has.
+    os.environ.setdefault("NCCL_RAS_ENABLE", "0")
+    # Workers of a cluster whose scheduler and workers are on loopback addresses have all their peers here, for good.
+    with contextlib.suppress(ValueError):  # a name
+        if ipaddress.ip_address(address).is_loopback:
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", "=lo")
 
 
 def _nccl_type(dtype: np.dtype) -> int:

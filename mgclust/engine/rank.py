@@ -313,7 +313,7 @@ def _connect(state: State, request: Request, wire: Wire) -> Comm:
     from mgclust.engine.cuda import NcclComm
 
     try:
-        return NcclComm(host, state.abort, request.timeout, partition, request.run_rows)
+        return NcclComm(host, state.abort, request.timeout, partition, request.run_rows, request.address[0])
     except BaseException:
         host.abort()
         raise
