@@ -17,6 +17,8 @@ Every message is a sentence for the person who can mend it: ``name=value``, the 
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "ClusterUnavailableError",
     "CollectiveTimeout",
@@ -27,6 +29,7 @@ __all__ = [
     "RunCancelled",
     "RunFailed",
     "WorkerLost",
+    "printable",
 ]
 
 
@@ -69,3 +72,12 @@ class CollectiveTimeout(RunFailed):
 
 class RunCancelled(MgclustError):
     """The run was told to stop."""
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Write what a terminal might obey, or cannot show, as escapes; but for the characters to keep."""
+
+    def escape(found: re.Match[str]) -> str:
+        return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in found.group())
+
+    return re.sub("[^ -~]+", escape, text)

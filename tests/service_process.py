@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -32,15 +32,24 @@ class Running:
         Of ``mgclust serve``, beside those that a test always gives.
     database : str
         URL; by default that of the file in its data folder.
+    settings : mapping
+        Of the service, by name, beside those that a test always gives.
     """
 
-    def __init__(self, folder: Path, options: Sequence[str] = (), database: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        options: Sequence[str] = (),
+        database: str = "",
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.data, self.url = folder / "data", f"http://127.0.0.1:{self.port}"
         self.database = database or f"sqlite:///{self.data / 'service.db'}"
         self._options = (*options, "--database", database) if database else tuple(options)
+        self._settings = {f"MGCLUST_SERVICE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
         self.root = folder / "root"
         self.root.mkdir()
         self.start()
@@ -55,6 +64,7 @@ class Running:
             "MGCLUST_SERVICE_CHECKPOINT_SECONDS": "0.2",
             "MGCLUST_SERVICE_UPLOAD_LIMIT": str(64 << 20),
             "NUMBA_NUM_THREADS": "2",
+            **self._settings,
         }
         self.web = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 60

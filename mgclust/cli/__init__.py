@@ -20,8 +20,7 @@ import click
 from mgclust import __version__
 from mgclust.cli import certs, demo, run, service, show
 from mgclust.cli.options import CONTEXT, debug_option, debugging
-from mgclust.cli.output import printable
-from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled
+from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, printable
 
 __all__ = ["main", "run_command"]
 

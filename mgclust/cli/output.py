@@ -14,7 +14,7 @@ from mgclust.progress import details_text, pace_text, progress_text
 if TYPE_CHECKING:
     from mgclust.result import Result
 
-__all__ = ["ShownProgress", "printable", "summary"]
+__all__ = ["ShownProgress", "summary"]
 
 FUZZY_SCORES = {
     "objective": "objective",
@@ -23,11 +23,6 @@ FUZZY_SCORES = {
     "xie_beni": "Xie-Beni",
 }
 LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds within a stage
-
-
-def printable(text: str, keep: str = "") -> str:
-    """Write what a terminal might obey, or cannot show, as escapes; but for the characters to keep."""
-    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 
 
 class ShownProgress:

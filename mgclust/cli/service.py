@@ -1,6 +1,6 @@
 """``mgclust serve`` and ``mgclust runner``, and the commands that use a service.
 
-These are submit, jobs, status, watch, logs, result, cancel, retry, delete and uploads.
+These are submit, jobs, status, watch, logs, result, cancel, retry, delete, uploads, user and token.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import datetime
 import errno
 import gc
 import json
+import math
 import os
 import signal
 import subprocess
@@ -22,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mgclust.cli.options import CONTEXT
-from mgclust.cli.output import printable
 from mgclust.cli.run import job_command
-from mgclust.errors import InputError
+from mgclust.errors import InputError, printable
 from mgclust.progress import progress_text
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
         from mgclust.service.app import create_app
         from mgclust.service.disk import sweep_until
         from mgclust.service.records import open_database
+        from mgclust.service.server import Connections
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     from mgclust.service.settings import Settings
@@ -149,10 +150,15 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
     # 0.15 s, most of what the slowest submits waited for.
     gc.collect()
     gc.freeze()
+    connections = Connections(settings)
+    connections.raise_limit()
     try:
         uvicorn.run(
-            app, host=settings.host, port=settings.port, log_level="warning", timeout_graceful_shutdown=5,
-            proxy_headers=False,  # whoever asks from this machine could name another address each time
+            app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
+            http=connections,  # type: ignore[arg-type]  # called as a class is
+            ws="none", timeout_keep_alive=math.ceil(settings.idle_seconds),
+            log_level="error",  # not a line for each request that breaks HTTP
+            proxy_headers=False,  # `Gate` believes trusted proxies; all others could name another address each time
         )  # fmt: skip
     finally:
         stopping.set()
@@ -334,4 +340,88 @@ def uploads(ids: tuple[str, ...], limit: int, as_json: bool) -> None:
         click.echo(printable("  ".join(words)))
 
 
-commands = (serve, runner, submit, jobs, status, watch, logs, result, cancel, retry, delete, uploads)
+@click.group("user", context_settings=CONTEXT)
+def user() -> None:
+    """Make and list users, as an administrator."""
+
+
+@user.command("create")
+@click.argument("name")
+@click.option("--role", type=click.Choice(["user", "admin"]), default="user", show_default=True)
+def create_user(name: str, role: str) -> None:
+    """Make a user, who needs a token then."""
+    _service().create_user(name, role)
+    click.echo(f"made {name}; 'mgclust token create {name}' makes a token", err=True)
+
+
+@user.command("list")
+@as_json_option
+def list_users(as_json: bool) -> None:
+    """List all users: names, roles, and how many valid tokens they have."""
+    found = _service().users()
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for each in found:
+        click.echo(printable(f"{each['name']}  {each['role']}  {each['tokens']} tokens"))
+
+
+@click.group("token", context_settings=CONTEXT)
+def token() -> None:
+    """Make, list and revoke tokens: one's own or, as an administrator, others'."""
+
+
+class _Days(click.ParamType):
+    name = "days"
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> float | None:
+        """Take a number, or the word never."""
+        if value == "never":
+            return None
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} should be a number of days, or never")
+
+
+@token.command("create")
+@click.argument("user", required=False)
+@click.option(
+    "--scope", "scopes", multiple=True, type=click.Choice(["read", "submit", "admin"]),
+    help="What it may be used for; may be repeated [default: all that the user's role allows].",
+)  # fmt: skip
+@click.option("--days", type=_Days(), default="365", show_default=True, help="Until it expires, or: never.")
+def create_token(user: str | None, scopes: tuple[str, ...], days: float | None) -> None:
+    """Make a token and print it, this once."""
+    made = _service().create_token(user, scopes or None, days)
+    ends = "does not expire" if days is None else f"expires in at most {days:g} days"
+    click.echo(printable(f"token {made['id']} of {made['user']}, which {ends}:"), err=True)
+    click.echo(printable(made["token"]))
+
+
+@token.command("list")
+@click.argument("user", required=False)
+@as_json_option
+def list_tokens(user: str | None, as_json: bool) -> None:
+    """List a user's tokens, without their secrets."""
+    found = _service().tokens(user)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for each in found:
+        words = [each["id"], _since(each["created"]), ",".join(each["scopes"])]
+        if each["revoked"]:
+            words.append(f"revoked {_since(each['revoked'])}")
+        words.append(f"expires {_since(each['expires'])}" if each["expires"] else "does not expire")
+        words.append(f"used {_since(each['used'])}" if each["used"] else "not used")
+        click.echo(printable("  ".join(words)))
+
+
+@token.command("revoke")
+@click.argument("id")
+def revoke_token(id: str) -> None:
+    """Let a token be worth nothing from now on."""
+    _service().revoke_token(id)
+
+
+commands = (user, token, serve, runner, submit, jobs, status, watch, logs, result, cancel, retry, delete, uploads)

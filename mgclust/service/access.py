@@ -1,32 +1,48 @@
 """Who may do what: users, their roles, and the tokens they show.
 
 A token is 32 random bytes, shown once; the database holds its SHA-256: enough for numbers that nobody can guess.
-A user sees their own jobs and uploads; an admin sees all, and makes users and tokens.
+A user sees their own jobs and uploads; an admin sees all, and makes users and tokens. A token has scopes, at most those
+of its user's role, and may expire:
+
+read
+    Look at jobs, their results and logs, and lists.
+submit
+    Upload, submit, cancel, retry and delete.
+admin
+    Users, tokens and the jobs of all; of administrators only.
 """
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import os
 import re
 import secrets
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import ColumnElement, Engine, and_, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from mgclust.errors import InputError
 from mgclust.service.records import Token, User, reading, writing
 
 __all__ = [
-    "ROLES", "Caller", "LastToken", "Refused", "add_user", "callers_of", "first_token", "hash_of", "new_token",
-    "revoke", "tokens_of",
+    "DAYS", "ROLES", "SCOPES", "Caller", "LastToken", "Refused", "add_user", "callers_of", "first_token", "hash_of",
+    "new_token", "owner_of_token", "revoke", "tokens_of", "users", "write_down_use",
 ]  # fmt: skip
 
-ROLES = ("user", "admin")
+ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # each with the scopes of its tokens
+SCOPES = ROLES["admin"]
+DAYS = 365.0  # until a new token expires, if nothing else is said
+LONGEST_DAYS = 36_500.0
+TOKENS = 100  # of one user that are neither revoked nor expired
+HOUR = 3600.0
+TOKEN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # nothing else is looked up
 ID = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; nothing else goes to the database as one
 NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
@@ -41,15 +57,35 @@ class LastToken(Exception):
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks."""
+    """Who asks, by a token with some scopes."""
 
     name: str
     role: str
+    scopes: frozenset[str] = frozenset(SCOPES)
+    token: str = field(default="", compare=False)  # its id
+    expires: float | None = field(default=None, compare=False)
 
     @property
     def is_admin(self) -> bool:
         """Whether they may see everything."""
-        return self.role == "admin"
+        return self.role == "admin" and "admin" in self.scopes
+
+    def check(self, scope: str) -> None:
+        """Refuse what the role or the token does not allow.
+
+        Raises
+        ------
+        PermissionError
+        """
+        if scope not in ROLES.get(self.role, ()):
+            raise PermissionError("only an administrator may do this.")
+        if scope not in self.scopes:
+            has = ", ".join(name for name in SCOPES if name in self.scopes)
+            raise PermissionError(f"this token has the scopes {has}, and this needs {scope}; show a token with it.")
+
+    def may_manage(self, user: str) -> bool:
+        """Whether they may list, make and revoke a user's tokens: an administrator, or the user by a whole token."""
+        return self.is_admin or (self.name == user and self.scopes.issuperset(ROLES[self.role]))
 
     def may_see(self, owner: str) -> bool:
         """Whether somebody's jobs and uploads are theirs to see."""
@@ -75,12 +111,51 @@ def add_user(engine: Engine, name: str, role: str) -> None:
         raise InputError(f"name={name!r} is taken; choose another.") from None
 
 
-def new_token(engine: Engine, user: str) -> tuple[str, str]:
-    """Make a token for a user; its id and, this once, the token."""
-    token, row = _token(user)
+def users(engine: Engine) -> list[dict[str, object]]:
+    """All users, with how many of their tokens are of use."""
+    count = select(func.count()).where(Token.user == User.name, _valid()).scalar_subquery()
+    with reading(engine) as session:
+        rows = session.execute(select(User.name, User.role, count).order_by(User.name)).all()
+    return [{"name": name, "role": role, "tokens": tokens} for name, role, tokens in rows]
+
+
+def new_token(
+    engine: Engine, user: str, scopes: Iterable[str] | None = None, days: float | None = DAYS
+) -> tuple[str, str]:
+    """Make a token for a user; its id and, this once, the token.
+
+    Parameters
+    ----------
+    engine : Engine
+    user : str
+    scopes : iterable of str, optional
+        By default all that the user's role has.
+    days : float, optional
+        Until it expires; None: never.
+
+    Raises
+    ------
+    InputError
+        No such user, a scope that is none or beyond the role, a number of days that is none, or too many tokens.
+    """
+    if days is not None and not 0 < days <= LONGEST_DAYS:
+        raise InputError(f"days={days} should be > 0 and <= {LONGEST_DAYS:g}.")
+    token, row = _token(user, days)
     with writing(engine) as session:
-        if not NAME.fullmatch(user) or session.get(User, user) is None:
+        found = session.get(User, user, with_for_update=True) if NAME.fullmatch(user) else None
+        if found is None:
             raise InputError(f"user={user!r} does not exist; make it first.")
+        if scopes is not None:
+            wanted, known = set(scopes), ROLES[found.role]
+            if not wanted or not wanted.issubset(known):
+                raise InputError(
+                    f"scopes={sorted(wanted)} should be some of {', '.join(map(repr, known))}, which a token of role "
+                    f"{found.role!r} may have."
+                )
+            row.scopes = " ".join(scope for scope in known if scope in wanted)
+        alive = select(func.count()).where(Token.user == user, _valid())
+        if (session.scalar(alive) or 0) >= TOKENS:
+            raise InputError(f"{user} has {TOKENS} tokens that are valid; revoke some first.")
         session.add(row)
     return row.id, token
 
@@ -93,53 +168,90 @@ def revoke(engine: Engine, id_: str) -> bool:
     LastToken
         It is the last one of all administrators.
     """
-    of_admins = select(Token.id).join(User, Token.user == User.name)
-    of_admins = of_admins.where(User.role == "admin", Token.revoked.is_(None))
     if not ID.fullmatch(id_):
         return False
     with writing(engine, alone=True) as session:  # of two that revoke the last two, one comes second
         found = session.get(Token, id_)
         if found is None:
             return False
-        if session.scalars(of_admins.limit(2)).all() == [id_]:
+        if session.scalars(_of_admins().limit(2)).all() == [id_]:
             raise LastToken(f"token {id_} is the last one of an administrator; make another, then revoke this one.")
         found.revoked = found.revoked or time.time()
         return True
+
+
+def owner_of_token(engine: Engine, id_: str) -> str | None:
+    """The user that a token belongs to; None if there is no such token."""
+    if not ID.fullmatch(id_):
+        return None
+    with reading(engine) as session:
+        return session.scalar(select(Token.user).where(Token.id == id_))
 
 
 def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
     """A user's tokens, without what would let anybody use them."""
     if not NAME.fullmatch(user):
         return []
+    wanted = select(Token, User.role).join(User, Token.user == User.name).where(Token.user == user)
     with reading(engine) as session:
-        found = session.scalars(select(Token).where(Token.user == user).order_by(Token.created))
-        return [{"id": t.id, "user": t.user, "created": t.created, "revoked": t.revoked} for t in found]
+        return [
+            {
+                "id": token.id, "user": token.user, "created": token.created, "expires": token.expires,
+                "revoked": token.revoked, "used": token.used,
+                "scopes": list(ROLES[role] if token.scopes is None else token.scopes.split()),
+            }
+            for token, role in session.execute(wanted.order_by(Token.created)).all()
+        ]  # fmt: skip
 
 
 def callers_of(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception]:
-    """Whose tokens have these hashes; `Refused` in place of a caller for one that is nobody's, or revoked."""
-    wanted = select(Token.sha256, User.name, User.role).join(User, Token.user == User.name)
+    """Whose tokens have these hashes; `Refused` in place of a caller for one that is unknown, revoked or expired."""
+    wanted = select(Token.sha256, Token.id, Token.scopes, Token.expires, User.name, User.role)
+    wanted = wanted.join(User, Token.user == User.name)
     with reading(engine) as session:
         rows = session.connection().execute(wanted.where(Token.sha256.in_(set(hashes)), Token.revoked.is_(None))).all()
-    known = {sha256: Caller(name, role) for sha256, name, role in rows}
+    now = time.time()
+    known: dict[str, Caller | Exception] = {}
+    for sha256, id_, scopes, expires, name, role in rows:
+        if expires is not None and expires <= now:
+            day = datetime.datetime.fromtimestamp(expires, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+            known[sha256] = Refused(f"this token expired on {day}; ask the service's administrator for another.")
+        else:
+            allowed = frozenset(SCOPES if scopes is None else scopes.split())
+            known[sha256] = Caller(name, role, allowed, id_, expires)
     refused = Refused("this token is unknown or revoked; ask the service's administrator for one.")
     return [known.get(sha256, refused) for sha256 in hashes]
 
 
-def first_token(engine: Engine, data: Path) -> Path:
-    """On a service without users, make an admin whose token lies in a file that only the caller's account may read.
+def write_down_use(engine: Engine, ids: Iterable[str]) -> None:
+    """Note that these tokens have been used, where the last note is older than an hour."""
+    now = time.time()
+    old = or_(Token.used.is_(None), Token.used < now - HOUR)
+    with reading(engine) as session:
+        due = session.scalars(select(Token.id).where(Token.id.in_(set(ids)), old)).all()
+    if due:
+        with writing(engine) as session:
+            session.execute(update(Token).where(Token.id.in_(due)).values(used=now))
 
-    Programs of that account find it there, so that a service on one's own machine needs no settings.
+
+def first_token(engine: Engine, data: Path) -> Path:
+    """Where no administrator has a valid token, make one, in a file that only the caller's account may read.
+
+    Programs of that account find it there, so that a service on one's own machine needs no settings. It does not
+    expire: the account that may read it may read the database as well. On a service without users its user is made.
     """
     path = data / "token"
     with reading(engine) as session:
-        if session.scalars(select(User.name).limit(1)).first() is not None:
+        if session.scalars(_of_admins().limit(1)).first() is not None:
             return path
     with writing(engine, alone=True) as session:  # of several that start at once, one
-        if session.scalars(select(User.name).limit(1)).first() is None:
-            token, row = _token("admin")
-            session.add(User(name="admin", role="admin"))
-            session.flush()
+        if session.scalars(_of_admins().limit(1)).first() is None:
+            admin = session.scalars(select(User.name).where(User.role == "admin").order_by(User.name).limit(1)).first()
+            if admin is None:
+                admin = "admin" if session.get(User, "admin") is None else f"admin-{secrets.token_hex(4)}"
+                session.add(User(name=admin, role="admin"))
+                session.flush()
+            token, row = _token(admin, None)
             session.add(row)
             # Before the admin is there for good: nobody else could ever make another token.
             partial = path.with_suffix(".partial")
@@ -153,10 +265,20 @@ def first_token(engine: Engine, data: Path) -> Path:
     return path
 
 
-def _token(user: str) -> tuple[str, Token]:
-    token = f"mgc_{secrets.token_urlsafe(32)}"
-    row = Token(id=secrets.token_hex(8), user=user, sha256=hash_of(token), created=time.time(), revoked=None)
-    return token, row
+def _token(user: str, days: float | None) -> tuple[str, Token]:
+    token, now = f"mgc_{secrets.token_urlsafe(32)}", time.time()
+    expires = None if days is None else now + 86_400.0 * days
+    return token, Token(id=secrets.token_hex(8), user=user, sha256=hash_of(token), created=now, expires=expires)
+
+
+def _valid() -> ColumnElement[bool]:
+    return and_(Token.revoked.is_(None), or_(Token.expires.is_(None), Token.expires > time.time()))
+
+
+def _of_admins() -> Any:
+    """The tokens by which more can be made."""
+    whole = or_(Token.scopes.is_(None), Token.scopes.like("%admin%"))
+    return select(Token.id).join(User, Token.user == User.name).where(User.role == "admin", _valid(), whole)
 
 
 def hash_of(token: str) -> str:

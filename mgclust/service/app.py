@@ -1,46 +1,47 @@
 """The service over HTTP: /api/v1, its description at /api/v1/openapi.json, /healthz and /metrics, and its pages.
 
-Who asks shows a token (``Authorization: Bearer ...``). What goes wrong is a sentence, ``{"error": ..., "fault": ...}``.
-A job or upload of somebody else is "not found", like one that is not there.
+Who asks shows a token (``Authorization: Bearer ...``), which `Gate` looks at before anything else. What goes wrong is a
+sentence, ``{"error": ..., "fault": ...}``. A job or upload of somebody else is "not found", like one that is not there.
 """
 
-import asyncio
+import contextlib
 import functools
-import math
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy.exc import DBAPIError
+from fastapi.security import HTTPBearer
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from mgclust import __version__
 from mgclust.beneath import Beneath
-from mgclust.errors import InputError
+from mgclust.errors import InputError, printable
 from mgclust.service import access, decision, disk, sources
 from mgclust.service.access import Caller, Refused
+from mgclust.service.audit import Audit, note
 from mgclust.service.batches import Batched
+from mgclust.service.bodies import ShortBodies
+from mgclust.service.callers import Callers
+from mgclust.service.gate import Gate
 from mgclust.service.inputs import named_sources
-from mgclust.service.jobs import ENDED, Jobs, Order, job_id
+from mgclust.service.jobs import Jobs, Order, job_id
 from mgclust.service.metrics import Metrics
 from mgclust.service.pages import SecurityHeaders, add_pages
-from mgclust.service.problems import NotFound, Problem, ShortBodies, answer_problems
-from mgclust.service.rates import Rates
+from mgclust.service.problems import NotFound, Problem, answer_problems
 from mgclust.service.readers import Readers
 from mgclust.service.records import Job, belong_together, migrate, open_database, reading
 from mgclust.service.requests import Submission, describe_methods
 from mgclust.service.settings import Settings
+from mgclust.service.streams import Streams
 
 __all__ = ["create_app"]
 
-LOOK = 0.5  # seconds between two looks at a job that is watched
-ASK = 3.0  # seconds after which whoever watches is asked for again: a token may have been revoked
-KEEP_ALIVE = 15.0
 LOG_BYTES = 1 << 20
 
 
@@ -53,6 +54,10 @@ class Progress(BaseModel):
     elapsed: float | None = Field(None, description="Seconds since the computation began.")
     stage_rate: float | None = Field(None, description="The share of the stage that is done in a second, smoothed.")
     stage_eta: float | None = Field(None, description="Seconds until the stage, not the job, has ended.")
+
+
+# Names and values that a sentence quotes are of files: a terminal that shows it should not obey them.
+Sentence = Annotated[str, AfterValidator(printable)]
 
 
 class JobView(BaseModel):
@@ -70,7 +75,7 @@ class JobView(BaseModel):
     finished: float | None
     progress: Progress | None
     scores: dict[str, Any] | None
-    error: str | None
+    error: Sentence | None
     fault: str | None
     size: int | None = Field(description="Bytes that it keeps in the database, and kept on disk when it last ended.")
     request: dict[str, Any]
@@ -90,7 +95,7 @@ class JobSummary(BaseModel):
     finished: float | None
     progress: Progress | None
     scores: dict[str, Any] | None = Field(description="Null also where they are long; the job has them.")
-    error: str | None = Field(description="Its beginning where it is long.")
+    error: Sentence | None = Field(description="Its beginning where it is long.")
     fault: str | None
     size: int | None = Field(description="Bytes that it keeps in the database, and kept on disk when it last ended.")
     sources: list[str] = Field(description="Names of the first ones.")
@@ -106,9 +111,13 @@ class NewUser(BaseModel):
 
 
 class NewToken(BaseModel):
-    """Whom a token is for."""
+    """A token to make."""
 
-    user: str
+    user: str | None = Field(None, description="Whose it is; by default that of who asks.")
+    scopes: list[str] | None = Field(
+        None, max_length=8, description="Some of read, submit and admin; by default all that the user's role has."
+    )
+    days: float | None = Field(access.DAYS, description="Until it expires; null: never, for administrators only.")
 
 
 def view(job: Job) -> JobView:
@@ -131,44 +140,41 @@ def create_app(settings: Settings) -> FastAPI:
     disk.sweep(engine, settings)
     jobs, figures = Jobs(engine, settings), Metrics(engine, settings)
     readers = Readers(settings)
-    app = FastAPI(
-        title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None
-    )
-    app.add_middleware(ShortBodies)
-    app.add_middleware(SecurityHeaders)  # around all others, whose answers have them as well
-    answer_problems(app)
-    bearer = HTTPBearer(auto_error=False, description="A token of the service.")
-
-    rates = Rates(settings.rate_per_token, settings.rate_per_address)
-    callers = Batched[str, Caller](functools.partial(access.callers_of, engine))
+    audit_log = Audit(settings.audit_path, settings.audit_bytes)
+    callers = Callers(engine)
+    streams = Streams(jobs, callers, lambda row: brief(row).model_dump_json())
     uploads = Batched[tuple[Caller, str], Beneath](functools.partial(sources.find_uploads, engine, settings))
     submits = Batched[Order, Job](jobs.submit)
 
-    async def caller(
-        request: Request, shown: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
-    ) -> Caller:
-        token = None if shown is None else access.hash_of(shown.credentials)
-        rates.ask(token, request.client.host if request.client else "")
-        if token is None:
-            raise Refused(
-                "a token is needed: commands and Python take MGCLUST_TOKEN, HTTP 'Authorization: Bearer TOKEN'; "
-                "'mgclust serve' says where its first one is."
-            )
-        try:
-            who = await callers(token)
-        except Refused:
-            rates.forget(token)
-            raise
-        rates.know(token)
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        audit_log.close()
+
+    app = FastAPI(
+        title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None,
+        lifespan=lifespan,
+    )  # fmt: skip
+    # Each around those before it.
+    app.add_middleware(ShortBodies)
+    app.add_middleware(Gate, settings=settings, callers=callers, log=audit_log)
+    app.add_middleware(SecurityHeaders)
+    answer_problems(app)
+    bearer = HTTPBearer(auto_error=False, description="A token of the service.")
+
+    async def caller(request: Request, shown: Annotated[object, Depends(bearer)]) -> Caller:
+        if (who := getattr(request.state, "caller", None)) is None:
+            raise Refused("a token is needed.")
         return who
 
-    async def admin(who: Annotated[Caller, Depends(caller)]) -> Caller:
-        if not who.is_admin:
-            raise PermissionError("only an administrator may do this.")
-        return who
+    def needs(scope: str) -> list[Any]:
+        async def check(who: Annotated[Caller, Depends(caller)]) -> None:
+            who.check(scope)
 
+        return [Depends(check)]
+
+    reads, submitting, administers = needs("read"), needs("submit"), needs("admin")
     Who = Annotated[Caller, Depends(caller)]
-    Admin = Annotated[Caller, Depends(admin)]
     answers: dict[int | str, dict[str, Any]] = {
         code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503, 507)
     }
@@ -191,12 +197,12 @@ def create_app(settings: Settings) -> FastAPI:
 
     Result = Annotated[tuple[Job, Path], Depends(result)]
 
-    @api.get("/methods")
+    @api.get("/methods", dependencies=reads)
     def methods(who: Who) -> dict[str, Any]:
         """What can be asked for."""
         return describe_methods()
 
-    @api.post("/jobs", status_code=201)
+    @api.post("/jobs", status_code=201, dependencies=submitting)
     async def submit(submission: Submission, who: Who) -> JobView:
         """Queue a job."""
         submission.check()
@@ -211,9 +217,10 @@ def create_app(settings: Settings) -> FastAPI:
                 await uploads((who, source["upload"]))
             else:
                 await run_in_threadpool(sources.resolve, engine, settings, who, source, settings.data)
+        note(id=id_)
         return view(await submits(Order(id_, who, submission.method, record, submission.priority)))
 
-    @api.get("/jobs")
+    @api.get("/jobs", dependencies=reads)
     def list_jobs(
         who: Who,
         state: Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"] | None = None,
@@ -227,37 +234,33 @@ def create_app(settings: Settings) -> FastAPI:
             last = (row.created, row.id)
         return [brief(row) for row in jobs.latest(who, state, limit, last)]
 
-    @api.get("/jobs/{id}")
+    @api.get("/jobs/{id}", dependencies=reads)
     def status(id: str, who: Who) -> JobView:
         """One job."""
         return view(found(jobs.get(who, id)))
 
-    @api.post("/jobs/{id}/cancel")
+    @api.post("/jobs/{id}/cancel", dependencies=submitting)
     def cancel(id: str, who: Who) -> JobView:
         """Ask for a job's end; nothing changes if it has ended."""
         return view(found(jobs.cancel(who, id)))
 
-    @api.post("/jobs/{id}/retry")
+    @api.post("/jobs/{id}/retry", dependencies=submitting)
     def retry(id: str, who: Who) -> JobView:
         """Queue a job again that failed or was cancelled."""
         return view(found(jobs.retry(who, id)))
 
-    @api.delete("/jobs/{id}")
+    @api.delete("/jobs/{id}", dependencies=submitting)
     def delete(id: str, who: Who) -> JobView:
         """Remove a job that has ended, with its files and log; what it was."""
         return view(found(jobs.delete(who, id)))
 
-    @api.get("/jobs/{id}/events", response_class=StreamingResponse)
-    async def events(
-        id: str, who: Who, shown: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]
-    ) -> StreamingResponse:
+    @api.get("/jobs/{id}/events", response_class=StreamingResponse, dependencies=reads)
+    async def events(id: str, request: Request, who: Who) -> StreamingResponse:
         """The job whenever it changes, without its request, as server-sent events, until it has ended."""
-        found(await run_in_threadpool(jobs.brief, who, id))
-        return StreamingResponse(
-            _changes(jobs, lambda: callers(access.hash_of(shown.credentials)), id), media_type="text/event-stream"
-        )
+        row = found(await run_in_threadpool(jobs.brief, who, id))
+        return StreamingResponse(streams.events(row, request.state.token), media_type="text/event-stream")
 
-    @api.get("/jobs/{id}/log", response_class=PlainTextResponse)
+    @api.get("/jobs/{id}/log", response_class=PlainTextResponse, dependencies=reads)
     def log(id: str, who: Who) -> PlainTextResponse:
         """The logs of all attempts, the end of each where it is long."""
         job = found(jobs.get(who, id))
@@ -265,16 +268,16 @@ def create_app(settings: Settings) -> FastAPI:
         for attempt in range(1, job.attempt + 1):
             text = _end_of(settings.attempt_folder(job.id, attempt) / "log.txt")
             parts.append(f"attempt {attempt}\n{text}" if job.attempt > 1 else text)
-        return PlainTextResponse("".join(parts))
+        return PlainTextResponse(printable("".join(parts), "\n\t"))
 
-    @api.get("/jobs/{id}/files")
+    @api.get("/jobs/{id}/files", dependencies=reads)
     def files(result: Result) -> list[dict[str, Any]]:
         """What the result consists of: names and sizes."""
         _, folder = result
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         return [{"name": str(path.relative_to(folder)), "size": path.stat().st_size} for path in paths]
 
-    @api.get("/jobs/{id}/files/{name:path}", response_class=FileResponse)
+    @api.get("/jobs/{id}/files/{name:path}", response_class=FileResponse, dependencies=reads)
     def file(name: str, result: Result) -> FileResponse:
         """One file of the result, or a range of it."""
         _, folder = result
@@ -283,12 +286,12 @@ def create_app(settings: Settings) -> FastAPI:
             raise NotFound("the result has no such file.")
         return FileResponse(path, stat_result=path.stat())
 
-    @api.get("/jobs/{id}/points")
+    @api.get("/jobs/{id}/points", dependencies=reads)
     def points(result: Result) -> decision.Points:
         """Of a density-peaks job: rows that stand for all in a picture, by their first two features."""
         return decision.points_of(readers, engine, settings, *result)
 
-    @api.post("/jobs/{id}/centers", responses={200: {"content": {"application/octet-stream": {}}}})
+    @api.post("/jobs/{id}/centers", responses={200: {"content": {"application/octet-stream": {}}}}, dependencies=reads)
     def centers(wanted: decision.Wanted, result: Result) -> decision.Preview:
         """Of a density-peaks job: what other centres would give; nothing is kept."""
         _, folder = result
@@ -298,12 +301,14 @@ def create_app(settings: Settings) -> FastAPI:
         named = {"Content-Disposition": 'attachment; filename="labels.npy"', "Content-Length": str(size)}
         return StreamingResponse(content, media_type="application/octet-stream", headers=named)  # type: ignore[return-value]
 
-    @api.post("/jobs/{id}/centers/save", status_code=201)
+    @api.post("/jobs/{id}/centers/save", status_code=201, dependencies=submitting)
     def save_centers(wanted: decision.Kept, who: Who, result: Result) -> JobView:
         """Of a density-peaks job: keep the result of other centres, as a job that names this one as its parent."""
-        return view(decision.save_as_job(readers, engine, settings, jobs, who, *result, wanted))
+        saved = decision.save_as_job(readers, engine, settings, jobs, who, *result, wanted)
+        note(saved=saved.id)
+        return view(saved)
 
-    @api.put("/uploads/{name}", status_code=201)
+    @api.put("/uploads/{name}", status_code=201, dependencies=submitting)
     async def upload(
         name: str,
         request: Request,
@@ -313,9 +318,11 @@ def create_app(settings: Settings) -> FastAPI:
         ] = None,
     ) -> dict[str, Any]:
         """Send a file; its id is a source for jobs."""
-        return await sources.receive(engine, settings, who, name, request.stream(), sha256)
+        received = await sources.receive(engine, settings, who, name, request.stream(), sha256)
+        note(id=received["id"], size=received["size"])
+        return received
 
-    @api.get("/uploads")
+    @api.get("/uploads", dependencies=reads)
     def list_uploads(
         who: Who,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
@@ -329,7 +336,7 @@ def create_app(settings: Settings) -> FastAPI:
             raise NotFound("there is no such upload.")
         return latest
 
-    @api.delete("/uploads/{id}")
+    @api.delete("/uploads/{id}", dependencies=submitting)
     def delete_upload(id: str, who: Who) -> dict[str, Any]:
         """Remove an upload that no job waits for or reads; what it was."""
         deleted = sources.delete_upload(engine, settings, who, id)
@@ -337,68 +344,86 @@ def create_app(settings: Settings) -> FastAPI:
             raise NotFound("there is no such upload.")
         return deleted
 
-    @api.post("/users", status_code=201)
-    def make_user(user: NewUser, who: Admin) -> NewUser:
+    @api.post("/users", status_code=201, dependencies=administers)
+    def make_user(user: NewUser) -> NewUser:
         """Make a user."""
         access.add_user(engine, user.name, user.role)
+        note(name=user.name, role=user.role)
         return user
 
-    @api.post("/tokens", status_code=201)
-    def make_token(wanted: NewToken, who: Admin) -> dict[str, str]:
-        """Make a token; this is the only time that it is shown."""
-        id_, token = access.new_token(engine, wanted.user)
-        return {"id": id_, "user": wanted.user, "token": token}
+    @api.get("/users", dependencies=administers)
+    def list_users() -> list[dict[str, Any]]:
+        """All users."""
+        return access.users(engine)
 
-    @api.get("/tokens/{user}")
-    def list_tokens(user: str, who: Admin) -> list[dict[str, Any]]:
+    def may_manage(who: Caller, user: str) -> None:
+        if not who.may_manage(user):
+            raise PermissionError(
+                "only an administrator may do this for others; for yourself, a token with all scopes of your role."
+            )
+
+    @api.post("/tokens", status_code=201)
+    def make_token(wanted: NewToken, who: Who) -> dict[str, str]:
+        """Make a token, for oneself or, as an administrator, for others; this is the only time that it is shown."""
+        user = wanted.user or who.name
+        may_manage(who, user)
+        days = wanted.days
+        if not who.is_admin:
+            if days is None:
+                raise PermissionError("only an administrator may make a token that never expires; give days.")
+            if who.expires is not None:  # else a token that was stolen could be renewed for ever
+                days = min(days, max(0.0, who.expires - time.time()) / 86_400)
+        id_, token = access.new_token(engine, user, wanted.scopes, days)
+        note(name=user, id=id_)
+        return {"id": id_, "user": user, "token": token}
+
+    @api.get("/tokens", dependencies=reads)
+    def list_own_tokens(who: Who) -> list[dict[str, Any]]:
+        """One's own tokens, without their secrets."""
+        return access.tokens_of(engine, who.name)
+
+    @api.get("/tokens/{user}", dependencies=reads)
+    def list_tokens(user: str, who: Who) -> list[dict[str, Any]]:
         """A user's tokens, without their secrets."""
+        may_manage(who, user)
         return access.tokens_of(engine, user)
 
     @api.delete("/tokens/{id}")
-    def revoke(id: str, who: Admin) -> dict[str, str]:
+    async def revoke(id: str, who: Who) -> dict[str, str]:
         """Revoke a token."""
-        if not access.revoke(engine, id):
+        owner = await run_in_threadpool(access.owner_of_token, engine, id)
+        if owner is None or not who.may_manage(owner) or not await run_in_threadpool(access.revoke, engine, id):
             raise NotFound("there is no such token.")
+        callers.forget(id)
+        note(name=owner)
         return {"id": id}
 
     app.include_router(api)
     add_pages(app)
 
-    @app.get("/healthz", include_in_schema=False)
-    def healthy() -> dict[str, str]:
+    def health() -> dict[str, str]:
         with reading(engine) as session:
             session.connection().exec_driver_sql("SELECT 1")
         return {"status": "ok", "version": __version__}
 
-    @app.get("/metrics", include_in_schema=False)
-    def metrics() -> PlainTextResponse:
-        return PlainTextResponse(figures.text(), media_type="text/plain; version=0.0.4")
+    # However many ask, the database is asked by one thread, which no other request keeps busy.
+    asked = Batched[None, dict[str, str]](lambda those: [health()] * len(those))
+
+    @app.get("/healthz", include_in_schema=False)
+    async def healthy() -> dict[str, str]:
+        return await asked(None)
+
+    own = CollectorRegistry()  # of this process, not of the database
+    lost = Gauge("mgclust_audit_lost", "Lines of the audit log that could not be written", registry=own)
+    lost.set_function(lambda: audit_log.lost)
+
+    @app.get("/metrics", include_in_schema=False, dependencies=reads)
+    def metrics(who: Who) -> PlainTextResponse:
+        if who.role != "admin":  # one of an administrator's that can only read is enough
+            raise PermissionError("only a token of an administrator, with the scope read, may see the metrics.")
+        return PlainTextResponse(figures.text() + generate_latest(own), media_type="text/plain; version=0.0.4")
 
     return app
-
-
-async def _changes(jobs: Jobs, ask: Callable[[], Awaitable[Caller]], id_: str) -> AsyncIterator[str]:
-    told, silent, known = None, 0.0, math.inf  # seconds since something was said, and since it was asked who watches
-    while True:
-        try:
-            if known >= ASK:
-                who, known = await ask(), 0.0
-            job = await run_in_threadpool(jobs.brief, who, id_)
-        except (DBAPIError, Refused):
-            return  # whoever watches asks again, and is told why
-        if job is None:
-            return
-        news = brief(job).model_dump_json()
-        if news != told:
-            told, silent = news, 0.0
-            yield f"event: job\ndata: {news}\n\n"
-        elif silent > KEEP_ALIVE:
-            silent = 0.0
-            yield ": still there\n\n"
-        if job.state in ENDED:
-            return
-        await asyncio.sleep(LOOK)
-        silent, known = silent + LOOK, known + LOOK
 
 
 def _result(settings: Settings, job: Job) -> Path:

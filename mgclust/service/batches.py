@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 
 __all__ = ["Batched"]
 
@@ -25,7 +25,7 @@ class Batched(Generic[Question, Answer]):
     ----------
     function : callable
         Answers in the questions' order; an answer that is an exception is raised where its question was asked. Runs in
-        a thread, one call at a time.
+        a thread of its own, one call at a time: requests that keep all other threads busy do not delay it.
     most : int
         Questions of one call.
     """
@@ -34,6 +34,7 @@ class Batched(Generic[Question, Answer]):
         self._function, self._most = function, most
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
+        self._thread = CapacityLimiter(1)
 
     async def __call__(self, question: Question) -> Answer:
         """Answer one question."""
@@ -50,7 +51,8 @@ class Batched(Generic[Question, Answer]):
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 answers: Sequence[Answer | Exception]
                 try:
-                    answers = await run_in_threadpool(self._function, [question for question, _ in batch])
+                    asked = [question for question, _ in batch]
+                    answers = await to_thread.run_sync(self._function, asked, limiter=self._thread)
                 except Exception as error:
                     answers = [error] * len(batch)
                 for (_, future), answer in zip(batch, answers, strict=True):

@@ -162,6 +162,45 @@ class Service:
         """
         return dict(self.call("DELETE", f"/uploads/{_checked_id(id_, 'mgclust uploads')}"))
 
+    def users(self) -> list[dict[str, Any]]:
+        """All users: ``name``, ``role``, and how many valid ``tokens`` they have; for administrators."""
+        return list(self.call("GET", "/users"))
+
+    def create_user(self, name: str, role: str = "user") -> dict[str, Any]:
+        """Make a user; for administrators."""
+        return dict(self.call("POST", "/users", json={"name": name, "role": role}))
+
+    def tokens(self, user: str | None = None) -> list[dict[str, Any]]:
+        """A user's tokens, by default one's own, without their secrets."""
+        if user is not None and not re.fullmatch("[a-z0-9._@-]+", user):
+            raise InputError(f"user={user[:80]!r} should be a user's name; 'mgclust user list' lists those there are.")
+        return list(self.call("GET", "/tokens" if user is None else f"/tokens/{user}"))
+
+    def create_token(
+        self, user: str | None = None, scopes: Sequence[str] | None = None, days: float | None = 365.0
+    ) -> dict[str, Any]:
+        """Make a token: its ``id``, its ``user`` and, this once, the ``token``.
+
+        Parameters
+        ----------
+        user : str, optional
+            By default oneself; others' are for administrators.
+        scopes : sequence of str, optional
+            Some of ``read``, ``submit`` and ``admin``; by default all that the user's role has.
+        days : float or None
+            Until it expires; None, for administrators: never.
+        """
+        given = {"user": user, "days": days} | ({} if scopes is None else {"scopes": list(scopes)})
+        return dict(self.call("POST", "/tokens", json=given))
+
+    def revoke_token(self, id_: str) -> None:
+        """Let a token be worth nothing from now on."""
+        if not re.fullmatch("[0-9a-f]{16}", id_):
+            raise InputError(
+                f"id={id_[:80]!r} should be 16 of 0-9 and a-f; 'mgclust token list' lists those there are."
+            )
+        self.call("DELETE", f"/tokens/{id_}")
+
     def job(self, id_: str) -> RemoteJob:
         """A job that was submitted before.
 

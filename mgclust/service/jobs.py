@@ -238,6 +238,11 @@ class Jobs:
             row = session.execute(select(*_BRIEF).where(Job.id == id_)).first()
             return row if row is not None and caller.may_see(row.owner) else None
 
+    def briefs(self, ids: Sequence[str]) -> dict[str, Row[Any]]:
+        """What lists tell of these jobs, whosever they are; of those that are there."""
+        with reading(self._engine) as session:
+            return {row.id: row for row in session.execute(select(*_BRIEF).where(Job.id.in_(ids)))}
+
     def latest(
         self, caller: Caller, state: str | None, limit: int, before: tuple[float, str] | None = None
     ) -> list[Row[Any]]:

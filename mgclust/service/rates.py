@@ -1,15 +1,17 @@
 """How often somebody may ask: a token so many requests a second, an address so many that show no valid token.
 
-A bucket holds what may be asked at once and fills again at the rate. Buckets are those of one web process; the oldest
-of too many are forgotten, which means full again.
+Of an address, requests for pages and refused ones are counted apart: where a flood of guesses comes from an address
+that others share, they can still sign in. A bucket holds what may be asked at once and fills again at the rate. Buckets
+are those of one web process; the oldest of too many are forgotten, which means full again.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import time
 from collections import OrderedDict
+
+from mgclust.service.addresses import network
 
 __all__ = ["Rates", "TooFast"]
 
@@ -44,6 +46,7 @@ class Rates:
     def __init__(self, per_token: float, per_address: float) -> None:
         self._tokens = _Buckets("rate_per_token", per_token)
         self._addresses = _Buckets("rate_per_address", per_address)
+        self._pages = _Buckets("rate_per_address", per_address)
 
     def ask(self, token: str | None, address: str) -> None:
         """Count a request before anybody looks at what it shows.
@@ -55,7 +58,16 @@ class Rates:
         if token is not None and token in self._tokens:
             self._tokens.take(token)
         else:
-            self._addresses.take(_network(address))
+            self._addresses.take(network(address))
+
+    def ask_for_page(self, address: str) -> None:
+        """Count a request for what needs no token.
+
+        Raises
+        ------
+        TooFast
+        """
+        self._pages.take(network(address))
 
     def know(self, token: str) -> None:
         """The token is valid: its requests count for itself from now on, wherever they come from."""
@@ -94,12 +106,3 @@ class _Buckets:
         self._left.move_to_end(key)
         if len(self._left) > MOST:
             self._left.popitem(last=False)
-
-
-def _network(address: str) -> str:
-    """Whom an address belongs to: in IPv6 one machine has as many as it likes, of one network of 64 bits."""
-    try:
-        known = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    return str(ipaddress.ip_network((known, 64), strict=False)) if known.version == 6 else address

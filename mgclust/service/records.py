@@ -66,6 +66,11 @@ class Token(Base):
     sha256: Mapped[str] = mapped_column(String(64), unique=True)
     created: Mapped[float]
     revoked: Mapped[float | None]
+    expires: Mapped[float | None]  # None: never
+    scopes: Mapped[str | None] = mapped_column(String(64))  # with spaces between; None: all of the user's role
+    used: Mapped[float | None]  # to the hour
+
+    __table_args__ = (Index("tokens_of_user", "user", "created"),)
 
 
 class Upload(Base):

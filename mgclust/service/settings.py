@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from mgclust.engine.devices import cores
 from mgclust.errors import InputError
+from mgclust.service.addresses import Proxies
 
 __all__ = ["Settings", "variable"]
 
@@ -93,6 +94,33 @@ class Settings:
         Requests a second of one token, on average; 20 seconds' worth may come at once.
     rate_per_address : float
         Likewise those from one address that show no valid token.
+    requests_per_user : int
+        Requests of one user that are answered at the same time.
+    streams_per_user : int
+        Jobs that one user watches at the same time.
+    trusted_proxies : str
+        Addresses and networks, with commas between, whose ``X-Forwarded-For`` or ``Forwarded`` says from where a
+        request comes; none by default.
+    connections : int
+        To the web process at the same time. When there are as many, idle and unfinished ones without a token make room.
+    connections_per_address : int
+        Likewise from one address that is no trusted proxy, of those that have shown no valid token.
+    header_bytes : int
+        Of a request's first line and headers together.
+    header_seconds : float
+        Within which these have to arrive.
+    body_seconds : float
+        Within which the body of a request has to arrive that is no upload; of an upload, the longest silence.
+    upload_rate : float
+        Bytes a second that an upload has to have on average, after `body_seconds`.
+    idle_seconds : float
+        That a connection stays open without a request.
+    write_seconds : float
+        Within which a client has to take the next part of its answer.
+    audit : str
+        File of the audit log, or "-" for standard error; by default ``audit.log`` in `data`.
+    audit_bytes : int
+        After which a file of the audit log is put aside; the last four are kept.
     max_workers : int
         Processes on this machine's CPUs that one job may ask for; by default as many as there are cores. A cluster
         has its own number.
@@ -136,6 +164,19 @@ class Settings:
     log: str = ""
     rate_per_token: float = 200.0
     rate_per_address: float = 10.0
+    requests_per_user: int = 128
+    streams_per_user: int = 64
+    trusted_proxies: str = ""
+    connections: int = 2000
+    connections_per_address: int = 256
+    header_bytes: int = 32 << 10
+    header_seconds: float = 10.0
+    body_seconds: float = 30.0
+    upload_rate: float = 1024.0
+    idle_seconds: float = 30.0
+    write_seconds: float = 60.0
+    audit: str = ""
+    audit_bytes: int = 16 << 20
     max_workers: int = dataclasses.field(default_factory=cores)
     attempts: int = 3
     lost_after: float = 30.0
@@ -193,14 +234,19 @@ class Settings:
                 )
         for name in (
             "slots", "upload_limit", "jobs_per_user", "jobs_waiting", "jobs_kept_per_user", "uploads_per_user",
-            "max_workers", "attempts", "readers", "reader_memory",
+            "max_workers", "attempts", "readers", "reader_memory", "requests_per_user", "streams_per_user",
+            "connections", "connections_per_address",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} should be >= 1.")
+        for name in ("header_bytes", "audit_bytes"):
+            if getattr(self, name) < 1024:
+                raise InputError(f"{name}={getattr(self, name)} should be >= 1024.")
         for name in ("max_rows", "disk_per_user", "keep_days"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)} should be >= 0; 0 is no limit.")
         _ = self.prefixes
+        Proxies(self.trusted_proxies)
         if self.checkpoints and not os.path.isabs(self.checkpoints):
             raise InputError(f"checkpoints={self.checkpoints!r} should be a folder's whole path.")
         for root, folder in zip(filter(None, self.roots.split(os.pathsep)), self.folders, strict=True):
@@ -214,9 +260,15 @@ class Settings:
                     )
         for name in (
             "rate_per_token", "rate_per_address", "fetch_seconds", "lost_after", "checkpoint_seconds", "reader_seconds",
+            "header_seconds", "body_seconds", "upload_rate", "idle_seconds", "write_seconds",
         ):  # fmt: skip
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)} should be > 0.")
+
+    @property
+    def audit_path(self) -> Path | None:
+        """Where the audit log is; None: standard error."""
+        return None if self.audit == "-" else Path(self.audit).absolute() if self.audit else self.data / "audit.log"
 
     @functools.cached_property
     def folders(self) -> list[Path]:
@@ -230,6 +282,7 @@ class Settings:
         files = [f"{database}{end}" for end in ("", "-wal", "-shm", "-journal")] if database else []
         mine = [os.path.expanduser(path) for path in (*SECRETS, *self.hidden.split(os.pathsep)) if path]
         kept = [self.checkpoints] if self.checkpoints else []
+        kept += [str(self.audit_path)] if self.audit_path else []
         return [str(self.data), *kept, *map(str, self.folders), *files, *mine]
 
     @property

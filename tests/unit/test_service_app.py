@@ -160,8 +160,8 @@ def test_a_full_share_of_the_disk(tmp_path):
 
 
 def test_who_watches_with_a_revoked_token_hears_no_more(served, job, engine, monkeypatch):
-    monkeypatch.setattr("mgclust.service.app.LOOK", 0.01)
-    monkeypatch.setattr("mgclust.service.app.ASK", 0.05)
+    monkeypatch.setattr("mgclust.service.streams.LOOK", 0.01)
+    monkeypatch.setattr("mgclust.service.streams.ASK", 0.05)
     id_ = served.post("/api/v1/jobs", json=job).json()["id"]
     token_id, token = access.new_token(engine, "admin")
     path, shown, heard = f"/api/v1/jobs/{id_}/events", {"Authorization": f"Bearer {token}"}, []

@@ -85,15 +85,15 @@ def test_over_http(tmp_path):
     token = first_token(open_database(settings.database), tmp_path).read_text().strip()
     with TestClient(app) as http:
         mine = {"headers": {"Authorization": f"Bearer {token}"}}
-        assert http.get("/api/v1/jobs", **mine).status_code == 200
-        assert http.get("/api/v1/jobs").status_code == 401
+        assert http.get("/api/v1/jobs", **mine).status_code == 200  # a fresh token counts for itself
+        assert [http.get("/api/v1/jobs").status_code for _ in range(2)] == [401, 401]
         for guess in ({"headers": {"Authorization": "Bearer mgc_guess"}}, {}):
             refused = http.get("/api/v1/jobs", **guess)
             assert refused.status_code == 429
             assert 1 <= int(refused.headers["Retry-After"]) <= 10
             assert "rate_per_address=0.1" in refused.json()["error"]
-        codes = [http.get("/api/v1/jobs", **mine).status_code for _ in range(5)]
-        assert codes == [200] * 4 + [429]
+        codes = [http.get("/api/v1/jobs", **mine).status_code for _ in range(4)]
+        assert codes == [200] * 3 + [429]
         assert http.get("/healthz").status_code == 200
 
 

@@ -1,0 +1,100 @@
+"""From where a request comes: the address of its connection, or what a proxy that the administrator trusts says of it.
+
+Of the addresses in a forwarding header the last one that is no trusted proxy counts: a client can write whatever it
+likes before it, and each proxy appends the address that it saw.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mgclust.errors import InputError
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+__all__ = ["Proxies", "network"]
+
+FOR = re.compile(r'(?:^|;)\s*for="?(\[[^]"]*\]|[^;,":\s]*)', re.IGNORECASE)
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Proxies:
+    """The addresses from which forwarding headers are believed.
+
+    Parameters
+    ----------
+    names : str
+        Addresses and networks, with commas between: ``10.0.0.0/8, fd00::1``.
+
+    Raises
+    ------
+    InputError
+        One that is none.
+    """
+
+    def __init__(self, names: str) -> None:
+        self._networks: list[Network] = []
+        for name in filter(None, re.split(r"[\s,]+", names)):
+            try:
+                self._networks.append(ipaddress.ip_network(name))
+            except ValueError as error:
+                raise InputError(f"trusted_proxies={name!r} should be an address or a network: {error}.") from None
+        self.trusts = functools.lru_cache(4096)(self._trusts)
+
+    def _trusts(self, address: str) -> bool:
+        known = _parsed(address)
+        return known is not None and any(known in each for each in self._networks)
+
+    def client_of(self, scope: Scope) -> str:
+        """The address that a request is of; empty where there is none."""
+        peer = scope["client"][0] if scope.get("client") else ""
+        if not self._networks or not self.trusts(peer):
+            return peer
+        by_list = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        by_pairs = [value for name, value in scope["headers"] if name == b"forwarded"]
+        said = {self._last(_hops(values, pairs)) for values, pairs in ((by_list, False), (by_pairs, True)) if values}
+        # A proxy writes one of the headers, and may hand on the other as a client wrote it.
+        return (said.pop() if len(said) == 1 else None) or peer
+
+    def _last(self, hops: list[str]) -> str | None:
+        for hop in reversed(hops):
+            known = _parsed(hop)
+            if known is None:
+                return None
+            if not self.trusts(str(known)):
+                return str(known)
+        return None
+
+
+def _hops(values: Iterable[bytes], pairs: bool) -> list[str]:
+    parts = [part.strip() for value in values for part in value.decode("latin-1").split(",")]
+    if not pairs:
+        return parts
+    return [found[1] if (found := FOR.search(part)) else "" for part in parts]
+
+
+def _parsed(text: str) -> Address | None:
+    if text.startswith("["):
+        text = text[1:].split("]")[0]
+    elif text.count(":") == 1:  # with a port
+        text = text.split(":")[0]
+    try:
+        known = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return known.ipv4_mapped or known if known.version == 6 else known
+
+
+def network(address: str) -> str:
+    """Whom an address belongs to: in IPv6 one machine has as many as it likes, of one network of 64 bits."""
+    known = _parsed(address)
+    if known is None:
+        return address
+    return str(ipaddress.ip_network((known, 64), strict=False)) if known.version == 6 else str(known)

@@ -1,0 +1,147 @@
+"""Who did what, and when: a line of JSON for each request that changes something, fetches a result or is refused.
+
+Lines hold no secret, no query and no body. They are written by a thread of their own, so that no request waits for the
+disk; what cannot be written is counted, and the next line that can tells how many are missing. Refused requests have a
+bound on their lines, so that a flood of them does not fill the disk; the rest of them is counted as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import datetime
+import fcntl
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Audit", "note"]
+
+KEPT = 4  # files of earlier lines
+WAITING = 10_000  # lines that wait to be written
+REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines a second, and saved up
+TEXT = 256  # characters of a value
+
+noted: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("noted")
+
+
+def note(**facts: Any) -> None:
+    """Add to the line of the request that is being answered, such as the id of what it made."""
+    with contextlib.suppress(LookupError):  # outside of a request
+        noted.get().update(facts)
+
+
+class Audit:
+    """The log.
+
+    Parameters
+    ----------
+    path : Path or None
+        None: standard error.
+    size : int
+        Bytes after which a file is put aside; `KEPT` of these are kept.
+    """
+
+    def __init__(self, path: Path | None, size: int) -> None:
+        self._path, self._size = path, size
+        self._lines: queue.Queue[str | None] = queue.Queue(WAITING)
+        self._file, self._torn = -1, False
+        self._lost = 0
+        self._allowed, self._since, self._unsaid = REFUSALS_AT_ONCE, time.monotonic(), 0
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    @property
+    def lost(self) -> int:
+        """Lines that could not be written so far."""
+        return self._lost
+
+    def write(self, **facts: Any) -> None:
+        """Add a line; values that are None are left out."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        known = {name: v[:TEXT] if isinstance(v, str) else v for name, v in facts.items() if v is not None}
+        try:
+            self._lines.put_nowait(json.dumps({"time": now} | known))
+        except queue.Full:
+            self._lost += 1
+        if self._thread is None:
+            self._start()
+
+    def refused(self, **facts: Any) -> None:
+        """Add a line for a request without a valid token, unless there were many."""
+        now = time.monotonic()
+        self._allowed = min(REFUSALS_AT_ONCE, self._allowed + (now - self._since) * REFUSALS)
+        self._since = now
+        if self._allowed < 1:
+            self._unsaid += 1
+            return
+        self._allowed -= 1
+        unsaid, self._unsaid = self._unsaid, 0
+        self.write(**facts, not_logged_before=unsaid or None)
+
+    def close(self) -> None:
+        """Write what waits."""
+        if self._thread is not None:
+            self._lines.put(None)
+            self._thread.join(5)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_lines, name="audit", daemon=True)
+                self._thread.start()
+
+    def _write_lines(self) -> None:
+        told = 0
+        while (line := self._lines.get()) is not None:
+            if (lost := self._lost) > told:
+                line = f'{line[:-1]}, "lost_before": {lost - told}}}'
+            try:
+                self._add((line + "\n").encode())
+                told = lost
+            except OSError:
+                self._lost += 1
+
+    def _add(self, line: bytes) -> None:
+        if self._path is None:
+            sys.stderr.buffer.write(line)
+            sys.stderr.flush()
+            return
+        self._open(self._path, len(line))
+        line = b"\n" * self._torn + line
+        self._torn = os.write(self._file, line) < len(line)  # a disk that is full may take a part
+        if self._torn:
+            raise OSError("the line could not be written whole.")
+
+    def _open(self, path: Path, more: int) -> None:
+        """Have the file open that has the path, with room for a line; several processes may write to it."""
+        if self._file >= 0 and not self._has(path):
+            os.close(self._file)
+            self._file = -1
+        if self._file < 0:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.open(path, flags, 0o600)
+        if os.fstat(self._file).st_size + more <= self._size:
+            return
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # let go of when it is closed
+        if self._has(path):
+            for number in range(KEPT, 0, -1):
+                earlier = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
+                with contextlib.suppress(FileNotFoundError):
+                    earlier.rename(path.with_name(f"{path.name}.{number}"))
+        os.close(self._file)
+        self._file = -1
+        self._open(path, 0)
+
+    def _has(self, path: Path) -> bool:
+        """Whether the path still names the file that is open."""
+        try:
+            there, here = os.lstat(path), os.fstat(self._file)
+        except FileNotFoundError:
+            return False
+        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)

@@ -1,0 +1,114 @@
+"""Whose a token is, asked for at every request: answered from memory for a moment, else from the database.
+
+Questions to the database are answered together, so that a flood of invented tokens costs one look-up for a hundred of
+them, and what has not the form of a token costs none. A token that is revoked here is refused at once, one that another
+process revokes within `KNOWN` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from anyio import CapacityLimiter, to_thread
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from mgclust.service.access import TOKEN, Caller, Refused, callers_of, hash_of, write_down_use
+from mgclust.service.batches import Batched
+
+__all__ = ["Callers"]
+
+KNOWN = 2.0  # seconds for which a token is taken to be as valid as it was
+UNKNOWN = 30.0  # and to be none: a token that is made later is another one
+MOST = 10_000  # remembered of each kind
+WRITE_DOWN = 60.0  # seconds between two notes of which tokens were used
+
+
+class Callers:
+    """Who shows a token.
+
+    Parameters
+    ----------
+    engine : Engine
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._look_up = Batched[str, Caller](functools.partial(callers_of, engine))
+        self._known: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
+        self._unknown: OrderedDict[str, tuple[Refused, float]] = OrderedDict()
+        self._forgotten = 0  # how often something was: what was looked up before is not remembered after
+        self._used: set[str] = set()
+        self._written_down = time.monotonic()
+        self._writing: asyncio.Task[None] | None = None
+
+    async def __call__(self, token: str) -> Caller:
+        """Look up who shows a token.
+
+        Raises
+        ------
+        Refused
+            It is unknown, revoked or expired.
+        """
+        if not TOKEN.fullmatch(token):
+            raise Refused("this token is unknown or revoked; ask the service's administrator for one.")
+        hash_, now = hash_of(token), time.monotonic()
+        if (known := self._known.get(hash_)) is not None and now < known[1]:
+            caller = known[0]
+            if caller.expires is None or time.time() < caller.expires:
+                return caller
+        if (refused := self._unknown.get(hash_)) is not None and now < refused[1]:
+            raise Refused(str(refused[0]))
+        caller = await self._ask(hash_)
+        self._used.add(caller.token)
+        if self._writing is None and now > self._written_down + WRITE_DOWN:
+            self._writing = asyncio.create_task(self._write_down())
+        return caller
+
+    def forget(self, token: str) -> None:
+        """Look up a token anew, of this id, at the next request that shows it."""
+        self._forgotten += 1
+        for hash_ in [hash_ for hash_, (caller, _) in self._known.items() if caller.token == token]:
+            del self._known[hash_]
+
+    async def refused(self, hashes: Iterable[str]) -> set[str]:
+        """Which of these tokens, by their hashes, are not valid any more."""
+        wanted = sorted(set(hashes))
+        answers = await asyncio.gather(*(self._ask(hash_) for hash_ in wanted), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, Refused):
+                raise answer
+        return {hash_ for hash_, answer in zip(wanted, answers, strict=True) if isinstance(answer, Refused)}
+
+    async def _ask(self, hash_: str) -> Caller:
+        forgotten = self._forgotten
+        try:
+            caller = await self._look_up(hash_)
+        except Refused as error:
+            self._known.pop(hash_, None)
+            _remember(self._unknown, hash_, error, UNKNOWN)
+            raise
+        if forgotten == self._forgotten:
+            _remember(self._known, hash_, caller, KNOWN)
+        return caller
+
+    async def _write_down(self) -> None:
+        used, self._used, self._written_down = self._used, set(), time.monotonic()
+        try:
+            # A database that cannot be written now is written to another time.
+            with contextlib.suppress(SQLAlchemyError):
+                await to_thread.run_sync(write_down_use, self._engine, used, limiter=CapacityLimiter(1))
+        finally:
+            self._writing = None
+
+
+def _remember(those: OrderedDict, hash_: str, answer: Caller | Refused, seconds: float) -> None:
+    those[hash_] = (answer, time.monotonic() + seconds)
+    those.move_to_end(hash_)
+    if len(those) > MOST:
+        those.popitem(last=False)

@@ -1,0 +1,174 @@
+"""What is asked of a request before anything of it but its headers is read: who sends it, how often, how many at once.
+
+Everything of ``/api/`` and ``/metrics`` needs a token. A request without a valid one is refused from its headers; its
+body is not read into memory. What each request did goes to the audit log.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import Counter
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mgclust.errors import printable
+from mgclust.service import audit
+from mgclust.service.access import TOKEN, Caller, Refused, hash_of
+from mgclust.service.addresses import Proxies
+from mgclust.service.audit import Audit
+from mgclust.service.callers import Callers
+from mgclust.service.problems import CODES, answer
+from mgclust.service.rates import Rates, TooFast
+from mgclust.service.settings import Settings
+
+__all__ = ["Gate"]
+
+UPLOADS, STREAM = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
+# What reads a result; everything that is not read is logged anyway.
+FETCHED = re.compile("/api/v1/jobs/[^/]+/(files/.+|points)")
+SHOWN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
+AFTER = 2  # seconds after which a request is sent again that was one too many at once
+
+
+class Gone(Exception):
+    """The client has closed the connection before it had its answer."""
+
+
+class Gate:
+    """Lets requests in.
+
+    Parameters
+    ----------
+    app : ASGIApp
+        Finds in ``scope["state"]`` the ``caller``, the ``token`` (its hash) and the ``address`` of a request.
+    settings : Settings
+    callers : Callers
+    log : Audit
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, callers: Callers, log: Audit) -> None:
+        self._app, self._callers, self._log = app, callers, log
+        self._rates = Rates(settings.rate_per_token, settings.rate_per_address)
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._most = {"requests": settings.requests_per_user, "streams": settings.streams_per_user}
+        self._open: Counter[tuple[str, str]] = Counter()  # by user and kind
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["address"] = self._proxies.client_of(scope)
+        if not (scope["path"].startswith("/api/") or scope["path"] == "/metrics"):
+            await self._open_to_all(scope, receive, send)
+            return
+        try:
+            caller = await self._caller(scope)
+        except Exception as error:
+            if not isinstance(error, tuple(CODES)):
+                raise
+            refusal = answer(error, _closing(scope))
+            self._log.refused(
+                source=state["address"], action="refused", method=scope["method"], path=printable(scope["path"]),
+                status=refusal.status_code,
+            )  # fmt: skip
+            await refusal(scope, receive, send)
+            return
+        if (connection := state.get("connection")) is not None:
+            connection.admit(caller.name, upload=scope["method"] == "PUT" and scope["path"].startswith(UPLOADS))
+        await self._for_caller(caller, scope, receive, send)
+
+    async def _open_to_all(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["path"] != "/healthz":  # it answers from memory; what restarts a service should not be refused
+                self._rates.ask_for_page(scope["state"]["address"])
+        except TooFast as error:
+            await answer(error, _closing(scope))(scope, receive, send)
+            return
+        given = False
+
+        async def nothing() -> Message:
+            nonlocal given
+            if not given:
+                given = True
+                return {"type": "http.request", "body": b"", "more_body": False}
+            while (message := await receive())["type"] == "http.request":
+                pass
+            return message
+
+        await self._app(scope, nothing, send)
+
+    async def _caller(self, scope: Scope) -> Caller:
+        """Who asks, whose requests are counted; those without a valid token are counted for their address."""
+        shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        match = SHOWN.fullmatch(shown)
+        token = match[1].decode("latin-1") if match else ""
+        address = scope["state"]["address"]
+        if not token:
+            self._rates.ask(None, address)
+            raise Refused(
+                "a token is needed: commands and Python take MGCLUST_TOKEN, HTTP 'Authorization: Bearer TOKEN'; "
+                "'mgclust serve' says where its first one is."
+            )
+        hash_ = hash_of(token) if TOKEN.fullmatch(token) else ""
+        try:
+            caller = await self._callers(token)
+        except Refused:
+            self._rates.forget(hash_)
+            self._rates.ask(None, address)
+            raise
+        self._rates.know(hash_)
+        self._rates.ask(hash_, address)
+        scope["state"] |= {"caller": caller, "token": hash_}
+        return caller
+
+    async def _for_caller(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = "streams" if STREAM.fullmatch(scope["path"]) else "requests"
+        logged = scope["method"] not in ("GET", "HEAD", "OPTIONS") or FETCHED.fullmatch(scope["path"]) is not None
+        facts: dict[str, Any] = {}
+        status, begun = None, time.monotonic()
+
+        async def told(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif connection is not None and connection.is_closing():
+                raise Gone  # else a file would be read to its end
+            await send(message)
+
+        connection = scope["state"].get("connection")
+        key = (caller.name, kind)
+        if self._open[key] >= self._most[kind]:
+            refusal = TooFast(
+                f"{caller.name} has {kind}_per_user={self._most[kind]} {kind} open; end one, or ask again later.", AFTER
+            )
+            await answer(refusal, _closing(scope))(scope, receive, told)
+        else:
+            self._open[key] += 1
+            token = audit.noted.set(facts)
+            try:
+                await self._app(scope, receive, told)
+            except Gone:
+                pass
+            finally:
+                audit.noted.reset(token)
+                self._open[key] -= 1
+                if not self._open[key]:
+                    del self._open[key]
+        if logged:
+            route = getattr(scope.get("route"), "name", None)
+            given = {name: printable(str(value)) for name, value in scope.get("path_params", {}).items()}
+            self._log.write(
+                user=caller.name, token=caller.token, source=scope["state"]["address"], action=route or "none",
+                method=scope["method"], **(given | facts), status=status,
+                seconds=math.ceil(1000 * (time.monotonic() - begun)) / 1000,
+            )  # fmt: skip
+
+
+def _closing(scope: Scope) -> dict[str, str]:
+    """Headers of a refusal: a client that waits for a word before it sends its body is not to send it."""
+    return {"Connection": "close"} if any(name == b"expect" for name, _ in scope["headers"]) else {}

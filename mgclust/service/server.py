@@ -1,0 +1,327 @@
+"""Connections to the web process: how many there are, how much they send, and how long they may take.
+
+The parser that uvicorn uses has no limit on headers, and uvicorn none on the time that a request takes to arrive. A
+connection is bound here by bytes, by deadlines and by number. One that has shown a valid token is kept; of the others
+the oldest idle or unfinished ones make room for new ones, so that whoever fills all places does not keep others out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import resource
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from mgclust.service.addresses import Proxies, network
+from mgclust.service.settings import Settings
+
+__all__ = ["Connection", "Connections"]
+
+PIECE = 16 << 10  # bytes that the parser is given at once
+MOST_HEADERS = 128
+MOST_PIPELINED = 8  # requests of a connection that wait for the one before
+LINGER = 1.0  # seconds in which the sender of a refused request, who may be sending the rest of it, reads the refusal
+TICK = 0.25  # seconds between two looks at the deadlines
+FILES = 512  # descriptors for everything else
+
+Place = dict["Connection", None]  # in the order in which they came
+
+
+class Connections:
+    """All connections of a web process, made as uvicorn makes protocols.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.most = settings.connections
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._per_user = settings.requests_per_user + settings.streams_per_user
+        self._unknown: Place = {}
+        self._of_address: dict[str, Place] = {}  # the unknown ones, but for those of proxies
+        self._of_user: dict[str, Place] = {}
+        self._known: Place = {}
+        self._looked = math.nan
+
+    def __call__(self, **given: Any) -> Connection:
+        """Make a connection."""
+        return Connection(self, **given)
+
+    def raise_limit(self) -> None:
+        """Let this process have as many files open as there may be connections, or allow fewer of these."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self.most + FILES
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        if soft != resource.RLIM_INFINITY and soft < allowed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        self.most = min(self.most, max(1, allowed - FILES))
+
+    def add(self, connection: Connection) -> bool:
+        """Take a new connection; False if there is no place for it."""
+        if math.isnan(self._looked):
+            self._looked = connection.loop.time()
+            connection.loop.call_later(TICK, self._look, connection.loop)
+        if len(self._unknown) + len(self._known) >= self.most and not (
+            _drop_oldest(self._unknown) or _drop_oldest(self._known, known=True)
+        ):
+            return False
+        connection.address = network(connection.client[0] if connection.client else "")
+        if not self._proxies.trusts(connection.address):
+            those = self._of_address.setdefault(connection.address, {})
+            if len(those) >= self.settings.connections_per_address and not _drop_oldest(those):
+                return False
+            those[connection] = None
+        self._unknown[connection] = None
+        return True
+
+    def know(self, connection: Connection, user: str) -> None:
+        """The connection has shown a valid token of this user."""
+        if connection.user == user:
+            return
+        self.remove(connection)
+        connection.user = user
+        self._known[connection] = None
+        if self._proxies.trusts(connection.address):
+            return
+        those = self._of_user.setdefault(user, {})
+        if len(those) >= self._per_user:
+            _drop_oldest(those, known=True)
+        those[connection] = None
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self._unknown.pop(connection, None)
+        self._known.pop(connection, None)
+        for key, places in ((connection.address, self._of_address), (connection.user or "", self._of_user)):
+            if (those := places.get(key)) is not None:
+                those.pop(connection, None)
+                if not those:
+                    del places[key]
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        late, self._looked = now - self._looked - TICK, now
+        for connection in (*self._unknown, *self._known):
+            # What this process had no time for, stopped or busy, is not the client's delay.
+            connection.look(now, late if late > 1.0 else 0.0)
+        loop.call_later(TICK, self._look, loop)
+
+
+def _drop_oldest(those: Place, known: bool = False) -> bool:
+    """Close the oldest connection without a whole request, or, of known ones, without one whose body is on its way."""
+    found = next((each for each in those if not (each.is_sending() if known else each.is_answered())), None)
+    if found is not None:
+        found.drop()
+    return found is not None
+
+
+class _Refused(Exception):
+    """What the parser is ended with."""
+
+
+class Connection(HttpToolsProtocol):
+    """One connection, with bounds on what its client sends and on how long it takes."""
+
+    def __init__(self, connections: Connections, **given: Any) -> None:
+        super().__init__(**given)
+        self._all, self._settings = connections, connections.settings
+        self.address, self.user = "", None  # type: str, str | None
+        self._unheard = 0  # bytes since the request began, or since a part of its body was heard
+        self._headers_size = self._headers_count = 0
+        self._in_head, self._whole = False, True
+        self._upload_began, self._received = math.nan, 0
+        self._deadline = self._write_deadline = math.inf
+        self._refusal = (400, "this is no HTTP request.")
+        self._ended = False
+
+    # What uvicorn and the gate call.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a place, or be closed."""
+        super().connection_made(transport)
+        self._deadline = self.loop.time() + self._settings.header_seconds
+        if not self._all.add(self):
+            self.drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave the place to others."""
+        self._ended = True
+        self._all.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Give the parser what has come, a piece at a time, as long as it is not too much."""
+        for start in range(0, len(data), PIECE):
+            if self._ended or self.transport.is_closing():
+                return
+            piece = data[start : start + PIECE]
+            self._unheard += len(piece)
+            super().data_received(piece)
+            if self._unheard > self._settings.header_bytes + PIECE:
+                self._refuse(*self._too_large())
+
+    def pause_writing(self) -> None:
+        """Give the client time to read."""
+        self._write_deadline = self.loop.time() + self._settings.write_seconds
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        self._write_deadline = math.inf
+        super().resume_writing()
+
+    def admit(self, user: str, upload: bool) -> None:
+        """A valid token has come with the request that is being answered, which may be an upload."""
+        self._all.know(self, user)
+        if upload and not self._whole:
+            self._upload_began, self._received = self.loop.time(), 0
+            self._extend()
+
+    def is_closing(self) -> bool:
+        """Whether the client is gone, or will not be answered."""
+        return self._ended
+
+    def is_answered(self) -> bool:
+        """Whether a whole request is being answered."""
+        return self._whole and self.cycle is not None and not self.cycle.response_complete
+
+    def is_sending(self) -> bool:
+        """Whether a request is being answered, or has come as far as its body."""
+        return self.is_answered() or not (self._whole or self._in_head)
+
+    def drop(self) -> None:
+        """Close at once."""
+        self._end()
+        self._all.remove(self)
+        self.transport.abort()
+
+    def look(self, now: float, late: float) -> None:
+        """End what has taken too long."""
+        if self.flow.read_paused and not (self._whole or self._ended):
+            late = max(late, TICK)  # the service has not read what has come
+        if late:
+            self._deadline += late
+            self._write_deadline += late
+            self._upload_began += late
+        if now >= self._write_deadline:
+            self.drop()
+        elif now >= self._deadline:
+            if self._ended or self._is_idle() or (self.cycle is not None and self.cycle.response_complete):
+                self.drop()
+            else:
+                self._refuse(408, "the request takes too long to arrive; send it again, faster.")
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """Begin to count."""
+        super().on_message_begin()
+        self.scope["state"]["connection"] = self  # for `Gate`
+        self._in_head, self._whole, self._unheard = True, False, 0
+        self._headers_size = self._headers_count = 0
+        self._upload_began = math.nan
+        self._deadline = self.loop.time() + self._settings.header_seconds
+
+    def on_url(self, url: bytes) -> None:
+        """Count the first line."""
+        self._count(len(url), 0)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header, or a trailer, which is read like one."""
+        self._count(len(name) + len(value) + 4, 1)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Wait for the body, if there is one."""
+        self._in_head, self._unheard = False, 0
+        self._deadline = self.loop.time() + self._settings.body_seconds
+        super().on_headers_complete()
+        if len(self.pipeline) > MOST_PIPELINED:
+            self._refusal = (400, f"more than {MOST_PIPELINED} requests wait for their answers on one connection.")
+            raise _Refused
+
+    def on_body(self, body: bytes) -> None:
+        """Count a part of the body."""
+        self._unheard = 0
+        self._received += len(body)
+        if not math.isnan(self._upload_began):
+            self._extend()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Let the answer take as long as it takes."""
+        self._whole = True
+        self._arm()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for the rest of one that was answered before its end."""
+        super().on_response_complete()
+        if not self._in_head:
+            self._arm()
+
+    def send_400_response(self, msg: str) -> None:
+        """End what breaks HTTP or a bound."""
+        self._refuse(*self._refusal)
+
+    # All else.
+
+    def _count(self, size: int, headers: int) -> None:
+        self._headers_size += size
+        self._headers_count += headers
+        if self._headers_size > self._settings.header_bytes or self._headers_count > MOST_HEADERS:
+            self._refusal = self._too_large()
+            raise _Refused
+
+    def _too_large(self) -> tuple[int, str]:
+        most = self._settings.header_bytes
+        return 431, f"a request should have at most header_bytes={most} bytes of headers, and {MOST_HEADERS} of them."
+
+    def _extend(self) -> None:
+        """An upload may take as long as it likes, unless it falls silent or its bytes are too few for that."""
+        rate = self._upload_began + self._settings.body_seconds + self._received / self._settings.upload_rate
+        self._deadline = min(self.loop.time() + self._settings.body_seconds, rate)
+
+    def _arm(self) -> None:
+        now = self.loop.time()
+        answered = self.cycle is None or self.cycle.response_complete
+        if answered:
+            self._deadline = now + (self._settings.idle_seconds if self._whole else LINGER)
+        else:
+            self._deadline = math.inf if self._whole else now + self._settings.body_seconds
+
+    def _is_idle(self) -> bool:
+        return self._whole and not self._in_head
+
+    def _refuse(self, status: int, sentence: str) -> None:
+        """Answer before a request is whole, where no answer has begun, and close."""
+        if self._ended:
+            return
+        begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        if begun or self.transport.is_closing() or self.pipeline:
+            self.drop()
+            return
+        body = json.dumps({"error": sentence, "fault": None}).encode()
+        headers = [*self.server_state.default_headers, (b"content-type", b"application/json")]
+        headers += [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+        lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+        self.transport.write(STATUS_LINE[status] + lines + b"\r\n" + body)
+        self._end()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.pause_reading()
+        self._deadline = self.loop.time() + LINGER
+
+    def _end(self) -> None:
+        """Let what answers know that nothing is read or written any more."""
+        self._ended = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()

@@ -1,0 +1,171 @@
+"""What the audit log says of what was done, and that it neither tells secrets nor stops the service."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+
+import pytest
+from starlette.testclient import TestClient
+
+from mgclust.service import access
+from mgclust.service import audit as module
+from mgclust.service.app import create_app
+from mgclust.service.audit import KEPT, Audit
+from mgclust.service.records import Job, open_database, writing
+from mgclust.service.settings import Settings
+
+
+@pytest.fixture
+def served(tmp_path):
+    settings = Settings(data=tmp_path, cpu=True, rate_per_address=1000.0)
+    app = create_app(settings)
+    token = access.first_token(open_database(settings.database), tmp_path).read_text().strip()
+    with TestClient(app, client=("192.0.2.7", 1), headers={"Authorization": f"Bearer {token}"}) as http:
+        yield http
+
+
+def lines_of(path, count=1):
+    """The lines of a log, once there are so many."""
+    end = time.monotonic() + 20
+    while True:
+        text = path.read_text() if path.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines()] if text.endswith("\n") else []
+        if len(lines) >= count:
+            return lines
+        assert time.monotonic() < end, lines
+        time.sleep(0.02)
+
+
+def test_who_did_what_from_where(served, tmp_path):
+    token_id = access.tokens_of(open_database(Settings(data=tmp_path).database), "admin")[0]["id"]
+    upload = served.put(f"/api/v1/uploads/x.npy?sha256={'0' * 64}", content=b"secret body")
+    assert upload.status_code == 400
+    upload = served.put("/api/v1/uploads/x.npy", content=b"secret body").json()["id"]
+    job = served.post("/api/v1/jobs", json={"method": "density-peaks", "sources": [{"upload": upload}]}).json()["id"]
+    served.get("/api/v1/jobs")  # changes nothing
+    served.post(f"/api/v1/jobs/{job}/cancel")
+    served.post("/api/v1/users", json={"name": "ann"})
+    made = served.post("/api/v1/tokens", json={"user": "ann"}).json()
+    served.delete(f"/api/v1/tokens/{made['id']}")
+    served.delete(f"/api/v1/jobs/{job}")
+    served.get("/api/v1/jobs", headers={"Authorization": "Bearer mgc_guess"})
+    lines = lines_of(tmp_path / "audit.log", 9)
+    assert [line["action"] for line in lines] == [
+        "upload", "upload", "submit", "cancel", "make_user", "make_token", "revoke", "delete", "refused",
+    ]  # fmt: skip
+    assert [line["status"] for line in lines] == [400, 201, 201, 200, 201, 201, 200, 200, 401]
+    assert {line["source"] for line in lines} == {"192.0.2.7"}
+    assert {(line["user"], line["token"]) for line in lines[:-1]} == {("admin", token_id)}
+    assert [line.get("id") for line in lines] == [None, upload, job, job, None, made["id"], made["id"], job, None]
+    assert lines[5]["name"] == "ann"
+    assert all(line["time"].endswith("+00:00") for line in lines)
+    text = (tmp_path / "audit.log").read_text()
+    for secret in ("secret body", "mgc_", "0" * 64, "sha256"):
+        assert secret not in text
+    assert oct((tmp_path / "audit.log").stat().st_mode & 0o777) == "0o600"
+
+
+def test_results_that_are_fetched(served, tmp_path):
+    id_ = "3" * 32
+    result = tmp_path / "jobs" / id_ / "attempt-1" / "result"
+    result.mkdir(parents=True)
+    (result / "labels.npy").write_bytes(b"x")
+    with writing(open_database(Settings(data=tmp_path).database)) as session:
+        session.add(
+            Job(
+                id=id_, owner="admin", method="silhouette", request={}, priority=0, state="SUCCEEDED", created=1.0,
+                attempt=1, begun_before=0, cancel=False,
+            )
+        )  # fmt: skip
+    assert served.get(f"/api/v1/jobs/{id_}/files/labels.npy").status_code == 200
+    (line,) = lines_of(tmp_path / "audit.log")
+    assert (line["action"], line["id"], line["name"]) == ("file", id_, "labels.npy")
+
+
+def test_names_cannot_forge_a_line(served, tmp_path):
+    served.delete('/api/v1/jobs/x%0a{"user":"eve"}%1b[2J')
+    served.get("/api/v1/%0a%1b[2J", headers={"Authorization": "Bearer guess"})
+    lines = lines_of(tmp_path / "audit.log", 2)
+    assert len(lines) == 2
+    assert lines[0]["id"] == 'x\\n{"user":"eve"}\\x1b[2J'
+    assert lines[1]["path"] == "/api/v1/\\n\\x1b[2J"
+
+
+def test_a_flood_of_refusals_is_a_few_lines(served, tmp_path):
+    for _ in range(300):
+        served.get("/api/v1/jobs", headers={"Authorization": "Bearer guess"})
+    served.post("/api/v1/users", json={"name": "ann"})
+    lines = lines_of(tmp_path / "audit.log", 51)
+    while lines[-1]["action"] != "make_user":
+        lines = lines_of(tmp_path / "audit.log", len(lines) + 1)
+    assert len(lines) < 150
+
+
+def test_files_are_put_aside(tmp_path):
+    """By two that write to the same ones, without a line lost or torn until the oldest go."""
+    path, logs = tmp_path / "audit.log", []
+    for number in range(2):
+        logs.append(Audit(path, 10_000))
+        for line in range(200):
+            logs[-1].write(number=number, line=line)
+    for log in logs:
+        log.close()
+    files = sorted(tmp_path.iterdir())
+    assert 2 < len(files) <= KEPT + 1
+    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert len(found) == len({(each["number"], each["line"]) for each in found}) == 400
+    assert all(file.stat().st_size <= 10_000 for file in files)
+    for line in range(4000):
+        logs[0] = logs[0] if line else Audit(path, 10_000)
+        logs[0].write(number=2, line=line)
+    logs[0].close()
+    assert len(list(tmp_path.iterdir())) == KEPT + 1
+
+
+def test_a_full_disk_breaks_no_request(tmp_path, monkeypatch):
+    path, write = tmp_path / "audit.log", os.write
+    log, full = Audit(path, 10_000), threading.Event()
+
+    def fail(file, data):
+        if full.is_set():
+            write(file, data[:7])
+            return 7
+        return write(file, data)
+
+    monkeypatch.setattr(module.os, "write", fail)
+    log.write(line=0)
+    lines_of(path, 1)
+    full.set()
+    for line in (1, 2):
+        log.write(line=line)
+    end = time.monotonic() + 20
+    while log.lost < 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    full.clear()
+    log.write(line=3)
+    log.close()
+    told = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    assert [each["line"] for each in told] == [0, 3]
+    assert told[-1]["lost_before"] == 2
+
+
+def test_a_log_that_stands_still_costs_no_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "WAITING", 10)
+    os.mkfifo(tmp_path / "audit.log")
+    log = Audit(tmp_path / "audit.log", 10_000)  # nothing reads it: to open it takes for ever
+    for line in range(100):
+        log.write(line=line)
+    assert log.lost >= 80
+
+
+def test_a_link_is_not_followed(tmp_path):
+    (tmp_path / "audit.log").symlink_to(tmp_path / "other")
+    log = Audit(tmp_path / "audit.log", 10_000)
+    log.write(line=1)
+    log.close()
+    assert log.lost == 1
+    assert not (tmp_path / "other").exists()

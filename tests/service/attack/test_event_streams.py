@@ -1,0 +1,135 @@
+"""Many who watch jobs cost hardly more than one: one query, however many they are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+
+from mgclust.service import access, streams
+from mgclust.service.app import brief
+from mgclust.service.callers import Callers
+from mgclust.service.jobs import Jobs
+from mgclust.service.records import Job, migrate, open_database, writing
+from mgclust.service.settings import Settings
+
+WATCHERS, JOBS, LOOKS = 300, 50, 20
+IDS = [f"{i:032x}" for i in range(JOBS)]
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """The streams of a service with some jobs that wait, the hash of a token, and all statements that are sent."""
+    monkeypatch.setattr(streams, "LOOK", 0.02)
+    monkeypatch.setattr(streams, "ASK", 0.1)
+    monkeypatch.setattr("mgclust.service.callers.KNOWN", 0.0)
+    settings = Settings(data=tmp_path, cpu=True)
+    engine = open_database(settings.database)
+    migrate(engine)
+    token = access.first_token(engine, tmp_path).read_text().strip()
+    with writing(engine) as session:
+        for id_ in IDS:
+            session.add(
+                Job(
+                    id=id_, owner="admin", method="silhouette", request={}, priority=0, state="PENDING", created=1.0,
+                    attempt=0, begun_before=0, cancel=False,
+                )
+            )  # fmt: skip
+    jobs = Jobs(engine, settings)
+    watched = streams.Streams(jobs, Callers(engine), lambda row: brief(row).model_dump_json())
+    return engine, jobs, watched, access.hash_of(token)
+
+
+def change(engine, id_, **values):
+    with writing(engine) as session:
+        job = session.get(Job, id_)
+        for name, value in values.items():
+            setattr(job, name, value)
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def watching(served, ids):
+    """What each of those who watch has heard; they leave at the end."""
+    _, jobs, watched, token = served
+    heard = [[] for _ in ids]
+    caller = access.Caller("admin", "admin")
+
+    async def watch(id_, parts):
+        async for part in watched.events(jobs.brief(caller, id_), token):
+            parts.append(part)
+        parts.append("end")
+
+    tasks = [asyncio.create_task(watch(id_, parts)) for id_, parts in zip(ids, heard, strict=True)]
+    try:
+        await until(lambda: all(heard))
+        yield heard
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_one_query_for_all(served):
+    engine, *_ = served
+    sent = []
+    event.listen(engine, "before_cursor_execute", lambda *given: sent.append(given[2]))
+
+    async def main():
+        async with watching(served, [IDS[i % JOBS] for i in range(WATCHERS)]) as heard:
+            sent.clear()
+            await asyncio.sleep(LOOKS * 0.02)
+            looks = [each for each in sent if "FROM jobs" in each]
+            tokens = [each for each in sent if "FROM tokens" in each]
+            assert 0 < len(looks) <= LOOKS
+            assert len(tokens) <= LOOKS / 5 + 1
+            assert all(len(parts) == 1 for parts in heard)  # nothing has changed
+            change(engine, IDS[3], state="RUNNING", attempt=1)
+            await until(lambda: all("RUNNING" in parts[-1] for parts in heard[3::JOBS]))
+            change(engine, IDS[3], state="CANCELLED")
+            await until(lambda: all(parts[-1] == "end" for parts in heard[3::JOBS]))
+            assert all("CANCELLED" in parts[-2] for parts in heard[3::JOBS])
+            assert all(len(parts) == 1 for i, parts in enumerate(heard) if i % JOBS != 3)
+
+    asyncio.run(main())
+    assert not served[2]._watched  # nothing is left of those who have gone
+
+
+def test_a_job_that_is_deleted_or_a_database_that_is_gone_ends_the_stream(served, monkeypatch):
+    engine, jobs, *_ = served
+
+    async def main():
+        async with watching(served, IDS[:2]) as heard:
+            with writing(engine) as session:
+                session.delete(session.get(Job, IDS[0]))
+            await until(lambda: heard[0][-1] == "end")
+            assert len(heard[1]) == 1
+
+            def fail(ids):
+                raise OperationalError("SELECT", {}, Exception("gone"))
+
+            monkeypatch.setattr(jobs, "briefs", fail)
+            await until(lambda: heard[1][-1] == "end")
+
+    asyncio.run(main())
+
+
+def test_a_job_that_has_ended_is_told_once(served):
+    engine, *_ = served
+    change(engine, IDS[0], state="FAILED", error="\x1b[2J")
+
+    async def main():
+        async with watching(served, IDS[:1]) as heard:
+            await until(lambda: heard[0][-1] == "end")
+            assert len(heard[0]) == 2
+            assert "\\\\x1b[2J" in heard[0][0]  # nothing that a terminal obeys
+
+    asyncio.run(main())
