@@ -111,6 +111,8 @@ def read_npy(text: str | Beneath, instead: str) -> np.ndarray:
                 raise ValueError("it is truncated")
             file.seek(0)
             return np.asarray(npy.read_array(file, allow_pickle=False))
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"{text} cannot be read as an array ({shortened(error, 1000)}); give {instead}.") from None
 

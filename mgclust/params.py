@@ -29,6 +29,7 @@ import numpy as np
 from mgclust.array_files import read_npy
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
+from mgclust.quoting import shortened
 
 __all__ = [
     "Anything",
@@ -362,7 +363,8 @@ class RealOrPerRow(Constraint):
         array = np.asarray(value.get() if hasattr(value, "get") else value)
         if array.ndim != 1 or array.dtype.kind not in "iuf":
             raise InputError(
-                f"{name} is an array of shape {array.shape} and dtype {array.dtype}, it should be {self.expected}."
+                f"{name} is an array of shape {array.shape} and dtype {shortened(array.dtype)}, it should be "
+                f"{self.expected}."
             )
         bad = ~np.isfinite(array)
         if bad.any():

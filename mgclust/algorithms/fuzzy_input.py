@@ -12,6 +12,7 @@ from mgclust.array_files import read_npy
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.params import Constraint
+from mgclust.quoting import shortened
 
 __all__ = ["Start", "checked_weights", "kind_of_start"]
 
@@ -40,7 +41,8 @@ class Start(Constraint):
             raise self.refuse(name, value) from None
         if array.ndim != 2 or array.dtype.kind not in "iuf":
             raise InputError(
-                f"{name} is an array of shape {array.shape} and dtype {array.dtype}, it should be {self.expected}."
+                f"{name} is an array of shape {array.shape} and dtype {shortened(array.dtype)}, it should be "
+                f"{self.expected}."
             )
         bad = ~np.isfinite(array)
         if bad.any():

@@ -2,7 +2,7 @@
 
 Parsers of many formats read what users send. A process gives up, before it reads any of it, what reading does not
 need: by Landlock (Linux 5.13) every path but those that are listed, by scopes of Landlock (Linux 6.12) signals and
-abstract sockets to processes outside, and the traces of them (``/proc/PID/environ``, ``/proc/PID/fd``) with these;
+abstract sockets to processes outside, and their memory and environment in ``/proc``; what root may beyond its files;
 privileges of programs that it would start, and core dumps. Whatever it starts inherits that.
 
 Hidden are the data folder, the roots, and the files of secrets. Everything else on the machine stays as it is: an
@@ -42,6 +42,10 @@ _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 
 _NETWORK = 1 << 0 | 1 << 1  # TCP: bind, connect; from version 4 on
 _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals; from version 6 on
 _NO_NEW_PRIVS, _DUMPABLE, _DEATH = 38, 4, 1  # prctl
+# Of what root may, what is kept: its own files whatever their mode, signals to its children, pinned memory, priorities.
+# CAP_PERFMON, for one, would let it read the environment of processes that Landlock keeps it from.
+_CAPABILITIES = sum(1 << bit for bit in (1, 2, 3, 5, 14, 23))
+_CAPABILITY_VERSION = 0x20080522
 _MOST_BESIDE = 100_000  # entries of folders on the way to what is hidden
 # Made beforehand where home is on the way to what is hidden: what is made later is out of reach.
 _CACHES = (".cache", ".cupy", ".nv")
@@ -49,6 +53,10 @@ _CACHES = (".cache", ".cupy", ".nv")
 
 class _Ruleset(ctypes.Structure):
     _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Capabilities(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
 
 
 class _Rule(ctypes.Structure):
@@ -85,6 +93,7 @@ def confine(
     if not sys.platform.startswith("linux"):
         return
     _prctl(_NO_NEW_PRIVS, 1)
+    _drop_capabilities()
     version = landlock()
     if not version:
         return
@@ -191,6 +200,18 @@ def _allow(ruleset: int, path: str | Path | int, rights: int) -> None:
             raise
     finally:
         os.close(number)
+
+
+def _drop_capabilities() -> None:
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)  # of this thread
+    sets = (_Capabilities * 2)()
+    if _libc().capget(header, sets):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    for word, each in enumerate(sets):
+        kept = _CAPABILITIES >> 32 * word & 0xFFFFFFFF
+        each.effective, each.permitted, each.inheritable = each.effective & kept, each.permitted & kept, 0
+    if _libc().capset(header, sets):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _prctl(what: int, value: int) -> None:

@@ -11,8 +11,15 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics import silhouette_samples as sklearn_silhouettes
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, silhouette_samples
+from mgclust.algorithms import affinity_propagation
 
 pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def types_as_asked(monkeypatch):
+    """Small data, too, are computed in the type that is asked for."""
+    monkeypatch.setattr(affinity_propagation, "FEW_SIMILARITIES", 0)
 
 
 def blobs(n: int, d: int, k: int, seed: int = 0) -> np.ndarray:

@@ -14,12 +14,19 @@ from sklearn.cluster import AffinityPropagation as ScikitLearn
 from sklearn.exceptions import ConvergenceWarning
 
 from mgclust import AffinityPropagation
+from mgclust.algorithms import affinity_propagation
 from mgclust.errors import InputError
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 # Where messages oscillate under scikit-learn's damping of 0.5, neither converges and there is nothing to compare.
 DAMPING = {"r15": 0.8, "d31": 0.8, "pendigits": 0.5, "haxby": 0.5, "dim128": 0.9}
+
+
+@pytest.fixture(autouse=True)
+def types_as_asked(monkeypatch):
+    """Small data, too, are computed in the type that is asked for."""
+    monkeypatch.setattr(affinity_propagation, "FEW_SIMILARITIES", 0)
 
 
 @cache

@@ -10,7 +10,14 @@ import pytest
 from sklearn.cluster import AffinityPropagation as Sklearn
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, silhouette_samples, silhouette_score
+from mgclust.algorithms import affinity_propagation
 from mgclust.errors import InputError, InsufficientMemoryError
+
+
+@pytest.fixture(autouse=True)
+def types_as_asked(monkeypatch):
+    """Small data, too, are computed in the type that is asked for."""
+    monkeypatch.setattr(affinity_propagation, "FEW_SIMILARITIES", 0)
 
 
 @pytest.fixture(autouse=True)

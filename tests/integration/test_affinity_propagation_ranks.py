@@ -111,3 +111,14 @@ def test_client_parameter_reaches_the_workers(client):
     there = AdaptiveAffinityPropagation(device="cpu", client=client).fit(X)
     here = AdaptiveAffinityPropagation(device="cpu", client=None).fit(X)
     assert bits(there) == bits(here)
+
+
+def test_small_data_are_computed_in_float64_on_any_number_of_ranks(fit_on):
+    X = load_points("s1")[0][:1025]
+    for n, dtype in ((1024, "float64"), (1025, "float32")):
+        for size in (1, 2, 4):
+            model = fit_on(AffinityPropagation, size, X[:n], damping=0.8)
+            assert model.computed_in_ == model.result_.diagnostics["computed_in"] == dtype, f"{n} rows on {size} ranks"
+        asked = fit_on(AffinityPropagation, 1, X[:n], damping=0.8, dtype="float64")
+        assert asked.computed_in_ == "float64"
+        assert dtype == "float32" or asked.net_similarity_ == model.net_similarity_

@@ -19,14 +19,12 @@ NO_GRAPH = (
 
 
 def known_failures(estimator) -> dict[str, str]:
-    """What they do not expect: affinity propagation has preference=-100, max_iter=100 and damping=0.5 there."""
+    """Checks that do not fit a method, and why."""
     if type(estimator) is FuzzyCMeans:
         # As scikit-learn says of its own KMeans.
         return {"check_sample_weight_equivalence_on_dense_data": "rows drawn to start from are others when repeated"}
     if type(estimator) is FastNewman:
         return dict.fromkeys(NO_GRAPH, "its arrays are neither edges nor square, or the message is one about graphs")
-    if type(estimator) is AffinityPropagation and estimator.dtype == "float32":
-        return {"check_clustering": "oscillates: float32 settles after 123 iterations, float64 after 87"}
     return {}
 
 
@@ -54,6 +52,7 @@ def test_on_the_cpu(estimator, check):
 @parametrize_with_checks(
     [
         DensityPeaks(device="cuda", client=None),
+        AffinityPropagation(device="cuda", client=None),
         AffinityPropagation(dtype="float64", device="cuda", client=None),
         AdaptiveAffinityPropagation(device="cuda", client=None),
         FuzzyCMeans(n_clusters=3, device="cuda", client=None),

@@ -1,0 +1,152 @@
+"""What code that took over a process which reads users' data could still reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mgclust.algorithms.density_peaks import DensityPeaks
+from mgclust.service.confine import describe, landlock
+
+# In place of reading data: look for what is none of a job's, and tell what was found.
+LOOK = """
+import json, os, socket
+def look(names):
+    found = []
+    for number, name in enumerate(names):
+        try:
+            if name.startswith("kill "):
+                os.kill(int(name[5:]), 0)
+            elif name.startswith("connect "):
+                socket.create_connection(("127.0.0.1", int(name[8:])), 5).close()
+            elif name.startswith("write "):
+                open(name[6:], "a").close()
+            else:
+                open(name, "rb").read(1)
+            found.append(number)
+        except OSError:
+            pass
+    return found
+"""
+ATTEMPT = (
+    LOOK
+    + """
+from mgclust import file_run
+from mgclust.errors import InputError
+from mgclust.service import attempt
+def fit(*_):
+    raise InputError(json.dumps(look(json.loads(os.environ["LOOK_FOR"]))))
+file_run.fit = fit
+attempt.main()
+"""
+)
+READER = (
+    LOOK
+    + """
+from mgclust.service import reader
+reader.TASKS["preview"] = lambda order: look(json.loads(os.environ["LOOK_FOR"]))
+reader.main()
+"""
+)
+needs_landlock = pytest.mark.skipif(not landlock(), reason=describe())
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data folder with what is in one, a root beside it, and two jobs."""
+    data, root = tmp_path / "data", tmp_path / "root"
+    for job in ("own", "other"):
+        (data / "jobs" / job / "attempt-1").mkdir(parents=True)
+        (data / "jobs" / job / "attempt-1" / "log.txt").write_text("a log")
+    (data / "uploads" / "1").mkdir(parents=True)
+    root.mkdir()
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    for path in (data / "uploads" / "1" / "x.npy", root / "x.npy", root / "y.npy"):
+        np.save(path, x)
+    for name in ("token", "service.db"):
+        (data / name).write_text("secret")
+    DensityPeaks(n_clusters=2, client=None, device="cpu").fit(x).result_.save(data / "jobs" / "own" / "result")
+    return data
+
+
+def asked(code, order, looked_for):
+    environment = os.environ | {"LOOK_FOR": json.dumps(looked_for)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        process.stdin.write(json.dumps(order) + "\n")
+        process.stdin.flush()
+        for line in process.stdout:
+            if not {"answer", "error"}.isdisjoint(answer := {} if line == "ready\n" else json.loads(line)):
+                process.stdin.close()
+                return answer
+    raise AssertionError("no answer")
+
+
+@needs_landlock
+def test_an_attempt_reaches_its_own_job_and_no_secret(data):
+    """Schedulers and servers of data it does reach: it may connect."""
+    own, root = data / "jobs" / "own", data.parent / "root"
+    order = {
+        "folder": str(own / "attempt-1"), "fetch": [], "max_rows": 0, "place": {"cpu": True}, "fetch_seconds": 60.0,
+        "hidden": [str(data), str(root), "/etc/shadow"],
+        "files": {"0": {"root": str(root), "name": "x.npy", "quotable": True}},
+        "request": {"method": "density-peaks", "parameters": {}, "report": False, "sources": [{"path": "x.npy"}]},
+        "checkpoint": str(own / "checkpoint"), "checkpoint_seconds": 60.0,
+    }  # fmt: skip
+    (own / "checkpoint").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        allowed = [
+            f"connect {server.getsockname()[1]}", str(root / "x.npy"), f"write {own / 'new'}", "/etc/passwd",
+            f"write {own / 'checkpoint' / 'new'}", "/dev/null",
+        ]  # fmt: skip
+        refused = [
+            str(data / "token"), str(data / "service.db"), str(data / "jobs" / "other" / "attempt-1" / "log.txt"),
+            str(data / "uploads" / "1" / "x.npy"), str(root / "y.npy"), "/etc/shadow", f"/proc/{os.getpid()}/environ",
+            f"write {data / 'new'}", f"write {data / 'jobs' / 'other' / 'new'}", f"/proc/{os.getpid()}/root/etc/shadow",
+        ]  # fmt: skip
+        if landlock() >= 6:
+            refused.append(f"kill {os.getpid()}")
+        answer = asked(ATTEMPT, order, allowed + refused)
+    assert [(allowed + refused)[number] for number in json.loads(answer["error"])] == allowed
+
+
+@needs_landlock
+def test_a_reader_reaches_its_own_job_and_no_network(data):
+    own, root = data / "jobs" / "own", data.parent / "root"
+    scratch = data / "jobs" / "own.1234"
+    scratch.mkdir()
+    order = {
+        "do": "preview", "result": str(own / "result"), "seconds": 30.0, "memory": 1 << 30,
+        "hidden": [str(data), str(root), "/etc/shadow"], "writable": [str(scratch)],
+        "files": {"0": {"root": str(root), "name": "x.npy", "quotable": True}},
+        "request": {"sources": [{"path": "x.npy"}]},
+    }  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        allowed = [str(own / "result" / "result.json"), str(root / "x.npy"), "/etc/passwd", f"write {scratch / 'new'}"]
+        refused = [
+            str(data / "token"), str(data / "service.db"), str(data / "jobs" / "other" / "attempt-1" / "log.txt"),
+            str(data / "uploads" / "1" / "x.npy"), str(root / "y.npy"), "/etc/shadow", f"/proc/{os.getpid()}/environ",
+            f"write {own / 'result' / 'new'}", f"write {data / 'new'}", f"write {data.parent / 'new'}",
+        ]  # fmt: skip
+        if landlock() >= 4:
+            refused.append(f"connect {server.getsockname()[1]}")
+        if landlock() >= 6:
+            refused.append(f"kill {os.getpid()}")
+        answer = asked(READER, order, allowed + refused)
+    assert [(allowed + refused)[number] for number in answer["answer"]] == allowed
+
+
+def test_the_log_says_what_protects(monkeypatch):
+    monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 0)
+    assert "there is no Landlock" in describe()
+    monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 3)
+    assert describe().endswith("confined by Landlock 3, which lacks TCP, signals")
+    monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 7)
+    assert describe().endswith("confined by Landlock 7")
