@@ -168,7 +168,7 @@ struct Gaussian : Reduction {
     real scale;             // includes log2(e)
     bool square;
     double* total;          // shared, one per row of the block
-    const int* self;        // shared: the column that is the row itself, left out
+    const int* self;        // shared: the column that is left out, the row itself or one equal to it
     __device__ __forceinline__ void row(int local, int, const real (&s)[MICRO], int t, int tx) {
         real part = 0;
         const int own = self[local] - t;

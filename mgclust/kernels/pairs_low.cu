@@ -110,7 +110,7 @@ histogram(const real* x, int m, const real* y, int k, int columns_per_block, sbi
 struct Gaussian {
     real scale;             // includes log2(e)
     bool square;
-    int self[ROWS];         // the column that is the row itself: left out, or a small sum would drown in its 1
+    int self[ROWS];         // the row itself, or a column equal to it: left out, or a small sum would drown in its 1
     bool meets_itself;
     real part[ROWS];
     double total[ROWS];
