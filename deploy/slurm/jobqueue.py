@@ -47,6 +47,9 @@ if __name__ == "__main__":
             interface=given.interface,
             protocol="tls",
             security=security,
+            # Dask's pages ask for no password: on the loopback alone.
+            scheduler_options={"dashboard_address": "127.0.0.1:0"},
+            worker_extra_args=["--dashboard-address", "127.0.0.1:0"],
             **how,
         ) as cluster,
         Client(cluster, security=security) as client,

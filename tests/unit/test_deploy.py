@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -24,7 +26,8 @@ DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc")
 YAML = [path for path in FILES if path.suffix == ".yaml"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-VARIABLES = {PREFIX + field.name.upper() for field in dataclasses.fields(Settings)}
+VARIABLES = {PREFIX + field.name.upper() + end for field in dataclasses.fields(Settings) for end in ("", "_FILE")}
+LAB = sorted((ROOT / "tests" / "deploy" / "lab").iterdir())
 ROLES = {"scheduler", "worker", "client"}
 
 
@@ -38,6 +41,7 @@ def documents(path):
 
 def test_folders_and_their_contents():
     contents = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    assert "(HARDENING.md)" in contents
     for folder in (path for path in DEPLOY.iterdir() if path.is_dir()):
         assert f"({folder.name}/README.md)" in contents
         readme = (folder / "README.md").read_text(encoding="utf-8").lower()
@@ -142,21 +146,22 @@ def test_the_commands_are_found():
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_variables_are_settings(path):
     text = path.read_text(encoding="utf-8")
-    assert set(re.findall(rf"{PREFIX}[A-Z_]*[A-Z]", text)) <= VARIABLES
+    assert set(re.findall(rf"{PREFIX}[A-Z_]*[A-Z]", text)) - {f"{PREFIX}X"} <= VARIABLES
     assert set(re.findall(r"MGCLUST_TLS_[A-Z]+", text)) <= {"MGCLUST_TLS_CA", "MGCLUST_TLS_CERT", "MGCLUST_TLS_KEY"}
 
 
 def test_settings_of_the_files_are_taken(monkeypatch):
     """Their values parse, too."""
     given = {key: value for key, value in documents(DEPLOY / "kubernetes" / "settings.yaml")[0]["data"].items()}
-    for line in re.findall(r"^MGCLUST_SERVICE_\w+=.*", (DEPLOY / "systemd/README.md").read_text("utf-8"), re.MULTILINE):
-        key, value = line.split("=", 1)
-        given[key] = value
+    for file in ("compose/settings.env.example", "systemd/README.md"):
+        for line in re.findall(r"^MGCLUST_SERVICE_\w+=.*", (DEPLOY / file).read_text("utf-8"), re.MULTILINE):
+            key, value = line.split("=", 1)
+            given[key] = value
     for key, value in given.items():
         monkeypatch.setenv(key, value)
     settings = Settings.read()
-    assert (settings.slots, settings.cpu, settings.lost_after) == (1, False, 60.0)
-    assert settings.scheduler.startswith("tls://")
+    assert (settings.slots, settings.cpu, settings.lost_after) == (1, False, 30.0)
+    assert settings.scheduler.startswith("tls://") and settings.prefixes == []
 
 
 def test_extras_exist():
@@ -197,6 +202,10 @@ def test_the_image_copies_what_the_context_lets_in():
     assert sorted(copied) == sorted(let_in)
     assert all((ROOT / each).exists() for each in copied)
     assert re.search(r"^USER mgclust$", text, re.MULTILINE) and "HEALTHCHECK" in text
+    # A frontend would be fetched from a registry; the base is an argument, so that it can be pinned.
+    assert "syntax=" not in text and re.search(r"^FROM \$\{BASE\}$", text, re.MULTILINE)
+    folders = re.search(r"install -d -o mgclust .*", text)[0].split()
+    assert {"/data", "/checkpoints", "/certs", "/var/cache/mgclust"} <= set(folders)
     assert PROJECT["readme"] in copied and set(PROJECT["license-files"]) <= set(copied)
 
 
@@ -211,6 +220,7 @@ def test_compose_refers_to_what_there_is():
         "name",
         "services",
         "networks",
+        "secrets",
         "volumes",
     }
     assert set(services) == {"certs", "postgres", "scheduler", "workers", "workers-cpu", "runner", "web"}
@@ -228,8 +238,13 @@ def test_compose_refers_to_what_there_is():
                 certificates.append(mount["volume"]["subpath"])
         assert set(certificates) <= ROLES
         assert len(certificates) == (service not in ("certs", "postgres", "web"))
+        assert given["cap_drop"] == ["ALL"] and given["security_opt"] == ["no-new-privileges:true"]
         if service != "postgres":
-            assert given["read_only"] and given["cap_drop"] == ["ALL"]
+            assert given["read_only"] and all("size=" in each for each in given["tmpfs"])
+        assert given["mem_limit"] and given["pids_limit"] > 0 and given["logging"]["options"]["max-size"]
+        assert set(given.get("secrets", [])) <= set(compose["secrets"])
+        if service != "certs":
+            assert "test" in given["healthcheck"], service
     for one, other in (("workers", "scheduler"), ("runner", "scheduler"), ("runner", "postgres"), ("web", "postgres")):
         assert set(services[one]["networks"]) & set(services[other]["networks"]), (one, other)
     address = services["runner"]["environment"]["MGCLUST_SERVICE_SCHEDULER"]
@@ -238,9 +253,65 @@ def test_compose_refers_to_what_there_is():
     assert services["web"]["ports"][0].startswith("${MGCLUST_LISTEN:-127.0.0.1}")
     devices = services["workers"]["deploy"]["resources"]["reservations"]["devices"]
     assert devices[0]["driver"] == "nvidia" and devices[0]["capabilities"] == ["gpu"]
-    # Paths mean the same to who submits, who computes and who reads.
+    # Paths mean the same where jobs are submitted, computed and read.
     for one in ("web", "runner", "workers", "workers-cpu"):
-        assert {"/data", "/inputs"} <= {mount["target"] for mount in services[one]["volumes"]}
+        mounts = {mount["target"]: mount for mount in services[one]["volumes"]}
+        assert {"/data", "/inputs", "/checkpoints"} <= set(mounts)
+        assert not mounts["/checkpoints"].get("read_only"), "workers write checkpoints"
+
+
+def test_compose_gives_web_and_runner_all_settings_and_secrets_as_files():
+    compose = documents(DEPLOY / "compose" / "compose.yaml")[0]
+    ignored = (DEPLOY / "compose" / ".gitignore").read_text(encoding="utf-8").split()
+    for one in ("web", "runner"):
+        given = compose["services"][one]
+        assert [each["path"] for each in given["env_file"]] == ["settings.env"]
+        assert given["environment"]["MGCLUST_SERVICE_CHECKPOINTS"] == "/checkpoints"
+        assert given["environment"]["MGCLUST_SERVICE_DATABASE_FILE"] == "/run/secrets/database"
+        assert given["secrets"] == ["database"]
+    assert compose["services"]["postgres"]["environment"]["POSTGRES_PASSWORD_FILE"] == "/run/secrets/postgres_password"
+    for secret in compose["secrets"].values():
+        assert secret["file"].startswith("./secrets/")
+    assert {"settings.env", "secrets/", ".env"} <= set(ignored)
+    # What the file itself sets would be overridden by nothing, and to no effect, in settings.env.
+    example = (DEPLOY / "compose" / "settings.env.example").read_text(encoding="utf-8")
+    of_file = {key for one in ("web", "runner") for key in compose["services"][one]["environment"]}
+    assert not {line.split("=")[0] for line in example.splitlines() if line.startswith(PREFIX)} & of_file
+
+
+@pytest.mark.parametrize("path", YAML, ids=name)
+def test_no_secret_in_an_environment(path):
+    """Whoever may ask Docker or Kubernetes about a container reads its environment."""
+    for document in documents(path):
+        for key, value in _environment(document):
+            if re.search("PASSWORD|SECRET|TOKEN|DATABASE$", key) or ("://" in str(value) and "@" in str(value)):
+                assert key.endswith("_FILE"), (key, value)
+
+
+def _environment(node):
+    """Variables of all containers, as Compose and Kubernetes write them."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "environment":
+                yield from value.items()
+            elif key == "env":
+                yield from ((each["name"], each.get("value", "")) for each in value)
+            elif key == "envFrom":
+                assert not any("secretRef" in each for each in value)
+            else:
+                yield from _environment(value)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _environment(each)
+
+
+def test_cpu_workers_listen_on_their_loopback_alone_beside_dask():
+    """Without an address of its own, a worker answers /metrics and /health on every interface, without TLS."""
+    texts = [(DEPLOY / file).read_text("utf-8") for file in ("compose/compose.yaml", "slurm/mgclust.sbatch")]
+    texts += [(DEPLOY / file).read_text("utf-8") for file in ("README.md", "kubernetes/README.md")]
+    for text in texts:
+        assert re.search(r"--dashboard-address[= ]127\.0\.0\.1:0", text)
+        assert text.count("--nworkers") <= len(re.findall(r"--dashboard-address[= ]127\.0\.0\.1:0", text))
 
 
 def test_variables_of_compose_are_those_of_the_example():
@@ -248,10 +319,7 @@ def test_variables_of_compose_are_those_of_the_example():
     example = (DEPLOY / "compose" / ".env.example").read_text(encoding="utf-8")
     given = dict(re.findall(r"^(\w+)=(.*)$", example, re.MULTILINE))
     assert set(used) == set(given) - {"COMPOSE_PROFILES"}
-    assert {key: value for key, value in used.items() if key != "POSTGRES_PASSWORD"} == {
-        key: given[key] for key in used if key != "POSTGRES_PASSWORD"
-    }
-    assert given["POSTGRES_PASSWORD"] == ""
+    assert used == {key: given[key] for key in used}
 
 
 # Kubernetes
@@ -286,7 +354,11 @@ def _pods(objects):
 
 def test_kubernetes_refers_to_what_there_is(kubernetes):
     list_, objects = kubernetes
-    secrets = {each["name"] for each in list_["secretGenerator"]}
+    # Those of secrets.sh: kustomize's would be taken for changed at every apply.
+    assert "secretGenerator" not in list_
+    script = (DEPLOY / "kubernetes" / "secrets.sh").read_text(encoding="utf-8")
+    assert "for role in scheduler worker client;" in script
+    secrets = {"mgclust-database"} | {f"mgclust-tls-{role}" for role in ROLES}
     claims, settings = _named(objects, "PersistentVolumeClaim"), _named(objects, "ConfigMap")
     for pod, _, spec in _pods(objects):
         volumes = {each["name"]: each for each in spec["volumes"]}
@@ -298,28 +370,32 @@ def test_kubernetes_refers_to_what_there_is(kubernetes):
             if "persistentVolumeClaim" in volume:
                 assert volume["persistentVolumeClaim"]["claimName"] in claims
         assert spec["securityContext"]["runAsNonRoot"] and not spec["automountServiceAccountToken"], pod
+        assert all("sizeLimit" in volume["emptyDir"] for volume in volumes.values() if "emptyDir" in volume)
+        if pod != "mgclust-scheduler":  # it needs none
+            mounts = {each["mountPath"]: each for each in spec["containers"][0]["volumeMounts"]}
+            assert not mounts["/checkpoints"].get("readOnly"), "workers write checkpoints"
         for container in spec["containers"]:
             mounts = {each["name"] for each in container["volumeMounts"]}
             assert mounts == set(volumes), pod
             assert container["image"] == list_["images"][0]["name"]
             assert {"requests", "limits"} <= set(container["resources"])
             assert container["securityContext"]["readOnlyRootFilesystem"]
+            assert "livenessProbe" in container
             ports = {each["name"] for each in container.get("ports", [])}
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 how = container.get(probe, {})
                 for kind in ("httpGet", "tcpSocket"):
                     assert kind not in how or how[kind]["port"] in ports
             for source in container.get("envFrom", []):
-                assert "secretRef" not in source or source["secretRef"]["name"] in secrets
+                assert "secretRef" not in source
                 assert "configMapRef" not in source or source["configMapRef"]["name"] in settings
-    for each in list_["secretGenerator"]:
-        for file in each.get("files", []):
-            folder, role, pem = file.split("/")
-            assert folder == "certs" and role in ROLES and each["name"].endswith(role)
-            assert pem in ("ca.pem", "cert.pem", "key.pem")
-        for file in each.get("envs", []):
-            assert (DEPLOY / "kubernetes" / f"{file}.example").exists()
-            assert file in (DEPLOY / "kubernetes" / ".gitignore").read_text(encoding="utf-8").split()
+    ignored = (DEPLOY / "kubernetes" / ".gitignore").read_text(encoding="utf-8").split()
+    for file in re.findall(r"--from-file=(?:\w+=)?\"?([^\s\"]+)", script):
+        if file.startswith("certs/"):
+            assert file.startswith("certs/$role/") and "certs*/" in ignored
+            assert file.rpartition("/")[2] in ("ca.pem", "cert.pem", "key.pem")
+        else:
+            assert (DEPLOY / "kubernetes" / f"{file}.example").exists() and file in ignored
     assert list_["namespace"] in _named(objects, "Namespace")
 
 
@@ -342,9 +418,22 @@ def test_kubernetes_services_reach_pods(kubernetes):
     assert backend["port"]["name"] in {port["name"] for port in dict(services)[backend["name"]]["ports"]}
     for policy in _named(objects, "NetworkPolicy").values():
         chosen = [policy["spec"]["podSelector"]["matchLabels"]]
-        chosen += [s["podSelector"]["matchLabels"] for rule in policy["spec"]["ingress"] for s in rule.get("from", [])]
+        others = [each for rule in policy["spec"]["ingress"] for each in rule.get("from", [])]
+        others += [each for rule in policy["spec"]["egress"] for each in rule.get("to", [])]
+        chosen += [each["podSelector"]["matchLabels"] for each in others if "podSelector" in each]
         for labels in chosen:
             assert any(labels.items() <= pod[1].items() for pod in pods)
+        # What the server fills in is written out, so that a second apply changes nothing; each says what goes out.
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        rules = policy["spec"]["ingress"] + policy["spec"]["egress"]
+        assert all("protocol" in port for rule in rules for port in rule.get("ports", []))
+    for budget in _named(objects, "PodDisruptionBudget").values():
+        labels = budget["spec"]["selector"]["matchLabels"]
+        assert any(labels.items() <= pod[1].items() for pod in pods)
+    assert set(_named(objects, "ResourceQuota")) == {"mgclust"}
+    # The operator's cluster is gone before the new one comes, which else would share its scheduler.
+    for line in _lines(DEPLOY / "kubernetes" / "README.md"):
+        assert "delete daskcluster" not in line or "--cascade=foreground" in line
     runner = _named(objects, "Deployment")["mgclust-runner"]["spec"]
     assert (runner["replicas"], runner["strategy"]["type"]) == (1, "Recreate")
 
@@ -353,11 +442,18 @@ def test_kubernetes_services_reach_pods(kubernetes):
 
 
 def test_scripts_parse():
-    scripts = sorted(DEPLOY.rglob("*.sbatch")) + sorted(DEPLOY.rglob("*.sh"))
-    assert scripts
+    scripts = [*DEPLOY.rglob("*.sbatch"), *DEPLOY.rglob("*.sh"), DEPLOY / "lab"]
+    scripts += [path for path in LAB if path.suffix == ".sh"]
+    assert len(scripts) > 5
     for script in scripts:
         done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+        if shutil.which("shellcheck"):
+            command = ["shellcheck", "--severity=warning", "--external-sources", f"--source-path={ROOT}", str(script)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout
+        # In a step, `! command` ends nothing: such a check could not fail.
+        assert script.parent.name != "lab" or not re.search(r"^\s*! ", script.read_text("utf-8"), re.MULTILINE), script
     for path in DEPLOY.rglob("*.py"):
         compile(path.read_text(encoding="utf-8"), str(path), "exec")
 
@@ -371,3 +467,60 @@ def test_the_unit():
     assert given["User"] != "root" and given["NoNewPrivileges"] == "yes" and given["ProtectSystem"] == "strict"
     data = next(line for line in lines if "MGCLUST_SERVICE_DATA=" in line).rpartition("=")[2]
     assert data == f"/var/lib/{given['StateDirectory']}"
+
+
+def test_a_batch_job_removes_its_certificates_whatever_comes():
+    """The trap that removes them stands before the command that makes them; GPUs are counted as Slurm does (MIG)."""
+    text = (DEPLOY / "slurm" / "mgclust.sbatch").read_text(encoding="utf-8")
+    assert text.index("\ntrap finish EXIT") < text.index("\nmgclust certs")
+    assert "nvidia-smi" not in text and "$SLURM_GPUS_ON_NODE" in text
+
+
+def test_a_batch_job_without_a_gpu_says_so():
+    done = subprocess.run(
+        ["bash", str(DEPLOY / "slurm" / "mgclust.sbatch"), "info"],
+        env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "Slurm gave this node no GPU: ask for some with --gpus-per-node=N, or pass --cpu.\n"
+
+
+# The lab
+
+
+def test_the_lab_has_its_targets_and_names_no_host():
+    for target in ("compose", "slurm", "systemd", "kubernetes"):
+        assert ROOT / "tests" / "deploy" / "lab" / f"{target}.sh" in LAB
+    for path in (DEPLOY / "lab", *LAB):
+        if path.is_file():
+            hosts = set(re.findall(r"https?://([^/:\s\"']+)", path.read_text(encoding="utf-8")))
+            assert hosts <= {"127.0.0.1", "localhost", "$address"}, path
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["run", "elsewhere"], ["run", "compose", "--json"], ["other"]])
+def test_wrong_use_of_the_lab(words):
+    done = subprocess.run([str(DEPLOY / "lab"), *words], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("usage: deploy/lab run")
+
+
+def test_steps_of_the_lab_fail_and_are_ended(tmp_path):
+    """A step that fails ends the run with its log; one that hangs does so at its deadline."""
+    (tmp_path / "trial" / "logs").mkdir(parents=True)
+    (tmp_path / "trial" / "steps.tsv").touch()
+
+    def told(lines):
+        # As the targets begin: bash takes no notice of failures within `if`, `||` and the like.
+        begin = f"set -euo pipefail; LAB={tmp_path} target=trial; . {ROOT}/tests/deploy/lab/common.sh\n"
+        return subprocess.run(["bash", "-c", begin + lines], capture_output=True, text=True, timeout=60)
+
+    assert told("works() { echo well; }; step 5 'it works' works").returncode == 0
+    failed = told("fails() { false; echo not reached; }; step 5 'it fails' fails; echo not reached")
+    assert failed.returncode == 1 and "not reached" not in failed.stdout + failed.stderr
+    hung = told("hangs() { sleep 60; }; step 1 'it hangs' hangs")
+    assert hung.returncode == 1 and "not done within 1 s" in hung.stderr
+    assert told("fails() { never true; echo on; }; step 5 'never' fails").returncode == 1
+    assert told("fails() { echo a secret | has_not secret; echo on; }; step 5 'has not' fails").returncode == 1
+    steps = [line.split("\t") for line in (tmp_path / "trial" / "steps.tsv").read_text().splitlines()]
+    assert [(what, result) for what, _, result in steps] == [
+        ("it works", "ok"), ("it fails", "failed"), ("it hangs", "failed"), ("never", "failed"), ("has not", "failed"),
+    ]  # fmt: skip

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Make the secrets of the namespace "mgclust", or bring them up to date: from database.url and certs/ beside this file.
+#
+# Not by kustomize: it breaks their lines, and every `kubectl apply` would take them for changed.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+secret() {
+    kubectl create secret generic "$@" --namespace=mgclust --dry-run=client -o yaml | kubectl apply -f -
+}
+
+secret mgclust-database --from-file=database=database.url
+for role in scheduler worker client; do
+    secret "mgclust-tls-$role" --from-file="certs/$role/ca.pem" --from-file="certs/$role/cert.pem" \
+        --from-file="certs/$role/key.pem"
+done

@@ -1,0 +1,349 @@
+#!/usr/bin/env bash
+# Docker with Compose in a Debian root with namespaces of its own: deploy/compose from nothing, and what may befall it.
+# shellcheck disable=SC2016
+set -euo pipefail
+target=compose
+here=$(dirname "$0")
+# shellcheck source=tests/deploy/lab/common.sh
+. "$here/common.sh"
+# shellcheck source=tests/deploy/lab/network.sh
+. "$here/network.sh"
+
+root="$LAB/roots/docker"
+project=/work/src/deploy/compose
+cgroup=mgclust-lab
+
+inside() {
+    # With its own end when the caller's deadline ends it, and no terminal.
+    nsenter --target "$(cat "$work/init.pid")" --mount --net --pid --uts --ipc -- "$@"
+}
+dc() {
+    inside sh -c 'cd "$0" && exec docker compose "$@"' "$project" "$@"
+}
+job() {
+    dc exec -T --env MGCLUST_URL=http://127.0.0.1:8700 --env MGCLUST_TOKEN_FILE=/data/token web python - "$@" <"$here/job.py"
+}
+
+roots() {
+    make_root base ''
+    make_root postgres postgresql-17
+    make_root docker docker.io,docker-cli,docker-compose,docker-buildx,containerd,runc,iptables,iproute2,procps,util-linux
+}
+
+start_docker() {
+    network_up
+    mkdir -p "$work/shared" "$LAB/docker" "$root/work" "$root/var/lib/docker"
+    copy_source "$work/shared/src"
+    cat >"$work/init.sh" <<'END'
+set -e
+root=$1 shared=$2 docker=$3 mtu=$4 cgroup=$5
+mount --make-rprivate /
+mount --bind "$root" "$root"
+mount --bind "$shared" "$root/work"
+mount --bind "$docker" "$root/var/lib/docker"
+mount -t proc proc "$root/proc"
+mount -t sysfs sysfs "$root/sys"
+mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/run"
+mount -t tmpfs tmpfs "$root/tmp"
+mkdir -p "$root/run/old"
+cd "$root"
+pivot_root . run/old
+umount -l /run/old
+ulimit -n "$(ulimit -Hn)"
+hostname mgclust-lab
+exec dockerd --mtu "$mtu" --cgroup-parent "/$cgroup" --exec-opt native.cgroupdriver=cgroupfs --log-level warn
+END
+    # A namespace of processes, too: with its first process everything in it ends.
+    (
+        exec nsenter --net="/run/netns/$NETWORK" unshare --mount --uts --ipc --pid --fork --kill-child \
+            bash "$work/init.sh" "$root" "$work/shared" "$LAB/docker" "$(cat "$LAB/mtu")" "$cgroup"
+    ) >"$logs/dockerd.log" 2>&1 </dev/null &
+    echo $! >"$work/unshare.pid"
+    within 20 pgrep -P "$(cat "$work/unshare.pid")"
+    pgrep -P "$(cat "$work/unshare.pid")" >"$work/init.pid"
+    within 60 inside docker version
+    inside docker compose version
+}
+
+stop_docker() {
+    set +e
+    if [[ -e "$work/init.pid" ]]; then
+        dc down --volumes --timeout 5 >"$logs/down.log" 2>&1
+        kill -TERM "$(cat "$work/init.pid")" 2>/dev/null
+        for ((tries = 0; tries < 60; tries++)); do
+            kill -0 "$(cat "$work/unshare.pid")" 2>/dev/null || break
+            sleep 0.25
+        done
+        kill -KILL "$(cat "$work/init.pid")" "$(cat "$work/unshare.pid")" 2>/dev/null
+        rm -f "$work/init.pid"
+    fi
+    network_down
+    sleep 1
+    find /sys/fs/cgroup -depth -type d -path "*/$cgroup*" -exec rmdir {} + 2>/dev/null
+}
+
+# What a registry would give is made here.
+base_images() {
+    tar -C "$LAB/roots/base" --exclude=./proc/* --exclude=./sys/* --exclude=./dev/* -c . | inside docker import - mgclust-lab/base
+    mkdir -p "$work/shared/postgres"
+    tar -C "$LAB/roots/postgres" --exclude=./proc/* --exclude=./sys/* --exclude=./dev/* -c . >"$work/shared/postgres/root.tar"
+    cp "$here/postgres.sh" "$work/shared/postgres/entrypoint"
+    chmod 0755 "$work/shared/postgres/entrypoint"
+    cat >"$work/shared/postgres/Dockerfile" <<'END'
+FROM scratch
+ADD root.tar /
+COPY entrypoint /usr/local/bin/entrypoint
+ENV PATH=/usr/lib/postgresql/17/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin PGDATA=/var/lib/postgresql/data
+VOLUME /var/lib/postgresql/data
+ENTRYPOINT ["/usr/local/bin/entrypoint"]
+END
+    inside docker build --quiet --tag mgclust-lab/postgres:17 /work/postgres
+}
+
+# As README.md says, for the CPU, with checkpoints every second.
+configure() {
+    inside sh -euc '
+        cd "$0"
+        cp .env.example .env && chmod 600 .env
+        cp settings.env.example settings.env
+        mkdir -p inputs
+        (umask 077 && mkdir -p secrets)
+        openssl rand -hex 24 > secrets/postgres_password
+        echo "postgresql+psycopg://mgclust:$(cat secrets/postgres_password)@postgres/mgclust" > secrets/database
+        chmod 0444 secrets/*
+        sed -i "s/^COMPOSE_PROFILES=.*/COMPOSE_PROFILES=cpu/; s|^MGCLUST_BASE=.*|MGCLUST_BASE=mgclust-lab/base|
+            s|^MGCLUST_POSTGRES=.*|MGCLUST_POSTGRES=mgclust-lab/postgres:17|; s/^MGCLUST_IMAGE=.*/MGCLUST_IMAGE=mgclust:lab/
+            s/^MGCLUST_EXTRAS=.*/MGCLUST_EXTRAS=service,postgres/; s/_MEMORY=.*/_MEMORY=3g/" .env
+        sed -i "s/^MGCLUST_SERVICE_CHECKPOINT_SECONDS=.*/MGCLUST_SERVICE_CHECKPOINT_SECONDS=1/" settings.env
+    ' "$project"
+    dc config --quiet
+    dc config | grep -A1 MGCLUST_SERVICE_URLS
+}
+
+build() { dc build certs; }
+
+certificates() { dc run --rm certs; }
+
+all_healthy() {
+    local states
+    states=$(dc ps --all --format '{{.Service}} {{.Health}}' | sort)
+    echo "$states"
+    [[ "$(grep -c ' healthy$' <<<"$states")" -eq 5 && "$(wc -l <<<"$states")" -eq 5 ]]
+}
+
+up() {
+    dc up -d
+    within 120 all_healthy
+}
+
+healthz() {
+    [[ "$(nsenter --target "$(cat "$work/init.pid")" --net -- python3 -c '
+import urllib.request, urllib.error
+try:
+    print(urllib.request.urlopen("http://127.0.0.1:8700/healthz", timeout=10).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+except OSError as error:
+    print(error)
+')" == "$1" ]]
+}
+
+a_job() {
+    local id
+    dc exec -T runner mgclust info --scheduler tls://scheduler:8786
+    id=$(job submit density-peaks 4000 n_clusters=5)
+    job wait "$id" 120 | tee "$work/density.txt"
+    echo "$id" >"$work/density.id"
+    dc exec -T runner sh -c 'test -z "$(ls -A /checkpoints)"'
+}
+
+# So long that there is time to disturb it; its result is compared with that of a run nothing disturbs.
+LONG=(affinity-propagation 1500 max_iter=1200 convergence_iter=1200)
+
+undisturbed() {
+    local id
+    id=$(job submit "${LONG[@]}")
+    job wait "$id" 280 | tee "$work/undisturbed.txt"
+    job log "$id"
+    job log "$id" | has_not 'no checkpoints'
+}
+
+same_labels() {
+    diff <(awk '{print $2}' "$work/undisturbed.txt") <(awk '{print $2}' "$1")
+}
+
+has_checkpoint() {
+    dc exec -T runner sh -c "ls -d /checkpoints/$1/checkpoint-*"
+}
+
+kill_a_worker() {
+    local id
+    id=$(job submit "${LONG[@]}")
+    within 120 has_checkpoint "$id"
+    dc exec -T workers-cpu python - <<'END'
+import psutil
+
+workers = [each for each in psutil.process_iter(["cmdline"]) if any("spawn_main" in word for word in each.info["cmdline"])]
+print("killed", workers[0].pid, "of", [each.pid for each in workers])
+workers[0].kill()
+END
+    job wait "$id" 280 | tee "$work/killed.txt"
+    job log "$id" | tee "$work/killed.log"
+    grep -q '^2 ' "$work/killed.txt"
+    sed -n '/attempt 2/,$p' "$work/killed.log" | grep -w resume
+    same_labels "$work/killed.txt"
+    never has_checkpoint "$id"
+}
+
+stop_the_runner() {
+    local id
+    id=$(job submit "${LONG[@]}")
+    within 120 has_checkpoint "$id"
+    dc stop runner
+    job wait "$id" 30 PENDING
+    dc start runner
+    job wait "$id" 280 | tee "$work/stopped.txt"
+    sed -n '/attempt 2/,$p' <(job log "$id") | grep -w resume
+    same_labels "$work/stopped.txt"
+}
+
+database_away() {
+    local id
+    within 10 healthz 200
+    dc stop postgres
+    within 30 healthz 503
+    sleep 5
+    dc start postgres
+    within 60 healthz 200
+    id=$(job submit density-peaks 4000 n_clusters=5)
+    job wait "$id" 120 | tee "$work/after.txt"
+    diff <(awk '{print $2}' "$work/density.txt") <(awk '{print $2}' "$work/after.txt")
+}
+
+no_secrets() {
+    local password each
+    password=$(inside cat "$project/secrets/postgres_password")
+    for each in $(dc ps --quiet); do
+        inside docker inspect "$each" | has_not "$password" >/dev/null
+        # All processes of the container, as root: more than their own account may see.
+        inside docker exec --user 0 --privileged "$each" sh -c 'cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true' |
+            tr '\0' '\n' | has_not "$password" >"$work/processes.txt"
+        grep -q '^PATH=' "$work/processes.txt"
+    done
+    never grep -rq "$password" "$logs"
+}
+
+limits() {
+    local each
+    for each in $(dc ps --quiet); do
+        inside docker inspect --format '{{.Name}} {{.HostConfig.Memory}} {{.HostConfig.PidsLimit}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapAdd}}' "$each"
+    done | tee "$work/limits.txt"
+    [[ "$(wc -l <"$work/limits.txt")" -eq 5 ]]
+    awk '$2 <= 0 || $3 <= 0 {bad = 1} END {exit bad}' "$work/limits.txt"
+}
+
+outside() {
+    local seen
+    seen=$(ports "$INSIDE" 8700 8786 8787 5432 2375 2376)
+    echo "seen from another host: ${seen:-none}"
+    [[ -z "$seen" ]]
+    # From a container in the cluster's network: the scheduler's port alone, and no worker's pages.
+    seen=$(dc exec -T runner python - <<'END'
+import socket
+import subprocess
+
+for host in ("scheduler", "workers-cpu"):
+    for port in (8786, 8787):
+        try:
+            socket.create_connection((host, port), 2).close()
+            print(host, port)
+        except OSError:
+            pass
+END
+    )
+    echo "seen from the runner: $seen"
+    [[ "$seen" == "scheduler 8786" ]]
+    # Whatever the workers listen on beyond their loopback takes TLS alone.
+    dc exec -T workers-cpu python - <<'END'
+import socket
+import ssl
+import psutil
+
+found = sorted({each.laddr.port for each in psutil.net_connections("tcp") if each.status == "LISTEN" and each.laddr.ip not in ("127.0.0.1", "::1", "127.0.0.11")})
+assert found
+for port in found:
+    with socket.create_connection((socket.gethostname(), port), 5) as plain:
+        plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: worker\r\n\r\n")
+        plain.settimeout(5)
+        try:
+            answer = plain.recv(100)
+        except (TimeoutError, ConnectionResetError):
+            answer = b""
+    assert not answer.startswith(b"HTTP"), (port, answer)
+print("ports beyond loopback, none of which speaks HTTP:", found)
+END
+}
+
+new_certificates() {
+    local id before
+    before=$(dc exec -T runner sha256sum /certs/ca.pem)
+    dc stop scheduler workers-cpu runner
+    dc rm -f scheduler workers-cpu runner
+    dc run --rm --entrypoint sh certs -c 'rm -r /certs/*'
+    dc run --rm certs
+    dc up -d
+    within 120 all_healthy
+    [[ "$(dc exec -T runner sha256sum /certs/ca.pem)" != "$before" ]]
+    id=$(job submit density-peaks 4000 n_clusters=5)
+    job wait "$id" 120
+}
+
+dump() {
+    dc exec -T postgres pg_dump -U mgclust -Fc mgclust >"$work/shared/mgclust.dump"
+    inside docker run --rm --user 0 --entrypoint tar -v mgclust_data:/data:ro -v /work:/backup mgclust:lab \
+        czf /backup/mgclust-data.tar.gz -C /data .
+    ls -l "$work/shared/"
+}
+
+lose_and_restore() {
+    local id
+    id=$(cat "$work/density.id")
+    dc down --volumes
+    [[ -z "$(inside docker volume ls --quiet)" ]]
+    dc run --rm certs
+    dc up -d postgres
+    within 60 dc exec -T postgres pg_isready -U mgclust -d mgclust
+    dc exec -T postgres pg_restore -U mgclust -d mgclust --clean --if-exists <"$work/shared/mgclust.dump"
+    # Compose makes the volume, with its labels; nothing of the service runs yet.
+    dc create web
+    inside docker run --rm --user 0 --entrypoint tar -v mgclust_data:/data -v /work:/backup:ro mgclust:lab \
+        xzpf /backup/mgclust-data.tar.gz -C /data
+    dc up -d
+    within 120 all_healthy
+    job wait "$id" 20 | diff - "$work/density.txt"
+    job wait "$(job submit density-peaks 4000 n_clusters=5)" 120
+}
+
+need mmdebstrap ip iptables nsenter unshare pivot_root python3 openssl tar
+begin
+trap stop_docker EXIT
+step 900 'base roots by mmdebstrap' roots
+step 90 'Docker with Compose in namespaces of its own' start_docker
+step 300 'images of Debian and PostgreSQL' base_images
+step 60 'settings and secrets' configure
+step 1500 'docker compose build' build
+step 120 'certificates' certificates
+step 240 'up, and all five parts healthy' up
+step 240 'a job on two workers' a_job
+step 120 'no password in docker inspect, environments or command lines' no_secrets
+step 60 'memory and process limits everywhere' limits
+step 120 'ports seen from another host, and from the cluster' outside
+step 330 'a long job, undisturbed, with checkpoints' undisturbed
+step 420 'a worker killed: the next attempt resumes, same labels' kill_a_worker
+step 420 'runner stopped mid-job: the next attempt resumes, same labels' stop_the_runner
+step 240 'PostgreSQL down: /healthz 503 and back, then a job' database_away
+step 300 'certificates renewed' new_certificates
+step 120 'dump of database and data' dump
+step 300 'all volumes lost, restored: the job and its result are there' lose_and_restore
