@@ -21,8 +21,9 @@ kubectl() { inside kubectl --kubeconfig=/lab/kubeconfig "$@"; }
 
 a_root() {
     make_root kubernetes golang-go,dpkg-dev,golang-github-modern-go-reflect2-dev,etcd-server,openssl,python3,python3-venv,kubectl,iproute2,procps
-    [[ -x "$root/opt/operator/bin/kopf" ]] || chroot "$root" sh -c '
-        python3 -m venv /opt/operator && /opt/operator/bin/pip install --quiet dask-kubernetes /src[service]'
+    copy_source "$root/src"
+    [[ -x "$root/opt/operator/bin/pip" ]] || chroot "$root" python3 -m venv /opt/operator
+    chroot "$root" /opt/operator/bin/pip install --quiet dask-kubernetes '/src[service]'
 }
 
 build_server() {
