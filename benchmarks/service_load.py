@@ -5,9 +5,11 @@ jobs a page of 50 within 100 ms. Submitting is one HTTP request, answered when t
 synchronous=FULL). Each of --starts times the service has just been started; its first requests count. Clients send
 their next job when the last one is answered; they are threads of two processes beside the service, each with one
 connection kept open and Python's http.client, and share the two cores with the service and, unless --idle, with the
-runner, which computes meanwhile. What the clients and the web process spend is told beside.
+runner, which computes meanwhile. What the clients and the web process spend is told beside. With --streams so many
+event streams of a job that waits are open meanwhile, and pages are listed once more beside them.
 
     python benchmarks/service_load.py --out benchmarks/results/service_load.json
+    python benchmarks/service_load.py --idle --streams 800
 """
 
 from __future__ import annotations
@@ -51,10 +53,11 @@ def free_port() -> int:
 class Served:
     """A service of its own, ended with the block."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, **settings: object) -> None:
         self.url = f"http://127.0.0.1:{(port := free_port())}"
         command = [sys.executable, "-m", "mgclust", "serve", "--cpu", "--data", str(folder), "--port", str(port)]
-        self._process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
+        given = {f"MGCLUST_SERVICE_{name.upper()}": str(value) for name, value in settings.items()}
+        self._process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL, env=os.environ | given)
         self._token = folder / "token"
 
     def token(self) -> str:
@@ -108,14 +111,29 @@ def client_process(
     told.put((answers, time.process_time() - spent))
 
 
+def watchers(url: str, token: str, id_: str, count: int) -> list[socket.socket]:
+    """So many connections that watch a job and read nothing but the beginning."""
+    host, port = url.removeprefix("http://").split(":")
+    opened = []
+    for _ in range(count):
+        opened.append(watching := socket.create_connection((host, int(port))))
+        lines = (f"GET /api/v1/jobs/{id_}/events HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", "", "")
+        watching.sendall("\r\n".join(lines).encode())
+        assert watching.recv(12) == b"HTTP/1.1 200"
+    return opened
+
+
 def submits(out: bench.Record, options: Any, folder: Path, last: bool) -> None:
     """A service of its own, its first jobs; of the last one also their end is waited for."""
     folder.mkdir()
     points = folder / "points.npy"
     np.save(points, np.random.default_rng(0).normal(size=(200, 2)))
-    served = Served(folder / "load", *(["--no-runner"] if options.idle else []))
+    streams = options.streams
+    served = Served(folder / "load", *(["--no-runner"] if options.idle else []), streams_per_user=max(64, streams))
     with served as service:
         request = {"method": "density-peaks", "sources": [{"upload": service.upload(points)}], "report": False}
+        watched = service.call("POST", "/jobs", json=request)["id"] if streams else ""
+        opened = watchers(service.url, served.token(), watched, streams)
         spawn = multiprocessing.get_context("spawn")
         gate, told = spawn.Barrier(options.clients + 1), spawn.Queue()
         share, each = options.clients // PROCESSES, options.jobs // options.clients
@@ -136,6 +154,7 @@ def submits(out: bench.Record, options: Any, folder: Path, last: bool) -> None:
         out.add(
             f"{len(seconds)} jobs from {options.clients} clients",
             runner=not options.idle,
+            streams=streams,
             submits=len(seconds),
             clients=options.clients,
             errors=errors,
@@ -148,6 +167,17 @@ def submits(out: bench.Record, options: Any, folder: Path, last: bool) -> None:
             allowed_p99=ALLOWED_SUBMIT,
             met=not errors and p99 <= ALLOWED_SUBMIT,
         )
+        if streams:
+            pages = []
+            for _ in range(50):
+                start = time.perf_counter()
+                service.call("GET", "/jobs", params={"limit": 50})
+                pages.append(time.perf_counter() - start)
+            p99 = float(np.quantile(pages, 0.99))
+            name = f"a page of 50 beside {streams} event streams"
+            out.add(name, median=statistics.median(pages), p99=p99, allowed=ALLOWED_LIST, met=p99 <= ALLOWED_LIST)
+        for each in opened:
+            each.close()
         if options.idle or not last:
             return
         end = start + LONGEST
@@ -214,6 +244,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--finished", type=int, default=100_000)
     parser.add_argument("--starts", type=int, default=7, help="services that are started for the submits")
+    parser.add_argument("--streams", type=int, default=0, help="event streams that are open meanwhile")
     parser.add_argument("--idle", action="store_true", help="without a runner: nothing is computed meanwhile")
     options = parser.parse_args()
     out = bench.Record(__doc__, options.out)
