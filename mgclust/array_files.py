@@ -149,6 +149,8 @@ def open_zarr(path: str | Beneath) -> dict[str, Any]:
                 f"{str(path)!r} is encoded by {shortened(', '.join(sorted(unknown)))}, which is refused; write it "
                 "with zarr's defaults."
             )
+        if isinstance(path, Beneath):
+            store.bound(array, list(_zarr_codecs(array.metadata.to_dict())))
     return arrays
 
 

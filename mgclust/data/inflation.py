@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from mgclust.errors import InputError, InsufficientMemoryError
 
 __all__ = ["LONGEST_LINE", "check_holds", "check_memory"]
@@ -37,7 +39,7 @@ def check_holds(name: str, wanted: int, stored: int, deflated: bool = False) -> 
 
 
 def check_memory(name: str, needed: int, remedy: str = "give fewer rows, or a machine with more") -> None:
-    """Refuse what can only be read as a whole and does not fit into the memory that is free.
+    """Refuse what can only be read as a whole and does not fit into the memory that is free, or left to the process.
 
     Parameters
     ----------
@@ -52,10 +54,24 @@ def check_memory(name: str, needed: int, remedy: str = "give fewer rows, or a ma
     ------
     InsufficientMemoryError
     """
-    import psutil
-
-    there = psutil.virtual_memory().available
+    there = _free()
     if needed > there:
         raise InsufficientMemoryError(
             f"{name} needs {needed / 2**30:,.1f} GiB of memory, {there / 2**30:,.1f} GiB are free; {remedy}."
         )
+
+
+def _free() -> int:
+    """Bytes that this process may still take: the machine's, and within its own limits."""
+    import psutil
+
+    there = int(psutil.virtual_memory().available)
+    with contextlib.suppress(ImportError):  # not where there are no such limits
+        import resource
+
+        used = psutil.Process().memory_info()
+        for limit, taken in ((resource.RLIMIT_DATA, getattr(used, "data", 0)), (resource.RLIMIT_AS, used.vms)):
+            most = resource.getrlimit(limit)[0]
+            if most != resource.RLIM_INFINITY:
+                there = min(there, max(0, most - taken))
+    return there

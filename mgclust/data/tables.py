@@ -23,7 +23,9 @@ __all__ = ["ParquetDataset", "TextDataset", "open_parquet"]
 
 _BLOCK_BYTES = 2**23
 _LONGEST_FIRST = 2**24  # bytes
-_MOST_COLUMNS = 2**17  # each costs the parser about 10 kB
+_MOST_COLUMNS = 2**17
+_COLUMN_BYTES = 10_240  # that each costs the parser
+_BATCH_ROWS = 2**16  # of a row group at once
 _DELIMITERS = (",", ";", "\t", "|")
 Columns = Sequence[str | int] | str | None
 
@@ -52,6 +54,7 @@ class TextDataset(LoadedDataset):
             count = first.count(self._delimiter) + 1
             if count > _MOST_COLUMNS:
                 raise InputError(f"{location.name} has {count:,} columns; at most {_MOST_COLUMNS:,} are read.")
+            check_memory(location.name, count * _COLUMN_BYTES, "give fewer columns, or a .npy")
             fields = [field.strip() for field in _split(first, self._delimiter)]
         header = not any(_is_number(field) for field in fields)
         self._skip += header
@@ -170,11 +173,19 @@ class ParquetDataset(FileDataset):
         if self._opened is None or self._opened[0] != group:
             self._opened = None  # let go of one before the next is read
             count = int(self._edges[group + 1] - self._edges[group])
-            check_memory(f"a row group of {self.location.name}", 8 * count * len(self._columns))
+            # Some bytes of a file may stand for any number of equal values.
+            batch = min(count, _BATCH_ROWS)
+            needed = self.dtype.itemsize * count * len(self._columns) + 24 * batch * len(self._columns)
+            check_memory(f"a row group of {self.location.name}", needed)
+            rows, begin = np.empty((count, len(self._columns)), self.dtype), 0
             with open_parquet(self.location) as file:
-                table = file.read_row_group(group, columns=self._columns)
-            parts = [table.column(name).to_numpy() for name in self._columns]
-            self._opened = (group, _stack(parts).astype(self.dtype, copy=False))
+                for part in file.iter_batches(batch, row_groups=[group], columns=self._columns):
+                    values = _stack([part.column(name).to_numpy(zero_copy_only=False) for name in self._columns])
+                    rows[begin : begin + len(values)] = values
+                    begin += len(values)
+            if begin != count:
+                raise InputError(f"{self.location.name} is truncated; copy or write it again.")
+            self._opened = (group, rows)
         return self._opened[1]
 
 
