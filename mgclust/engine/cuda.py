@@ -41,6 +41,7 @@ BUFFERS = 3
 SPINS = 200  # polls without sleep, about 0.2 ms: an all-reduce takes 15 us
 SLEEP = 50e-6
 LOOK = 0.05  # seconds between two looks at flags and sockets
+START = 60.0  # seconds that NCCL may take to connect: it needs about 1 on one host, whatever the data
 
 
 _NCCL_OPERATIONS = {"sum": nccl.NCCL_SUM, "max": nccl.NCCL_MAX, "min": nccl.NCCL_MIN}
@@ -300,10 +301,10 @@ class NcclComm:
     def _connect(self) -> Any:
         """The NCCL communicator, made in a thread: NCCL waits for all ranks without a limit.
 
-        The host links have met already, so no rank is missing here unless it dies right now, or another account
-        connects to NCCL's port in this moment and is silent, for which NCCL waits without a limit; then the thread is
-        left behind, and the run ends with CollectiveTimeout. NCCL hangs up on all that do not send its random number
-        first, which the ranks have from the host links.
+        The host links have met already, so no rank is missing here unless it dies right now, or a stranger connects to
+        NCCL's port in this moment, which NCCL may wait for without a limit. Then the thread is left behind, and the run
+        ends with CollectiveTimeout after START seconds. NCCL takes no message from connections that do not begin with
+        its random number, which the ranks have from the host links.
         """
         # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older one 0.1 s; both
         # then carry as much. NCCL looks once in a process, before it first connects.
@@ -321,10 +322,17 @@ class NcclComm:
 
         thread = threading.Thread(target=make, daemon=True)
         thread.start()
-        end = time.monotonic() + self._timeout
+        limit = min(self._timeout, START)
+        end = time.monotonic() + limit
         while thread.is_alive():
             thread.join(LOOK)
-            self._look("NCCL's start", end, ask_nccl=False)
+            self._abort.check()
+            self._host.check_peers()
+            if time.monotonic() > end:
+                raise CollectiveTimeout(
+                    f"NCCL did not connect {self.size} GPUs within {limit:g} s: a rank hangs, there is a firewall, "
+                    "or another program connects to NCCL's ports. Run again; NCCL_DEBUG=INFO tells more."
+                )
         if isinstance(made[0], Exception):
             raise RunFailed(f"NCCL could not connect {self.size} GPUs: {made[0]}.") from made[0]
         return made[0]
@@ -382,9 +390,9 @@ class NcclComm:
                 self.abort()
             raise
 
-    def _look(self, what: str, end: float, ask_nccl: bool = True) -> None:
+    def _look(self, what: str, end: float) -> None:
         self._abort.check()
-        if ask_nccl and self._comm is not None:
+        if self._comm is not None:
             try:
                 self._comm.check_async_error()
             except nccl.NcclError as error:
