@@ -6,7 +6,9 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 secret() {
-    kubectl create secret generic "$@" --namespace=mgclust --dry-run=client -o yaml | kubectl apply -f -
+    # A creation time of null would be a change at every apply, too.
+    kubectl create secret generic "$@" --namespace=mgclust --dry-run=client -o yaml | sed '/creationTimestamp: null/d' |
+        kubectl apply -f -
 }
 
 secret mgclust-database --from-file=database=database.url

@@ -23,7 +23,8 @@ a_root() {
     make_root kubernetes golang-go,dpkg-dev,golang-github-modern-go-reflect2-dev,etcd-server,openssl,python3,python3-venv,kubectl,iproute2,procps
     copy_source "$root/src"
     [[ -x "$root/opt/operator/bin/pip" ]] || chroot "$root" python3 -m venv /opt/operator
-    chroot "$root" /opt/operator/bin/pip install --quiet dask-kubernetes '/src[service]'
+    [[ -x "$root/opt/operator/bin/kopf" ]] || chroot "$root" /opt/operator/bin/pip install --quiet dask-kubernetes '/src[service]'
+    chroot "$root" /opt/operator/bin/pip install --quiet --no-deps --force-reinstall /src
 }
 
 build_server() {
@@ -152,8 +153,10 @@ again() {
     kubectl apply -k "$files" | tee "$work/again.txt"
     inside env KUBECONFIG=/lab/kubeconfig "$files/secrets.sh" | tee -a "$work/again.txt"
     [[ "$(wc -l <"$work/again.txt")" -ge 20 ]]
-    grep -v ' unchanged$' "$work/again.txt" | tee "$work/changed.txt"
-    [[ ! -s "$work/changed.txt" ]]
+    if grep -v ' unchanged$' "$work/again.txt"; then
+        kubectl apply -k "$files" --v=8 2>&1 | grep -A 3 -E 'PATCH http|"Request Body"|Request Body:'
+        return 1
+    fi
 }
 
 made() {
