@@ -17,6 +17,10 @@ import pyarrow.parquet
 import scipy.sparse
 import zarr
 
+from mgclust.algorithms.labels import read_labels
+from mgclust.data import open_dataset, open_graph
+from mgclust.errors import MgclustError
+
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 EDGES = np.array([[0, 1], [0, 2], [1, 2], [2, 3], [3, 4], [4, 0]])
 
@@ -198,3 +202,41 @@ def mutate_zarr(path: Path, rng: random.Random) -> None:
             place[key] = rng.choice(_MEMBERS)
             break
     file.write_text(json.dumps(content))
+
+
+def read_rows(path):
+    dataset = open_dataset(path)
+    n = min(dataset.shape[0], 500)
+    rows = dataset.read(0, n)
+    assert rows.shape == (n, dataset.shape[1]) and rows.dtype == dataset.dtype
+    dataset.read(dataset.shape[0] - n, dataset.shape[0])
+    assert dataset.labels is None or len(dataset.labels) == dataset.shape[0]
+    json.dumps(dataset.describe(), allow_nan=False)
+    dataset.fingerprint()
+    return rows
+
+
+def read_graph(path):
+    graph = open_graph(path)
+    edges = graph.read(0, min(graph.shape[0], 500))
+    assert not len(edges) or (edges[:, :2].min() >= 0 and edges[:, :2].max() < graph.n_nodes)
+    for values in (graph.names, graph.labels):
+        assert values is None or len(values) == graph.n_nodes
+    json.dumps(graph.describe(), allow_nan=False)
+    return edges
+
+
+KINDS = [
+    (read, name, data)
+    for read, files in ((read_rows, ROWS), (read_graph, GRAPHS), (read_labels, LABELS))
+    for name, data in files.items()
+]
+
+
+def attempted(read, path):
+    """What is read, or the sentence."""
+    try:
+        return read(path)
+    except MgclustError as error:
+        assert len(str(error)) < 1500 + len(str(path)) and "\n" not in str(error)[:-1]
+        return None

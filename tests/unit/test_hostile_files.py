@@ -20,43 +20,17 @@ import psutil
 import pytest
 import scipy.sparse
 import zarr
+from hostile import KINDS, attempted, read_graph, read_rows
 
 from mgclust.algorithms.labels import read_labels
 from mgclust.data import open_dataset, open_graph
 from mgclust.data.graphs import text_chunks
-from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
+from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.result import load_result
 
 ROUNDS = int(os.environ.get("MGCLUST_TEST_MUTATIONS", "40"))  # of each file
 
 
-def read_rows(path):
-    dataset = open_dataset(path)
-    n = min(dataset.shape[0], 500)
-    rows = dataset.read(0, n)
-    assert rows.shape == (n, dataset.shape[1]) and rows.dtype == dataset.dtype
-    dataset.read(dataset.shape[0] - n, dataset.shape[0])
-    assert dataset.labels is None or len(dataset.labels) == dataset.shape[0]
-    json.dumps(dataset.describe(), allow_nan=False)
-    dataset.fingerprint()
-    return rows
-
-
-def read_graph(path):
-    graph = open_graph(path)
-    edges = graph.read(0, min(graph.shape[0], 500))
-    assert not len(edges) or (edges[:, :2].min() >= 0 and edges[:, :2].max() < graph.n_nodes)
-    for values in (graph.names, graph.labels):
-        assert values is None or len(values) == graph.n_nodes
-    json.dumps(graph.describe(), allow_nan=False)
-    return edges
-
-
-KINDS = [
-    (read, name, data)
-    for read, files in ((read_rows, hostile.ROWS), (read_graph, hostile.GRAPHS), (read_labels, hostile.LABELS))
-    for name, data in files.items()
-]
 ZARR = [(version, group) for version in (2, 3) for group in (False, True)]
 
 
@@ -72,15 +46,6 @@ def refusal(read, path, kind=InputError):
         read(path)
     assert str(path) in str(caught.value)
     return str(caught.value)
-
-
-def attempted(read, path):
-    """What is read, or the sentence."""
-    try:
-        return read(path)
-    except MgclustError as error:
-        assert len(str(error)) < 1500 + len(str(path)) and "\n" not in str(error)[:-1]
-        return None
 
 
 @pytest.mark.parametrize(("read", "name", "data"), KINDS, ids=[f"{k[0].__name__}-{k[1]}" for k in KINDS])
