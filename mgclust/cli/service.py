@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
+import functools
 import gc
 import json
 import math
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from mgclust.service.settings import Settings
 
 __all__ = ["commands"]
+
+RESOURCES = ("gpus", "workers", "max_seconds", "memory")
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -97,6 +98,31 @@ def _check_place(settings: Settings) -> None:
         raise InputError(f"the database cannot be used: {reason}; start it, or give another by --database.") from error
 
 
+def _settings(roots: tuple[str, ...], given: dict[str, Any]) -> Settings:
+    """Those of the command line and the environment, which the processes that this one starts do not inherit.
+
+    Of a command line every account of the machine can read what is in it.
+    """
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    from mgclust.service.settings import PREFIX, Settings
+
+    settings = Settings.read(roots=os.pathsep.join(roots) or None, **given)
+    try:
+        url = make_url(given["database"] or "sqlite://")
+    except ArgumentError as error:
+        raise InputError(f"--database should be a URL: {error}.") from error
+    if url.password or "password" in url.query:
+        raise InputError(
+            f"--database should hold no password, which every account of this machine could read; set "
+            f"{PREFIX}DATABASE_FILE, or {PREFIX}DATABASE."
+        )
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        del os.environ[name]
+    return settings
+
+
 def _place_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add what a runner must know, whoever starts it."""
     for option in reversed(
@@ -120,7 +146,8 @@ def _place_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--host", metavar="ADDRESS", help="Where to listen [default: 127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="[default: 8700]")
 @click.option("--no-runner", is_flag=True, help="Only the web process; 'mgclust runner' is started elsewhere.")
-def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
+@click.option("--adopt", is_flag=True, help="Begin anew with a data folder whose database is lost.")
+def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) -> None:
     """Serve jobs: a web process, and beside it a runner that computes them."""
     try:
         import uvicorn
@@ -128,20 +155,20 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
         from mgclust.service.access import first_token
         from mgclust.service.app import create_app
         from mgclust.service.disk import sweep_until
+        from mgclust.service.keeper import keep_runner
         from mgclust.service.records import open_database
         from mgclust.service.server import Connections
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    from mgclust.service.settings import Settings
 
     os.umask(0o077)  # what users send, and their results, is nobody else's
-    settings = Settings.read(roots=os.pathsep.join(roots) or None, **given)
+    settings = _settings(roots, given)
     _check_place(settings)
-    app = create_app(settings)
+    app = create_app(settings, adopt)
     token = first_token(open_database(settings.database), settings.data)
     click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True)
     stopping = threading.Event()
-    keeper = threading.Thread(target=_keep_runner, args=(settings, stopping))
+    keeper = threading.Thread(target=keep_runner, args=(settings, stopping, functools.partial(click.echo, err=True)))
     sweeper = threading.Thread(target=sweep_until, args=(stopping, open_database(settings.database), settings))
     sweeper.start()
     if not no_runner:
@@ -172,43 +199,22 @@ def serve(roots: tuple[str, ...], no_runner: bool, **given: Any) -> None:
 def runner(roots: tuple[str, ...], **given: Any) -> None:
     """Compute the jobs of a service whose web process was started with --no-runner."""
     try:
-        from mgclust.service.runner import main
+        from mgclust.service.keeper import keep_runner
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    from mgclust.service.settings import Settings
-
     os.umask(0o077)
-    settings = Settings.read(roots=os.pathsep.join(roots) or None, **given)
+    settings = _settings(roots, given)
     _check_place(settings)
-    main(settings)
-
-
-def _keep_runner(settings: Any, stopping: threading.Event) -> None:
-    """Start a runner whenever there is none, until told to stop."""
-    from mgclust.service.settings import PREFIX
-
-    # It gets the settings, the database's password among them, by its standard input.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-    while not stopping.is_set():
-        command = [sys.executable, "-m", "mgclust.service.runner"]
-        runner = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, text=True)
-        assert runner.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has died, which is seen below
-            runner.stdin.write(settings.to_json() + "\n")
-            runner.stdin.flush()
-        while runner.poll() is None and not stopping.wait(0.2):
-            pass
-        if runner.poll() is None:
-            runner.send_signal(signal.SIGTERM)
-            runner.wait()
-        elif not stopping.wait(1.0):
-            click.echo(f"the runner ended with code {runner.returncode}; starting another", err=True)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    keep_runner(settings, stopping, functools.partial(click.echo, err=True))
 
 
 def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given: Any) -> None:
     sources, priority = given.pop("sources"), given.pop("priority")
     remote, wait, as_json, report = (given.pop(name) for name in ("remote", "wait", "as_json", "report"))
-    resources = {name: value for name in ("gpus", "workers") if (value := given.pop(name)) is not None}
+    resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
     mask = given.pop("mask", None)
     options = {name: value for name, value in given.items() if value}
     if "n_nodes" in options:
@@ -243,6 +249,12 @@ submit = job_command(
         click.Option(["--remote"], is_flag=True, help="INPUT names files of the service, which are not sent."),
         click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs of the service to use."),
         click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="CPU processes or Dask workers to use."),
+        click.Option(
+            ["--max-seconds"], type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds that it may run."
+        ),
+        click.Option(
+            ["--memory"], type=click.IntRange(1 << 20), metavar="BYTES", help="Memory that its processes may take."
+        ),
         click.Option(["--wait"], is_flag=True, help="Wait until it has ended."),
         click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True, help="No pictures."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print what the service tells of it."),

@@ -4,6 +4,7 @@ Who asks shows a token (``Authorization: Bearer ...``), which `Gate` looks at be
 sentence, ``{"error": ..., "fault": ...}``. A job or upload of somebody else is "not found", like one that is not there.
 """
 
+import asyncio
 import contextlib
 import functools
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
-from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -29,6 +30,7 @@ from mgclust.service.batches import Batched
 from mgclust.service.bodies import ShortBodies
 from mgclust.service.callers import Callers
 from mgclust.service.gate import Gate
+from mgclust.service.health import Health
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, Order, job_id
 from mgclust.service.metrics import Metrics
@@ -131,24 +133,27 @@ def brief(row: Any) -> JobSummary:
     return JobSummary(**told, **{name: getattr(row, name) for name in JobSummary.model_fields if name not in told})
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Make the web application; the database is brought up to date."""
+def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
+    """Make the web application; the database is brought up to date. `adopt` is for `belong_together`."""
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = open_database(settings.database)
     migrate(engine)
-    belong_together(engine, settings.data)
+    belong_together(engine, settings.data, adopt)
     disk.sweep(engine, settings)
     jobs, figures = Jobs(engine, settings), Metrics(engine, settings)
     readers = Readers(settings)
     audit_log = Audit(settings.audit_path, settings.audit_bytes)
     callers = Callers(engine)
     streams = Streams(jobs, callers, lambda row: brief(row).model_dump_json())
+    health = Health(engine, settings.hung_after)
     uploads = Batched[tuple[Caller, str], Beneath](functools.partial(sources.find_uploads, engine, settings))
     submits = Batched[Order, Job](jobs.submit)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.create_task(health.watch())
         yield
+        watching.cancel()
         audit_log.close()
 
     app = FastAPI(
@@ -401,17 +406,21 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(api)
     add_pages(app)
 
-    def health() -> dict[str, str]:
+    def look() -> dict[str, Any]:
         with reading(engine) as session:
             session.connection().exec_driver_sql("SELECT 1")
-        return {"status": "ok", "version": __version__}
+        runner = health.runner
+        status = "ok" if runner["state"] == "ok" else "degraded"
+        return {"status": status, "version": __version__, "runner": runner}
 
     # However many ask, the database is asked by one thread, which no other request keeps busy.
-    asked = Batched[None, dict[str, str]](lambda those: [health()] * len(those))
+    asked = Batched[None, dict[str, Any]](lambda those: [look()] * len(those))
 
     @app.get("/healthz", include_in_schema=False)
-    async def healthy() -> dict[str, str]:
-        return await asked(None)
+    async def healthy(strict: bool = False) -> JSONResponse:
+        """200 if this process can answer requests, whether or not a runner lives; `strict`: only if one does."""
+        told = await asked(None)
+        return JSONResponse(told, 503 if strict and told["status"] != "ok" else 200)
 
     own = CollectorRegistry()  # of this process, not of the database
     lost = Gauge("mgclust_audit_lost", "Lines of the audit log that could not be written", registry=own)

@@ -6,7 +6,7 @@
            "files": {name: file beneath a root}, "hidden": [path, ...],
            "place": where to run, with certificates where the runner has made them, ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose},
-          with "facts" for the runner's log
+          with "facts" for the runner's log; once a second {}, a sign of life
 
 Before it reads any data, the process confines itself to what the one job needs (`mgclust.service.confine`), which
 cannot be undone: it ends with the job, and the next one gets another, which has been started meanwhile.
@@ -41,6 +41,9 @@ OFTEN = 0.5  # seconds between two reports of progress
 GRACE = 20.0  # seconds for an orderly end
 PATIENCE = 300.0  # seconds that a cluster may be away
 FULL = 20.0  # seconds that a full disk is given before the next attempt
+SIGN = 1.0  # seconds between two signs of life
+
+_SAYING = threading.Lock()
 
 
 def main() -> None:
@@ -51,6 +54,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    threading.Thread(target=_live, args=(answers,), daemon=True).start()
     _warm_up()
     if (order := orders.get()) is not None:
         with contextlib.suppress(OSError):  # `_facts` tells the most memory since then
@@ -77,8 +81,14 @@ def _listen(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
     os._exit(1)
 
 
+def _live(answers: Any) -> None:
+    while True:
+        time.sleep(SIGN)
+        _say(answers, {})
+
+
 def _say(answers: Any, answer: dict[str, Any]) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the runner is gone; `_listen` knows
+    with _SAYING, contextlib.suppress(BrokenPipeError):  # the runner is gone; `_listen` knows
         answers.write(json.dumps(answer) + "\n")
 
 

@@ -72,7 +72,7 @@ class Service:
         *,
         mask: str | os.PathLike[str] | None = None,
         options: dict[str, Any] | None = None,
-        resources: dict[str, int] | None = None,
+        resources: dict[str, float] | None = None,
         priority: int = 0,
         report: bool = True,
         remote: bool = False,
@@ -92,6 +92,8 @@ class Service:
             How files are read: ``columns``, ``standardize``, ``detrend``, ``n_nodes``, ...
         resources : dict, optional
             ``gpus`` or ``workers``: how many of the service's machine or cluster; by default all of a cluster.
+            ``max_seconds``: after which an attempt ends and the job fails; ``memory``: bytes that its processes on the
+            service's machine may take together.
         priority : int
             From -100 to 100; of one's own jobs, a higher one comes first. Above 0, which is for administrators, a job
             comes before those of all others.

@@ -15,20 +15,21 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Engine, case, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from mgclust.service.log import JobLog
-from mgclust.service.records import Job, Removal, Upload, User, reading, writing
+from mgclust.service.records import OUTAGES, Job, Removal, Upload, User, full, reading, writing
 from mgclust.service.settings import Settings
 
 __all__ = [
     "BLOCK", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "row_size", "size_of", "size_of_job",
-    "sweep", "sweep_until",
+    "sweep", "sweep_until", "with_reserve",
 ]  # fmt: skip
 
 DAY = 86_400.0
@@ -36,6 +37,10 @@ BLOCK = 4096  # bytes that the smallest file, or a row of the database with its 
 SOON = 300.0  # seconds after which what no process receives is not about to be received, either
 SWEEP = 600.0
 GONE = ".deleted"
+RESERVE = "reserve"  # a file in the data folder
+RESERVED = 4 << 20  # its bytes: more than the database writes while it deletes
+
+Answer = TypeVar("Answer")
 
 
 class InUse(Exception):
@@ -92,9 +97,55 @@ def kept_by(session: Session, owner: str) -> int:
     return sum(int(session.scalar(each) or 0) for each in sums)
 
 
+def with_reserve(settings: Settings, change: Callable[[], Answer]) -> Answer:
+    """Call what writes a little to the database; if its disk is full, again with the space that is kept for that.
+
+    What frees space has to work where there is none.
+    """
+    try:
+        return change()
+    except DBAPIError as error:
+        if not full(error):
+            raise
+    (settings.data / RESERVE).unlink(missing_ok=True)
+    try:
+        return change()
+    finally:
+        _keep_reserve(settings)
+
+
+def _keep_reserve(settings: Settings) -> None:
+    path = settings.data / RESERVE
+    if path.exists():
+        return
+    try:
+        with open(path, "xb") as file:
+            os.posix_fallocate(file.fileno(), 0, RESERVED)
+    except FileExistsError:
+        pass
+    except OSError:  # no room now; the next process that starts, or the next deletion on a full disk, tries again
+        path.unlink(missing_ok=True)
+
+
 def clear(engine: Engine, settings: Settings) -> None:
     """Remove the folders of all that was deleted."""
-    gone = []
+    try:
+        with_reserve(settings, lambda: _clear(engine, settings))
+    except DBAPIError as error:
+        if not full(error):  # else what was deleted is noted, and goes next time
+            raise
+
+
+def _clear(engine: Engine, settings: Settings) -> None:
+    gone: list[Path] = []
+    try:
+        _set_aside(engine, settings, gone)
+    finally:
+        for folder in gone:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
     with writing(engine) as session:
         for removal in session.scalars(select(Removal).with_for_update(skip_locked=True)):
             folder = settings.data / removal.path
@@ -110,8 +161,6 @@ def clear(engine: Engine, settings: Settings) -> None:
                     continue
                 gone.append(target)
             session.delete(removal)
-    for folder in gone:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _exists_again(session: Session, id_: str) -> bool:
@@ -123,6 +172,7 @@ def sweep(engine: Engine, settings: Settings) -> None:
     """Remove jobs that were kept long enough, and what killed processes left of deletions, uploads and results."""
     _retire(engine, settings)
     clear(engine, settings)
+    _keep_reserve(settings)
     for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*")):
         with contextlib.suppress(OSError):  # another web process sweeps, too
             if folder.name.endswith(GONE) or time.time() - folder.stat().st_mtime > DAY:
@@ -141,7 +191,7 @@ def sweep_until(stopping: threading.Event, engine: Engine, settings: Settings) -
     while not stopping.wait(SWEEP):
         try:
             sweep(engine, settings)
-        except (OSError, DBAPIError) as error:
+        except (OSError, *OUTAGES) as error:
             print(f"what is not needed any more could not be removed; trying again: {error}", file=sys.stderr)
 
 

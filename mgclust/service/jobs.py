@@ -15,7 +15,8 @@ counts half after each hour (`charged`), so that no one waits behind others for 
 than about an hour behind one who used nothing. Of that user's jobs: by priority, then age.
 
 A claim makes a new attempt. Whoever reports on an attempt names it, and is not heard when the job has gone on to
-another, so that a job ends once, whatever was thought dead and was not. An attempt whose heartbeat stopped is lost.
+another, so that a job ends once, whatever was thought dead and was not. An attempt is lost whose heartbeat has not
+changed for long, in the time during which the judge ran; the times in the table, of whatever clock, are for people.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from sqlalchemy.orm import Session
 
 from mgclust.errors import InputError
 from mgclust.service.access import ID, Caller
-from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room, row_size, size_of_job
+from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room, row_size, size_of_job, with_reserve
+from mgclust.service.liveness import Awake, Silence
 from mgclust.service.log import JobLog
 from mgclust.service.metrics import observe
 from mgclust.service.records import Job, Removal, User, reading, writing
@@ -110,12 +112,16 @@ class Jobs:
         From `open_database`.
     settings : Settings
         Where jobs leave their files, and the limits of a user and of a job.
+    runner : str, optional
+        The name of the runner that claims them.
     """
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(self, engine: Engine, settings: Settings, runner: str | None = None) -> None:
         self._engine, self._settings = engine, settings
         self._log = JobLog(settings.log)
         self._counted, self._waiting = -math.inf, 0  # when all that wait were counted, and how many there were
+        self._runner, self.clock = runner, Awake()
+        self._silence: Silence[str] = Silence(self.clock)
 
     def submit(self, orders: Sequence[Order]) -> list[Job | Exception]:
         """Add jobs, in one transaction.
@@ -330,6 +336,12 @@ class Jobs:
         InUse
             It waits or runs.
         """
+        job = with_reserve(self._settings, lambda: self._delete(caller, id_))
+        if job is not None:
+            clear(self._engine, self._settings)
+        return job
+
+    def _delete(self, caller: Caller, id_: str) -> Job | None:
         with writing(self._engine) as session:
             job = self._theirs(session, caller, id_)
             if job is None:
@@ -338,8 +350,7 @@ class Jobs:
                 raise InUse(f"job {id_} is {job.state}; cancel it, and delete it once it has ended.")
             session.delete(job)
             session.merge(Removal(path=f"jobs/{id_}"))  # one of the same key may have been deleted before
-        clear(self._engine, self._settings)
-        return job
+            return job
 
     def claim(self) -> Job | None:
         """Take the next job, which is from now on RUNNING in a new attempt."""
@@ -352,6 +363,7 @@ class Jobs:
                 return None
             job.state, job.attempt, job.cancel = "RUNNING", job.attempt + 1, False
             job.heartbeat = job.claimed = time.time()
+            job.runner = self._runner
             job.started = job.started or job.heartbeat
             _charge(session, job.owner, START)
             waited = max(0.0, job.claimed - (job.queued or job.created))
@@ -381,11 +393,20 @@ class Jobs:
         return session.scalars(wanted.with_for_update(skip_locked=True)).first()
 
     def beat(self, id_: str, attempt: int, progress: dict[str, Any] | None) -> bool | None:
-        """Say that an attempt goes on; whether its end was asked for, or None if the job has gone on without it."""
+        """Say that an attempt goes on; whether its end was asked for, or None if the job has gone on without it.
+
+        One that was taken for lost goes on if no other has begun; if one has, the mistake does not count against the
+        job.
+        """
         with writing(self._engine) as session:
-            job = self._current(session, id_, attempt)
-            if job is None:
+            job = session.get(Job, id_, with_for_update=True)
+            if job is None or job.state not in ("RUNNING", "PENDING") or job.attempt < attempt:
                 return None
+            if job.attempt > attempt:
+                job.begun_before += 1
+                return None
+            if job.state == "PENDING":
+                job.state, job.error, job.fault, job.claimed = "RUNNING", None, None, time.time()
             job.heartbeat = time.time()
             job.progress = progress or job.progress
             return job.cancel
@@ -427,21 +448,32 @@ class Jobs:
                 _queue(job)
         self._tell_attempt(job)
 
-    def find_lost(self, after: float) -> list[str]:
-        """Queue running jobs again whose heartbeat stopped more than so many seconds ago; their ids."""
-        silent = (Job.state == "RUNNING", Job.heartbeat < time.time() - after)
+    def give_back_all(self, runners: Sequence[str]) -> None:
+        """Queue the jobs of runners that hung and were ended with all their attempts; these do not count."""
         with reading(self._engine) as session:
-            silent_ids = session.scalars(select(Job.id).where(*silent)).all()
+            found = session.execute(
+                select(Job.id, Job.attempt).where(Job.state == "RUNNING", Job.runner.in_(runners))
+            ).all()
+        for id_, attempt in found:
+            self.give_back(id_, attempt)
+
+    def find_lost(self, after: float) -> list[str]:
+        """Queue running jobs again whose heartbeat has not changed for so many seconds of `clock`; their ids."""
+        running = select(Job.id, Job.attempt, Job.heartbeat).where(Job.state == "RUNNING")
+        with reading(self._engine) as session:
+            marks = {id_: (attempt, heartbeat) for id_, attempt, heartbeat in session.execute(running)}
+        silent = [id_ for id_, seconds in self._silence.of(marks).items() if seconds > after]
         lost = []
-        for id_ in silent_ids:  # each on its own: two processes that lock several users could wait for each other
+        for id_ in silent:  # each on its own: two processes that lock several users could wait for each other
             with writing(self._engine) as session:
-                wanted = select(Job).where(Job.id == id_, *silent).with_for_update(skip_locked=True)
-                if (job := session.scalars(wanted).first()) is not None:
-                    error = f"attempt {job.attempt} was lost: its process or its machine ended."
-                    self._failed(session, job, error, "cluster")
-                    lost.append(id_)
-            if job is not None:
-                self._tell_attempt(job)
+                wanted = select(Job).where(Job.id == id_, Job.state == "RUNNING").with_for_update(skip_locked=True)
+                job = session.scalars(wanted).first()
+                if job is None or (job.attempt, job.heartbeat) != marks[id_]:
+                    continue  # it has said something meanwhile, or another runner judged first
+                error = f"attempt {job.attempt} was lost: its process or its machine ended."
+                self._failed(session, job, error, "cluster")
+            self._tell_attempt(job)
+            lost.append(id_)
         return lost
 
     def _failed(self, session: Session, job: Job, error: str, fault: str) -> None:

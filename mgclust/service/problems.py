@@ -19,12 +19,13 @@ from mgclust.service.disk import InUse, NoRoom
 from mgclust.service.jobs import TooMany
 from mgclust.service.rates import TooFast
 from mgclust.service.readers import Busy
-from mgclust.service.records import full
+from mgclust.service.records import DatabaseLost, full, read_only
 from mgclust.service.sources import TooLarge
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
 
 AGAIN = 2  # seconds after which a database that does not answer is asked again
+READ_ONLY = "the service's database cannot be written at present, so nothing was changed; ask again later."
 NO_SPACE = "there is no space left where the service keeps its jobs; free some, then ask again."
 
 
@@ -42,7 +43,7 @@ class NotFound(Exception):
 CODES: dict[type[Exception], int] = {
     InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, LastToken: 409, InUse: 409, TooLarge: 413,
     TooMany: 429, TooFast: 429, NoRoom: 507, OSError: 507, DataError: 400, DBAPIError: 503, NoConnection: 503,
-    Busy: 503,
+    Busy: 503, DatabaseLost: 503,
 }  # fmt: skip
 
 
@@ -62,6 +63,8 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
         sentence = "the request holds what the database does not take, such as a NUL in a text; leave it out."
     elif isinstance(error, DBAPIError) and full(error):
         code, sentence = 507, NO_SPACE
+    elif isinstance(error, DBAPIError) and read_only(error):
+        headers["Retry-After"], sentence = str(AGAIN), READ_ONLY
     elif isinstance(error, (DBAPIError, NoConnection)):
         if isinstance(error, DBAPIError) and not (isinstance(error, OperationalError) or error.connection_invalidated):
             raise error  # ours

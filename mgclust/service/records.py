@@ -7,6 +7,7 @@ and transactions that write say so at their beginning: one that began as a reade
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import sqlite3
 import threading
@@ -30,15 +31,18 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from mgclust.errors import InputError
 
 __all__ = [
-    "Folder", "Job", "Removal", "Tally", "Token", "Upload", "User", "belong_together", "full", "migrate",
-    "open_database", "reading", "writing",
+    "OUTAGES", "DatabaseLost", "Folder", "Job", "Removal", "Sign", "Tally", "Token", "Upload", "User",
+    "belong_together", "full", "migrate", "open_database", "read_only", "reading", "writing",
 ]  # fmt: skip
 
+
+PATIENCE = 20.0  # seconds that a transaction waits for others
 
 _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
 
@@ -106,6 +110,14 @@ class Tally(Base):
     seconds: Mapped[float]
 
 
+class Sign(Base):
+    """A runner that lives, as long as it counts on."""
+
+    __tablename__ = "signs"
+    runner: Mapped[str] = mapped_column(String(16), primary_key=True)
+    count: Mapped[int]
+
+
 class Removal(Base):
     """A folder of what was deleted, below the data folder, that has to go yet."""
 
@@ -134,6 +146,7 @@ class Job(Base):
         default=0
     )  # attempts that count no more: before a retry, or ended by a runner's stop
     heartbeat: Mapped[float | None]
+    runner: Mapped[str | None] = mapped_column(String(16))  # that of the current or last attempt
     cancel: Mapped[bool] = mapped_column(default=False)  # asked for
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     scores: Mapped[dict[str, Any] | None] = mapped_column(JSON)
@@ -152,23 +165,93 @@ class Job(Base):
     )
 
 
+class DatabaseLost(Exception):
+    """The database is not the one with which this process began, or is not there."""
+
+
+OUTAGES = (DBAPIError, NoConnection, DatabaseLost)
+
+
+class _Identity:
+    """What tells the database of a process from one that came to its place, or from none.
+
+    Without it SQLite would go on with a file that was deleted, and make another one where it was.
+    """
+
+    def __init__(self) -> None:
+        self.folder: str | None = None
+        self._path: str | None = None
+        self._file = (0, 0)
+
+    def note(self, connection: Any) -> None:
+        """Remember the file of the first connection."""
+        if self._path is None and (path := connection.execute("PRAGMA database_list").fetchone()[2]):
+            # Held open, by a descriptor that is no other's lock, lest another file get its number.
+            held = os.open(path, getattr(os, "O_PATH", os.O_RDONLY))
+            weakref.finalize(self, os.close, held)
+            found = os.fstat(held)
+            self._path, self._file = path, (found.st_dev, found.st_ino)
+
+    def check(self) -> None:
+        """Raise DatabaseLost if the file has gone, or another one is in its place."""
+        if self._path is None:
+            return
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file:
+            what = "is not there any more" if found is None else "was replaced"
+            raise DatabaseLost(
+                f"the service's database {what} while the service ran; put the file back that it began with, or "
+                "restore the last backup and start the service again. Nothing is accepted meanwhile."
+            )
+
+    def compare(self, connection: Any) -> None:
+        """Raise DatabaseLost if a server that was away comes back with another database, or with none."""
+        if self.folder is None:
+            return
+        try:
+            rows = connection.execute("SELECT id FROM folders").fetchall()
+            connection.rollback()
+        except Exception as error:
+            if getattr(error, "sqlstate", None) != "42P01":  # there is no such table
+                raise
+            rows = []
+        if [row[0] for row in rows] != [self.folder]:
+            raise DatabaseLost(
+                "the service's database was replaced while the service ran; restore the one that it began with and "
+                "start the service again. Nothing is accepted meanwhile."
+            )
+
+
+_IDENTITIES: weakref.WeakKeyDictionary[Engine, _Identity] = weakref.WeakKeyDictionary()
+
+
 def open_database(url: str) -> Engine:
     """Connect; the tables are as an older version left them until `migrate`."""
     try:
         # A server that is gone without a word is as good as one that refuses, but for the wait.
-        wait = {"connect_timeout": 10} if make_url(url).get_backend_name() == "postgresql" else {}
+        silence = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 15, "keepalives_interval": 5}
+        wait = silence if make_url(url).get_backend_name() == "postgresql" else {}
         engine = create_engine(url, pool_pre_ping=True, connect_args=wait)
     except Exception as error:
         raise InputError(f"database={url.split('@')[-1]!r} cannot be used: {error}.") from error
+    identity = _IDENTITIES[engine] = _Identity()
     if engine.dialect.name == "sqlite":
+        event.listen(engine, "do_connect", lambda *_: identity.check())
         event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "connect", lambda connection, record: identity.note(connection))
         event.listen(engine, "begin", _begin_sqlite)
+    else:
+        event.listen(engine, "connect", lambda connection, record: identity.compare(connection))
     return engine
 
 
 @contextlib.contextmanager
 def reading(engine: Engine) -> Iterator[Session]:
     """A transaction that sees one state of the tables."""
+    _IDENTITIES[engine].check()
     with engine.connect() as connection, Session(connection) as session:
         yield session
 
@@ -180,6 +263,7 @@ def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
     One that is `alone` waits for all others that are, of whatever process; on SQLite, all that write do.
     """
     with _turn(engine), engine.connect() as connection:
+        _IDENTITIES[engine].check()
         connection = connection.execution_options(writes=True)
         with Session(connection, expire_on_commit=False) as session, session.begin():
             if alone and engine.dialect.name == "postgresql":
@@ -187,40 +271,94 @@ def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
             yield session
 
 
-def _turn(engine: Engine) -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def _turn(engine: Engine) -> Iterator[None]:
     """Threads that write to SQLite queue here: its own way to wait is to look again every 0.1 s, without an order."""
-    return (
-        _WRITERS.setdefault(engine, threading.Lock()) if engine.dialect.name == "sqlite" else contextlib.nullcontext()
-    )
+    if engine.dialect.name != "sqlite":
+        yield
+        return
+    lock = _WRITERS.setdefault(engine, threading.Lock())
+    if not lock.acquire(timeout=PATIENCE):  # while the file is locked, each before would wait in vain, too
+        raise NoConnection(f"others have been writing to the database for {PATIENCE:g} s.")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def full(error: DBAPIError) -> bool:
     """Whether the database's disk has no space left."""
     if isinstance(error.orig, sqlite3.Error):
-        # A disk that is full while the log is made or grows is an error of input and output to SQLite.
-        return error.orig.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+        # A disk that is full while the log is made or grows is an error of input and output to SQLite; a file that
+        # cannot be written or read for another reason is one, too.
+        code = error.orig.sqlite_errorcode
+        other = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)
+        return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) and code not in other
     return getattr(error.orig, "sqlstate", None) == "53100"
 
 
+def read_only(error: DBAPIError) -> bool:
+    """Whether the database can be read, but not be written."""
+    if isinstance(error.orig, sqlite3.Error):
+        return error.orig.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY
+    return getattr(error.orig, "sqlstate", None) == "25006"
+
+
 def migrate(engine: Engine) -> None:
-    """Bring the tables up to date; several processes may ask at once."""
+    """Bring the tables up to date; several processes may ask at once.
+
+    Raises
+    ------
+    InputError
+        A newer version has made them.
+    """
     from alembic import command
     from alembic.config import Config
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    known = {each.revision for each in ScriptDirectory.from_config(config).walk_revisions()}
     with writing(engine, alone=True) as session:
-        config.attributes["connection"] = session.connection()
+        connection = session.connection()
+        found = MigrationContext.configure(connection).get_current_revision()
+        if found is not None and found not in known:
+            raise InputError(
+                f"the database is of a newer mgclust: its schema {found} is unknown to this version; upgrade mgclust, "
+                "or restore the backup from before the upgrade."
+            )
+        config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
-def belong_together(engine: Engine, data: Path) -> None:
-    """Refuse a data folder other than the one with which the database was first used: it has not the jobs' files."""
+def belong_together(engine: Engine, data: Path, adopt: bool = False) -> None:
+    """Refuse a data folder other than the one with which the database was first used: it has not the jobs' files.
+
+    Parameters
+    ----------
+    engine : Engine
+    data : Path
+    adopt : bool
+        Take a folder that has jobs or uploads for a database that knows of none: they belong to no user any more.
+
+    Raises
+    ------
+    InputError
+        It is another's, or the database of its jobs is lost.
+    """
     path = data / "folder-id"
     with writing(engine, alone=True) as session:
         known = session.scalars(select(Folder.id)).first()
         here = path.read_text().strip() if path.exists() else None
         if known is None:
+            kept = [name for name in ("jobs", "uploads") if (data / name).is_dir() and any(os.scandir(data / name))]
+            if kept and not adopt and session.scalars(select(User.name).limit(1)).first() is None:
+                raise InputError(
+                    f"data={str(data)!r} holds {' and '.join(kept)}, and the database knows of none: it was lost or "
+                    "is another one. Restore the last backup of it, or name the right one; 'mgclust serve --adopt' "
+                    "begins anew with this folder, whose jobs and uploads then belong to no user."
+                )
             if here is None:
                 here = secrets.token_hex(16)
                 path.write_text(here + "\n")
@@ -230,12 +368,13 @@ def belong_together(engine: Engine, data: Path) -> None:
                 f"data={str(data)!r} is not the data folder of this database; name that one (its folder-id says "
                 f"{known}), or another database."
             )
+    _IDENTITIES[engine].folder = here
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     connection.isolation_level = None  # transactions begin where `_begin_sqlite` says, not where the driver guesses
     cursor = connection.cursor()
-    for pragma in ("busy_timeout=20000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    for pragma in (f"busy_timeout={PATIENCE * 1000:.0f}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

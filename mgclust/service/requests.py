@@ -45,12 +45,22 @@ class Source(_Strict):
 
 
 class Resources(_Strict):
-    """How many GPUs, or workers, a job uses; of a cluster all by default, and other jobs run on the rest."""
+    """How many GPUs, or workers, a job uses; of a cluster all by default, and other jobs run on the rest.
+
+    And how long an attempt of it may run, and how much memory its processes on the service's machine may take.
+    """
 
     gpus: Annotated[int | None, Field(ge=1, le=1024, description="GPUs to use.")] = None
     workers: Annotated[int | None, Field(ge=1, le=1024, description="Processes on CPUs to use, in place of GPUs.")] = (
         None
     )
+    max_seconds: Annotated[
+        float | None, Field(gt=0, le=1e9, description="Seconds that it may run, without those while it is suspended.")
+    ] = None
+    memory: Annotated[
+        int | None,
+        Field(ge=1 << 20, le=1 << 60, description="Bytes of memory that its processes on the service's machine take."),
+    ] = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -162,7 +172,12 @@ def describe_methods() -> dict[str, Any]:
                 if option.name in Options.model_fields
             ),
             "resources": {
-                name: {"values": "integer", "choices": [], "default": None, "help": field.description}
+                name: {
+                    "values": "number" if name == "max_seconds" else "integer",
+                    "choices": [],
+                    "default": None,
+                    "help": field.description,
+                }
                 for name, field in Resources.model_fields.items()
             },
         }

@@ -2,7 +2,7 @@
 
 It owns no job. While an attempt lives, the runner says so in the database every few seconds; if the runner dies, its
 attempts end with it, their heartbeats stop, and another runner queues the jobs again. Runners of one data folder take
-turns.
+turns. `mgclust.service.keeper` starts it, hears its signs of life, and replaces it where it hangs.
 """
 
 from __future__ import annotations
@@ -11,26 +11,31 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy.exc import DBAPIError
+import psutil
+from sqlalchemy import delete, update
 
 from mgclust.engine.certificates import Credentials
 from mgclust.engine.cluster import connect
 from mgclust.engine.devices import gpus
-from mgclust.service.attempt import fault_of, sentence_of
+from mgclust.errors import MgclustError
+from mgclust.service.attempt import SIGN, fault_of, sentence_of
 from mgclust.service.confine import describe
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs
-from mgclust.service.records import Job, belong_together, migrate, open_database
+from mgclust.service.liveness import Awake, Silence, Watch, end_family, members
+from mgclust.service.records import OUTAGES, Job, Sign, belong_together, migrate, open_database, writing
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 
@@ -38,6 +43,8 @@ __all__ = ["Runner", "main", "shared_gpus"]
 
 TURN = 0.1
 BEAT = 2.0
+LOOK = 0.5  # seconds between two looks at the processes of an attempt
+REMEDY = "submit less work or, within what the service allows, ask for more"
 GRACE = 30.0  # seconds for an attempt's orderly end
 
 
@@ -50,26 +57,50 @@ class Runner:
     credentials : Credentials, optional
         Of the scheduler that the settings name, where this process has started it. Attempts are told them with their
         orders.
+    name : str, optional
+        Under which its jobs and its signs of life are noted.
+    sign : callable, optional
+        Called at every turn.
     """
 
-    def __init__(self, settings: Settings, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        credentials: Credentials | None = None,
+        name: str = "",
+        sign: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settings = settings
         self._credentials = credentials
+        self._name, self._sign = name or secrets.token_hex(8), sign
         self._engine = open_database(settings.database)
-        self._jobs = Jobs(self._engine, settings)
+        self._jobs = Jobs(self._engine, settings, self._name)
+        self._claimed: list[Job] = []  # and not begun yet
         self._running: list[_Attempt] = []
         self._idle: list[_Process] = []
-        self._next_look = 0.0
+        self._next_look = self._next_sign = 0.0
+        self._signs = 0
         self.stopping = False
+
+    def follow(self, hung: Sequence[str]) -> None:
+        """Take over from runners that were ended: those that hung did not cost their jobs an attempt."""
+        with writing(self._engine) as session:
+            session.execute(delete(Sign))  # a runner that lives makes its own again
+        if hung:
+            self._jobs.give_back_all(hung)
 
     def run(self) -> None:
         """Serve until `stopping`; then let the attempts end, whose jobs are queued again."""
+        said = ""
         try:
             while not self.stopping:
+                self._sign()
                 try:
                     happened = self.turn()
-                except DBAPIError as error:
-                    print(f"the database does not answer; trying again: {error}", file=sys.stderr)
+                    said = ""
+                except OUTAGES as error:
+                    if said != (said := f"the database does not answer; trying again: {error}"):
+                        print(said, file=sys.stderr)
                     happened = False
                     time.sleep(BEAT)
                     # Nobody could say meanwhile that their attempts go on: they have as long again to say it.
@@ -81,28 +112,46 @@ class Runner:
                 attempt.process.hang_up()  # all at once: each may take its time
             for attempt in self._running:
                 attempt.process.close()
-                with contextlib.suppress(DBAPIError):  # its heartbeat stops, which says the same
+                with contextlib.suppress(*OUTAGES):  # its heartbeat stops, which says the same
                     self._jobs.give_back(attempt.job.id, attempt.job.attempt)
             for process in self._idle:
                 process.close()
+            with contextlib.suppress(*OUTAGES), writing(self._engine) as session:
+                session.execute(delete(Sign).where(Sign.runner == self._name))
 
     def turn(self) -> bool:
         """Look at everything once; whether anything happened."""
         happened = False
-        if time.monotonic() > self._next_look:
-            self._jobs.find_lost(self._settings.lost_after)
-            self._next_look = time.monotonic() + BEAT
+        self._jobs.clock()
         for attempt in list(self._running):
             if self._look(attempt):
                 self._running.remove(attempt)
                 happened = True
-        while len(self._running) < self._settings.slots and (job := self._jobs.claim()) is not None:
+        # After its own heartbeats: a runner that was stopped has missed those of others as well.
+        if time.monotonic() > self._next_sign:
+            self._signs += 1
+            with writing(self._engine) as session:
+                counted = update(Sign).where(Sign.runner == self._name).values(count=self._signs)
+                if not session.connection().execute(counted).rowcount:
+                    session.add(Sign(runner=self._name, count=self._signs))
+            self._next_sign = time.monotonic() + BEAT
+        if time.monotonic() > self._next_look:
+            self._jobs.find_lost(self._settings.lost_after)
+            self._next_look = time.monotonic() + BEAT
+        while self._claimed or self._claim():
+            job = self._claimed[0]  # it stays there if the database fails meanwhile
             try:
                 self._begin(job)
             except OSError as error:
                 self._jobs.fail(job.id, job.attempt, sentence_of(error), fault_of(error))
+            del self._claimed[0]
             happened = True
         return happened
+
+    def _claim(self) -> bool:
+        if len(self._running) < self._settings.slots and (job := self._jobs.claim()) is not None:
+            self._claimed.append(job)
+        return bool(self._claimed)
 
     def _begin(self, job: Job) -> None:
         if job.attempt == 1:  # a job of the same key may have been deleted, and its folder not yet
@@ -144,17 +193,17 @@ class Runner:
         with contextlib.suppress(OSError):  # without it there are no checkpoints, which the attempt's log says
             self._settings.checkpoint_folder(job.id).mkdir(mode=0o700, parents=True, exist_ok=True)
         process.send(order)
-        self._running.append(_Attempt(job, process))
+        self._running.append(_Attempt(job, process, self._settings))
         if not self._idle:
             self._idle.append(_Process(self._settings))  # loads what the next job needs while this one runs
 
     def _living_process(self) -> _Process:
-        """One that waits, if it has not died meanwhile: a job should not lose an attempt to that."""
+        """One that waits, if it has not died or stopped meanwhile: a job should not lose an attempt to that."""
         while self._idle:
             process = self._idle.pop()
-            if not process.ended():
+            if not process.ended() and not any(each.stopped for each in members(process.pid)):
                 return process
-            process.close()
+            process.close(at_once=True)
         return _Process(self._settings)
 
     def _place(self, resources: dict[str, Any]) -> dict[str, Any]:
@@ -175,9 +224,12 @@ class Runner:
         if not ended:
             if answer is not None:
                 process.expect_end()
+            elif attempt.verdict is None and (verdict := attempt.look()):
+                attempt.verdict = verdict
+                process.kill()
             if time.monotonic() > attempt.next_beat:
                 cancelled = self._jobs.beat(job.id, job.attempt, process.progress)
-                attempt.next_beat = time.monotonic() + BEAT
+                attempt.next_beat = time.monotonic() + min(BEAT, self._settings.lost_after / 4)
                 if cancelled is None:
                     process.close(at_once=True)  # the job goes on elsewhere
                 elif cancelled:
@@ -190,7 +242,7 @@ class Runner:
         with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
             self._settings.checkpoint_folder(job.id).rmdir()
         if answer is None:
-            self._jobs.fail(job.id, job.attempt, process.epitaph(), "cluster")
+            self._jobs.fail(job.id, job.attempt, *(attempt.verdict or (process.epitaph(), "cluster")))
         elif "scores" in answer:
             self._jobs.succeed(job.id, job.attempt, answer["scores"], answer.get("facts"))
         else:
@@ -199,10 +251,42 @@ class Runner:
 
 
 class _Attempt:
-    def __init__(self, job: Job, process: _Process) -> None:
+    """A job and the process that computes it."""
+
+    def __init__(self, job: Job, process: _Process, settings: Settings) -> None:
         self.job, self.process = job, process
-        self.next_beat = 0.0
+        self.next_beat = self._next_look = 0.0
         self.cancelled = False
+        self.verdict: tuple[str, str] | None = None  # why it was ended, and whose fault that is
+        resources = job.request.get("resources") or {}
+        self._seconds = resources.get("max_seconds") or settings.max_seconds
+        self._memory = resources.get("memory") or settings.max_memory
+        self._hung_after = settings.hung_after
+        self._watch = Watch(process.pid, settings.hung_after)
+        self._clock = Awake()
+        self._stopped: Silence[int] = Silence(self._clock)
+
+    def look(self) -> tuple[str, str] | None:
+        """Why it has to be ended, if it has, and whose fault that is."""
+        ran = self._clock()
+        if self._seconds and ran > self._seconds:
+            return (
+                f"the job ran for max_seconds={self._seconds:.15g}; {REMEDY} max_seconds, and retry the job.",
+                "input",
+            )
+        if trouble := self._watch.hangs(self.process.signs):
+            return f"the attempt's process {trouble} and was ended.", "cluster"
+        if time.monotonic() < self._next_look:
+            return None
+        self._next_look = time.monotonic() + LOOK
+        family = members(self.process.pid)
+        stopped = self._stopped.of({each.pid: True for each in family if each.stopped})
+        if stopped and (longest := max(stopped.values())) > self._hung_after:
+            return f"a process of the attempt was stopped for {longest:.0f} s, and all of them were ended.", "cluster"
+        taken = sum(each.memory for each in family)
+        if self._memory and taken > self._memory:
+            return f"the job took {taken} bytes, more than memory={self._memory}; {REMEDY} memory.", "memory"
+        return None
 
 
 class _Process:
@@ -211,6 +295,7 @@ class _Process:
     def __init__(self, settings: Settings) -> None:
         self.progress: dict[str, Any] | None = None
         self.answer: dict[str, Any] | None = None
+        self.signs = 0  # of life
         self._told: float | None = None
         self._closed = False
         self._process = subprocess.Popen(
@@ -224,6 +309,11 @@ class _Process:
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
+
+    @property
+    def pid(self) -> int:
+        """Its number, and that of its session."""
+        return self._process.pid
 
     def send(self, order: dict[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -255,6 +345,10 @@ class _Process:
         if now - self._told > GRACE:
             self._signal(signal.SIGKILL)
 
+    def kill(self) -> None:
+        """End it and what it has started, at once."""
+        self._signal(signal.SIGKILL)
+
     def hang_up(self) -> None:
         """The end of its input: it ends."""
         assert self._process.stdin is not None
@@ -283,9 +377,10 @@ class _Process:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             said = json.loads(line)
+            self.signs += 1
             if "progress" in said:
                 self.progress = said["progress"]
-            else:
+            elif said:
                 self.answer = said
 
     def _signal(self, number: int, group: bool = True) -> None:
@@ -296,24 +391,78 @@ class _Process:
                 self._process.send_signal(number)
 
 
-def main(settings: Settings) -> None:
-    """Run until SIGTERM."""
+def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], None]) -> None:
+    """Run until SIGTERM.
+
+    Parameters
+    ----------
+    settings : Settings
+    name : str
+        Of this runner.
+    hung : sequence of str
+        Runners before it that were ended because they hung.
+    sign : callable
+        Called while it lives.
+    """
     settings.data.mkdir(parents=True, exist_ok=True)
-    with open(settings.data / "runner.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the runner before may still live, or let its attempts end
+    with _alone(settings, sign):
         engine = open_database(settings.database)
         migrate(engine)
         belong_together(engine, settings.data)
         print(describe(), file=sys.stderr)
         with shared_gpus(settings) as (settings, credentials):
-            runner = Runner(settings, credentials)
+            runner = Runner(settings, credentials, name, sign)
 
             def stop(number: int, frame: Any) -> None:
                 runner.stopping = True
 
             signal.signal(signal.SIGTERM, stop)
             signal.signal(signal.SIGINT, stop)
+            runner.follow(hung)
             runner.run()
+
+
+@contextlib.contextmanager
+def _alone(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
+    """Hold the data folder's lock.
+
+    The runner before may still live, or let its attempts end. One that was stopped and whose keeper has gone would
+    keep the lock for ever, so it is ended.
+    """
+    with open(settings.data / "runner.lock", "a+") as lock:
+        watch: tuple[int, Watch] | None = None
+        while True:
+            sign()
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pid = _holder(lock)
+                if pid is None:
+                    watch = None
+                else:
+                    watch = watch if watch and watch[0] == pid else (pid, Watch(pid, settings.hung_after))
+                    if watch[1].hangs(0) and psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+                        end_family(pid)
+                time.sleep(TURN)
+        lock.truncate(0)
+        lock.write(json.dumps(_this_process()))
+        lock.flush()
+        yield
+
+
+def _this_process() -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "since": psutil.Process().create_time()}
+
+
+def _holder(lock: Any) -> int | None:
+    """The process that holds the lock, if it is one of this machine."""
+    lock.seek(0)
+    with contextlib.suppress(ValueError, KeyError, TypeError, psutil.Error):
+        said = json.load(lock)
+        if said["host"] == socket.gethostname() and psutil.Process(said["pid"]).create_time() == said["since"]:
+            return int(said["pid"])
+    return None
 
 
 @contextlib.contextmanager
@@ -329,14 +478,35 @@ def shared_gpus(settings: Settings) -> Iterator[tuple[Settings, Credentials | No
         yield replace(settings, scheduler=cluster.client.scheduler.address), cluster.credentials
 
 
-def _end_with_parent() -> None:
-    """The web process holds the other end of the standard input; when it is gone, its settings count no more."""
+def _end_with_keeper() -> None:
+    """The keeper holds the other end of the standard input; when it is gone, its settings count no more."""
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _say_alive() -> Callable[[], None]:
+    """A function that tells the keeper, once a second, that this process lives."""
+    pipe = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints must not be taken for a sign
+    os.set_blocking(pipe, False)
+    next_sign = 0.0
+
+    def sign() -> None:
+        nonlocal next_sign
+        if time.monotonic() >= next_sign:
+            next_sign = time.monotonic() + SIGN
+            with contextlib.suppress(OSError):  # the keeper is gone, or was stopped for hours
+                os.write(pipe, b".")
+
+    return sign
 
 
 if __name__ == "__main__":
     if not (line := sys.stdin.readline()):
         sys.exit("the process that starts this one ended before it gave the settings.")
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    main(Settings.from_json(line))
+    told = json.loads(line)
+    threading.Thread(target=_end_with_keeper, daemon=True).start()
+    try:
+        main(Settings.from_json(told["settings"]), told["name"], told["hung"], _say_alive())
+    except MgclustError as error:
+        sys.exit(f"the runner cannot serve: {error}")

@@ -124,10 +124,20 @@ class Settings:
     max_workers : int
         Processes on this machine's CPUs that one job may ask for; by default as many as there are cores. A cluster
         has its own number.
+    max_seconds : float
+        Seconds that an attempt of a job may run, without those during which it was suspended; 0: any number. A job may
+        ask for less, and fails when it has taken as many.
+    max_memory : int
+        Bytes of memory that the processes of a job on this machine may take together; 0: any number. Memory is looked
+        at twice a second. As for `max_seconds`, a job may ask for less.
     attempts : int
         How often a job is begun before infrastructure that fails makes it fail.
     lost_after : float
-        Seconds without a heartbeat after which a running job is taken for lost.
+        Seconds without a heartbeat after which a running job is taken for lost. Only those count during which the
+        runner that judges ran itself.
+    hung_after : float
+        Seconds without a sign of life after which a stopped process of a job, or a stopped runner, is ended and
+        replaced. One that is not stopped, but neither says nor computes anything, has four times as long.
     checkpoint_seconds : float
         Between two checkpoints of a job, from which its next attempt goes on.
     hidden : str
@@ -178,8 +188,11 @@ class Settings:
     audit: str = ""
     audit_bytes: int = 16 << 20
     max_workers: int = dataclasses.field(default_factory=cores)
+    max_seconds: float = 0.0
+    max_memory: int = 0
     attempts: int = 3
     lost_after: float = 30.0
+    hung_after: float = 30.0
     checkpoint_seconds: float = 60.0
     hidden: str = ""
     readers: int = 2
@@ -242,7 +255,7 @@ class Settings:
         for name in ("header_bytes", "audit_bytes"):
             if getattr(self, name) < 1024:
                 raise InputError(f"{name}={getattr(self, name)} should be >= 1024.")
-        for name in ("max_rows", "disk_per_user", "keep_days"):
+        for name in ("max_rows", "disk_per_user", "max_seconds", "max_memory", "keep_days"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)} should be >= 0; 0 is no limit.")
         _ = self.prefixes
@@ -259,8 +272,8 @@ class Settings:
                         f"root={root!r} should be apart from {name}={str(own)!r}, which holds others' files."
                     )
         for name in (
-            "rate_per_token", "rate_per_address", "fetch_seconds", "lost_after", "checkpoint_seconds", "reader_seconds",
-            "header_seconds", "body_seconds", "upload_rate", "idle_seconds", "write_seconds",
+            "rate_per_token", "rate_per_address", "fetch_seconds", "lost_after", "hung_after", "checkpoint_seconds",
+            "reader_seconds", "header_seconds", "body_seconds", "upload_rate", "idle_seconds", "write_seconds",
         ):  # fmt: skip
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)} should be > 0.")
@@ -301,7 +314,7 @@ class Settings:
         return list(found)
 
     def check_resources(self, resources: Mapping[str, Any]) -> None:
-        """Refuse a job that asks for more processes than one may have, or for GPUs where none are used."""
+        """Refuse a job that asks for more than one may have, or for GPUs where none are used."""
         if self.cpu and resources.get("gpus"):
             raise InputError(f"gpus={resources['gpus']} cannot be had of a service that uses no GPU; ask for workers.")
         workers = resources.get("workers") or 0
@@ -310,6 +323,13 @@ class Settings:
                 f"workers={workers} should be <= max_workers={self.max_workers}; ask for fewer, or the administrator "
                 f"for a higher {PREFIX}MAX_WORKERS."
             )
+        for name, limit in (("max_seconds", "max_seconds"), ("memory", "max_memory")):
+            asked, most = resources.get(name) or 0, getattr(self, limit)
+            if most and asked > most:
+                raise InputError(
+                    f"{name}={asked:.15g} should be <= {limit}={most:.15g} of the service; ask for less, or the "
+                    f"administrator for a higher {PREFIX}{limit.upper()}."
+                )
 
     def job_folder(self, id_: str) -> Path:
         """Where all of a job is."""

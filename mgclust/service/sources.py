@@ -25,7 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service.access import ID, Caller
-from mgclust.service.disk import BLOCK, InUse, NoRoom, clear, kept_by, lock_users, no_room
+from mgclust.service.disk import BLOCK, InUse, NoRoom, clear, kept_by, lock_users, no_room, with_reserve
 from mgclust.service.fetch import NAME, check_url, file_name
 from mgclust.service.inputs import named_sources
 from mgclust.service.records import Job, Removal, Upload, reading, writing
@@ -163,6 +163,14 @@ def delete_upload(engine: Engine, settings: Settings, caller: Caller, id_: str) 
     InUse
         Jobs that wait or run read it.
     """
+    upload = with_reserve(settings, lambda: _delete(engine, caller, id_))
+    if upload is None:
+        return None
+    clear(engine, settings)
+    return _told(upload)
+
+
+def _delete(engine: Engine, caller: Caller, id_: str) -> Upload | None:
     named = cast(Job.request, Text).like(f'%"upload": "{id_}"%')
     readers = select(Job.id).where(Job.state.in_(("PENDING", "RUNNING")), named).order_by(Job.created).limit(4)
     with writing(engine) as session:
@@ -175,8 +183,7 @@ def delete_upload(engine: Engine, settings: Settings, caller: Caller, id_: str) 
             raise InUse(f"upload {id_} is needed by jobs that wait or run ({jobs}); cancel them or wait for their end.")
         session.delete(upload)
         session.merge(Removal(path=f"uploads/{id_}"))
-    clear(engine, settings)
-    return _told(upload)
+    return upload
 
 
 def _theirs(session: Session, caller: Caller, id_: str) -> Upload | None:

@@ -12,11 +12,10 @@ from typing import Any
 
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy import Row
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as NoConnection
 
 from mgclust.service.callers import Callers
 from mgclust.service.jobs import ENDED, Jobs
+from mgclust.service.records import OUTAGES
 
 __all__ = ["Streams"]
 
@@ -94,7 +93,7 @@ class Streams:
                         asked = 0.0
                         await self._ask()
                     await self._look()
-                except (DBAPIError, NoConnection):
+                except OUTAGES:
                     # Who watches asks again, and is told why.
                     self._end(stream for those in self._watched.values() for stream in those)
         finally:

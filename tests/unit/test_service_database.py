@@ -20,12 +20,23 @@ from starlette.testclient import TestClient
 import mgclust.service.migrations
 from mgclust import Service
 from mgclust.errors import InputError, RunFailed
-from mgclust.service import access
+from mgclust.service import access, records
 from mgclust.service.access import Caller
 from mgclust.service.app import create_app
 from mgclust.service.disk import row_size
+from mgclust.service.health import Health
 from mgclust.service.jobs import Jobs
-from mgclust.service.records import Job, belong_together, migrate, open_database, reading, writing
+from mgclust.service.records import (
+    DatabaseLost,
+    Job,
+    Sign,
+    User,
+    belong_together,
+    migrate,
+    open_database,
+    reading,
+    writing,
+)
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 
@@ -238,6 +249,158 @@ def test_the_runner_outlasts_its_database(tmp_path, monkeypatch):
     assert len(turns) > 4
     assert [look for look in looks if turns[0] < look < turns[2] + 0.5] == []
     assert any(look > turns[2] + 0.5 for look in looks)
+
+
+def submitted(served, key="k"):
+    upload = served.put("/api/v1/uploads/x.npy", content=b"x")
+    if upload.status_code != 201:
+        return upload
+    sources = [{"upload": upload.json()["id"]}]
+    return served.post("/api/v1/jobs", json={"method": "density-peaks", "sources": sources, "key": key})
+
+
+def test_a_folder_whose_database_is_lost(served, tmp_path):
+    """It is refused, and no administrator is made, until it is said that the old jobs are given up."""
+    assert submitted(served).status_code == 201
+    for path in tmp_path.glob("service.db*"):
+        path.unlink()
+    settings = Settings(data=tmp_path, cpu=True)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"holds uploads, and the database knows of none.*Restore .*--adopt"):
+            create_app(settings)
+    engine = open_database(settings.database)
+    with pytest.raises(InputError, match="knows of none"):
+        belong_together(engine, tmp_path)
+    with reading(engine) as session:
+        assert session.query(User).all() == []
+    create_app(settings, adopt=True)
+    create_app(settings)
+
+
+@pytest.mark.parametrize("instead", [None, b"", "copy"])
+def test_a_database_that_goes_while_the_service_runs(served, tmp_path, instead):
+    """Nothing is accepted that would be lost, `/healthz` says why, and no file is made in its place."""
+    assert submitted(served).status_code == 201
+    path, away = tmp_path / "service.db", tmp_path / "away"
+    content = path.read_bytes()
+    path.rename(away)
+    if instead is not None:
+        path.write_bytes(content if instead == "copy" else instead)
+    says = "database is not there any more" if instead is None else "database was replaced"
+    for answer in (submitted(served, "l"), served.get("/api/v1/jobs"), served.get("/healthz")):
+        assert (answer.status_code, answer.json()["fault"]) == (503, "cluster")
+        assert says in answer.json()["error"]
+    assert path.exists() == (instead is not None)
+    away.rename(path)
+    assert served.get("/healthz").status_code == 200
+    assert [job["state"] for job in served.get("/api/v1/jobs").json()] == ["PENDING"]
+    assert submitted(served, "l").status_code == 201
+
+
+def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
+    """It claims nothing, and goes on when the file is back."""
+    monkeypatch.setattr("mgclust.service.runner.BEAT", 0.01)
+    settings = Settings(data=tmp_path, cpu=True)
+    migrate(open_database(settings.database))
+    runner, turns, sentences = Runner(settings), [], []
+    path = tmp_path / "service.db"
+    runner.turn()
+    path.rename(tmp_path / "away")
+    with pytest.raises(DatabaseLost, match="not there any more"):
+        runner.turn()
+    turn = runner.turn
+
+    def look():
+        turns.append(time.monotonic())
+        if len(turns) == 3:
+            (tmp_path / "away").rename(path)
+        runner.stopping = len(turns) == 5
+        return turn()
+
+    monkeypatch.setattr(runner, "turn", look)
+    monkeypatch.setattr("builtins.print", lambda sentence, file: sentences.append(sentence))
+    runner.run()
+    assert len(turns) == 5
+    assert len(sentences) == 1 and "not there any more" in sentences[0]  # once, not at every turn
+
+
+def test_a_database_that_is_locked_for_long(served, tmp_path, monkeypatch):
+    """Those that wait are told so after a while, readers are served, and it goes on by itself."""
+    monkeypatch.setattr("mgclust.service.records.PATIENCE", 0.5)
+    assert submitted(served).status_code == 201
+    other = sqlite3.connect(tmp_path / "service.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    lock = records._WRITERS[next(engine for engine in records._WRITERS if str(tmp_path) in str(engine.url))]
+    with lock:  # as if another thread waited for the file
+        answer = submitted(served, "l")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    assert "does not answer" in answer.json()["error"]
+    assert served.get("/api/v1/jobs").status_code == served.get("/healthz").status_code == 200
+    other.execute("COMMIT")
+    assert submitted(served, "l").status_code == 201
+    other.close()
+
+
+def test_a_database_that_cannot_be_written(served, monkeypatch):
+    upload = served.put("/api/v1/uploads/x.npy", content=b"x").json()["id"]
+    job = {"method": "density-peaks", "sources": [{"upload": upload}]}
+    with failing(monkeypatch, sqlite_error(sqlite3.SQLITE_READONLY, "attempt to write a readonly database")):
+        answer = served.post("/api/v1/jobs", json=job)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    assert "cannot be written at present" in answer.json()["error"]
+    assert served.post("/api/v1/jobs", json=job).status_code == 201
+
+
+def test_what_is_deleted_on_a_full_disk(served, tmp_path, monkeypatch):
+    """The space that is kept for it is given to the database, and kept again afterwards."""
+    uploads = [served.put("/api/v1/uploads/x.npy", content=b"x").json()["id"] for _ in range(2)]
+    job = submitted(served).json()["id"]
+    assert served.post(f"/api/v1/jobs/{job}/cancel").status_code == 200
+    reserve = tmp_path / "reserve"
+    assert reserve.stat().st_blocks * 512 >= 1 << 20
+
+    def fail_if_full(engine, alone=False):
+        if reserve.exists():
+            raise OperationalError("DELETE", {}, sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full"))
+        return writing(engine, alone)
+
+    for module in ("jobs", "sources", "disk"):
+        monkeypatch.setattr(f"mgclust.service.{module}.writing", fail_if_full)
+    for path in (f"jobs/{job}", *(f"uploads/{upload}" for upload in uploads)):
+        assert served.delete(f"/api/v1/{path}").status_code == 200
+        assert not (tmp_path / path).exists()
+        assert reserve.exists()
+
+
+def test_a_database_of_a_newer_version(served, tmp_path):
+    engine = open_database(Settings(data=tmp_path).database)
+    with writing(engine) as session:
+        session.connection().exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(InputError, match="of a newer mgclust: its schema 9999 is unknown to this version; upgrade"):
+        create_app(Settings(data=tmp_path))
+
+
+def test_health_tells_of_the_runner(served, tmp_path, monkeypatch):
+    """200 for what the web process can do; with `strict`, only while a runner lives."""
+    answer = served.get("/healthz")
+    assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
+    assert served.get("/healthz?strict=1").status_code == 503
+    engine = open_database(Settings(data=tmp_path).database)
+    now = [0.0]
+    monkeypatch.setattr("mgclust.service.liveness.time.monotonic", lambda: now[0])
+    health = Health(engine, 30.0)
+    health.look()
+    assert health.runner == {"state": "none", "age": None}
+    for count in range(3):
+        with writing(engine) as session:
+            session.merge(Sign(runner="a", count=count))
+        now[0] += 600.0  # this process was stopped
+        health.look()
+        assert health.runner == {"state": "ok", "age": 0.0}
+    for _ in range(31):
+        now[0] += 1.0
+        health.look()
+    assert health.runner == {"state": "silent", "age": 31.0}
 
 
 def test_a_client_waits_as_long_as_it_is_told(monkeypatch):

@@ -14,7 +14,7 @@ from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
 from mgclust.errors import InputError
-from mgclust.service import access
+from mgclust.service import access, liveness
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller, LastToken, Refused
 from mgclust.service.disk import BLOCK, InUse, NoRoom, row_size, sweep
@@ -99,11 +99,29 @@ def test_orders_that_share_a_transaction(jobs):
     assert [answer.id for answer in again] == [answers[3].id, answers[0].id]
 
 
-def test_an_attempt_that_was_given_up_is_not_heard(jobs, engine):
+class Time:
+    """In place of `time.monotonic` where lives are judged."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(liveness.time, "monotonic", lambda: self.now)
+
+    def pass_(self, seconds, look):
+        """Look once a second, as a judge does that runs."""
+        for _ in range(seconds):
+            self.now += 1.0
+            look()
+
+
+def test_an_attempt_that_was_given_up_is_not_heard(engine, settings, monkeypatch):
+    clock = Time(monkeypatch)
+    jobs = Jobs(engine, settings)
     id_ = submit(jobs).id
     jobs.claim()
-    with writing(engine) as session:
-        session.get(Job, id_).heartbeat = time.time() - 60
+    clock.pass_(30, lambda: jobs.find_lost(30))
+    clock.now += 1.0
+    assert jobs.find_lost(30) == []
+    clock.now += 1.0
     assert jobs.find_lost(30) == [id_]
     again = jobs.claim()
     assert (again.id, again.attempt) == (id_, 2)
@@ -115,6 +133,56 @@ def test_an_attempt_that_was_given_up_is_not_heard(jobs, engine):
     assert jobs.succeed(id_, 2, {"n_clusters": 3})
     job = jobs.get(ANN, id_)
     assert (job.state, job.scores, job.progress) == ("SUCCEEDED", {"n_clusters": 3}, None)
+
+
+def test_a_judge_that_was_stopped_counts_nothing_of_that(engine, settings, monkeypatch):
+    """Nor does it look at clocks: they are set by an hour, and back, wherever they are read."""
+    clock = Time(monkeypatch)
+    jobs = Jobs(engine, settings)
+    id_ = submit(jobs).id
+    jobs.claim()
+    for step in (3600.0, -3600.0, -3600.0, 3600.0) * 3:
+        now = time.time() + step
+        monkeypatch.setattr(jobs_module.time, "time", lambda now=now: now)
+        clock.now += 40.0
+        assert jobs.find_lost(10) == []
+        clock.pass_(4, lambda: jobs.find_lost(10))
+        assert jobs.beat(id_, 1, None) is False
+        assert jobs.find_lost(10) == []
+    assert (jobs.get(ANN, id_).state, jobs.get(ANN, id_).attempt) == ("RUNNING", 1)
+
+
+def test_an_attempt_that_was_taken_for_lost_and_lives(engine, settings, monkeypatch):
+    """It goes on where no other has begun; where one has, the mistake costs the job no attempt."""
+    clock = Time(monkeypatch)
+    jobs, judge = Jobs(engine, settings), Jobs(engine, settings)
+    id_ = submit(jobs).id
+    jobs.claim()
+    for attempt in range(1, 6):
+        clock.pass_(12, lambda: judge.find_lost(10))
+        assert jobs.get(ANN, id_).state == "PENDING"
+        assert jobs.beat(id_, attempt, None) is False
+        job = jobs.get(ANN, id_)
+        assert (job.state, job.attempt, job.error) == ("RUNNING", attempt, None)
+        clock.pass_(12, lambda: judge.find_lost(10))
+        assert judge.claim().attempt == attempt + 1
+        assert jobs.beat(id_, attempt, None) is None
+    jobs.cancel(ANN, id_)
+    assert jobs.beat(id_, 6, None) is True
+
+
+def test_jobs_of_a_runner_that_hung(engine, settings):
+    hung, other = Jobs(engine, settings, "hung"), Jobs(engine, settings, "other")
+    ids = [submit(hung).id for _ in range(3)]
+    cancelled, kept = hung.claim(), other.claim()
+    hung.cancel(ANN, cancelled.id)
+    for _ in range(5):
+        hung.claim()
+        other.give_back_all(["hung", "unknown"])
+    states = {id_: hung.get(ANN, id_).state for id_ in ids}
+    assert states == {cancelled.id: "CANCELLED", kept.id: "RUNNING", ids[2]: "PENDING"}
+    hung.fail(ids[2], hung.claim().attempt, "a worker died.", "cluster")
+    assert hung.get(ANN, ids[2]).state == "PENDING"  # the first attempt that counts
 
 
 def test_faults(jobs):
@@ -437,6 +505,8 @@ def test_tokens(engine, tmp_path):
 
 class Lingering:
     """In place of a process that computes: it answers at once, for the last time, and takes its time to end."""
+
+    pid, signs = -1, 0
 
     def __init__(self, settings):
         self.answer = self.progress = None

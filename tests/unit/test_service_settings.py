@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import threading
 
 import pytest
 
 from mgclust import Service
 from mgclust.errors import InputError
+from mgclust.service import keeper
 from mgclust.service.settings import LONGEST_FILE, Settings
 
 
@@ -122,29 +125,20 @@ def test_a_token_of_a_file(monkeypatch, tmp_path):
 
 def test_a_runner_has_its_settings_from_its_standard_input(monkeypatch, tmp_path):
     """Its environment, which the attempts' libraries and /proc show, holds none."""
-    from mgclust.cli import service
-
-    started = {}
-
-    class Runner:
-        returncode = 0
-
-        def __init__(self, command, *, env, stdin, text):
-            started["environment"] = env
-            self.stdin = self
-
-        def write(self, line):
-            started["settings"] = json.loads(line)
-
-        def flush(self):
-            stopping.set()
-
-        def poll(self):
-            return 0
-
+    program = tmp_path / "program"
+    program.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\n"
+        "print(json.dumps([sys.argv, sys.stdin.readline(), dict(os.environ)]), file=open(sys.argv[0] + '.said', 'w'))\n"
+    )
+    program.chmod(0o700)
     monkeypatch.setenv("MGCLUST_SERVICE_DATABASE", "postgresql+psycopg://mgclust:s3cret@db/mgclust")
-    monkeypatch.setattr(service.subprocess, "Popen", Runner)
-    stopping = service.threading.Event()
-    service._keep_runner(Settings.read(data=tmp_path), stopping)
-    assert "s3cret" in started["settings"]["database"]
-    assert not [name for name in started["environment"] if name.startswith("MGCLUST_SERVICE_")]
+    settings = Settings.read(data=tmp_path)
+    monkeypatch.setattr(keeper.sys, "executable", str(program))
+    stopping, said = threading.Event(), []
+    keeper.keep_runner(settings, stopping, lambda sentence: (said.append(sentence), stopping.set()))
+    assert said == ["the runner ended with code 0; starting another"]
+    command, line, environment = json.loads((tmp_path / "program.said").read_text())
+    assert command[1:] == ["-m", "mgclust.service.runner"]
+    assert Settings.from_json(json.loads(line)["settings"]) == settings
+    assert "s3cret" in line and "s3cret" not in json.dumps(environment)
+    assert not [name for name in environment if name.startswith("MGCLUST_SERVICE_")]

@@ -1,0 +1,90 @@
+"""What starts a runner, hears its signs of life, and starts another when it has ended or hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import IO
+
+from mgclust.service.liveness import Watch, end_family
+from mgclust.service.settings import PREFIX, Settings
+
+__all__ = ["keep_runner", "without_settings"]
+
+LOOK = 0.2
+AGAIN = 1.0  # seconds after which a runner that has ended is replaced
+GRACE = 75.0  # seconds for a runner's orderly end: its attempts have 30
+
+
+def without_settings() -> dict[str, str]:
+    """The environment for another process, without the service's settings, which may hold a password."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+
+
+def keep_runner(settings: Settings, stopping: threading.Event, say: Callable[[str], None]) -> None:
+    """Start a runner whenever there is none, or one that hangs, until told to stop.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of the runner; it is told them by a pipe.
+    stopping : threading.Event
+        Ends the runner in good order, and this function.
+    say : callable
+        Receives sentences about runners that were replaced.
+    """
+    hung: list[str] = []
+    while not stopping.is_set():
+        name = secrets.token_hex(8)
+        runner = subprocess.Popen(
+            [sys.executable, "-m", "mgclust.service.runner"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=without_settings(),
+        )
+        assert runner.stdin is not None and runner.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen below
+            runner.stdin.write(
+                json.dumps({"settings": settings.to_json(), "name": name, "hung": hung}).encode() + b"\n"
+            )
+            runner.stdin.flush()
+        watch, signs, trouble = Watch(runner.pid, settings.hung_after), 0, None
+        os.set_blocking(runner.stdout.fileno(), False)
+        while runner.poll() is None and trouble is None and not stopping.wait(LOOK):
+            signs += _heard(runner.stdout)
+            trouble = watch.hangs(signs)
+        if trouble is not None:
+            say(f"the runner {trouble}; it is ended, and another one started")
+            end_family(runner.pid)
+            runner.wait()
+            hung = [*hung, name][-20:]
+        elif runner.poll() is None:
+            _end(runner)
+        elif not stopping.wait(AGAIN):
+            say(f"the runner ended with code {runner.returncode}; starting another")
+        runner.stdin.close()
+        runner.stdout.close()
+
+
+def _heard(pipe: IO[bytes]) -> int:
+    with contextlib.suppress(BlockingIOError):
+        return len(os.read(pipe.fileno(), 1 << 16))
+    return 0
+
+
+def _end(runner: subprocess.Popen[bytes]) -> None:
+    """End it in good order; one that is stopped has to go on for that."""
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        runner.send_signal(number)
+    try:
+        runner.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        end_family(runner.pid)
+        runner.wait()

@@ -1,0 +1,129 @@
+"""Whether something lives, judged by what changes, in the time during which the judge itself ran.
+
+Clocks are set, machines are suspended, processes and containers are stopped and go on. Two clocks are therefore never
+compared, and a judge that was stopped counts nothing of that time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import psutil
+
+__all__ = ["Awake", "Member", "Silence", "Watch", "end_family", "members"]
+
+STEP = 2.0  # seconds between two readings of `Awake` that count as time during which this process ran
+BUSY = 4  # a silent process that is not stopped, and computes nothing, gets so many times as long
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Awake:
+    """A clock that stands still while this process is stopped; to be read every second or so."""
+
+    def __init__(self) -> None:
+        self._last, self._ran = time.monotonic(), 0.0
+
+    def __call__(self) -> float:
+        """Seconds during which this process ran, as far as readings tell."""
+        now = time.monotonic()
+        self._ran += min(now - self._last, STEP)
+        self._last = now
+        return self._ran
+
+
+class Silence(Generic[Key]):
+    """For how long marks have not changed.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds, see `Awake`.
+    """
+
+    def __init__(self, clock: Awake) -> None:
+        self._clock = clock
+        self._seen: dict[Key, tuple[Any, float]] = {}
+
+    def of(self, marks: Mapping[Key, Any]) -> dict[Key, float]:
+        """Seconds since each mark was first seen as it is; what is not named is forgotten."""
+        now = self._clock()
+        self._seen = {
+            key: seen if (seen := self._seen.get(key)) and seen[0] == mark else (mark, now)
+            for key, mark in marks.items()
+        }
+        return {key: now - since for key, (_, since) in self._seen.items()}
+
+
+class Watch:
+    """Looks at a process that should give signs of life.
+
+    Parameters
+    ----------
+    pid : int
+        Of a child of this process.
+    after : float
+        Seconds of silence after which a stopped process hangs. One that is not stopped hangs if it neither says nor
+        computes anything for four times as long: many computations keep Python's interpreter to themselves meanwhile.
+    """
+
+    def __init__(self, pid: int, after: float) -> None:
+        self._pid, self._after = pid, after
+        clock = Awake()
+        self._signs: Silence[str] = Silence(clock)
+        self._work: Silence[str] = Silence(clock)
+
+    def hangs(self, signs: int) -> str | None:
+        """What is wrong, if something is; `signs` counts the signs of life so far."""
+        silent = self._signs.of({"signs": signs})["signs"]
+        if silent < self._after:
+            self._work.of({})
+            return None
+        try:
+            process = psutil.Process(self._pid)
+            if process.status() == psutil.STATUS_STOPPED:
+                return f"was stopped for {silent:.0f} s"
+            idle = self._work.of({"cpu": sum(process.cpu_times()[:2])})["cpu"]
+        except psutil.Error:
+            return None  # it has ended, which its parent finds
+        return f"gave no sign of life for {silent:.0f} s" if idle > (BUSY - 1) * self._after else None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A process of a session, as it is now."""
+
+    pid: int
+    stopped: bool
+    memory: int  # bytes that are its own: what it reads from mapped files is the system's to take back
+
+
+def members(leader: int) -> list[Member]:
+    """The processes of a session, which is named by its first one; as Linux tells of them."""
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError, ValueError):
+            if os.getsid(pid) == leader:
+                said = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+                kib = sum(int(said.get(name, "0").split()[0]) for name in ("RssAnon", "RssShmem", "VmSwap"))
+                found.append(Member(pid, said["State"].split()[0] == "T", kib << 10))
+    return found
+
+
+def end_family(pid: int, wait: float = 10.0) -> None:
+    """Kill a process and all that it started, in whatever groups, and wait for the ends of these."""
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return
+    for each in family:
+        with contextlib.suppress(psutil.Error):
+            each.kill()
+    psutil.wait_procs(family[1:], wait)  # its own end is the caller's to hear
