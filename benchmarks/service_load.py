@@ -129,7 +129,12 @@ def submits(out: bench.Record, options: Any, folder: Path, last: bool) -> None:
     points = folder / "points.npy"
     np.save(points, np.random.default_rng(0).normal(size=(200, 2)))
     streams = options.streams
-    served = Served(folder / "load", *(["--no-runner"] if options.idle else []), streams_per_user=max(64, streams))
+    served = Served(
+        folder / "load",
+        *(["--no-runner"] if options.idle else []),
+        streams_per_user=max(64, streams),
+        jobs_per_user=options.jobs + 1,
+    )
     with served as service:
         request = {"method": "density-peaks", "sources": [{"upload": service.upload(points)}], "report": False}
         watched = service.call("POST", "/jobs", json=request)["id"] if streams else ""
