@@ -11,7 +11,7 @@ How two ranks meet, inside TLS where the cluster has it::
             <────────── ready ──────────
 
 The end that accepts says nothing before the first proof, so that a stranger hears nothing. All handshakes share one
-thread and go side by side, each with one deadline; of too many, the oldest that has proven nothing gives way.
+thread and go side by side, each with one deadline; of too many, the oldest that has proven nothing is dropped.
 
 Not `multiprocessing.connection`: it cannot give up a wait, and copies what it receives twice.
 """
@@ -227,10 +227,10 @@ def accept(server: socket.socket, wire: Wire, size: int) -> dict[int, Link]:
     """Rank 0's links to all other ranks, once they have dialled; strangers are turned away."""
     links: dict[int, Link] = {}
     end = time.monotonic() + wire.timeout
-    with contextlib.closing(_Door(server, wire, size)) as door:
+    with contextlib.closing(_Handshakes(server, wire, size)) as handshakes:
         try:
             while len(links) < size - 1:
-                for peer, sock in door.turn():
+                for peer, sock in handshakes.turn():
                     if peer in links:
                         links[peer].close()  # it has dialled again, and so given up the one before
                     links[peer] = Link(sock, wire, peer)
@@ -281,7 +281,7 @@ def _dial_once(address: tuple[str, int], wire: Wire, rank: int) -> socket.socket
 
 
 @dataclass(eq=False)
-class _Caller:
+class _Pending:
     """A connection that is not a link yet."""
 
     number: int  # of its file descriptor, which stays the same inside TLS
@@ -289,12 +289,12 @@ class _Caller:
     proven: bool = False  # whether its first message shows that it knows the key
 
 
-class _Door:
+class _Handshakes:
     """Handshakes of all connections that reach rank 0."""
 
     def __init__(self, server: socket.socket, wire: Wire, size: int) -> None:
         self._server, self._wire, self._size = server, wire, size
-        self._callers: dict[_Caller, Handshake] = {}  # the oldest first
+        self._pending: dict[_Pending, Handshake] = {}  # the oldest first
         self._selector = selectors.DefaultSelector()
         server.setblocking(False)
         self._selector.register(server, selectors.EVENT_READ)
@@ -303,23 +303,23 @@ class _Door:
         """Go on where there is something to do, or wait for it a moment; ranks that have arrived."""
         arrived: list[tuple[int, socket.socket]] = []
         ready = [key.data for key, _ in self._selector.select(TICK)]
-        for caller in ready:
-            if caller in self._callers:
-                self._advance(caller, arrived)
+        for pending in ready:
+            if pending in self._pending:
+                self._advance(pending, arrived)
         if None in ready:
-            self._let_in(arrived)
+            self._accept(arrived)
         now = time.monotonic()
-        for caller in [each for each in self._callers if each.end < now]:
-            self._drop(caller)
+        for pending in [each for each in self._pending if each.end < now]:
+            self._drop(pending)
         return arrived
 
     def close(self) -> None:
         """Hang up on all that are no links yet."""
-        for caller in list(self._callers):
-            self._drop(caller)
+        for pending in list(self._pending):
+            self._drop(pending)
         self._selector.close()
 
-    def _let_in(self, arrived: list[tuple[int, socket.socket]]) -> None:
+    def _accept(self, arrived: list[tuple[int, socket.socket]]) -> None:
         for _ in range(AT_ONCE):
             try:
                 sock, _ = self._server.accept()
@@ -327,39 +327,40 @@ class _Door:
             except BlockingIOError:
                 return
             except OSError:  # it has gone, or this process has no file descriptor left
-                self._give_way()
+                if self._pending:
+                    self._drop_oldest()
+                else:
+                    time.sleep(TICK)
                 return
-            caller = _Caller(sock.fileno(), time.monotonic() + HANDSHAKE)
-            self._callers[caller] = _welcome(sock, self._wire, self._size, caller)
-            self._selector.register(caller.number, selectors.EVENT_READ, caller)
-            self._advance(caller, arrived)  # what a rank has said already counts before it could have to give way
-            if len(self._callers) > STRANGERS + self._size:
-                self._give_way()
+            pending = _Pending(sock.fileno(), time.monotonic() + HANDSHAKE)
+            self._pending[pending] = _welcome(sock, self._wire, self._size, pending)
+            self._selector.register(pending.number, selectors.EVENT_READ, pending)
+            self._advance(pending, arrived)  # what a rank has said already counts before it could be dropped
+            if len(self._pending) > STRANGERS + self._size:
+                self._drop_oldest()
 
-    def _advance(self, caller: _Caller, arrived: list[tuple[int, socket.socket]]) -> None:
+    def _advance(self, pending: _Pending, arrived: list[tuple[int, socket.socket]]) -> None:
         try:
-            events = next(self._callers[caller])
+            events = next(self._pending[pending])
         except StopIteration as done:
             arrived.append(done.value)
-            self._drop(caller)
+            self._drop(pending)
         except (OSError, ValueError):
-            self._drop(caller)
+            self._drop(pending)
         else:
-            if self._selector.get_key(caller.number).events != events:
-                self._selector.modify(caller.number, events, caller)
+            if self._selector.get_key(pending.number).events != events:
+                self._selector.modify(pending.number, events, pending)
 
-    def _give_way(self) -> None:
+    def _drop_oldest(self) -> None:
         """Drop the oldest that has proven nothing, or the oldest of all."""
-        oldest = min(self._callers, key=lambda caller: caller.proven, default=None)
-        if oldest is not None:
-            self._drop(oldest)
+        self._drop(min(self._pending, key=lambda pending: pending.proven))
 
-    def _drop(self, caller: _Caller) -> None:
-        self._selector.unregister(caller.number)
-        self._callers.pop(caller).close()
+    def _drop(self, pending: _Pending) -> None:
+        self._selector.unregister(pending.number)
+        self._pending.pop(pending).close()
 
 
-def _welcome(sock: socket.socket, wire: Wire, size: int, caller: _Caller) -> Handshake:
+def _welcome(sock: socket.socket, wire: Wire, size: int, pending: _Pending) -> Handshake:
     try:
         if wire.server_tls is not None:
             sock = wire.server_tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
@@ -369,7 +370,7 @@ def _welcome(sock: socket.socket, wire: Wire, size: int, caller: _Caller) -> Han
         peer = NUMBER.unpack(rank)[0]
         if not hmac.compare_digest(proof, wire.proof(b"dial", rank, nonce)) or not 0 < peer < size:
             raise ValueError("a stranger")
-        caller.proven = True
+        pending.proven = True
         nonces = nonce + secrets.token_bytes(NONCE)
         yield from _write(sock, nonces[NONCE:] + wire.proof(b"accept", rank, nonces))
         if not hmac.compare_digest((yield from _read(sock, PROOF)), wire.proof(b"confirm", rank, nonces)):

@@ -256,6 +256,6 @@ def test_a_service_with_encryption_or_without_a_cluster(scheduler):
 @pytest.mark.parametrize("scheduler", ["tcp://127.0.0.1:8786", "localhost:8786", "tcp://[::1]:8786"])
 def test_a_service_without_encryption_on_one_machine(scheduler):
     """Every account of the machine could run code as the workers: only where the administrator says so."""
-    with pytest.raises(InputError, match=r"every account of this machine could run code .* ALLOW_PLAIN_SCHEDULER=true"):
+    with pytest.raises(InputError, match=r"every account of this machine could run code .*_ALLOW_PLAIN_SCHEDULER=true"):
         Settings(scheduler=scheduler)
     assert Settings(scheduler=scheduler, allow_plain_scheduler=True).scheduler == scheduler
