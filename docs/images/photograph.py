@@ -48,7 +48,7 @@ def photograph(running: Running, browser: Browser, folder: Path) -> None:
     job = ann.submit("density-peaks", folder / "d31.npy").wait()
     ann.call("POST", f"/jobs/{job.id}/centers/save", json={"n_clusters": 20})
     ann.submit("affinity-propagation", folder / "r15.npy", report=False).wait()
-    long = ann.submit("density-peaks", many, report=False, priority=1)
+    long = ann.submit("density-peaks", many, report=False)
 
     browser.open(running.url)
     browser.wait("document.querySelector('#token')")
