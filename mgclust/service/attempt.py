@@ -9,7 +9,7 @@
           with "facts" for the runner's log; once a second {}, a sign of life
 
 Before it reads any data, the process confines itself to what the one job needs (`mgclust.service.confine`), which
-cannot be undone: it ends with the job, and the next one gets another, which has been started meanwhile.
+cannot be undone: it ends with the job, and the next one gets another, a copy of `mgclust.service.forkserver`.
 The end of its input means that the runner is gone, and with it whoever could hear of the result: the attempt ends.
 What it would otherwise print goes to ``log.txt`` in the attempt's folder; the result appears there as ``result``, whole
 or not at all.
@@ -33,6 +33,7 @@ from typing import Any
 
 from mgclust.quoting import quoting
 from mgclust.service.confine import confine
+from mgclust.service.forkserver import COMMAND, serve
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
 
 __all__ = ["fault_of", "main", "sentence_of"]
@@ -247,4 +248,6 @@ def sentence_of(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == [COMMAND]:
+        serve()  # and go on in each copy
     main()

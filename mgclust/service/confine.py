@@ -33,7 +33,7 @@ from typing import Any
 
 from mgclust.beneath import protection
 
-__all__ = ["confine", "describe", "end_with", "landlock"]
+__all__ = ["adopt_orphans", "confine", "describe", "end_with", "landlock"]
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls
 _READ = 1 << 2 | 1 << 3  # a file, a folder
@@ -41,7 +41,7 @@ _OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # from these versions on
 _NETWORK = 1 << 0 | 1 << 1  # TCP: bind, connect; from version 4 on
 _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals; from version 6 on
-_NO_NEW_PRIVS, _DUMPABLE, _DEATH = 38, 4, 1  # prctl
+_NO_NEW_PRIVS, _DUMPABLE, _DEATH, _ADOPT = 38, 4, 1, 36  # prctl
 # Of what root may, what is kept: its own files whatever their mode, signals to its children, pinned memory, priorities.
 # CAP_PERFMON, for one, would let it read the environment of processes that Landlock keeps it from.
 _CAPABILITIES = sum(1 << bit for bit in (1, 2, 3, 5, 14, 23))
@@ -124,13 +124,19 @@ def confine(
         os.environ["TMPDIR"] = str(tempfile.tempdir)
 
 
-def end_with(parent: int) -> None:
-    """Have this process killed when its parent ends; and none of the same user look into it."""
+def end_with(parent: int, *, hide: bool = True) -> None:
+    """Have this process killed when its parent ends; and, unless told not to, none of the same user look into it."""
     if sys.platform.startswith("linux"):
         _prctl(_DEATH, 9)
-        _prctl(_DUMPABLE, 0)
+        if hide:
+            _prctl(_DUMPABLE, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all processes beneath this one whose own parent ends (Linux)."""
+    _prctl(_ADOPT, 1)
 
 
 @functools.cache

@@ -32,8 +32,10 @@ from mgclust.engine.devices import gpus
 from mgclust.errors import MgclustError
 from mgclust.service.attempt import SIGN, fault_of, sentence_of
 from mgclust.service.confine import describe
+from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs
+from mgclust.service.keeper import without_settings
 from mgclust.service.liveness import Awake, Silence, Watch, end_family, members
 from mgclust.service.records import OUTAGES, Job, Sign, belong_together, migrate, open_database, writing
 from mgclust.service.settings import Settings
@@ -77,7 +79,7 @@ class Runner:
         self._jobs = Jobs(self._engine, settings, self._name)
         self._claimed: list[Job] = []  # and not begun yet
         self._running: list[_Attempt] = []
-        self._idle: list[_Process] = []
+        self._server: ForkServer | None = None
         self._next_look = self._next_sign = 0.0
         self._signs = 0
         self.stopping = False
@@ -92,6 +94,8 @@ class Runner:
     def run(self) -> None:
         """Serve until `stopping`; then let the attempts end, whose jobs are queued again."""
         said = ""
+        if sys.platform.startswith("linux"):
+            self._server = ForkServer()
         try:
             while not self.stopping:
                 self._sign()
@@ -114,8 +118,8 @@ class Runner:
                 attempt.process.close()
                 with contextlib.suppress(*OUTAGES):  # its heartbeat stops, which says the same
                     self._jobs.give_back(attempt.job.id, attempt.job.attempt)
-            for process in self._idle:
-                process.close()
+            if self._server is not None:
+                self._server.close()
             with contextlib.suppress(*OUTAGES), writing(self._engine) as session:
                 session.execute(delete(Sign).where(Sign.runner == self._name))
 
@@ -137,8 +141,9 @@ class Runner:
             self._next_sign = time.monotonic() + BEAT
         if time.monotonic() > self._next_look:
             self._jobs.find_lost(self._settings.lost_after)
+            self._bury()
             self._next_look = time.monotonic() + BEAT
-        while self._claimed or self._claim():
+        while self._claimed or (not (self._server and self._server.loading()) and self._claim()):
             job = self._claimed[0]  # it stays there if the database fails meanwhile
             try:
                 self._begin(job)
@@ -189,22 +194,29 @@ class Runner:
         except ValueError as error:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return
-        process = self._living_process()
+        process = self._new_process()
         with contextlib.suppress(OSError):  # without it there are no checkpoints, which the attempt's log says
             self._settings.checkpoint_folder(job.id).mkdir(mode=0o700, parents=True, exist_ok=True)
         process.send(order)
         self._running.append(_Attempt(job, process, self._settings))
-        if not self._idle:
-            self._idle.append(_Process(self._settings))  # loads what the next job needs while this one runs
 
-    def _living_process(self) -> _Process:
-        """One that waits, if it has not died or stopped meanwhile: a job should not lose an attempt to that."""
-        while self._idle:
-            process = self._idle.pop()
-            if not process.ended() and not any(each.stopped for each in members(process.pid)):
-                return process
-            process.close(at_once=True)
-        return _Process(self._settings)
+    def _new_process(self) -> _Process:
+        """A copy of the fork server, or one that loads for itself: no job waits for a fork server that hangs."""
+        process = _Process(self._server)
+        if self._server is not None and self._server.closed:
+            self._server = ForkServer()
+        return process
+
+    def _bury(self) -> None:
+        """Hear of the ends of processes that attempts have left, which this process has adopted."""
+        known = {attempt.process.pid for attempt in self._running}
+        if self._server is not None:
+            known.add(self._server.pid)
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error, OSError):
+                    own = child.pid in known or os.getsid(child.pid) == os.getsid(0)
+                    if not own and child.status() == psutil.STATUS_ZOMBIE:
+                        os.waitpid(child.pid, os.WNOHANG)
 
     def _place(self, resources: dict[str, Any]) -> dict[str, Any]:
         asked = {name: resources[name] for name in ("gpus", "workers") if resources.get(name)}
@@ -292,37 +304,46 @@ class _Attempt:
 class _Process:
     """A process of `mgclust.service.attempt`, in a group with whatever it starts."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, server: ForkServer | None) -> None:
         self.progress: dict[str, Any] | None = None
         self.answer: dict[str, Any] | None = None
         self.signs = 0  # of life
         self._told: float | None = None
         self._closed = False
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "mgclust.service.attempt"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-            env={key: value for key, value in os.environ.items() if not key.startswith("MGCLUST_SERVICE_")},
-        )
+        self._code: int | None = None
+        with contextlib.ExitStack() as theirs:
+            stdin, orders = os.pipe()
+            theirs.callback(os.close, stdin)
+            self._orders = os.fdopen(orders, "w")
+            answers, stdout = os.pipe()
+            theirs.callback(os.close, stdout)
+            self._answers = os.fdopen(answers)
+            if server is not None and (pid := server.copy(stdin, stdout)):
+                self._process = psutil.Process(pid)
+            else:
+                self._process = psutil.Popen(
+                    [sys.executable, "-m", "mgclust.service.attempt"],
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env=without_settings(),
+                )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
     @property
     def pid(self) -> int:
         """Its number, and that of its session."""
-        return self._process.pid
+        return int(self._process.pid)
 
     def send(self, order: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has died; `ended` says so
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
+            self._orders.write(json.dumps(order) + "\n")
+            self._orders.flush()
 
     def ended(self) -> bool:
-        if self._process.poll() is None:
+        if not self._wait(0):
             return False
         self._listener.join(5)
         return True
@@ -351,9 +372,8 @@ class _Process:
 
     def hang_up(self) -> None:
         """The end of its input: it ends."""
-        assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            self._orders.close()
 
     def close(self, at_once: bool = False) -> None:
         if self._closed:
@@ -362,20 +382,18 @@ class _Process:
         self.hang_up()
         if at_once:
             self._signal(signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE)
+        self._wait(GRACE)
         self._signal(signal.SIGKILL)  # what it has started
 
     def epitaph(self) -> str:
-        code = self._process.returncode
+        code = self._code
         if code is not None and code < 0:
             name = signal.Signals(-code).name
             return f"the attempt's process was ended by {name}; often the machine ran out of memory."
         return f"the attempt's process ended with code {code} and no answer; its log says more."
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._answers:
             said = json.loads(line)
             self.signs += 1
             if "progress" in said:
@@ -386,9 +404,17 @@ class _Process:
     def _signal(self, number: int, group: bool = True) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if group:
-                os.killpg(self._process.pid, number)
-            elif self._process.poll() is None:
-                self._process.send_signal(number)
+                os.killpg(self.pid, number)
+            elif not self._wait(0):
+                os.kill(self.pid, number)
+
+    def _wait(self, seconds: float) -> bool:
+        """Whether it has ended."""
+        try:
+            self._code = self._process.wait(seconds)
+        except psutil.TimeoutExpired:
+            return False
+        return True
 
 
 def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], None]) -> None:

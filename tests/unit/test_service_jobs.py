@@ -365,7 +365,7 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
     sweep(engine, settings)
     assert names(settings) == [id_]
     begun = []
-    monkeypatch.setattr(Runner, "_living_process", lambda self: begun.append(names(settings)) or exit())
+    monkeypatch.setattr(Runner, "_new_process", lambda self: begun.append(names(settings)) or exit())
     with pytest.raises(SystemExit):
         Runner(replace(settings, database=engine.url.render_as_string(hide_password=False))).turn()
     assert begun == [[]]
@@ -545,7 +545,7 @@ def test_a_process_that_is_about_to_end_gets_no_job_and_keeps_nobody_waiting(eng
     runner.turn()
     assert jobs.get(ANN, first.id).state == "SUCCEEDED" and Lingering.made[0].closed
     assert jobs.get(ANN, third.id).state == "RUNNING"
-    assert [process.jobs for process in Lingering.made] == [1, 1, 1, 0]  # the last one waits for the next job
+    assert [process.jobs for process in Lingering.made] == [1, 1, 1]
     assert jobs.get(ANN, second.id).attempt == 1
 
 
@@ -573,7 +573,7 @@ def test_a_process_that_was_told_to_end_gets_no_other_job(engine, settings, jobs
     runner.turn()
     assert jobs.get(ANN, first.id).state == "SUCCEEDED" and Lingering.made[0].closed
     assert jobs.get(ANN, second.id).state == "RUNNING"
-    assert [process.jobs for process in Lingering.made] == [1, 1, 0]
+    assert [process.jobs for process in Lingering.made] == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""Processes of attempts are copies of one that has loaded everything, and have nothing else in common."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from mgclust.result import load_result
+from mgclust.service.forkserver import ForkServer
+from mgclust.service.runner import Runner, _Process
+from mgclust.service.settings import Settings
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a fork server needs Linux")
+
+
+@pytest.fixture
+def server():
+    server = ForkServer()
+    wait_for(lambda: not server.loading())
+    assert server.ready()
+    yield server
+    server.close()
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def order_of(folder, name):
+    own = folder / name
+    (own / "checkpoint").mkdir(parents=True)
+    np.save(own / "x.npy", np.random.default_rng(0).normal(size=(3000, 3)))
+    return {
+        "folder": str(own / "attempt-1"), "fetch": [], "max_rows": 0, "place": {"cpu": True}, "fetch_seconds": 60.0,
+        "hidden": [str(folder)], "files": {"0": {"root": str(own), "name": "x.npy", "quotable": True}},
+        "request": {
+            "method": "density-peaks", "parameters": {"n_clusters": 3}, "report": True,
+            "sources": [{"path": "x.npy"}],
+        },
+        "checkpoint": str(own / "checkpoint"), "checkpoint_seconds": 60.0,
+    }  # fmt: skip
+
+
+def executable_at(pid):
+    """Where the program lies in memory, which is drawn anew for each one that is started."""
+    with open(f"/proc/{pid}/maps") as maps:
+        return next(line for line in maps if "[stack]" in line).split("-")[1].split()[0]
+
+
+def opened(pid):
+    return {os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")}
+
+
+def test_attempts_are_copies_that_share_nothing(server, tmp_path, monkeypatch):
+    assert len(psutil.Process(server.pid).threads()) == 1
+    monkeypatch.setenv("MGCLUST_TEST_LATER", "is not the fork server's")
+    processes = [_Process(server) for _ in range(2)]
+    for process in processes:
+        assert executable_at(process.pid) == executable_at(server.pid)
+        found = psutil.Process(process.pid)
+        assert found.ppid() == os.getpid()  # its end is the runner's to hear
+        assert os.getsid(process.pid) == os.getpgid(process.pid) == process.pid
+        assert found.environ() == psutil.Process(server.pid).environ()
+        assert found.cwd() == os.getcwd()
+    wait_for(lambda: all(process.signs for process in processes))
+    first, second = (opened(process.pid) for process in processes)
+    assert first & second <= {"/dev/null"}
+    assert not (first | second) & (opened(server.pid) - {"/dev/null"})
+    assert all(name == "/dev/null" or name.startswith("pipe:") for name in first | second)
+    assert len(first) == len(second) == 3
+    cold = _Process(None)
+    assert executable_at(cold.pid) != executable_at(server.pid)
+    for process, name in zip([*processes, cold], ("first", "second", "cold"), strict=True):
+        process.send(order_of(tmp_path, name))
+    wait_for(lambda: all(process.ended() for process in [*processes, cold]))
+    results = [load_result(tmp_path / name / "attempt-1" / "result") for name in ("first", "second", "cold")]
+    for process, result in zip([*processes, cold], results, strict=True):
+        process.close()
+        assert process.answer["scores"] == cold.answer["scores"]
+        np.testing.assert_array_equal(result.labels, results[2].labels)
+    assert len(psutil.Process(server.pid).threads()) == 1
+
+
+def test_a_copy_ends_with_its_input_and_tells_how_it_ended(server):
+    process = _Process(server)
+    wait_for(lambda: process.signs)
+    process.hang_up()
+    wait_for(process.ended)
+    assert process.answer is None
+    process.close()
+    process = _Process(server)
+    os.kill(process.pid, signal.SIGSEGV)
+    wait_for(process.ended)
+    assert "was ended by SIGSEGV" in process.epitaph()
+    process.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_fork_server_that_is_stopped_or_killed_is_replaced(number, tmp_path):
+    """The attempt that goes on is not touched, and the next one loads for itself."""
+    runner = Runner(Settings(data=tmp_path, database=f"sqlite:///{tmp_path / 'service.db'}"))
+    runner._server = before = ForkServer()
+    try:
+        wait_for(lambda: not before.loading())
+        goes_on = runner._new_process()
+        os.kill(before.pid, number)
+        wait_for(lambda: not before.lives())
+        other = runner._new_process()
+        assert not psutil.pid_exists(before.pid)
+        assert executable_at(other.pid) != executable_at(goes_on.pid)
+        assert runner._server is not before and runner._server.lives()
+        signs = goes_on.signs
+        wait_for(lambda: goes_on.signs > signs + 1 and other.signs)
+        for process in (goes_on, other):
+            process.close()
+    finally:
+        runner._server.close()
+
+
+def test_what_attempts_leave_is_buried(server):
+    """A process of an attempt's session whose parent has ended is the runner's, which hears of its end."""
+    process = _Process(server)
+    runner = Runner(Settings())
+    runner._server = server
+    os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    runner._bury()
+    assert not psutil.pid_exists(process.pid)
+    assert psutil.Process(server.pid).is_running()
