@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import psycopg
 import record as bench
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -43,7 +44,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from service_process import Running
 
 from mgclust import AffinityPropagation, DensityPeaks, FuzzyCMeans
-from mgclust.engine.certificates import make_certificates
 
 MESSAGES = {"max_iter": 800, "convergence_iter": 800}  # some seconds, whatever they do
 JOBS = (
@@ -80,43 +80,27 @@ class Nobody:
 
 
 class DaskCluster(Nobody):
-    """A scheduler and two workers, all processes of their own, with TLS."""
+    """A scheduler and two workers, all processes of their own."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.options = ("--scheduler", f"tls://127.0.0.1:{self.port}")
-        self.certs = folder / "certs"
-        make_certificates(self.certs)
-        for name, file in (("CA", "ca.pem"), ("CERT", "cert.pem"), ("KEY", "key.pem")):
-            os.environ[f"MGCLUST_TLS_{name}"] = str(self.certs / "client" / file)
+        self.options = ("--scheduler", f"tcp://127.0.0.1:{self.port}")
         self.processes: list[subprocess.Popen[bytes]] = []
         self.start()
 
     def start(self) -> None:
         """Start all of it."""
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        at = f"tls://127.0.0.1:{self.port}"
+        at = f"tcp://127.0.0.1:{self.port}"
         dask = [sys.executable, "-m", "dask"]
         common = ["--no-dashboard", "--host", "127.0.0.1"]
-        scheduler = [
-            *dask,
-            "scheduler",
-            "--protocol",
-            "tls",
-            "--port",
-            str(self.port),
-            *common,
-            *self._tls("scheduler"),
+        self.processes = [
+            subprocess.Popen([*dask, "scheduler", "--port", str(self.port), *common], **quiet),
+            *(subprocess.Popen([*dask, "worker", at, "--nthreads", "1", *common], **quiet) for _ in range(2)),
         ]
-        worker = [*dask, "worker", at, "--nthreads", "1", *common, *self._tls("worker")]
-        self.processes = [subprocess.Popen(command, **quiet) for command in (scheduler, worker, worker)]
-
-    def _tls(self, role: str) -> list[str]:
-        files = (("ca-file", "ca.pem"), ("cert", "cert.pem"), ("key", "key.pem"))
-        return [f"--tls-{option}={self.certs / role / file}" for option, file in files]
 
     def workers(self) -> list[psutil.Process]:
         """The processes that nannies have started."""
@@ -215,6 +199,13 @@ class Database(Nobody):
         time.sleep(rng.uniform(0, 4))
         self._call(*self._start)
         return 1
+
+    def read_only(self, on: bool) -> None:
+        """Accept no writes from now on, or again."""
+        for command in (f"ALTER SYSTEM SET default_transaction_read_only = {on}", "SELECT pg_reload_conf()"):
+            with psycopg.connect(self.database.replace("+psycopg", ""), autocommit=True) as connection:
+                connection.execute("SET default_transaction_read_only = off")
+                connection.execute(command)
 
     def close(self) -> None:
         """End it."""
