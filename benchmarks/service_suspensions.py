@@ -1,20 +1,28 @@
 """What becomes of jobs while parts of the service are stopped, clocks are set, and the database is away.
 
-Each kind has a service of its own. Each round submits two jobs, waits until one of them has left a checkpoint, does the
-harm, undoes it where the world would, and waits for the ends. Each job should have SUCCEEDED with the labels of an
-undisturbed run, or FAILED with a true sentence; none lost, none twice; and a minute after the harm, no job may be told
-to run that nothing computes.
+Each kind has some services, in each of which round follows round: submit, wait until each job has left a checkpoint, do
+the harm, undo it as the world would, wait for the ends. The jobs are small and slowed: at each iteration of affinity
+propagation, in the processes of the service alone, `SLOW` sleeps for 20 ms.
 
-    attempt-S, worker-S, runner-S, web-S
-                    the processes get SIGSTOP, and SIGCONT after S = 5, 40 or 120 seconds, if they still live
-    machine-40      all processes of the service at once
-    clock           the clock of all processes is set forward by an hour, then back by two (needs libfaketime)
-    locked          another program holds the database's lock for 60 seconds
-    deleted         the database's file is taken away for 20 seconds, and put back
-    read-only       PostgreSQL accepts no writes for 20 seconds (needs its programs: --postgres)
-    two-runners     a second runner on the same database, whose lock on the data folder is lost
+    attempt-S       the process that computes a job gets SIGSTOP, and SIGCONT after S = 5, 40 or 120 s if it still lives;
+                    four jobs at once, each a round
+    worker-S        likewise one of the two workers of a job with workers=2
+    runner-S        the runner; web-S the web process; machine-S all processes of the service at once
+    clock           the clock of all processes is set forward by an hour, and at the next round back (libfaketime)
+    locked          another program holds the database's lock for 60 s
+    deleted         the database's file is taken away for 20 s, and put back
+    read-only       PostgreSQL accepts no writes for 20 s (needs its programs: --postgres)
+    two-runners     a second runner on the same database, without regard to the lock of the data folder; after 5 s the
+                    first and its attempts are stopped for 12 s, after which both serve
 
-    python benchmarks/service_suspensions.py --rounds 20 --parallel 6 --out benchmarks/results/service_suspensions.json
+A round is right if each job has SUCCEEDED with the files of an undisturbed job, has ended once by the service's own log,
+is listed once, and has told only the sentences that are true of the harm (`TRUE`). While the web process is stopped or
+the database away, a second job is submitted, whose request is retried by the client; it should be there once as well.
+`longest_to_right`: seconds from the end of the harm until `/healthz` says ok and each job that is RUNNING has a process
+that is not stopped, or has ended.
+
+    python benchmarks/service_suspensions.py --out benchmarks/results/service_suspensions.json
+    python benchmarks/service_suspensions.py --kinds clock,locked --out ...    (the record keeps the other kinds)
 """
 
 from __future__ import annotations
@@ -22,18 +30,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import glob
+import hashlib
 import json
-import multiprocessing
 import os
+import re
 import secrets
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,197 +55,345 @@ import psutil
 import record as bench
 from service_faults import Database
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "tests"))
 
 from service_process import Running
 
-from mgclust import AffinityPropagation
 from mgclust.errors import MgclustError
 from mgclust.service.settings import Settings
 
-ROWS = 600
-JOBS = ({"max_iter": 5000, "convergence_iter": 5000}, {"max_iter": 5000, "convergence_iter": 5000, "damping": 0.7})
-STOPS = tuple(f"{part}-{seconds}" for part in ("attempt", "worker", "runner", "web") for seconds in (5, 40, 120))
-KINDS = (*STOPS, "machine-40", "clock", "locked", "deleted", "read-only", "two-runners")
-TRUE = ("was stopped for", "was lost: its process", "worker", "did not answer", "gave no sign of life")
-SOON = 60.0  # seconds after which every state is true
-DEADLINE = 600.0
+SLOW = '''"""Each question whether a checkpoint is due takes 20 ms more."""
+
+import importlib.abc
+import importlib.util
+import sys
+import time
+
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "mgclust.engine.checkpoint":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            due = module.Checkpoints.due
+
+            def slow(self, **options):
+                time.sleep(0.02)
+                return due(self, **options)
+
+            module.Checkpoints.due = slow
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Slow())
+'''
+SAME = {"max_iter": 300, "convergence_iter": 300}  # iterations, whatever they find
+SETTINGS = {"lost_after": 4.0, "hung_after": 30.0, "checkpoint_seconds": 0.2, "slots": 4}
+SOON = 60.0  # seconds after which every state is right
+DEADLINE = 400.0
+# What a job's `error` may say while it waits for its next attempt: what is true of the harm, and no more.
+TRUE = {
+    "attempt-40": r"the attempt's process was stopped for \d\d s and was ended\.",
+    "worker-40": r"a process of the attempt was stopped for \d\d s, and all of them were ended\.",
+    "two-runners": r"attempt \d+ was lost: its runner, or its machine, gave no sign of life for 4 s\.",
+}
+TRUE |= {"attempt-120": TRUE["attempt-40"], "worker-120": TRUE["worker-40"]}
+REFUSED = {"locked": "does not answer", "deleted": "the file of the service's database", "read-only": "cannot be written"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the rounds of a kind are spread."""
+
+    services: int
+    jobs: int = 1  # submitted at once
+    each: bool = False  # each is stopped by itself, and is a round
+
+
+KINDS = {
+    "attempt-5": Kind(1, 4, True), "worker-5": Kind(1, 4, True), "runner-5": Kind(2), "web-5": Kind(2),
+    "attempt-40": Kind(1, 4, True), "worker-40": Kind(1, 4, True), "runner-40": Kind(4), "web-40": Kind(4),
+    "locked": Kind(5), "deleted": Kind(2), "read-only": Kind(2), "clock": Kind(2), "two-runners": Kind(4, 2),
+    "machine-40": Kind(4),
+    "attempt-120": Kind(1, 4, True), "worker-120": Kind(1, 4, True), "runner-120": Kind(4), "web-120": Kind(5),
+}  # fmt: skip
 
 
 def libfaketime() -> str:
     """The library that sets a process's clock, of Debian's package faketime."""
-    found = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+    found = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
     return found[0] if found else ""
 
 
-class Round:
+def files_of(result: Path) -> dict[str, str]:
+    """Hashes of a result's arrays, and its scores."""
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(result.glob("*.npy"))}
+    return found | {"scores": json.dumps(json.loads((result / "result.json").read_text())["scores"])}
+
+
+class Rounds:
     """A service, and the harm that is done to it."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.kind, self.folder = kind, folder
+    def __init__(self, kind: str, folder: Path, points: Path) -> None:
+        self.kind, self.folder, self.points = kind, folder, points
+        folder.mkdir()
         self.postgres = Database(folder) if kind == "read-only" else None
-        self.running = Running(folder, (), self.postgres.database if self.postgres else "")
+        self.log = folder / "jobs.log"
+        self.log.touch()
+        self.clock = folder / "clock"
+        environment = {"NUMBA_NUM_THREADS": "1"}
+        if kind == "clock":
+            self.clock.write_text("+0")
+            environment |= {
+                "LD_PRELOAD": libfaketime(), "FAKETIME_TIMESTAMP_FILE": str(self.clock),
+                "FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }  # fmt: skip
+        self.running = Running(
+            folder, (), self.postgres.database if self.postgres else "", SETTINGS | {"log": self.log}, environment
+        )
         self.service = self.running.client()
         self.told: Counter[str] = Counter()
+        self.longest = 0.0
         self.wrong: list[str] = []
 
-    def attempts(self, jobs: list[Any]) -> list[psutil.Process]:
-        """The processes that compute."""
-        found = []
-        for process in self.running.processes("mgclust.service.attempt"):
+    def attempts(self, jobs: list[Any]) -> dict[str, psutil.Process]:
+        """The processes that compute, by job; of two, one that is not stopped."""
+        found: dict[str, psutil.Process] = {}
+        for process in [each for own in self.roots() for each in own.children(recursive=True)]:
             with contextlib.suppress(psutil.Error):
-                if any(job.id in file.path for file in process.open_files() for job in jobs):
-                    found.append(process)
+                if "mgclust.service.attempt" not in process.cmdline() or process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                paths = [file.path for file in process.open_files()]
+                for job in jobs:
+                    if any(job.id in path for path in paths) and (
+                        job.id not in found or found[job.id].status() == psutil.STATUS_STOPPED
+                    ):
+                        found[job.id] = process
         return found
 
+    def roots(self) -> list[psutil.Process]:
+        """Whose descendants compute."""
+        return [psutil.Process(self.running.web.pid)]
+
+    def runners(self) -> list[psutil.Process]:
+        """Those that the keeper has started."""
+        return [
+            each
+            for each in psutil.Process(self.running.web.pid).children()
+            if "mgclust.service.runner" in each.cmdline()
+        ]
+
     def victims(self, jobs: list[Any]) -> list[psutil.Process]:
-        """Whom SIGSTOP reaches."""
+        """What SIGSTOP reaches."""
         part = self.kind.partition("-")[0]
-        runners = self.running.processes("mgclust.service.runner")
-        web = [psutil.Process(self.running.web.pid)]
+        web = psutil.Process(self.running.web.pid)
+        if part == "attempt":
+            return list(self.attempts(jobs).values())
         if part == "worker":
-            below = [each for attempt in self.attempts(jobs) for each in attempt.children(recursive=True)]
-            return [each for each in below if "spawn_main" in " ".join(each.cmdline())][-1:]
-        return {
-            "attempt": self.attempts(jobs), "runner": runners, "web": web,
-            "machine": web + [each for each in web[0].children(recursive=True)],
-        }[part]  # fmt: skip
+            return [
+                [each for each in attempt.children(recursive=True) if "spawn_main" in " ".join(each.cmdline())][-1]
+                for attempt in self.attempts(jobs).values()
+            ]
+        return {"runner": self.runners, "web": lambda: [web], "machine": lambda: [web, *web.children(True)]}[part]()
 
     @contextlib.contextmanager
     def harm(self, jobs: list[Any]) -> Iterator[None]:
         """Do it; at the end of the block, undo it."""
-        if self.kind in (*STOPS, "machine-40"):
+        part, _, seconds = self.kind.partition("-")
+        if part in ("attempt", "worker", "runner", "web", "machine"):
             victims = self.victims(jobs)
-            self.told["stopped"] += len(victims)
+            self.told["stops"] += len(victims) if part in ("attempt", "worker") else bool(victims)
             for victim in victims:
                 victim.suspend()
+            end = time.monotonic() + float(seconds)
             yield
+            while time.monotonic() < end and any(_lives(victim) for victim in victims):
+                time.sleep(0.5)
             for victim in reversed(victims):
                 with contextlib.suppress(psutil.Error):  # it was ended meanwhile
                     victim.resume()
-        elif self.kind == "clock":
-            for shift in ("+3600", "-3600"):
-                (self.folder / "clock").write_text(shift)
-                time.sleep(10)
+                    self.told["resumed_processes"] += 1
+        elif part == "clock":
+            back = self.clock.read_text() == "+3600"
+            self.clock.write_text("+0" if back else "+3600")
+            self.told["back" if back else "forward"] += 1
             yield
-        elif self.kind == "locked":
+            time.sleep(2)  # the library looks once a second
+        elif part == "locked":
             other = sqlite3.connect(self.running.data / "service.db", isolation_level=None, timeout=60)
             other.execute("BEGIN IMMEDIATE")
+            end = time.monotonic() + 60
             yield
+            time.sleep(max(0.0, end - time.monotonic()))
             other.execute("ROLLBACK")
             other.close()
-        elif self.kind == "deleted":
+        elif part == "deleted":
             away = self.folder / "away.db"
             (self.running.data / "service.db").rename(away)
+            end = time.monotonic() + 20
             yield
+            time.sleep(max(0.0, end - time.monotonic()))
             away.rename(self.running.data / "service.db")
-        elif self.kind == "read-only":
+        elif part == "read":
             assert self.postgres is not None
             self.postgres.read_only(True)
+            end = time.monotonic() + 20
             yield
+            time.sleep(max(0.0, end - time.monotonic()))
             self.postgres.read_only(False)
         else:
-            (self.running.data / "runner.lock").unlink()
-            settings = Settings(
-                data=self.running.data, database=self.running.database, cpu=True, lost_after=4.0, slots=2,
-                checkpoint_seconds=0.2,
-            )  # fmt: skip
-            other = subprocess.Popen(
-                [sys.executable, "-m", "mgclust.service.runner"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            assert other.stdin is not None
-            told = {"settings": settings.to_json(), "name": secrets.token_hex(8), "hung": []}
-            other.stdin.write(json.dumps(told).encode() + b"\n")
-            other.stdin.flush()
-            # The first one is stopped for longer than `lost_after`: the second takes its jobs, and then both report.
-            victims = [*self.running.processes("mgclust.service.runner"), *self.attempts(jobs)]
-            first = [each for each in victims if each.pid != other.pid]
-            time.sleep(5)
-            for victim in first:
-                victim.suspend()
-            time.sleep(12)
-            for victim in first:
-                with contextlib.suppress(psutil.Error):
-                    victim.resume()
+            with self.second_runner():
+                time.sleep(5)
+                first = [*self.runners(), *self.attempts(jobs).values()]
+                for process in first:
+                    process.suspend()
+                time.sleep(12)
+                for process in first:
+                    with contextlib.suppress(psutil.Error):
+                        process.resume()
+                yield
+                self.told["rounds_with_two"] += 1
+                # Both serve until the jobs have ended.
+                self.wait(lambda: all(job.refresh().state not in ("PENDING", "RUNNING") for job in jobs))
+
+    @contextlib.contextmanager
+    def second_runner(self) -> Iterator[None]:
+        """One that finds no lock, since its file is another."""
+        (self.running.data / "runner.lock").unlink()
+        settings = Settings(
+            data=self.running.data, database=self.running.database, cpu=True, log=str(self.log), **SETTINGS
+        )
+        other = subprocess.Popen(
+            [sys.executable, "-m", "mgclust.service.runner"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, env=os.environ | {"NUMBA_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert other.stdin is not None
+        told = {"settings": settings.to_json(), "name": secrets.token_hex(8), "hung": []}
+        other.stdin.write(json.dumps(told).encode() + b"\n")
+        other.stdin.flush()
+        web = self.roots
+        self.roots = lambda: [*web(), psutil.Process(other.pid)]  # type: ignore[method-assign]
+        try:
             yield
-            time.sleep(5)
+        finally:
+            del self.roots  # type: ignore[method-assign]
             other.stdin.close()
             other.terminate()
             other.wait(60)
 
-    def seconds(self) -> float:
-        """How long the harm lasts."""
-        if self.kind in (*STOPS, "machine-40"):
-            return float(self.kind.partition("-")[2])
-        return {"locked": 60.0, "deleted": 20.0, "read-only": 20.0}.get(self.kind, 0.0)
-
-    def refusals(self, jobs: list[Any]) -> None:
-        """What is answered while the database is away."""
-        says = {"locked": "does not answer", "deleted": "is not there any more", "read-only": "cannot be written"}
-        if self.kind not in says:
-            return
-        body = {"method": "density-peaks", "sources": jobs[0].info["request"]["sources"]}
+    def refusal(self, job: Any) -> None:
+        """What is answered while the database is away, without the client's retries."""
+        body = {"method": "density-peaks", "sources": job.info["request"]["sources"]}
         headers = {"Authorization": self.service._http.headers["Authorization"]}
         answer = httpx.post(f"{self.running.url}/api/v1/jobs", json=body, headers=headers, timeout=60)
-        self.told["refused"] += answer.status_code == 503
-        if answer.status_code != 503 or says[self.kind] not in answer.json()["error"]:
+        right = answer.status_code == 503 and REFUSED[self.kind] in answer.json()["error"]
+        self.told["refused"] += right
+        if not right:
             self.wrong.append(f"{answer.status_code} {answer.text[:200]}")
 
-    def begun(self, job: Any) -> bool:
-        """Whether it computes and has something to lose."""
-        info = job.refresh().info
-        return info["state"] == "RUNNING" and ((info["progress"] or {}).get("fraction") or 0) > 0.02
+    def submit(self, **resources: int) -> Any:
+        """A job of the kind that all are of."""
+        return self.service.submit(
+            "affinity-propagation", self.points, report=False, resources=resources, **SAME
+        )  # fmt: skip
 
-    def once(self, expected: list[np.ndarray], points: Path) -> None:
-        """One round."""
-        resources = {"workers": 2} if self.kind.startswith("worker") else {}
-        jobs = [
-            self.service.submit("affinity-propagation", points, report=False, resources=resources, **parameters)
-            for parameters in JOBS
-        ]
-        self.told["jobs"] += len(jobs)
-        self.wait(lambda: any(self.begun(job) for job in jobs))
+    def begun(self, job: Any) -> bool:
+        """Whether it computes and has a checkpoint."""
+        assert job.refresh().state in ("PENDING", "RUNNING"), f"the job ended before the harm: {job.info}"
+        kept = self.running.data / "jobs" / job.id / "checkpoint"
+        return any(kept.glob("checkpoint-*")) if kept.is_dir() else False
+
+    def once(self, expected: dict[str, str]) -> None:
+        """One round, or as many as there are jobs."""
+        kind = KINDS[self.kind]
+        jobs = [self.submit(**({"workers": 2} if "worker-" in self.kind else {})) for _ in range(kind.jobs)]
+        self.wait(lambda: all(self.begun(job) for job in jobs))
+        meanwhile: list[Any] = []
+        submitting = threading.Thread(target=lambda: meanwhile.append(self.submit()))
+        away = self.kind in REFUSED or self.kind.startswith("web")
         with self.harm(jobs):
-            end = time.monotonic() + self.seconds()
-            self.refusals(jobs)
-            while time.monotonic() < end:
-                time.sleep(min(1.0, max(0.0, end - time.monotonic())))
-        # Whatever is told to run is computed by something that is not stopped.
-        time.sleep(1)
-        began = time.monotonic()
-        while time.monotonic() - began < SOON and not self.true(jobs):
-            time.sleep(1)
-        self.told["true_within_a_minute"] += self.true(jobs)
-        for number, job in enumerate(jobs):
-            self.wait(lambda job=job: job.refresh().state not in ("PENDING", "RUNNING"))
-            info = job.info
-            self.told[info["state"].lower()] += 1
-            self.told["attempts"] += info["attempt"]
-            if info["state"] == "SUCCEEDED":
-                labels = job.result(self.folder / job.id).labels
-                self.told["same_bits"] += bool(np.array_equal(labels, expected[number]))
-                self.told["resumed"] += " resume" in job.log()
-            else:
-                self.wrong.append(str(info["error"]))
-                self.told["true_sentence"] += any(part in str(info["error"]) for part in TRUE)
-        ids = Counter(job.id for job in self.service.jobs(limit=1000))
-        self.told["lost"] += sum(ids[job.id] == 0 for job in jobs)
-        self.told["doubled"] += sum(ids[job.id] > 1 for job in jobs)
+            if away:
+                submitting.start()
+            if self.kind in REFUSED:
+                self.refusal(jobs[0])
+            self.harmed = time.monotonic()
+        if away:
+            submitting.join(120)
+            if not meanwhile:
+                self.wrong.append("a request that was retried got no answer")
+            jobs += meanwhile
+        self.right_soon(jobs)
+        self.told["rounds"] += kind.jobs if kind.each else 1
+        self.told["jobs"] += len(jobs) + (away and not meanwhile)
+        for job in jobs:
+            self.check(job, expected)
+        listed = Counter(job.id for job in self.service.jobs(limit=1000))
+        self.told["lost"] += sum(listed[job.id] == 0 for job in jobs)
+        self.told["doubled"] += sum(listed.values()) - len(listed) + len(set(listed) - {job.id for job in jobs})
         for job in jobs:
             job.delete()
 
-    def true(self, jobs: list[Any]) -> bool:
-        """Whether each job that is told to run has a process that runs."""
+    def right_soon(self, jobs: list[Any]) -> None:
+        """Wait until everything told is right."""
+        began = time.monotonic()
+        while not (right := self.right(jobs)) and time.monotonic() - began < DEADLINE:
+            time.sleep(0.5)
+        took = time.monotonic() - began
+        self.longest = max(self.longest, took)
+        self.told["wrong_states"] += not right or took > SOON
+
+    def right(self, jobs: list[Any]) -> bool:
+        """Whether the service says that it is well, and each job that is told to run has a process that runs."""
         try:
+            health = httpx.get(f"{self.running.url}/healthz", timeout=5)
+            if health.status_code != 200 or health.json()["status"] != "ok":
+                return False
             running = [job for job in jobs if job.refresh().state == "RUNNING"]
-            return all(
-                any(each.status() != psutil.STATUS_STOPPED for each in self.attempts([job]))
-                or job.refresh().state != "RUNNING"
-                for job in running
-            )
-        except (MgclustError, psutil.Error):
+            computing = self.attempts(running)
+            for job in running:
+                process = computing.get(job.id)
+                if process is None or process.status() == psutil.STATUS_STOPPED:
+                    if job.refresh().state == "RUNNING":
+                        return False
+            return True
+        except (MgclustError, psutil.Error, httpx.HTTPError):
             return False
+
+    def check(self, job: Any, expected: dict[str, str]) -> None:
+        """Wait for its end, and compare."""
+        said = set()
+
+        def ended() -> bool:
+            said.add(job.refresh().info["error"])
+            return job.state not in ("PENDING", "RUNNING")
+
+        self.wait(ended)
+        info = job.info
+        self.told[info["state"].lower()] += 1
+        self.told["attempts"] += info["attempt"]
+        if info["state"] == "SUCCEEDED":
+            same = files_of(job.download(self.folder / job.id)) == expected
+            self.told["same_bits" if same else "other_bits"] += 1
+            self.told["went_on_from_a_checkpoint"] += " resume" in job.log()
+        events = [json.loads(line) for line in self.log.read_text().splitlines()]
+        own = [event for event in events if event["job"] == job.id]
+        ends = sum(event["event"] == "job.ended" for event in own)
+        self.told["lost"] += ends == 0
+        self.told["doubled"] += ends > 1
+        said |= {event.get("error") for event in own}
+        for sentence in said - {None}:
+            self.told["sentences"] += 1
+            if not re.fullmatch(TRUE.get(self.kind, "none is"), sentence):
+                self.told["untrue_sentences"] += 1
+                self.wrong.append(sentence)
 
     def wait(self, condition: Callable[[], bool]) -> None:
         """Wait, also while nothing answers."""
@@ -242,7 +402,7 @@ class Round:
             with contextlib.suppress(MgclustError):
                 if condition():
                     return
-            time.sleep(0.3)
+            time.sleep(0.5)
         raise TimeoutError(f"{self.kind}: a state did not come")
 
     def close(self) -> None:
@@ -252,66 +412,95 @@ class Round:
             self.postgres.close()
 
 
-def measure(
-    kind: str, rounds: int, folder: Path, expected: list[np.ndarray], points: Path, postgres: Path
-) -> dict[str, Any]:
-    """What came of some rounds of one kind."""
-    start = time.perf_counter()
-    Database.programs = postgres
-    place = folder / kind
-    place.mkdir()
-    if kind == "clock":
-        (place / "clock").write_text("+0")
-        os.environ |= {
-            "LD_PRELOAD": libfaketime(), "FAKETIME_TIMESTAMP_FILE": str(place / "clock"),
-            "FAKETIME_CACHE_DURATION": "1", "DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_RESET": "1",
-        }  # fmt: skip
-    here = Round(kind, place)
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def share(kind: str, rounds: int, folder: Path, expected: dict[str, str], points: Path) -> Rounds:
+    """Some rounds in one service."""
+    here = Rounds(kind, folder, points)
     try:
-        for _ in range(rounds):
-            here.once(expected, points)
+        while here.told["rounds"] < rounds:
+            here.once(expected)
     except Exception as error:  # a figure that is missing should not take the others with it
         here.wrong.append(f"the round was given up: {type(error).__name__}: {error}")
+        here.told["given_up"] += 1
+    finally:
+        with contextlib.suppress(Exception):
+            here.close()
+    return here
+
+
+def undisturbed(folder: Path, points: Path) -> dict[str, str]:
+    """What a job leaves that nothing disturbs."""
+    here = Rounds("", folder, points)
+    try:
+        return files_of(here.submit().wait().download(folder / "result"))
     finally:
         here.close()
-    names = ("succeeded", "failed", "same_bits", "true_sentence", "lost", "doubled", "true_within_a_minute")
-    told = {name: here.told[name] for name in names} | dict(here.told)
-    met = (
-        told["same_bits"] + told["true_sentence"] == told["jobs"] == 2 * rounds
-        and not told["lost"] and not told["doubled"] and told["true_within_a_minute"] == rounds
+
+
+def figures(kind: str, rounds: int, shares: list[Rounds], began: float) -> dict[str, Any]:
+    """What came of all rounds of a kind."""
+    told: Counter[str] = sum((each.told for each in shares), Counter())
+    names = ("rounds", "jobs", "succeeded", "failed", "same_bits", "other_bits", "lost", "doubled", "untrue_sentences")
+    out = {name: told[name] for name in (*names, "wrong_states")} | dict(told)
+    out["longest_to_right"] = max(each.longest for each in shares)
+    out["met"] = (
+        told["rounds"] >= rounds and told["same_bits"] == told["jobs"] and not any(told[name] for name in (
+            "failed", "other_bits", "lost", "doubled", "untrue_sentences", "wrong_states", "given_up")
+        ) and (kind not in REFUSED or told["refused"] == told["rounds"])
     )  # fmt: skip
-    return {
-        "rounds": rounds, **told, "sentences": sorted(set(here.wrong)), "seconds": time.perf_counter() - start,
-        "met": met and (kind not in ("locked", "deleted", "read-only") or here.told["refused"] == rounds),
-    }  # fmt: skip
+    out["not_right"] = sorted({sentence for each in shares for sentence in each.wrong})
+    return out | {"services": len(shares), "seconds": time.monotonic() - began}
+
+
+def _commit() -> str:
+    told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
+    return told.stdout.strip() or "unknown"
 
 
 def main() -> None:
     parser: argparse.ArgumentParser = bench.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--parallel", type=int, default=4, help="Kinds side by side: they mostly wait.")
+    parser.add_argument("--parallel", type=int, default=10, help="Services side by side: they mostly wait.")
     parser.add_argument("--postgres", type=Path, default=Path("/usr/bin"), help="Folder of initdb and pg_ctl.")
     options = parser.parse_args()
-    out = bench.Record(__doc__, options.out)
-    out.note("conditions", f"{options.parallel} kinds side by side; lost_after 4 s, hung_after 30 s, 2 slots each")
     kinds = options.kinds.split(",")
-    with tempfile.TemporaryDirectory() as name:
+    if "clock" in kinds and not libfaketime():
+        raise SystemExit("clock needs libfaketime (Debian's package faketime); or leave it out by --kinds")
+    Database.programs = options.postgres
+    before = json.loads(options.out.read_text()) if options.out and options.out.exists() else {"items": []}
+    out = bench.Record(__doc__, options.out)
+    out.document["items"] = [item for item in before["items"] if item["item"] not in kinds]
+    out.note("conditions", f"up to {options.parallel} services side by side; {SETTINGS}")
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.parallel) as pool:
         folder = Path(name)
+        (folder / "slow").mkdir()
+        (folder / "slow" / "sitecustomize.py").write_text(SLOW)
+        os.environ["PYTHONPATH"] = os.pathsep.join((str(folder / "slow"), str(REPOSITORY)))
         points = folder / "points.npy"
-        np.save(points, np.random.default_rng(1).normal(size=(ROWS, 24)))
-        expected = [AffinityPropagation(client=None, device="cpu", **job).fit(points).labels_ for job in JOBS]
-        if "clock" in kinds and not libfaketime():
-            raise SystemExit("clock needs libfaketime (Debian's package faketime); or leave it out by --kinds")
-        # Each in a process of its own: one of them has another clock.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(options.parallel, mp_context=context, max_tasks_per_child=1) as pool:
-            told = {
-                pool.submit(measure, kind, options.rounds, folder, expected, points, options.postgres): kind
-                for kind in kinds
-            }
-            for future in as_completed(told):
-                out.add(told[future], **future.result())
+        np.save(points, np.random.default_rng(1).normal(size=(150, 8)))
+        expected = undisturbed(folder / "undisturbed", points)
+        began, shares = time.monotonic(), {kind: [] for kind in kinds}
+        told = {
+            pool.submit(
+                share, kind, -(-options.rounds // KINDS[kind].services), folder / f"{kind}.{n}", expected, points
+            ): kind
+            for kind in kinds for n in range(KINDS[kind].services)
+        }  # fmt: skip
+        for future in as_completed(told):
+            kind = told[future]
+            shares[kind].append(future.result())
+            if len(shares[kind]) == KINDS[kind].services:
+                when = datetime.now(UTC).isoformat(timespec="seconds")
+                out.add(
+                    kind, commit=_commit(), ended=when, load=os.getloadavg()[0],
+                    **figures(kind, options.rounds, shares[kind], began),
+                )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ class Running:
         URL; by default that of the file in its data folder.
     settings : mapping
         Of the service, by name, beside those that a test always gives.
+    environment : mapping
+        Of its processes, beside that of this one.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Running:
         options: Sequence[str] = (),
         database: str = "",
         settings: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -50,6 +53,7 @@ class Running:
         self.database = database or f"sqlite:///{self.data / 'service.db'}"
         self._options = (*options, "--database", database) if database else tuple(options)
         self._settings = {f"MGCLUST_SERVICE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
+        self._environment = environment or {}
         self.root = folder / "root"
         self.root.mkdir()
         self.start()
@@ -65,9 +69,10 @@ class Running:
             "MGCLUST_SERVICE_UPLOAD_LIMIT": str(64 << 20),
             "NUMBA_NUM_THREADS": "2",
             **self._settings,
+            **self._environment,
         }
         self.web = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120  # of a machine that does much else
         while True:
             try:
                 assert httpx.get(f"{self.url}/healthz").status_code == 200

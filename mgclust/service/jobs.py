@@ -470,7 +470,9 @@ class Jobs:
                 job = session.scalars(wanted).first()
                 if job is None or (job.attempt, job.heartbeat) != marks[id_]:
                     continue  # it has said something meanwhile, or another runner judged first
-                error = f"attempt {job.attempt} was lost: its process or its machine ended."
+                error = (
+                    f"attempt {job.attempt} was lost: its runner, or its machine, gave no sign of life for {after:g} s."
+                )
                 self._failed(session, job, error, "cluster")
             self._tell_attempt(job)
             lost.append(id_)

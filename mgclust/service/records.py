@@ -201,9 +201,9 @@ class _Identity:
         except OSError:
             found = None
         if found is None or (found.st_dev, found.st_ino) != self._file:
-            what = "is not there any more" if found is None else "was replaced"
+            what = "gone" if found is None else "another one now"
             raise DatabaseLost(
-                f"the service's database {what} while the service ran; put the file back that it began with, or "
+                f"the file of the service's database is {what}; put the one back with which the service began, or "
                 "restore the last backup and start the service again. Nothing is accepted meanwhile."
             )
 

@@ -286,7 +286,7 @@ def test_a_database_that_goes_while_the_service_runs(served, tmp_path, instead):
     path.rename(away)
     if instead is not None:
         path.write_bytes(content if instead == "copy" else instead)
-    says = "database is not there any more" if instead is None else "database was replaced"
+    says = "the file of the service's database is " + ("gone;" if instead is None else "another one now;")
     for answer in (submitted(served, "l"), served.get("/api/v1/jobs"), served.get("/healthz")):
         assert (answer.status_code, answer.json()["fault"]) == (503, "cluster")
         assert says in answer.json()["error"]
@@ -306,7 +306,7 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
     path = tmp_path / "service.db"
     runner.turn()
     path.rename(tmp_path / "away")
-    with pytest.raises(DatabaseLost, match="not there any more"):
+    with pytest.raises(DatabaseLost, match="database is gone"):
         runner.turn()
     turn = runner.turn
 
@@ -321,7 +321,7 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.print", lambda sentence, file: sentences.append(sentence))
     runner.run()
     assert len(turns) == 5
-    assert len(sentences) == 1 and "not there any more" in sentences[0]  # once, not at every turn
+    assert len(sentences) == 1 and "database is gone" in sentences[0]  # once, not at every turn
 
 
 def test_a_database_that_is_locked_for_long(served, tmp_path, monkeypatch):
