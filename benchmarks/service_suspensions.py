@@ -1,8 +1,8 @@
 """What becomes of jobs while parts of the service are stopped, clocks are set, and the database is away.
 
 Each kind has some services, in each of which round follows round: submit, wait until each job has left a checkpoint, do
-the harm, undo it as the world would, wait for the ends. The jobs are small and slowed: at each iteration of affinity
-propagation, in the processes of the service alone, `SLOW` sleeps for 20 ms.
+the harm, undo it as the world would, wait for the ends. The jobs are small and slowed: where a job asks whether a
+checkpoint is due, `SLOW` sleeps for 0.3 s, in the processes of the service alone, so that it takes 12 s.
 
     attempt-S       the process that computes a job gets SIGSTOP, and SIGCONT after S = 5, 40 or 120 s if it still lives;
                     four jobs at once, each a round
@@ -63,7 +63,7 @@ from service_process import Running
 from mgclust.errors import MgclustError
 from mgclust.service.settings import Settings
 
-SLOW = '''"""Each question whether a checkpoint is due takes 20 ms more."""
+SLOW = '''"""Each question whether a checkpoint is due takes 0.3 s more."""
 
 import importlib.abc
 import importlib.util
@@ -84,7 +84,7 @@ class Slow(importlib.abc.MetaPathFinder):
             due = module.Checkpoints.due
 
             def slow(self, **options):
-                time.sleep(0.02)
+                time.sleep(0.3)
                 return due(self, **options)
 
             module.Checkpoints.due = slow
@@ -95,7 +95,7 @@ class Slow(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Slow())
 '''
-SAME = {"max_iter": 300, "convergence_iter": 300}  # iterations, whatever they find
+SAME = {"max_iter": 1280, "convergence_iter": 1280}  # 40 questions, whatever it finds
 SETTINGS = {"lost_after": 4.0, "hung_after": 30.0, "checkpoint_seconds": 0.2, "slots": 4}
 SOON = 60.0  # seconds after which every state is right
 DEADLINE = 400.0
@@ -106,7 +106,11 @@ TRUE = {
     "two-runners": r"attempt \d+ was lost: its runner, or its machine, gave no sign of life for 4 s\.",
 }
 TRUE |= {"attempt-120": TRUE["attempt-40"], "worker-120": TRUE["worker-40"]}
-REFUSED = {"locked": "does not answer", "deleted": "the file of the service's database", "read-only": "cannot be written"}
+REFUSED = {
+    "locked": "does not answer",
+    "deleted": "the file of the service's database",
+    "read-only": "cannot be written",
+}
 
 
 @dataclass(frozen=True)
@@ -468,6 +472,9 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--parallel", type=int, default=10, help="Services side by side: they mostly wait.")
     parser.add_argument("--postgres", type=Path, default=Path("/usr/bin"), help="Folder of initdb and pg_ctl.")
+    parser.add_argument(
+        "--folder", type=Path, help="Where the services' data are; on a tmpfs nothing waits for a disk."
+    )
     options = parser.parse_args()
     kinds = options.kinds.split(",")
     if "clock" in kinds and not libfaketime():
@@ -477,7 +484,7 @@ def main() -> None:
     out = bench.Record(__doc__, options.out)
     out.document["items"] = [item for item in before["items"] if item["item"] not in kinds]
     out.note("conditions", f"up to {options.parallel} services side by side; {SETTINGS}")
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.parallel) as pool:
+    with tempfile.TemporaryDirectory(dir=options.folder) as name, ThreadPoolExecutor(options.parallel) as pool:
         folder = Path(name)
         (folder / "slow").mkdir()
         (folder / "slow" / "sitecustomize.py").write_text(SLOW)

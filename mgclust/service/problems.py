@@ -53,6 +53,8 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
     headers, sentence = dict(headers or {}), str(error)
     if isinstance(error, (TooFast, Busy)):
         headers["Retry-After"] = str(error.after)
+    elif isinstance(error, DatabaseLost):
+        headers["Retry-After"] = str(AGAIN)
     elif isinstance(error, Refused):
         headers["WWW-Authenticate"] = "Bearer"
     elif isinstance(error, OSError) and code == 507:

@@ -289,6 +289,7 @@ def test_a_database_that_goes_while_the_service_runs(served, tmp_path, instead):
     says = "the file of the service's database is " + ("gone;" if instead is None else "another one now;")
     for answer in (submitted(served, "l"), served.get("/api/v1/jobs"), served.get("/healthz")):
         assert (answer.status_code, answer.json()["fault"]) == (503, "cluster")
+        assert int(answer.headers["Retry-After"]) > 0  # clients wait for it, as for one that does not answer
         assert says in answer.json()["error"]
     assert path.exists() == (instead is not None)
     away.rename(path)
