@@ -4,8 +4,8 @@ Each kind has some services, in each of which round follows round: submit, wait 
 the harm, undo it as the world would, wait for the ends. The jobs are small and slowed: where a job asks whether a
 checkpoint is due, `SLOW` sleeps for 0.3 s, in the processes of the service alone, so that it takes 12 s.
 
-    attempt-S       the process that computes a job gets SIGSTOP, and SIGCONT after S = 5, 40 or 120 s if it still lives;
-                    four jobs at once, each a round
+    attempt-S       the process that computes a job gets SIGSTOP, and SIGCONT after S = 5, 40 or 120 s if it
+                    still lives; four such rounds side by side in a service
     worker-S        likewise one of the two workers of a job with workers=2
     runner-S        the runner; web-S the web process; machine-S all processes of the service at once
     clock           the clock of all processes is set forward by an hour, and at the next round back (libfaketime)
@@ -15,8 +15,8 @@ checkpoint is due, `SLOW` sleeps for 0.3 s, in the processes of the service alon
     two-runners     a second runner on the same database, without regard to the lock of the data folder; after 5 s the
                     first and its attempts are stopped for 12 s, after which both serve
 
-A round is right if each job has SUCCEEDED with the files of an undisturbed job, has ended once by the service's own log,
-is listed once, and has told only the sentences that are true of the harm (`TRUE`). While the web process is stopped or
+A round is right if each job has SUCCEEDED with the files of an undisturbed job, has ended once by the service's log, is
+listed once, and has told only the sentences that are true of the harm (`TRUE`). While the web process is stopped or
 the database away, a second job is submitted, whose request is retried by the client; it should be there once as well.
 `longest_to_right`: seconds from the end of the harm until `/healthz` says ok and each job that is RUNNING has a process
 that is not stopped, or has ended.
@@ -43,9 +43,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +54,14 @@ import psutil
 import record as bench
 from service_faults import Database
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from service_process import Running
 
 from mgclust.errors import MgclustError
 from mgclust.service.settings import Settings
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 SLOW = '''"""Each question whether a checkpoint is due takes 0.3 s more."""
 
 import importlib.abc
@@ -118,16 +117,16 @@ class Kind:
     """How the rounds of a kind are spread."""
 
     services: int
+    lanes: int = 1  # rounds side by side in one service
     jobs: int = 1  # submitted at once
-    each: bool = False  # each is stopped by itself, and is a round
 
 
 KINDS = {
-    "attempt-5": Kind(1, 4, True), "worker-5": Kind(1, 4, True), "runner-5": Kind(2), "web-5": Kind(2),
-    "attempt-40": Kind(1, 4, True), "worker-40": Kind(1, 4, True), "runner-40": Kind(4), "web-40": Kind(4),
-    "locked": Kind(5), "deleted": Kind(2), "read-only": Kind(2), "clock": Kind(2), "two-runners": Kind(4, 2),
+    "attempt-5": Kind(1, 4), "worker-5": Kind(1, 4), "runner-5": Kind(2), "web-5": Kind(2),
+    "attempt-40": Kind(1, 4), "worker-40": Kind(1, 4), "runner-40": Kind(4), "web-40": Kind(4),
+    "locked": Kind(5), "deleted": Kind(2), "read-only": Kind(2), "clock": Kind(2), "two-runners": Kind(4, 1, 2),
     "machine-40": Kind(4),
-    "attempt-120": Kind(1, 4, True), "worker-120": Kind(1, 4, True), "runner-120": Kind(4), "web-120": Kind(5),
+    "attempt-120": Kind(1, 4), "worker-120": Kind(1, 4), "runner-120": Kind(4), "web-120": Kind(5),
 }  # fmt: skip
 
 
@@ -148,6 +147,14 @@ class Rounds:
 
     def __init__(self, kind: str, folder: Path, points: Path) -> None:
         self.kind, self.folder, self.points = kind, folder, points
+        self.told: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.longest, self.ended = 0.0, False
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the service."""
+        kind, folder = self.kind, self.folder
         folder.mkdir()
         self.postgres = Database(folder) if kind == "read-only" else None
         self.log = folder / "jobs.log"
@@ -164,9 +171,11 @@ class Rounds:
             folder, (), self.postgres.database if self.postgres else "", SETTINGS | {"log": self.log}, environment
         )
         self.service = self.running.client()
-        self.told: Counter[str] = Counter()
-        self.longest = 0.0
-        self.wrong: list[str] = []
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Add to a figure."""
+        with self._lock:
+            self.told[name] += number
 
     def attempts(self, jobs: list[Any]) -> dict[str, psutil.Process]:
         """The processes that compute, by job; of two, one that is not stopped."""
@@ -214,7 +223,8 @@ class Rounds:
         part, _, seconds = self.kind.partition("-")
         if part in ("attempt", "worker", "runner", "web", "machine"):
             victims = self.victims(jobs)
-            self.told["stops"] += len(victims) if part in ("attempt", "worker") else bool(victims)
+            assert victims, "there is nothing to be stopped"
+            self.count("stops")
             for victim in victims:
                 victim.suspend()
             end = time.monotonic() + float(seconds)
@@ -224,11 +234,11 @@ class Rounds:
             for victim in reversed(victims):
                 with contextlib.suppress(psutil.Error):  # it was ended meanwhile
                     victim.resume()
-                    self.told["resumed_processes"] += 1
+                    self.count("resumed_processes", 1)
         elif part == "clock":
             back = self.clock.read_text() == "+3600"
             self.clock.write_text("+0" if back else "+3600")
-            self.told["back" if back else "forward"] += 1
+            self.count("back" if back else "forward", 1)
             yield
             time.sleep(2)  # the library looks once a second
         elif part == "locked":
@@ -264,7 +274,7 @@ class Rounds:
                     with contextlib.suppress(psutil.Error):
                         process.resume()
                 yield
-                self.told["rounds_with_two"] += 1
+                self.count("rounds_with_two", 1)
                 # Both serve until the jobs have ended.
                 self.wait(lambda: all(job.refresh().state not in ("PENDING", "RUNNING") for job in jobs))
 
@@ -299,7 +309,7 @@ class Rounds:
         headers = {"Authorization": self.service._http.headers["Authorization"]}
         answer = httpx.post(f"{self.running.url}/api/v1/jobs", json=body, headers=headers, timeout=60)
         right = answer.status_code == 503 and REFUSED[self.kind] in answer.json()["error"]
-        self.told["refused"] += right
+        self.count("refused", right)
         if not right:
             self.wrong.append(f"{answer.status_code} {answer.text[:200]}")
 
@@ -328,22 +338,23 @@ class Rounds:
                 submitting.start()
             if self.kind in REFUSED:
                 self.refusal(jobs[0])
-            self.harmed = time.monotonic()
         if away:
             submitting.join(120)
             if not meanwhile:
                 self.wrong.append("a request that was retried got no answer")
             jobs += meanwhile
         self.right_soon(jobs)
-        self.told["rounds"] += kind.jobs if kind.each else 1
-        self.told["jobs"] += len(jobs) + (away and not meanwhile)
+        self.count("jobs", len(jobs) + (away and not meanwhile))
         for job in jobs:
             self.check(job, expected)
         listed = Counter(job.id for job in self.service.jobs(limit=1000))
-        self.told["lost"] += sum(listed[job.id] == 0 for job in jobs)
-        self.told["doubled"] += sum(listed.values()) - len(listed) + len(set(listed) - {job.id for job in jobs})
+        self.count("lost", sum(listed[job.id] == 0 for job in jobs))
+        mine = {job.id for job in jobs}
+        others = 0 if kind.lanes > 1 else len(set(listed) - mine)
+        self.count("doubled", sum(listed[id_] > 1 for id_ in mine) + others)
         for job in jobs:
             job.delete()
+        self.count("rounds")
 
     def right_soon(self, jobs: list[Any]) -> None:
         """Wait until everything told is right."""
@@ -352,7 +363,7 @@ class Rounds:
             time.sleep(0.5)
         took = time.monotonic() - began
         self.longest = max(self.longest, took)
-        self.told["wrong_states"] += not right or took > SOON
+        self.count("wrong_states", not right or took > SOON)
 
     def right(self, jobs: list[Any]) -> bool:
         """Whether the service says that it is well, and each job that is told to run has a process that runs."""
@@ -364,9 +375,9 @@ class Rounds:
             computing = self.attempts(running)
             for job in running:
                 process = computing.get(job.id)
-                if process is None or process.status() == psutil.STATUS_STOPPED:
-                    if job.refresh().state == "RUNNING":
-                        return False
+                stands = process is None or process.status() == psutil.STATUS_STOPPED
+                if stands and job.refresh().state == "RUNNING":
+                    return False
             return True
         except (MgclustError, psutil.Error, httpx.HTTPError):
             return False
@@ -381,22 +392,22 @@ class Rounds:
 
         self.wait(ended)
         info = job.info
-        self.told[info["state"].lower()] += 1
-        self.told["attempts"] += info["attempt"]
+        self.count(info["state"].lower())
+        self.count("attempts", info["attempt"])
         if info["state"] == "SUCCEEDED":
             same = files_of(job.download(self.folder / job.id)) == expected
-            self.told["same_bits" if same else "other_bits"] += 1
-            self.told["went_on_from_a_checkpoint"] += " resume" in job.log()
+            self.count("same_bits" if same else "other_bits", 1)
+            self.count("went_on_from_a_checkpoint", " resume" in job.log())
         events = [json.loads(line) for line in self.log.read_text().splitlines()]
         own = [event for event in events if event["job"] == job.id]
         ends = sum(event["event"] == "job.ended" for event in own)
-        self.told["lost"] += ends == 0
-        self.told["doubled"] += ends > 1
+        self.count("lost", ends == 0)
+        self.count("doubled", ends > 1)
         said |= {event.get("error") for event in own}
         for sentence in said - {None}:
-            self.told["sentences"] += 1
+            self.count("sentences", 1)
             if not re.fullmatch(TRUE.get(self.kind, "none is"), sentence):
-                self.told["untrue_sentences"] += 1
+                self.count("untrue_sentences", 1)
                 self.wrong.append(sentence)
 
     def wait(self, condition: Callable[[], bool]) -> None:
@@ -422,33 +433,44 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def share(kind: str, rounds: int, folder: Path, expected: dict[str, str], points: Path) -> Rounds:
+def share(here: Rounds, rounds: int, expected: dict[str, str]) -> None:
     """Some rounds in one service."""
-    here = Rounds(kind, folder, points)
+    lanes = KINDS[here.kind].lanes
+
+    def lane() -> None:
+        try:
+            for _ in range(-(-rounds // lanes)):
+                here.once(expected)
+        except Exception as error:  # a figure that is missing should not take the others with it
+            here.wrong.append(f"a round was given up: {type(error).__name__}: {error}"[:500])
+            here.count("given_up")
+
     try:
-        while here.told["rounds"] < rounds:
-            here.once(expected)
-    except Exception as error:  # a figure that is missing should not take the others with it
-        here.wrong.append(f"the round was given up: {type(error).__name__}: {error}")
-        here.told["given_up"] += 1
+        here.start()
+        with ThreadPoolExecutor(lanes) as pool:
+            for _ in range(lanes):
+                pool.submit(lane)
     finally:
+        here.ended = True
         with contextlib.suppress(Exception):
             here.close()
-    return here
 
 
 def undisturbed(folder: Path, points: Path) -> dict[str, str]:
     """What a job leaves that nothing disturbs."""
     here = Rounds("", folder, points)
+    here.start()
     try:
         return files_of(here.submit().wait().download(folder / "result"))
     finally:
         here.close()
 
 
-def figures(kind: str, rounds: int, shares: list[Rounds], began: float) -> dict[str, Any]:
+def figures(kind: str, rounds: int, shares: list[Rounds]) -> dict[str, Any]:
     """What came of all rounds of a kind."""
-    told: Counter[str] = sum((each.told for each in shares), Counter())
+    told: Counter[str] = Counter()
+    for each in shares:
+        told.update(dict(each.told))
     names = ("rounds", "jobs", "succeeded", "failed", "same_bits", "other_bits", "lost", "doubled", "untrue_sentences")
     out = {name: told[name] for name in (*names, "wrong_states")} | dict(told)
     out["longest_to_right"] = max(each.longest for each in shares)
@@ -458,7 +480,7 @@ def figures(kind: str, rounds: int, shares: list[Rounds], began: float) -> dict[
         ) and (kind not in REFUSED or told["refused"] == told["rounds"])
     )  # fmt: skip
     out["not_right"] = sorted({sentence for each in shares for sentence in each.wrong})
-    return out | {"services": len(shares), "seconds": time.monotonic() - began}
+    return out | {"services": len(shares), "ended": all(each.ended for each in shares)}
 
 
 def _commit() -> str:
@@ -492,22 +514,24 @@ def main() -> None:
         points = folder / "points.npy"
         np.save(points, np.random.default_rng(1).normal(size=(150, 8)))
         expected = undisturbed(folder / "undisturbed", points)
-        began, shares = time.monotonic(), {kind: [] for kind in kinds}
-        told = {
-            pool.submit(
-                share, kind, -(-options.rounds // KINDS[kind].services), folder / f"{kind}.{n}", expected, points
-            ): kind
-            for kind in kinds for n in range(KINDS[kind].services)
-        }  # fmt: skip
-        for future in as_completed(told):
-            kind = told[future]
-            shares[kind].append(future.result())
-            if len(shares[kind]) == KINDS[kind].services:
-                when = datetime.now(UTC).isoformat(timespec="seconds")
-                out.add(
-                    kind, commit=_commit(), ended=when, load=os.getloadavg()[0],
-                    **figures(kind, options.rounds, shares[kind], began),
-                )  # fmt: skip
+        shares = {
+            kind: [Rounds(kind, folder / f"{kind}.{n}", points) for n in range(KINDS[kind].services)] for kind in kinds
+        }
+        began, commit, others = time.monotonic(), _commit(), out.document["items"]
+        running = [
+            pool.submit(share, each, -(-options.rounds // KINDS[kind].services), expected)
+            for kind in kinds for each in shares[kind]
+        ]  # fmt: skip
+        # Whatever ends this run, what it has counted is kept.
+        while running:
+            running = [each for each in running if not each.done()]
+            time.sleep(5)
+            told = {kind: figures(kind, options.rounds, shares[kind]) for kind in kinds}
+            same = {"commit": commit, "seconds": time.monotonic() - began}
+            out.document["items"] = [*others, *({"item": k} | same | t for k, t in told.items() if t["rounds"])]
+            out.note("ended", not running)
+        for kind in kinds:
+            print(kind, told[kind], flush=True)
 
 
 if __name__ == "__main__":
