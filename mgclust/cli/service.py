@@ -14,6 +14,7 @@ import json
 import math
 import os
 import signal
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,6 +90,7 @@ def _check_place(settings: Settings) -> None:
         raise InputError(
             f"data={str(settings.data)!r} should be a folder that can be written: {error.strerror}; give another."
         ) from error
+    _check_access(settings.data)
     try:
         engine = open_database(settings.database)
         with reading(engine):
@@ -96,6 +98,27 @@ def _check_place(settings: Settings) -> None:
     except DBAPIError as error:
         reason = str(error.orig).strip().split("\n")[0].rstrip(".")
         raise InputError(f"the database cannot be used: {reason}; start it, or give another by --database.") from error
+
+
+def _check_access(data: Path) -> None:
+    """Close the data folder to other accounts; refuse one that another account could change."""
+    found = data.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid == os.geteuid():
+        if mode & 0o077:
+            try:
+                data.chmod(0o700)
+            except OSError as error:
+                raise InputError(
+                    f"data={str(data)!r} is open to other accounts (mode {mode:04o}), and its mode cannot be set: "
+                    f"{error.strerror}; give another."
+                ) from error
+            click.echo(f"{data} was open to other accounts (mode {mode:04o}); its mode is 0700 now", err=True)
+        return
+    # A volume of Kubernetes with fsGroup belongs to root, and its group is that of the service.
+    if found.st_uid != 0 or mode & 0o002:
+        whose = f"belongs to another account (uid {found.st_uid}, mode {mode:04o})"
+        raise InputError(f"data={str(data)!r} {whose}, which could change what is in it; give a folder of your own.")
 
 
 def _settings(roots: tuple[str, ...], given: dict[str, Any]) -> Settings:

@@ -31,6 +31,7 @@ from mgclust.engine.memory import EstimateFunction
 from mgclust.engine.partition import Partition
 from mgclust.engine.placement import place
 from mgclust.engine.rank import Assignment, Report, Request, refuse
+from mgclust.engine.silence import Awake, Silence
 from mgclust.engine.wire import PeerLost
 from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed, WorkerLost
 
@@ -38,6 +39,8 @@ __all__ = ["Driver"]
 
 TURN = 0.2  # seconds between two questions whether there are free workers
 LOOK = 0.5  # seconds between two looks at the workers
+# Seconds without a heartbeat of a worker, which are far longer than any kernel keeps Python's interpreter to itself.
+SILENT = 60.0
 GRACE = 20.0  # seconds that stopped ranks have to come back
 TELL = 5.0  # seconds that telling them may take
 OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
@@ -83,6 +86,7 @@ class Driver:
         self._run = uuid.uuid4().hex
         self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._clean = True
+        self._silence: Silence[int] = Silence(Awake())
 
     def __enter__(self) -> Driver:
         try:
@@ -204,7 +208,7 @@ class Driver:
         return tasks.Failure(self._lost(rank))
 
     def _look(self, pending: dict[int, Future]) -> None:
-        """Raise WorkerLost if the worker of an unfinished rank has left the cluster."""
+        """Raise WorkerLost if the worker of an unfinished rank has left the cluster, or is silent for long."""
         try:
             alive = workers_of(self._client)
         except Exception as error:
@@ -214,6 +218,13 @@ class Driver:
         for rank in pending:
             if self._workers[rank] not in alive:
                 raise self._lost(rank)
+        heard = {rank: alive[self._workers[rank]]["last_seen"] for rank in pending}
+        for rank, seconds in self._silence.of(heard).items():
+            if seconds > SILENT:
+                raise WorkerLost(
+                    f"worker {self._workers[rank]} of rank {rank} has not answered for {seconds:.0f} s: its process "
+                    "is stopped or hangs, or its machine is away. End it, and run again."
+                )
 
     def _lost(self, rank: int) -> WorkerLost:
         return WorkerLost(

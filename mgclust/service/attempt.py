@@ -49,6 +49,7 @@ _SAYING = threading.Lock()
 
 def main() -> None:
     """Take an order, unless the input ends before there is one."""
+    os.umask(0o077)  # whatever starts this: results and checkpoints are their user's
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 from starlette.concurrency import run_in_threadpool
 
-from mgclust.service.liveness import Awake, Silence
+from mgclust.engine.silence import Awake, Silence
 from mgclust.service.records import OUTAGES, Sign, reading
 
 __all__ = ["Health"]

@@ -34,10 +34,10 @@ from sqlalchemy import ColumnElement, Engine, Row, Select, Text, case, cast, fun
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import InputError
 from mgclust.service.access import ID, Caller
 from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room, row_size, size_of_job, with_reserve
-from mgclust.service.liveness import Awake, Silence
 from mgclust.service.log import JobLog
 from mgclust.service.metrics import observe
 from mgclust.service.records import Job, Removal, User, reading, writing
@@ -48,6 +48,7 @@ __all__ = ["STATES", "Jobs", "Order", "TooMany", "charged", "job_id", "summary_o
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 HALF_LIFE = 3600.0  # seconds after which what a user's jobs took counts half
+FREE = 3  # times `attempts`: beginnings of a job up to which the faults of runners do not count
 START = 1.0  # seconds that a start counts, also of a job that fails at once
 LIST_BYTES = 1 << 20  # of one page of a list
 LONGEST = 4096  # bytes of scores, of progress, or of an error, in lists
@@ -403,7 +404,7 @@ class Jobs:
             if job is None or job.state not in ("RUNNING", "PENDING") or job.attempt < attempt:
                 return None
             if job.attempt > attempt:
-                job.begun_before += 1
+                job.begun_before += self._is_free(attempt)
                 return None
             if job.state == "PENDING":
                 job.state, job.error, job.fault, job.claimed = "RUNNING", None, None, time.time()
@@ -449,13 +450,23 @@ class Jobs:
         self._tell_attempt(job)
 
     def give_back_all(self, runners: Sequence[str]) -> None:
-        """Queue the jobs of runners that hung and were ended with all their attempts; these do not count."""
+        """Queue the jobs of runners that hung and were ended with all their attempts.
+
+        These do not count, but for jobs that were begun often: one of them may be why its runners hang.
+        """
         with reading(self._engine) as session:
             found = session.execute(
                 select(Job.id, Job.attempt).where(Job.state == "RUNNING", Job.runner.in_(runners))
             ).all()
         for id_, attempt in found:
-            self.give_back(id_, attempt)
+            if self._is_free(attempt):
+                self.give_back(id_, attempt)
+            else:
+                self.fail(id_, attempt, f"attempt {attempt} was ended with its runner, which hung.", "cluster")
+
+    def _is_free(self, attempt: int) -> bool:
+        """Whether it does not count if the fault was a runner's."""
+        return attempt <= FREE * self._settings.attempts
 
     def find_lost(self, after: float) -> list[str]:
         """Queue running jobs again whose heartbeat has not changed for so many seconds of `clock`; their ids."""

@@ -1,64 +1,19 @@
-"""Whether something lives, judged by what changes, in the time during which the judge itself ran.
-
-Clocks are set, machines are suspended, processes and containers are stopped and go on. Two clocks are therefore never
-compared, and a judge that was stopped counts nothing of that time.
-"""
+"""Whether a process lives, judged as in `mgclust.engine.silence`; the processes of a session, and their end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
 
 import psutil
 
-__all__ = ["Awake", "Member", "Silence", "Watch", "end_family", "members"]
+from mgclust.engine.silence import Awake, Silence
 
-STEP = 2.0  # seconds between two readings of `Awake` that count as time during which this process ran
+__all__ = ["Member", "Watch", "end_family", "members"]
+
 BUSY = 4  # a silent process that is not stopped, and computes nothing, gets so many times as long
-
-Key = TypeVar("Key", bound=Hashable)
-
-
-class Awake:
-    """A clock that stands still while this process is stopped; to be read every second or so."""
-
-    def __init__(self) -> None:
-        self._last, self._ran = time.monotonic(), 0.0
-
-    def __call__(self) -> float:
-        """Seconds during which this process ran, as far as readings tell."""
-        now = time.monotonic()
-        self._ran += min(now - self._last, STEP)
-        self._last = now
-        return self._ran
-
-
-class Silence(Generic[Key]):
-    """For how long marks have not changed.
-
-    Parameters
-    ----------
-    clock : callable
-        Seconds, see `Awake`.
-    """
-
-    def __init__(self, clock: Awake) -> None:
-        self._clock = clock
-        self._seen: dict[Key, tuple[Any, float]] = {}
-
-    def of(self, marks: Mapping[Key, Any]) -> dict[Key, float]:
-        """Seconds since each mark was first seen as it is; what is not named is forgotten."""
-        now = self._clock()
-        self._seen = {
-            key: seen if (seen := self._seen.get(key)) and seen[0] == mark else (mark, now)
-            for key, mark in marks.items()
-        }
-        return {key: now - since for key, (_, since) in self._seen.items()}
 
 
 class Watch:

@@ -29,6 +29,7 @@ from sqlalchemy import delete, update
 from mgclust.engine.certificates import Credentials
 from mgclust.engine.cluster import connect
 from mgclust.engine.devices import gpus
+from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import MgclustError
 from mgclust.service.attempt import SIGN, fault_of, sentence_of
 from mgclust.service.confine import describe
@@ -36,7 +37,7 @@ from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs
 from mgclust.service.keeper import without_settings
-from mgclust.service.liveness import Awake, Silence, Watch, end_family, members
+from mgclust.service.liveness import Watch, end_family, members
 from mgclust.service.records import OUTAGES, Job, Sign, belong_together, migrate, open_database, writing
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of

@@ -111,6 +111,31 @@ def test_worker_that_hangs(client, dataset, tmp_path, monkeypatch):
         spmd.run(rank_jobs.collectives, dataset, cluster)
 
 
+def test_worker_that_is_stopped(client, dataset, tmp_path, monkeypatch):
+    """It is named long before the ranks that wait for it give up."""
+    monkeypatch.setattr(driver, "SILENT", 5.0)
+    monkeypatch.setattr(driver, "GRACE", 0.5)
+    monkeypatch.setattr(driver, "TELL", 0.5)
+    stopped = []
+
+    def freeze():
+        stopped.append(int((tmp_path / "pid-1").read_text()))
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    try:
+        with (
+            connect(client, "cpu") as cluster,
+            when(lambda: len(names(tmp_path, "pid-*")) == 4, freeze),
+            pytest.raises(WorkerLost, match=r"of rank 1 has not answered for \d+ s: its process is stopped or hangs"),
+        ):
+            spmd.run(rank_jobs.slow, dataset, cluster, parameters={"folder": str(tmp_path)}, timeout=80.0)
+    finally:
+        os.kill(stopped[0], signal.SIGCONT)
+    until(lambda: "left-1" in names(tmp_path, "left-*"))
+    with connect(client, "cpu") as cluster:
+        spmd.run(rank_jobs.collectives, dataset, cluster)
+
+
 def test_ctrl_c_stops_all_ranks_before_it_is_raised(client, dataset, tmp_path):
     def interrupt():
         os.kill(os.getpid(), signal.SIGINT)

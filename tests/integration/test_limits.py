@@ -9,7 +9,7 @@ from service_process import Running
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.service.settings import Settings
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)  # a start may take two minutes where much else runs
 ENDLESS = {"max_iter": 10**7, "convergence_iter": 10**7}
 
 

@@ -16,7 +16,7 @@ from service_process import Running
 from mgclust import AffinityPropagation
 from mgclust.service.records import Job, open_database, reading
 
-pytestmark = pytest.mark.timeout(170)
+pytestmark = pytest.mark.timeout(400)
 MESSAGES = {"max_iter": 4000, "convergence_iter": 4000}  # some seconds, whatever they do
 
 
@@ -45,7 +45,7 @@ def served(folder, monkeypatch, hung_after, *options):
         running.stop()
 
 
-def wait_for(condition, seconds=90):
+def wait_for(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -99,7 +99,7 @@ def test_an_attempt_that_is_stopped(tmp_path, points, labels, monkeypatch):
         wait_for(lambda: begun(job))
         stopped = computing(running, job)
         stopped.suspend()
-        wait_for(lambda: job.refresh().info["attempt"] == 2, 30)
+        wait_for(lambda: job.refresh().info["attempt"] == 2)
         assert "was stopped for" in job.info["error"]
         check(job, labels, tmp_path)
         assert " resume" in job.log()
@@ -116,7 +116,7 @@ def test_a_runner_that_is_stopped(tmp_path, points, labels, monkeypatch):
             assert len(stopped) == 2
             for process in stopped:
                 process.suspend()
-            wait_for(lambda before=stopped: not any(process.is_running() for process in before), 30)
+            wait_for(lambda before=stopped: not any(process.is_running() for process in before))
         check(job, labels, tmp_path)
         assert job.info["attempt"] == 4
         engine = open_database(running.database)
@@ -129,15 +129,15 @@ def test_a_stopped_runner_without_a_keeper_keeps_no_other_out(tmp_path, monkeypa
     """The web process was killed while its runner was stopped, which holds the lock of the data folder."""
     with served(tmp_path, monkeypatch, 3) as running:
         lock = running.data / "runner.lock"
-        wait_for(lambda: running.processes("mgclust.service.runner"), 30)
+        wait_for(lambda: running.processes("mgclust.service.runner"))
         (stopped,) = running.processes("mgclust.service.runner")
         wait_for(lambda: lock.exists() and lock.read_text())
         stopped.suspend()
         running.web.kill()
         running.web.wait()
         running.start()
-        wait_for(lambda: not stopped.is_running() or stopped.status() == psutil.STATUS_ZOMBIE, 30)
-        wait_for(lambda: json.loads(lock.read_text() or "{}").get("pid") != stopped.pid, 30)
+        wait_for(lambda: not stopped.is_running() or stopped.status() == psutil.STATUS_ZOMBIE)
+        wait_for(lambda: json.loads(lock.read_text() or "{}").get("pid") != stopped.pid)
 
 
 def test_a_worker_that_is_stopped(tmp_path, points, labels, monkeypatch):
@@ -149,7 +149,7 @@ def test_a_worker_that_is_stopped(tmp_path, points, labels, monkeypatch):
         attempt = computing(running, job)
         workers = [each for each in attempt.children(recursive=True) if "spawn_main" in " ".join(each.cmdline())]
         workers[-1].suspend()
-        wait_for(lambda: job.refresh().info["attempt"] == 2, 40)
+        wait_for(lambda: job.refresh().info["attempt"] == 2)
         assert "was stopped for" in job.info["error"]
         check(job, labels, tmp_path)
 

@@ -67,7 +67,7 @@ def test_the_log_of_a_job_is_its_own(tmp_path):
             "request": {"sources": []},
         }  # fmt: skip
         with subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, umask=0o022
         ) as process:
             process.stdin.write(2 * (json.dumps(order) + "\n"))
             process.stdin.flush()
@@ -77,4 +77,6 @@ def test_the_log_of_a_job_is_its_own(tmp_path):
     assert done.pop("facts")["peak_bytes"] > 1 << 20 and done == {"scores": {}}
     assert "taken" in failed["error"]
     assert (tmp_path / "first" / "log.txt").read_text() == ""
+    assert (tmp_path / "first").stat().st_mode & 0o777 == 0o700  # other accounts read nothing of it
+    assert (tmp_path / "first" / "log.txt").stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "kept").exists()  # a folder for checkpoints without any

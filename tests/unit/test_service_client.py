@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -234,6 +235,52 @@ def test_a_file_of_any_name_is_sent(name, sent, answers, tmp_path):
     assert told == "".join(c if c.isprintable() else "_" for c in name)
 
 
+@pytest.fixture
+def not_served(monkeypatch):
+    """What would serve stops at once, after the folder was looked at."""
+
+    def stop(*_):
+        raise InputError("the folder was taken.")
+
+    monkeypatch.setattr("mgclust.service.app.create_app", stop)
+    monkeypatch.setattr("mgclust.service.keeper.keep_runner", stop)
+
+
+@pytest.mark.parametrize("command", ["serve", "runner"])
+@pytest.mark.parametrize("mode", [0o755, 0o777, 0o2770, 0o700])
+def test_a_data_folder_that_is_open_to_others(command, mode, tmp_path, capsys, not_served):
+    data = tmp_path / "served"
+    data.mkdir()
+    data.chmod(mode)
+    assert run_command([command, "--cpu", "--data", str(data)]) == 2
+    said = capsys.readouterr().err
+    assert "the folder was taken" in said
+    assert data.stat().st_mode & 0o777 == 0o700
+    assert (f"was open to other accounts (mode {mode:04o}); its mode is 0700 now" in said) == (mode != 0o700)
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "taken"),
+    [(12345, 0o700, False), (12345, 0o775, False), (0, 0o777, False), (0, 0o1777, False), (0, 0o2770, True)],
+)
+def test_a_data_folder_of_another_account(owner, mode, taken, tmp_path, capsys, not_served, monkeypatch):
+    """A group may share one that belongs to root, as a volume of Kubernetes does."""
+    data = tmp_path / "served"
+    data.mkdir()
+    stat = Path.stat
+
+    def told(path, **how):
+        found = stat(path, **how)
+        return os.stat_result((0o40000 | mode, *found[1:4], owner, *found[5:])) if path == data else found
+
+    monkeypatch.setattr("os.geteuid", lambda: 10001)
+    monkeypatch.setattr(Path, "stat", told)
+    assert run_command(["serve", "--cpu", "--data", str(data)]) == 2
+    said = capsys.readouterr().err
+    assert ("the folder was taken" in said) == taken
+    assert (f"belongs to another account (uid {owner}, mode {mode:04o}), which could change" in said) != taken
+
+
 @pytest.mark.parametrize("command", ["serve", "runner"])
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/x"])
 def test_a_data_folder_that_is_none(command, place, tmp_path, capsys):
@@ -243,12 +290,13 @@ def test_a_data_folder_that_is_none(command, place, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["serve", "runner"])
-def test_a_database_that_does_not_answer(command, tmp_path, capsys):
+def test_a_database_that_does_not_answer(command, tmp_path, capsys, monkeypatch):
     pytest.importorskip("psycopg")
     url = "postgresql+psycopg://user:secret@127.0.0.1:1/x"
     (tmp_path / "text.db").write_text("no database\n" * 100)
     for database in (url, f"sqlite:///{tmp_path}/text.db", f"sqlite:///{tmp_path}/none/x.db"):
-        assert run_command([command, "--cpu", "--data", str(tmp_path / "data"), "--database", database]) == 2
+        monkeypatch.setenv("MGCLUST_SERVICE_DATABASE", database)  # where a password may be
+        assert run_command([command, "--cpu", "--data", str(tmp_path / "data")]) == 2
         error = capsys.readouterr().err
         assert "the database cannot be used" in error and "secret" not in error and "sqlalche.me" not in error
 

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
+from mgclust.engine import silence
 from mgclust.errors import InputError
-from mgclust.service import access, liveness
+from mgclust.service import access
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller, LastToken, Refused
 from mgclust.service.disk import BLOCK, InUse, NoRoom, row_size, sweep
@@ -104,7 +105,7 @@ class Time:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(liveness.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(silence.time, "monotonic", lambda: self.now)
 
     def pass_(self, seconds, look):
         """Look once a second, as a judge does that runs."""
@@ -183,6 +184,26 @@ def test_jobs_of_a_runner_that_hung(engine, settings):
     assert states == {cancelled.id: "CANCELLED", kept.id: "RUNNING", ids[2]: "PENDING"}
     hung.fail(ids[2], hung.claim().attempt, "a worker died.", "cluster")
     assert hung.get(ANN, ids[2]).state == "PENDING"  # the first attempt that counts
+
+
+def test_a_job_whose_runners_hang_again_and_again(jobs):
+    """At some time the job is to blame, and these beginnings count as well; so does one that went on elsewhere."""
+    hung = Jobs(jobs._engine, jobs._settings, "hung")
+    ids = [submit(jobs, key=name).id for name in "ab"]
+    for id_, fault in zip(ids, ("hangs", "mistaken"), strict=True):
+        for beginning in range(1, 100):
+            attempt = hung.claim().attempt
+            assert attempt == beginning
+            if fault == "hangs":
+                jobs.give_back_all(["hung"])
+            else:
+                hung.fail(id_, attempt, "attempt was lost.", "cluster")
+                hung.beat(id_, attempt - 1, None)  # the one before lives
+            if jobs.get(ANN, id_).state != "PENDING":
+                break
+        assert (jobs.get(ANN, id_).state, jobs.get(ANN, id_).fault) == ("FAILED", "cluster")
+        assert beginning <= 10
+    assert jobs.get(ANN, ids[0]).error == "attempt 8 was ended with its runner, which hung."
 
 
 def test_faults(jobs):
