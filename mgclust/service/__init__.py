@@ -16,7 +16,7 @@
           records.py      its tables; migrations/ brings older ones up to date; disk.py    what users keep
     keeper.py       starts a runner, and another one when it ends or hangs
       runner.py       takes jobs, gives each attempt a process, watches it (liveness.py), tells of it (log.py)
-        attempt.py      that process: confined (confine.py), it opens its files (inputs.py), fits, leaves one result
+        attempt.py      that process, a copy of forkserver.py: confined (confine.py), it fits and leaves one result
 
 The database is the record. A web process, a runner or an attempt may die, hang or be suspended at any moment: a running
 job whose heartbeat does not change is queued again, and an attempt that was thought dead cannot finish a job that has
