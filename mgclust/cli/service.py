@@ -35,6 +35,16 @@ __all__ = ["commands"]
 
 RESOURCES = ("gpus", "workers", "max_seconds", "memory")
 
+
+class _Finite(click.FloatRange):
+    def convert(self, value: Any, parameter: Any, context: Any) -> float:
+        """Take a finite number; NaN passes the range's comparisons, and JSON has neither."""
+        number = float(super().convert(value, parameter, context))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} should be a finite number", parameter, context)
+        return number
+
+
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -272,9 +282,7 @@ submit = job_command(
         click.Option(["--remote"], is_flag=True, help="INPUT names files of the service, which are not sent."),
         click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs of the service to use."),
         click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="CPU processes or Dask workers to use."),
-        click.Option(
-            ["--max-seconds"], type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds that it may run."
-        ),
+        click.Option(["--max-seconds"], type=_Finite(0, min_open=True), metavar="S", help="Seconds that it may run."),
         click.Option(
             ["--memory"], type=click.IntRange(1 << 20), metavar="BYTES", help="Memory that its processes may take."
         ),
@@ -410,13 +418,10 @@ class _Days(click.ParamType):
     name = "days"
 
     def convert(self, value: Any, parameter: Any, context: Any) -> float | None:
-        """Take a number, or the word never."""
+        """Take a number > 0, or the word never."""
         if value == "never":
             return None
-        try:
-            return float(value)
-        except ValueError:
-            self.fail(f"{value!r} should be a number of days, or never")
+        return _Finite(0, min_open=True).convert(value, parameter, context)
 
 
 @token.command("create")

@@ -227,10 +227,19 @@ class Service:
 
     def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
         """Send a request, again where nothing answers; the answer, or the service's sentence as an exception."""
+        body: bytes | None = None
+        if "json" in how:
+            try:
+                body = json.dumps(how.pop("json"), ensure_ascii=False, allow_nan=False).encode()
+            except (TypeError, ValueError) as error:  # NaN, infinity, lone surrogates, objects
+                raise InputError(
+                    f"the request cannot be sent as JSON: {error}; give finite numbers and text."
+                ) from None
+            how["headers"] = {"Content-Type": "application/json", **how.get("headers", {})}
         patience = _Patience(self)
         while True:
             try:
-                content = None if parts is None else parts()
+                content = body if parts is None else parts()
                 answer = checked(self._http.request(verb, path, content=content, **how))
             except (httpx.TransportError, _Later) as error:
                 patience.wait(error)

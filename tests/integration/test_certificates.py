@@ -268,6 +268,7 @@ def test_what_cannot_be(certs, tmp_path, capsys):
     for arguments, message in (
         ({"hosts": ["a/b"]}, "host='a/b' should be a name"),
         ({"hosts": [""]}, "host='' should be a name"),
+        ({"hosts": ["a\nb"]}, r"host='a\\nb' should be a name"),
         ({"days": 9999}, "days=9999 should be from 1 to 3650"),
         ({"authority": tmp_path / "nowhere"}, "should hold ca.pem and ca.key"),
         ({"authority": other / "authority"}, "ca.key does not belong to ca.pem"),

@@ -318,3 +318,29 @@ def test_no_such_file_to_send(answers, tmp_path):
     with pytest.raises(InputError, match="is not a file"):
         Service().upload(tmp_path / "none.npy")
     assert not answers.requests
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["token", "create", "--days", "nan"],
+        ["token", "create", "--days", "1e400"],
+        ["token", "create", "--days", "-1"],
+        ["user", "create", "\udcff"],
+        ["submit", "density-peaks", "x.npy", "--max-seconds", "nan"],
+        ["submit", "density-peaks", "x.npy", "--max-seconds", "inf"],
+    ],
+)
+def test_what_json_has_no_word_for_is_refused_by_a_sentence(command, capsys, monkeypatch):
+    monkeypatch.setenv("MGCLUST_URL", "http://127.0.0.1:1")
+    assert run_command(command) == 2
+    error = capsys.readouterr().err
+    assert error.count("error:") <= 1 and "Error:" not in error.replace("error:", "") and "Traceback" not in error
+
+
+@pytest.mark.parametrize("command", ["serve", "runner"])
+def test_a_password_on_the_command_line_is_refused(command, tmp_path, capsys):
+    url = "postgresql+psycopg://user:secret@127.0.0.1:1/x"
+    assert run_command([command, "--cpu", "--data", str(tmp_path / "data"), "--database", url]) == 2
+    error = capsys.readouterr().err
+    assert "should hold no password" in error and "secret" not in error
