@@ -2,7 +2,7 @@
 
 Each kind has some services, in each of which round follows round: submit, wait until each job has left a checkpoint, do
 the harm, undo it as the world would, wait for the ends. The jobs are small and slowed: where a job asks whether a
-checkpoint is due, `SLOW` sleeps for 0.3 s, in the processes of the service alone, so that it takes 12 s.
+checkpoint is due, `SLOW` sleeps for 0.3 s, in the processes of the service alone, so that it takes 7 s.
 
     attempt-S       the process that computes a job gets SIGSTOP, and SIGCONT after S = 5, 40 or 120 s if it
                     still lives; four such rounds side by side in a service
@@ -22,7 +22,7 @@ the database away, a second job is submitted, whose request is retried by the cl
 that is not stopped, or has ended.
 
     python benchmarks/service_suspensions.py --out benchmarks/results/service_suspensions.json
-    python benchmarks/service_suspensions.py --kinds clock,locked --out ...    (the record keeps the other kinds)
+    python benchmarks/service_suspensions.py --kinds clock,locked:4 --out ...    (4 rounds; the other kinds are kept)
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Slow(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Slow())
 '''
-SAME = {"max_iter": 1280, "convergence_iter": 1280}  # 40 questions, whatever it finds
+SAME = {"max_iter": 768, "convergence_iter": 768}  # 24 questions, whatever it finds
 SETTINGS = {"lost_after": 4.0, "hung_after": 30.0, "checkpoint_seconds": 0.2, "slots": 4}
 SOON = 60.0  # seconds after which every state is right
 DEADLINE = 400.0
@@ -498,7 +498,11 @@ def main() -> None:
         "--folder", type=Path, help="Where the services' data are; on a tmpfs nothing waits for a disk."
     )
     options = parser.parse_args()
-    kinds = options.kinds.split(",")
+    rounds = {}
+    for each in options.kinds.split(","):
+        kind, _, number = each.partition(":")
+        rounds[kind] = int(number or options.rounds)
+    kinds = list(rounds)
     if "clock" in kinds and not libfaketime():
         raise SystemExit("clock needs libfaketime (Debian's package faketime); or leave it out by --kinds")
     Database.programs = options.postgres
@@ -515,18 +519,22 @@ def main() -> None:
         np.save(points, np.random.default_rng(1).normal(size=(150, 8)))
         expected = undisturbed(folder / "undisturbed", points)
         shares = {
-            kind: [Rounds(kind, folder / f"{kind}.{n}", points) for n in range(KINDS[kind].services)] for kind in kinds
+            kind: [
+                Rounds(kind, folder / f"{kind}.{n}", points)
+                for n in range(min(KINDS[kind].services, max(1, rounds[kind] // 5)))
+            ]
+            for kind in kinds
         }
         began, commit, others = time.monotonic(), _commit(), out.document["items"]
         running = [
-            pool.submit(share, each, -(-options.rounds // KINDS[kind].services), expected)
+            pool.submit(share, each, -(-rounds[kind] // len(shares[kind])), expected)
             for kind in kinds for each in shares[kind]
         ]  # fmt: skip
         # Whatever ends this run, what it has counted is kept.
         while running:
             running = [each for each in running if not each.done()]
             time.sleep(5)
-            told = {kind: figures(kind, options.rounds, shares[kind]) for kind in kinds}
+            told = {kind: figures(kind, rounds[kind], shares[kind]) for kind in kinds}
             same = {"commit": commit, "seconds": time.monotonic() - began}
             out.document["items"] = [*others, *({"item": k} | same | t for k, t in told.items() if t["rounds"])]
             out.note("ended", not running)

@@ -25,10 +25,10 @@ from mgclust.service.settings import Settings
 
 POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(300)
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition, seconds=120.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -38,7 +38,7 @@ def wait_for(condition, seconds=60.0):
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request):
     if request.param == "sqlite":
-        return ()
+        return {}
     if not POSTGRES:
         pytest.skip("needs PostgreSQL: MGCLUST_TEST_POSTGRES=postgresql+psycopg://...")
     engine = open_database(POSTGRES)
@@ -46,7 +46,7 @@ def database(request):
         connection.exec_driver_sql("DROP SCHEMA public CASCADE")
         connection.exec_driver_sql("CREATE SCHEMA public")
     engine.dispose()
-    return ("--database", POSTGRES)
+    return {"MGCLUST_SERVICE_DATABASE": POSTGRES}  # where a password may be
 
 
 def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
@@ -146,8 +146,8 @@ def test_a_runner_beside_the_web_process(database, tmp_path):
     processes = []
 
     def start(command, *options):
-        common = ["--data", str(data), *database, *options]
-        processes.append(subprocess.Popen([sys.executable, "-m", "mgclust", command, *common]))
+        words = [sys.executable, "-m", "mgclust", command, "--data", str(data), *options]
+        processes.append(subprocess.Popen(words, env=os.environ | database))
         return processes[-1]
 
     def answers():
