@@ -406,11 +406,11 @@ class NcclComm:
 
 
 def _limit_sockets(address: str) -> None:
-    """Keep NCCL's ports to this machine where no other can ever have a rank; and open none that answers anybody.
+    """Keep NCCL's ports to this machine where no other can ever have a rank; and open none that answers strangers.
 
     NCCL reads the variables once in a process, before it first connects. What the administrator has set stays.
     """
-    # By default each process tells whoever connects to its port 28028 of the communicators that it has.
+    # By default each process lists its communicators to every connection to its port 28028.
     os.environ.setdefault("NCCL_RAS_ENABLE", "0")
     # Workers of a cluster whose scheduler and workers are on loopback addresses have all their peers here, for good.
     with contextlib.suppress(ValueError):  # a name

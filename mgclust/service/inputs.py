@@ -1,8 +1,8 @@
 """What a job reads, in the process that reads it.
 
 Its files come as an order, ``{name: Beneath.order()}``, named as `named_sources` names them, and are opened there:
-once, beneath their roots. Whoever reads a sentence about a file that is named by a path or a URL need not be allowed to
-read the file; the sentence then quotes nothing of it.
+once, beneath their roots. A sentence about a file that is named by a path or a URL may reach
+users without the right to read the file; it then quotes nothing of it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, Ben
 
 
 def with_names(sentence: str, request: dict[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
-    """A sentence with files as whoever asked calls them, not as the service does."""
+    """A sentence with files under the names of the request, not those of the service."""
     called = named_sources({"sources": [], **request})
     paths = {Beneath(**file).path: called.get(name, {}) for name, file in files.items()}
     for path in sorted(paths, key=len, reverse=True):

@@ -2,7 +2,7 @@
 
 The parser that uvicorn uses has no limit on headers, and uvicorn none on the time that a request takes to arrive. A
 connection is bound here by bytes, by deadlines and by number. One that has shown a valid token is kept; of the others
-the oldest idle or unfinished ones make room for new ones, so that whoever fills all places does not keep others out.
+the oldest idle or unfinished ones make room for new ones, so that no client that fills all places keeps others out.
 """
 
 from __future__ import annotations

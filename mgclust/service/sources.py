@@ -210,7 +210,7 @@ def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Calle
 
 
 def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str], folder: Path) -> Beneath:
-    """The file of one source of a job, for whoever may read it; not opened yet.
+    """The file of one source of a job, if the caller may read it; not opened yet.
 
     Parameters
     ----------

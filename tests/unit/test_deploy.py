@@ -528,3 +528,18 @@ def test_steps_of_the_lab_fail_and_are_ended(tmp_path):
     assert [(what, result) for what, _, result in steps] == [
         ("it works", "ok"), ("it fails", "failed"), ("it hangs", "failed"), ("never", "failed"), ("has not", "failed"),
     ]  # fmt: skip
+
+
+def test_every_setting_is_in_the_table_of_settings():
+    text = (DEPLOY / "SETTINGS.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(MGCLUST_SERVICE_\w+)` \| (.*?) \| (.*) \|$", text, re.MULTILINE)
+    fields = {PREFIX + field.name.upper(): field for field in dataclasses.fields(Settings)}
+    assert [variable for variable, _, _ in rows] == list(fields)
+    words = " ".join((Settings.__doc__ or "").split())
+    for variable, default, said in rows:
+        assert said in words, variable
+        known = fields[variable].default
+        if known in ("", False) or known is dataclasses.MISSING:
+            assert not re.match(r"`\d", default), variable
+        else:
+            assert default == f"`{known}`", variable
