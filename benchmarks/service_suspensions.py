@@ -168,7 +168,11 @@ class Rounds:
                 "FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             }  # fmt: skip
         self.running = Running(
-            folder, (), self.postgres.database if self.postgres else "", SETTINGS | {"log": self.log}, environment
+            folder,
+            ("--slots", "4"),
+            self.postgres.database if self.postgres else "",
+            SETTINGS | {"log": self.log},
+            environment,
         )
         self.service = self.running.client()
 
@@ -234,7 +238,6 @@ class Rounds:
             for victim in reversed(victims):
                 with contextlib.suppress(psutil.Error):  # it was ended meanwhile
                     victim.resume()
-                    self.count("resumed_processes", 1)
         elif part == "clock":
             back = self.clock.read_text() == "+3600"
             self.clock.write_text("+0" if back else "+3600")
@@ -494,9 +497,7 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--parallel", type=int, default=10, help="Services side by side: they mostly wait.")
     parser.add_argument("--postgres", type=Path, default=Path("/usr/bin"), help="Folder of initdb and pg_ctl.")
-    parser.add_argument(
-        "--folder", type=Path, help="Where the services' data are; on a tmpfs nothing waits for a disk."
-    )
+    parser.add_argument("--folder", type=Path, help="Where the services' data are; not /dev/shm, which workers need.")
     options = parser.parse_args()
     rounds = {}
     for each in options.kinds.split(","):
