@@ -158,7 +158,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
 
     app = FastAPI(
         title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None,
-        lifespan=lifespan,
+        lifespan=lifespan, redirect_slashes=False,  # a redirect would name the host that the request named
     )  # fmt: skip
     # Each around those before it.
     app.add_middleware(ShortBodies)

@@ -10,14 +10,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgclust.service.problems import answer
 from mgclust.service.rates import TooFast
+from mgclust.service.readers import Busy
 from mgclust.service.sources import TooLarge
 
 __all__ = ["ShortBodies"]
 
-LONGEST = 1 << 20
-SHORT = 64 << 10  # such bodies do not wait for each other
-LONG_ONES = 8  # longer ones of a user that are in memory at once; others wait
+LONGEST = 512 << 10  # twice what a job may take in the queue
+SHORT = 16 << 10  # such bodies do not wait for each other
+LONG_ONES, LONG_ONES_IN_ALL = 8, 32  # longer ones, of a user and together, in memory at once; others wait
 WAIT = 30.0  # seconds
+# Twice what 10,000 numbers of rows have, the most of what any request lists. A body of the same length with many more
+# swells to a hundred times its size when it is parsed, and keeps the process busy for seconds.
+PARTS, MOST_PARTS = (b",", b":", b"[", b"{"), 20_000
 
 
 class ShortBodies:
@@ -26,6 +30,7 @@ class ShortBodies:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
+        self._turns_in_all = asyncio.Semaphore(LONG_ONES_IN_ALL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a request's body whole, or refuse it, before anybody else sees the request."""
@@ -36,7 +41,7 @@ class ShortBodies:
         async with contextlib.AsyncExitStack() as turn:
             try:
                 body = await self._body(scope, receive, caller.name, turn)
-            except (TooFast, TooLarge) as error:
+            except (Busy, TooFast, TooLarge) as error:
                 await answer(error)(scope, receive, send)
                 return
             if body is None:
@@ -54,29 +59,39 @@ class ShortBodies:
 
     async def _body(self, scope: Scope, receive: Receive, user: str, turn: contextlib.AsyncExitStack) -> bytes | None:
         """The whole body; None if the client is gone."""
-        said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        said = int(length) if length.isdigit() else 0
         body, more, waited = bytearray(), True, False
         while more:
-            if max(len(body), int(said) if said.isdigit() else 0) > LONGEST:
+            if max(len(body), said) > LONGEST:
                 raise TooLarge(f"a request should have at most {LONGEST} bytes.")
+            if max(len(body), said) > SHORT and not waited:
+                waited = True
+                await self._wait(user, turn)  # meanwhile the connection is not read
             message = await receive()
             if message["type"] != "http.request":
                 return None
             body += message.get("body", b"")
             more = message.get("more_body", False)
-            if len(body) > SHORT and not waited:
-                waited = True
-                await self._wait(user, turn)
         if len(body) > LONGEST:
             raise TooLarge(f"a request should have at most {LONGEST} bytes.")
+        if len(body) > MOST_PARTS and sum(map(body.count, PARTS)) > MOST_PARTS:
+            raise TooLarge(f"a request should have at most {MOST_PARTS} commas, colons and opening brackets.")
         return bytes(body)
 
     async def _wait(self, user: str, turn: contextlib.AsyncExitStack) -> None:
-        semaphore = self._turns.setdefault(user, asyncio.Semaphore(LONG_ONES))
+        semaphore, of_user = self._turns.setdefault(user, asyncio.Semaphore(LONG_ONES)), True
         try:
             async with asyncio.timeout(WAIT):
                 await turn.enter_async_context(semaphore)
+                of_user = False
+                await turn.enter_async_context(self._turns_in_all)
         except TimeoutError:
+            if not of_user:
+                raise Busy(
+                    f"the service has received {LONG_ONES_IN_ALL} requests of more than {SHORT} bytes for {WAIT:g} s; "
+                    "ask again in a few seconds."
+                ) from None
             raise TooFast(
                 f"{user} sends more than {LONG_ONES} requests of more than {SHORT} bytes at once; wait for an answer.",
                 2,

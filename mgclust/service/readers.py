@@ -34,12 +34,14 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 class Busy(Exception):
-    """All processes are taken, and enough requests wait for them."""
+    """All processes, or all memory for requests, are taken, and enough requests wait for them."""
 
     after = 5  # seconds
 
-    def __init__(self) -> None:
-        super().__init__("the service reads as much as it can at once; ask again in a few seconds.")
+    def __init__(
+        self, sentence: str = "the service reads as much as it can at once; ask again in a few seconds."
+    ) -> None:
+        super().__init__(sentence)
 
 
 class Exceeded(InputError):

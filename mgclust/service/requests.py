@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from mgclust.algorithms import METHODS
 from mgclust.algorithms.base import Option
@@ -20,10 +20,23 @@ __all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods"
 # Parameters of the estimators that the service decides.
 NOT_A_JOBS = {"client", "device", "verbose"}
 LONGEST = 256 << 10  # bytes of a record
+MOST_NAMES, MOST_PARAMETERS = 64, 256
+
+
+def _at_most(given: Any, most: int) -> Any:
+    if isinstance(given, dict) and len(given) > most:
+        raise ValueError(f"{len(given)} names should be at most {most}")
+    return given
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, given: Any) -> Any:
+        """Refuse many unknown names at once: pydantic makes an error of each."""
+        return _at_most(given, MOST_NAMES)
 
 
 class Source(_Strict):
@@ -85,7 +98,10 @@ class Submission(_Strict):
 
     method: Annotated[str, Field(max_length=64)]
     sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
-    parameters: dict[Annotated[str, Field(max_length=64)], Any] = {}
+    parameters: Annotated[
+        dict[Annotated[str, Field(max_length=64)], Any],
+        BeforeValidator(lambda given: _at_most(given, MOST_PARAMETERS)),
+    ] = {}
     options: Options = Options()
     mask: Source | None = None
     resources: Resources = Resources()

@@ -20,7 +20,8 @@ from mgclust.service.settings import Settings
 
 __all__ = ["Connection", "Connections"]
 
-PIECE = 16 << 10  # bytes that the parser is given at once
+PIECE, UPLOAD_PIECE = 16 << 10, 64 << 10  # bytes that are read, and that the parser is given, at once
+UNREAD = 4 << 10  # bytes of a body above which a connection is not read until they are taken
 MOST_HEADERS = 128
 MOST_PIPELINED = 8  # requests of a connection that wait for the one before
 LINGER = 1.0  # seconds in which the sender of a refused request, who may be sending the rest of it, reads the refusal
@@ -48,10 +49,12 @@ class Connections:
         self._of_user: dict[str, Place] = {}
         self._known: Place = {}
         self._looked = math.nan
+        # Each read is given to the parser before the next one, of whatever connection.
+        self.buffer = memoryview(bytearray(UPLOAD_PIECE))
 
-    def __call__(self, **given: Any) -> Connection:
+    def __call__(self, **given: Any) -> asyncio.BufferedProtocol:
         """Make a connection."""
-        return Connection(self, **given)
+        return _Reads(Connection(self, **given))
 
     def raise_limit(self) -> None:
         """Let this process have as many files open as there may be connections, or allow fewer of these."""
@@ -121,6 +124,18 @@ def _drop_oldest(those: Place, known: bool = False) -> bool:
     return found is not None
 
 
+class _Reads(asyncio.BufferedProtocol):
+    """What the event loop sees of a connection: a protocol that says how much is read at once.
+
+    Event loops take uvicorn's class, an `asyncio.Protocol`, for one that is given 256 KiB at once.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        for name in ("connection_made", "connection_lost", "get_buffer", "buffer_updated", "eof_received",
+                     "pause_writing", "resume_writing"):  # fmt: skip
+            setattr(self, name, getattr(connection, name))
+
+
 class _Refused(Exception):
     """What the parser is ended with."""
 
@@ -155,16 +170,18 @@ class Connection(HttpToolsProtocol):
         self._all.remove(self)
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        """Give the parser what has come, a piece at a time, as long as it is not too much."""
-        for start in range(0, len(data), PIECE):
-            if self._ended or self.transport.is_closing():
-                return
-            piece = data[start : start + PIECE]
-            self._unheard += len(piece)
-            super().data_received(piece)
-            if self._unheard > self._settings.header_bytes + PIECE:
-                self._refuse(*self._too_large())
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go; of what is no upload few at once, as each connection may keep so many."""
+        return self._all.buffer[: PIECE if math.isnan(self._upload_began) else UPLOAD_PIECE]
+
+    def buffer_updated(self, size: int) -> None:
+        """Give the parser what has come, as long as it is not too much."""
+        if self._ended or self.transport.is_closing():
+            return
+        self._unheard += size
+        self.data_received(self._all.buffer[:size])  # type: ignore[arg-type]  # the parser takes any buffer
+        if self._unheard > self._settings.header_bytes + PIECE:
+            self._refuse(*self._too_large())
 
     def pause_writing(self) -> None:
         """Give the client time to read."""
@@ -254,6 +271,8 @@ class Connection(HttpToolsProtocol):
         if not math.isnan(self._upload_began):
             self._extend()
         super().on_body(body)
+        if not self.cycle.response_complete and len(self.cycle.body) > UNREAD:
+            self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
         """Let the answer take as long as it takes."""

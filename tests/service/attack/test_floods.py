@@ -6,7 +6,7 @@ import asyncio
 
 import httpx
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 
 from mgclust.errors import InputError
@@ -127,14 +127,31 @@ def test_proxies_that_are_none(tmp_path):
         Settings(data=tmp_path, trusted_proxies="10.0.0.1/8")
 
 
-def test_many_who_ask_for_health_are_one_query(tmp_path):
+def test_many_who_ask_for_health_are_few_queries(tmp_path):
     app, *_ = served(tmp_path)
-    running = []
+    running, sent = [], []
 
     async def main():
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as http:
             answers = await asyncio.gather(*(http.get("/healthz") for _ in range(200)))
             running.extend(answer.status_code for answer in answers)
 
-    asyncio.run(main())
+    def count(*given):
+        if given[2] == "SELECT 1":
+            sent.append(given[2])
+
+    event.listen(Engine, "before_cursor_execute", count)
+    try:
+        asyncio.run(main())
+    finally:
+        event.remove(Engine, "before_cursor_execute", count)
     assert running == [200] * 200
+    assert 0 < len(sent) <= 20  # 100 at once, those that come meanwhile together after them
+
+
+def test_no_redirect_names_the_host_that_a_request_names(tmp_path):
+    app, _, token = served(tmp_path)
+    with TestClient(app, base_url="http://evil.example", follow_redirects=False) as http:
+        for path in ("/healthz/", "/metrics/", "/api/v1/jobs/", "/api/v1/methods/", "/jobs/x/"):
+            answer = http.get(path, headers=shown(token))
+            assert (answer.status_code, "location" in answer.headers) == (404, False), path

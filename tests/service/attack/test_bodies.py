@@ -1,0 +1,108 @@
+"""Bodies of senders with a token that are long, many at once, or made of very many parts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+from starlette.testclient import TestClient
+
+from mgclust.service import access, bodies
+from mgclust.service.access import Caller
+from mgclust.service.app import create_app
+from mgclust.service.bodies import LONG_ONES, LONG_ONES_IN_ALL, LONGEST, MOST_PARTS, SHORT, ShortBodies
+from mgclust.service.records import open_database
+from mgclust.service.requests import LONGEST as LONGEST_RECORD
+from mgclust.service.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bodies")
+    settings = Settings(data=folder, cpu=True)
+    app = create_app(settings)
+    token = access.first_token(open_database(settings.database), folder).read_text().strip()
+    with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as client:
+        yield client
+
+
+def job(**more):
+    return {"method": "density-peaks", "sources": [{"path": "x"}]} | more
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        (job(**{f"k{i}": 1 for i in range(35_000)}), 413, f"at most {MOST_PARTS} commas"),
+        (job(parameters={"a": [[]] * 120_000}), 413, f"at most {MOST_PARTS} commas"),
+        (job(**{f"k{i}": 1 for i in range(9_000)}), 422, "9002 names should be at most"),
+        (job(parameters={f"k{i:070}": 1 for i in range(5_000)}), 422, "parameters: "),
+        (job(sources=[{"path": "x", "name": "y"}] * 1000), 400, "x"),  # as many as are allowed: only not there
+        (job(key="x" * LONGEST), 413, f"at most {LONGEST} bytes"),
+    ],
+    ids=["names", "lists", "fewer names", "parameters", "sources", "long"],
+)
+def test_a_body_of_many_parts(http, body, status, sentence):
+    sent = json.dumps(body, separators=(",", ":"))
+    begun = time.process_time()
+    answer = http.post("/api/v1/jobs", content=sent, headers={"Content-Type": "application/json"})
+    assert time.process_time() - begun < 1.5
+    assert answer.status_code == status, answer.text
+    assert sentence in answer.json()["error"]
+    assert len(answer.content) < 1000
+
+
+def test_what_is_allowed_is_not_too_much():
+    centers = json.dumps({"indices": list(range(10**9, 10**9 + 10_000))}, indent=1).encode()
+    assert sum(map(centers.count, bodies.PARTS)) < MOST_PARTS
+    assert len(centers) < LONGEST
+    assert 2 * LONGEST_RECORD <= LONGEST
+
+
+@pytest.mark.parametrize("said", [True, False], ids=["length", "chunks"])
+@pytest.mark.parametrize("users", [1, 14])
+def test_long_bodies_in_memory_are_bounded(monkeypatch, users, said):
+    """Of all users together; those that wait have not been read, and are refused in the end."""
+    monkeypatch.setattr(bodies, "WAIT", 0.5)
+    read, most, told = [0] * (users * 16), [], []
+
+    async def answered(scope, receive, send):
+        raise AssertionError("no body is whole")
+
+    async def main():
+        app, never = ShortBodies(answered), asyncio.Event()
+
+        async def request(number):
+            async def receive():
+                if read[number] > LONGEST // 2:
+                    await never.wait()
+                read[number] += 4096
+                return {"type": "http.request", "body": b" " * 4096, "more_body": True}
+
+            async def send(message):
+                if message["type"] == "http.response.start":
+                    told.append(message["status"])
+
+            caller = Caller(f"user{number % users}", "user", frozenset({"submit"}), "id", None)
+            headers = [(b"content-length", b"%d" % LONGEST)] if said else []
+            scope = {
+                "type": "http", "method": "POST", "path": "/api/v1/jobs", "headers": headers,
+                "state": {"caller": caller},
+            }  # fmt: skip
+            await app(scope, receive, send)
+
+        tasks = [asyncio.create_task(request(number)) for number in range(len(read))]
+        await asyncio.wait(tasks, timeout=2.0)
+        most.append(sum(read))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+    long_ones = min(users * LONG_ONES, LONG_ONES_IN_ALL)
+    assert sum(each > SHORT + 4096 for each in read) == long_ones
+    assert most[0] <= long_ones * (LONGEST // 2 + 4096) + len(read) * (SHORT + 4096)
+    assert len(told) == len(read) - long_ones
+    assert set(told) == ({429} if users == 1 else {429, 503})
