@@ -7,10 +7,8 @@ sentence, ``{"error": ..., "fault": ...}``. A job or upload of somebody else is 
 import asyncio
 import contextlib
 import functools
-import os
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
@@ -39,12 +37,11 @@ from mgclust.service.problems import NotFound, Problem, answer_problems
 from mgclust.service.readers import Readers
 from mgclust.service.records import Job, belong_together, migrate, open_database, reading
 from mgclust.service.requests import Submission, describe_methods
+from mgclust.service.results import SentFile, end_of_log, listed, result_of
 from mgclust.service.settings import Settings
 from mgclust.service.streams import Streams
 
 __all__ = ["create_app"]
-
-LOG_BYTES = 1 << 20
 
 
 class Progress(BaseModel):
@@ -190,17 +187,19 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
             raise NotFound("there is no such job.")
         return job
 
-    def result(id: str, who: Who) -> Iterator[tuple[Job, Path]]:
+    def result(id: str, who: Who) -> Iterator[tuple[Job, Beneath]]:
         job = found(jobs.get(who, id))
-        folder = _result(settings, job)
+        opened = result_of(settings, job.id, job.attempt) if job.state == "SUCCEEDED" else None
+        if opened is None:
+            raise NotFound(f"job {job.id} is {job.state} and has no result.")
         try:
-            yield job, folder
+            yield job, opened
         except (InputError, FileNotFoundError):
-            if folder.is_dir():
+            if result_of(settings, job.id, job.attempt) is not None:
                 raise
             found(None)  # it was deleted while it was being read
 
-    Result = Annotated[tuple[Job, Path], Depends(result)]
+    Result = Annotated[tuple[Job, Beneath], Depends(result)]
 
     @api.get("/methods", dependencies=reads)
     def methods(who: Who) -> dict[str, Any]:
@@ -271,25 +270,22 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
         job = found(jobs.get(who, id))
         parts = []
         for attempt in range(1, job.attempt + 1):
-            text = _end_of(settings.attempt_folder(job.id, attempt) / "log.txt")
+            text = end_of_log(settings, job.id, attempt)
             parts.append(f"attempt {attempt}\n{text}" if job.attempt > 1 else text)
         return PlainTextResponse(printable("".join(parts), "\n\t"))
 
     @api.get("/jobs/{id}/files", dependencies=reads)
     def files(result: Result) -> list[dict[str, Any]]:
         """What the result consists of: names and sizes."""
-        _, folder = result
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        return [{"name": str(path.relative_to(folder)), "size": path.stat().st_size} for path in paths]
+        return listed(result[1])
 
     @api.get("/jobs/{id}/files/{name:path}", response_class=FileResponse, dependencies=reads)
     def file(name: str, result: Result) -> FileResponse:
         """One file of the result, or a range of it."""
-        _, folder = result
-        path = Path(os.path.realpath(folder / name)) if "\0" not in name else folder
-        if not path.is_relative_to(os.path.realpath(folder)) or not path.is_file():
-            raise NotFound("the result has no such file.")
-        return FileResponse(path, stat_result=path.stat())
+        try:
+            return SentFile(result[1], name)
+        except FileNotFoundError:
+            raise NotFound("the result has no such file.") from None
 
     @api.get("/jobs/{id}/points", dependencies=reads)
     def points(result: Result) -> decision.Points:
@@ -299,10 +295,9 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     @api.post("/jobs/{id}/centers", responses={200: {"content": {"application/octet-stream": {}}}}, dependencies=reads)
     def centers(wanted: decision.Wanted, result: Result) -> decision.Preview:
         """Of a density-peaks job: what other centres would give; nothing is kept."""
-        _, folder = result
         if wanted.answer != "labels":
-            return decision.preview(readers, folder, wanted)
-        size, content = decision.labels_file(readers, settings, folder, wanted)
+            return decision.preview(readers, result[1], wanted)
+        size, content = decision.labels_file(readers, settings, result[1], wanted)
         named = {"Content-Disposition": 'attachment; filename="labels.npy"', "Content-Length": str(size)}
         return StreamingResponse(content, media_type="application/octet-stream", headers=named)  # type: ignore[return-value]
 
@@ -433,19 +428,3 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
         return PlainTextResponse(figures.text() + generate_latest(own), media_type="text/plain; version=0.0.4")
 
     return app
-
-
-def _result(settings: Settings, job: Job) -> Path:
-    folder = settings.attempt_folder(job.id, job.attempt) / "result"
-    if job.state != "SUCCEEDED" or not folder.is_dir():
-        raise NotFound(f"job {job.id} is {job.state} and has no result.")
-    return folder
-
-
-def _end_of(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except FileNotFoundError:
-        return ""

@@ -112,8 +112,9 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
     folder = Path(order["folder"])
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "log.txt", "a", encoding="utf-8") as log:
-            os.dup2(log.fileno(), 2)
+        log = _open_log(folder)
+        os.dup2(log, 2)
+        os.close(log)
         os.dup2(2, 1)
         return {"scores": _cluster(order, folder, report)}
     except (Exception, KeyboardInterrupt) as error:
@@ -129,6 +130,16 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
         with contextlib.suppress(KeyboardInterrupt):  # somebody cancels the job
             time.sleep(FULL)
     return answer
+
+
+def _open_log(folder: Path) -> int:
+    """Open the log of this attempt, whose folder an earlier attempt may have made: through no link, and no FIFO."""
+    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open("log.txt", flags, 0o600, dir_fd=parent)
+    finally:
+        os.close(parent)
 
 
 def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -19,6 +18,7 @@ from sqlalchemy import Engine
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service.access import Caller
+from mgclust.service.disk import remove
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.readers import Exceeded, Readers
@@ -90,13 +90,13 @@ class Points(BaseModel):
     why: str | None = Field(default=None, description="There are none, and this is the reason.")
 
 
-def preview(readers: Readers, result: Path, wanted: Wanted) -> Preview:
+def preview(readers: Readers, result: Beneath, wanted: Wanted) -> Preview:
     """What the centres would give.
 
     Parameters
     ----------
     readers : Readers
-    result : Path
+    result : Beneath
         The result directory of a density-peaks job.
     wanted : Wanted
 
@@ -105,21 +105,21 @@ def preview(readers: Readers, result: Path, wanted: Wanted) -> Preview:
     InputError
         Another method's result; no row, or not the densest one, is within the limits.
     """
-    order = {"do": "preview", "result": str(result), "centers": wanted.given(), "labels": wanted.answer == "points"}
+    order = {"do": "preview", "result": result.order(), "centers": wanted.given(), "labels": wanted.answer == "points"}
     return Preview(**readers.serve(order))
 
 
-def labels_file(readers: Readers, settings: Settings, result: Path, wanted: Centers) -> tuple[int, Iterator[bytes]]:
+def labels_file(readers: Readers, settings: Settings, result: Beneath, wanted: Centers) -> tuple[int, Iterator[bytes]]:
     """Each row's label under these centres, as the bytes of a .npy, and how many they are."""
     folder = _scratch(settings, secrets.token_hex(16))
     try:
         readers.serve(
-            {"do": "labels", "result": str(result), "centers": wanted.given(), "folder": str(folder)},
+            {"do": "labels", "result": result.order(), "centers": wanted.given(), "folder": str(folder)},
             writable=[folder],
         )
         file = Beneath(str(folder), "labels.npy").open()  # what the process has left may be anything
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # what is open stays
+        remove(folder)  # what is open stays
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
 
@@ -131,7 +131,7 @@ def labels_file(readers: Readers, settings: Settings, result: Path, wanted: Cent
     return size, parts()
 
 
-def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, result: Path) -> Points:
+def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, result: Beneath) -> Points:
     """Rows for the page's picture; none where their source is gone, or takes too much to be read for a picture.
 
     Raises
@@ -140,7 +140,7 @@ def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, re
         Another method's result.
     """
     try:
-        return Points(**readers.serve({"do": "points", "result": str(result), **_read_by(engine, settings, job)}))
+        return Points(**readers.serve({"do": "points", "result": result.order(), **_read_by(engine, settings, job)}))
     except Exceeded as error:
         return Points(index=[], x=[], y=[], why=str(error))
 
@@ -152,7 +152,7 @@ def save_as_job(
     jobs: Jobs,
     caller: Caller,
     parent: Job,
-    result: Path,
+    result: Beneath,
     centers: Kept,
 ) -> Job:
     """Keep a choice of centres as a whole result: that of a new job, which has succeeded and names its parent.
@@ -179,18 +179,19 @@ def save_as_job(
 
     def place() -> None:
         attempt = settings.attempt_folder(id_, 1)
-        shutil.rmtree(attempt, ignore_errors=True)  # of a process that died here and entered nothing
+        remove(attempt)  # of a process that died here and entered nothing
         attempt.parent.mkdir(exist_ok=True)
         folder.rename(attempt)
 
+    said = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
+    # Before the process may write there: a file that it has left may be a link.
+    (folder / "log.txt").write_text(f"centres chosen on the decision graph of job {parent.id}: {said}\n")
     try:
-        order = {"do": "save", "result": str(result), "centers": given, "folder": str(folder)}
+        order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
         scores = readers.serve(order | _read_by(engine, settings, parent), writable=[folder])
-        said = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
-        (folder / "log.txt").write_text(f"centres chosen on the decision graph of job {parent.id}: {said}\n")
         return jobs.enter(parent, id_, request, scores, place)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 def _scratch(settings: Settings, id_: str) -> Path:

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import sys
 import threading
 import time
@@ -28,8 +29,8 @@ from mgclust.service.records import OUTAGES, Job, Removal, Upload, User, full, r
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "BLOCK", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "row_size", "size_of", "size_of_job",
-    "sweep", "sweep_until", "with_reserve",
+    "BLOCK", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "remove", "row_size", "size_of",
+    "size_of_job", "sweep", "sweep_until", "with_reserve",
 ]  # fmt: skip
 
 DAY = 86_400.0
@@ -52,15 +53,29 @@ class NoRoom(Exception):
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 where there is none."""
-    if path.is_file():
-        return path.stat().st_size
-    total = 0
-    for parent, _, files in os.walk(path):
-        for name in files:
-            with contextlib.suppress(FileNotFoundError):
-                total += os.lstat(os.path.join(parent, name)).st_size
+    """Bytes of a file, or of all files in a folder; 0 where there is none. No link is followed."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return 0
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_size
+    total, folders = 0, [os.fspath(path)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:  # gone, or deeper than a path can say
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    with contextlib.suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_size
     return total
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with all that is in it, as far as that is possible; no link is followed."""
+    with contextlib.suppress(RecursionError):  # an attempt may make folders of any depth
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def size_of_job(settings: Settings, id_: str) -> int:
@@ -142,7 +157,7 @@ def _clear(engine: Engine, settings: Settings) -> None:
         _set_aside(engine, settings, gone)
     finally:
         for folder in gone:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
 
 
 def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
@@ -151,7 +166,7 @@ def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
             folder = settings.data / removal.path
             again = _exists_again(session, folder.name)
             if folder.parent.name == "jobs" and not again:
-                shutil.rmtree(settings.checkpoint_folder(folder.name), ignore_errors=True)
+                remove(settings.checkpoint_folder(folder.name))
             if folder.exists() and not again:
                 target = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{GONE}")
                 try:
@@ -176,7 +191,7 @@ def sweep(engine: Engine, settings: Settings) -> None:
     for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*")):
         with contextlib.suppress(OSError):  # another web process sweeps, too
             if folder.name.endswith(GONE) or time.time() - folder.stat().st_mtime > DAY:
-                shutil.rmtree(folder)
+                remove(folder)
     for partial in settings.data.glob("uploads/*/partial"):
         with contextlib.suppress(OSError), open(partial, "rb") as file:
             if time.time() - os.fstat(file.fileno()).st_mtime > SOON:

@@ -2,7 +2,7 @@
 
 It takes orders on its standard input, one line of JSON each, and answers each with one line::
 
-    in    {"do": "points", "result": path, "files": {...}, "request": {...}, "seconds": ..., "memory": ..., ...}
+    in    {"do": "points", "result": {...}, "files": {...}, "request": {...}, "seconds": ..., "memory": ..., ...}
     out   {"answer": ...} or {"error": sentence, "kind": "input", "limit" or "mgclust"}
 
 The process itself reads nothing of users: it has all libraries loaded, and makes a copy of itself for every order. The
@@ -30,10 +30,11 @@ import psutil
 
 from mgclust.algorithms import METHODS
 from mgclust.algorithms.density_peaks import DensityPeaks
+from mgclust.beneath import Beneath
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
 from mgclust.file_run import compared, save
 from mgclust.report import sample_index, sample_rows
-from mgclust.result import load_result
+from mgclust.result import Result, load_result
 from mgclust.service.confine import confine, end_with
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
 
@@ -66,7 +67,7 @@ def labels(order: dict[str, Any]) -> None:
 
 def points(order: dict[str, Any]) -> dict[str, Any]:
     """Rows that stand for all; or why there are none."""
-    known = DensityPeaks.from_result(load_result(order["result"])).result_
+    known = DensityPeaks.from_result(_result(order)).result_
     try:
         for file in order["opened"].values():
             large = not file.path.endswith(READ_IN_PARTS) and file.status().st_size > MOST_READ
@@ -166,10 +167,11 @@ def _carry_out(order: dict[str, Any], answers: int, parent: int) -> None:
 
 def _confined(order: dict[str, Any]) -> dict[str, Any]:
     try:
-        opened = files_of(order.get("files", {}))
-        confine(order["hidden"], [order["result"], *descriptors(opened)], order["writable"], reading_only=True)
+        opened, result = files_of(order.get("files", {})), Beneath(**order["result"])
+        readable = [result.descriptor(), *descriptors(opened)]
+        confine(order["hidden"], readable, order["writable"], reading_only=True)
         _restrain(order)
-        return {"answer": TASKS[order["do"]](order | {"opened": opened})}
+        return {"answer": TASKS[order["do"]](order | {"opened": opened, "result": result})}
     except (InsufficientMemoryError, MemoryError) as error:
         why = _told(error, order) if isinstance(error, MgclustError) else ""
         return {"error": why, "kind": "limit"} if why else _limit(f"needs more than {order['memory']} bytes of memory")
@@ -195,7 +197,15 @@ def _restrain(order: dict[str, Any]) -> None:
 
 
 def _chosen(order: dict[str, Any]) -> DensityPeaks:
-    return DensityPeaks.from_result(load_result(order["result"])).select_centers(**order["centers"])
+    return DensityPeaks.from_result(_result(order)).select_centers(**order["centers"])
+
+
+def _result(order: dict[str, Any]) -> Result:
+    path = f"/dev/fd/{order['result'].descriptor()}"  # whatever has this place by now
+    try:
+        return load_result(path)
+    except InputError as error:
+        raise InputError(str(error).replace(path, order["result"].name)) from None
 
 
 def _opened(order: dict[str, Any], method: Any, known: Any) -> Any:

@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -33,12 +32,14 @@ from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import MgclustError
 from mgclust.service.attempt import SIGN, fault_of, sentence_of
 from mgclust.service.confine import describe
+from mgclust.service.disk import remove
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs
 from mgclust.service.keeper import without_settings
 from mgclust.service.liveness import Watch, end_family, members
 from mgclust.service.records import OUTAGES, Job, Sign, belong_together, migrate, open_database, writing
+from mgclust.service.results import scores_of
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 
@@ -161,17 +162,15 @@ class Runner:
 
     def _begin(self, job: Job) -> None:
         if job.attempt == 1:  # a job of the same key may have been deleted, and its folder not yet
-            shutil.rmtree(self._settings.job_folder(job.id), ignore_errors=True)
-            shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
+            remove(self._settings.job_folder(job.id))
+            remove(self._settings.checkpoint_folder(job.id))
         for earlier in range(job.attempt - 1, 0, -1):
             # An attempt may have left its whole result and died before it could say so.
             left = self._settings.attempt_folder(job.id, earlier)
-            if (left / "result").is_dir():
-                folder = self._settings.attempt_folder(job.id, job.attempt)
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                left.rename(folder)
-                scores = json.loads((folder / "result" / "result.json").read_text())["scores"]
-                shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
+            scores = scores_of(self._settings, job.id, earlier)
+            if scores is not None:
+                left.rename(self._settings.attempt_folder(job.id, job.attempt))
+                remove(self._settings.checkpoint_folder(job.id))
                 self._jobs.succeed(job.id, job.attempt, scores)
                 return
         order: dict[str, Any] = {
@@ -251,7 +250,7 @@ class Runner:
             return False
         process.close()
         if attempt.cancelled:
-            shutil.rmtree(self._settings.checkpoint_folder(job.id), ignore_errors=True)
+            remove(self._settings.checkpoint_folder(job.id))
         with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
             self._settings.checkpoint_folder(job.id).rmdir()
         if answer is None:

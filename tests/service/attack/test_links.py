@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
+import secrets
 import shutil
 import threading
 import time
@@ -13,11 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from service_process import Running
+from starlette.testclient import TestClient
 
-from mgclust import open_graph
+from mgclust import DensityPeaks, open_graph
 from mgclust.beneath import Beneath
 from mgclust.data import open_dataset
 from mgclust.errors import InputError, MgclustError
+from mgclust.service import access, attempt
+from mgclust.service.app import create_app
+from mgclust.service.disk import remove, size_of
+from mgclust.service.records import Job, open_database, writing
+from mgclust.service.results import scores_of
+from mgclust.service.settings import Settings
 
 ROUNDS = 2_000
 
@@ -198,3 +207,229 @@ def test_jobs_on_a_swapped_file_never_tell_the_token(running):
         for ended in pool.map(attempt, range(8)):
             told += repr(ended.info) + ended.log()
     assert "edges.txt" in told and token not in told and token[4:12] not in told
+
+
+# --- the folder of a job, all of which an attempt may write
+
+
+def a_result(data, engine, owner="admin", method="silhouette"):
+    """A job that has succeeded, and the folder of its attempt."""
+    id_ = secrets.token_hex(16)
+    folder = data / "jobs" / id_ / "attempt-1"
+    (folder / "result").mkdir(parents=True)
+    (folder / "log.txt").write_text("its log\n")
+    (folder / "result" / "labels.npy").write_bytes(b"0123456789")
+    with writing(engine) as session:
+        session.add(
+            Job(
+                id=id_, owner=owner, method=method, request={"sources": [], "parameters": {}}, priority=0, attempt=1,
+                state="SUCCEEDED", created=1.0, begun_before=0, cancel=False,
+            )
+        )  # fmt: skip
+    return id_, folder
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A service, and the engine of its database."""
+    settings = Settings(data=tmp_path / "data", cpu=True, rate_per_address=1000.0)
+    app = create_app(settings)
+    engine = open_database(settings.database)
+    token = access.first_token(engine, settings.data).read_text().strip()
+    with TestClient(app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {token}"}) as http:
+        yield http, engine, settings, token
+
+
+@pytest.mark.parametrize("part", ["attempt-1", "attempt-1/log.txt"])
+def test_a_log_that_is_a_link(kept, part):
+    http, engine, settings, token = kept
+    id_, folder = a_result(settings.data, engine)
+    (settings.data / "log.txt").write_text(token)
+    path = folder.parent / part
+    path.rename(folder.parent / "own")
+    path.symlink_to(settings.data if part == "attempt-1" else settings.data / "token")
+    answer = http.get(f"/api/v1/jobs/{id_}/log")
+    assert answer.status_code == 200
+    assert answer.text == "the log is not a file of its own and is not shown.\n"
+
+
+def test_a_log_of_another_job(kept):
+    """By a second name: no link that an open could notice."""
+    http, engine, settings, _ = kept
+    id_, folder = a_result(settings.data, engine)
+    _, other = a_result(settings.data, engine)
+    (folder / "log.txt").unlink()
+    os.link(other / "log.txt", folder / "log.txt")
+    assert "its log" not in http.get(f"/api/v1/jobs/{id_}/log").text
+
+
+@pytest.mark.timeout(60)
+def test_a_log_and_a_file_that_are_fifos(kept):
+    http, engine, settings, _ = kept
+    id_, folder = a_result(settings.data, engine)
+    (folder / "log.txt").unlink()
+    os.mkfifo(folder / "log.txt")
+    os.mkfifo(folder / "result" / "x.npy")
+    answers = []
+    paths = ("log", "files", "files/x.npy")
+    asking = threading.Thread(
+        target=lambda: answers.extend(http.get(f"/api/v1/jobs/{id_}/{path}") for path in paths), daemon=True
+    )
+    asking.start()
+    asking.join(20)
+    hung = asking.is_alive()
+    for path in (folder / "log.txt", folder / "result" / "x.npy"):  # lets go of a thread that waits
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+    assert not hung
+    log, files, file = answers
+    assert (log.status_code, files.status_code, file.status_code) == (200, 200, 404)
+    assert [each["name"] for each in files.json()] == ["labels.npy"]
+
+
+@pytest.mark.parametrize("part", ["attempt-1", "attempt-1/result"])
+def test_a_result_that_is_a_link(kept, part):
+    http, engine, settings, token = kept
+    id_, folder = a_result(settings.data, engine)
+    (settings.data / "result").mkdir()
+    shutil.copy(settings.data / "token", settings.data / "result" / "token")
+    path = folder.parent / part
+    path.rename(folder.parent / "own")
+    path.symlink_to(settings.data)
+    for what in ("files", "files/token", "points"):
+        answer = http.get(f"/api/v1/jobs/{id_}/{what}")
+        assert (answer.status_code, "has no result" in answer.text) == (404, True), what
+        assert token not in answer.text
+
+
+def test_links_in_a_result(kept):
+    http, engine, settings, token = kept
+    id_, folder = a_result(settings.data, engine)
+    (folder / "result" / "token").symlink_to(settings.data / "token")
+    (folder / "result" / "data").symlink_to(settings.data)
+    assert http.get(f"/api/v1/jobs/{id_}/files").json() == [{"name": "labels.npy", "size": 10}]
+    names = ("token", "data/token", "data", "..%2flog.txt", "%2e%2e/log.txt", "%2fattempt-1/log.txt", "%00", "")
+    for name in names:
+        answer = http.get(f"/api/v1/jobs/{id_}/files/{name}")
+        assert (answer.status_code, token in answer.text) == (404, False), name
+
+
+def test_one_file_and_a_range_of_it(kept):
+    http, engine, settings, _ = kept
+    id_, folder = a_result(settings.data, engine)
+    (folder / "result" / "report.html").write_text("<p>")
+    path = f"/api/v1/jobs/{id_}/files"
+    whole = http.get(f"{path}/labels.npy")
+    assert (whole.content, whole.headers["content-length"]) == (b"0123456789", "10")
+    part = http.get(f"{path}/labels.npy", headers={"Range": "bytes=2-4"})
+    assert (part.status_code, part.content) == (206, b"234")
+    several = http.get(f"{path}/labels.npy", headers={"Range": "bytes=0-1,8-9"})
+    assert (several.status_code, b"01" in several.content, b"89" in several.content) == (206, True, True)
+    assert http.get(f"{path}/report.html").headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "labels.npy/x", "a" * 300 + "/x"])
+def test_names_that_no_file_can_have(kept, name):
+    http, engine, settings, _ = kept
+    id_, _ = a_result(settings.data, engine)
+    answer = http.get(f"/api/v1/jobs/{id_}/files/{name}")
+    assert (answer.status_code, answer.json()["error"]) == (404, "the result has no such file.")
+
+
+def test_a_result_of_too_much(kept):
+    http, engine, settings, _ = kept
+    id_, folder = a_result(settings.data, engine)
+    number = os.open(folder / "result", os.O_RDONLY)
+    for _ in range(2100):  # deeper than a path can say
+        os.mkdir("a", dir_fd=number)
+        below = os.open("a", os.O_RDONLY, dir_fd=number)
+        os.close(number)
+        number = below
+    os.close(number)
+    answer = http.get(f"/api/v1/jobs/{id_}/files")
+    assert (answer.status_code, "deep" in answer.json()["error"]) == (400, True)
+    assert size_of(folder) >= 10
+    remove(folder)
+    while (deep := folder / "result" / "a").exists():  # what no recursion removes, lest pytest should try
+        with contextlib.suppress(FileNotFoundError):
+            (deep / "a").rename(folder / "b")
+        deep.rmdir()
+        with contextlib.suppress(FileNotFoundError):
+            (folder / "b").rename(deep)
+
+
+def test_no_size_beyond_a_link(tmp_path):
+    (tmp_path / "large").mkdir()
+    (tmp_path / "large" / "x").write_bytes(bytes(10_000))
+    (tmp_path / "link").symlink_to(tmp_path / "large")
+    (tmp_path / "file").symlink_to(tmp_path / "large" / "x")
+    assert size_of(tmp_path / "link") < 1000
+    assert size_of(tmp_path / "file") < 1000
+    assert size_of(tmp_path / "large") == 10_000
+
+
+@pytest.mark.parametrize("what", ["link", "fifo", "huge", "list", "nested", "folder link"])
+def test_a_left_result_is_believed_only_if_it_is_one(kept, monkeypatch, what):
+    """The runner looks for the scores of an attempt that died before it could say them."""
+    _, _, settings, _ = kept
+    folder = settings.attempt_folder("1" * 32, 1)
+    index = folder / "result" / "result.json"
+    index.parent.mkdir(parents=True)
+    good = json.dumps({"scores": {"n_clusters": 3}})
+    index.write_text(good)
+    assert scores_of(settings, "1" * 32, 1) == {"n_clusters": 3}
+    index.unlink()
+    if what == "link":
+        (settings.data / "other.json").write_text(good)
+        index.symlink_to(settings.data / "other.json")
+    elif what == "fifo":
+        os.mkfifo(index)
+    elif what == "huge":
+        index.write_text(good + " " * (1 << 22))
+    elif what == "list":
+        index.write_text('{"scores": []}')
+    elif what == "nested":
+        index.write_text("[" * 100_000)
+    else:
+        index.write_text(good)
+        index.parent.rename(settings.data / "moved")
+        index.parent.symlink_to(settings.data / "moved")
+    assert scores_of(settings, "1" * 32, 1) is None
+
+
+def test_centres_of_anothers_result(kept):
+    """What reads results is given the folder that was opened, not its path."""
+    http, engine, settings, _ = kept
+    id_, folder = a_result(settings.data, engine, method="density-peaks")
+    access.add_user(engine, "ann", "user")
+    _, other = a_result(settings.data, engine, "ann", "density-peaks")
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    model = DensityPeaks(n_clusters=2, device="cpu").fit(rows)
+    shutil.rmtree(other / "result")
+    model.result_.save(other / "result")
+    shutil.rmtree(folder / "result")
+    shutil.copytree(other / "result", folder / "result")
+    answer = http.post(f"/api/v1/jobs/{id_}/centers", json={"n_clusters": 3})
+    assert (answer.status_code, answer.json()["n_clusters"]) == (200, 3), answer.text
+    folder.rename(folder.parent / "own")
+    folder.symlink_to(other)
+    answer = http.post(f"/api/v1/jobs/{id_}/centers", json={"n_clusters": 3})
+    assert (answer.status_code, "has no result" in answer.text) == (404, True)
+
+
+@pytest.mark.parametrize("what", ["folder", "log", "fifo"])
+def test_the_next_attempts_log_is_opened_through_no_link(tmp_path, what):
+    (tmp_path / "token").write_text("secret\n")
+    folder = tmp_path / "job" / "attempt-2"
+    if what == "folder":
+        folder.parent.mkdir()
+        folder.symlink_to(tmp_path)
+    else:
+        folder.mkdir(parents=True)
+        if what == "log":
+            (folder / "log.txt").symlink_to(tmp_path / "token")
+        else:
+            os.mkfifo(folder / "log.txt")
+    with pytest.raises(OSError, match=r"log\.txt|attempt-2"):
+        attempt._open_log(folder)
+    assert (tmp_path / "token").read_text() == "secret\n"
+    assert not (tmp_path / "log.txt").exists()

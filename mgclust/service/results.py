@@ -1,0 +1,118 @@
+"""What attempts have left: logs and results, read as something that a hostile process may have written.
+
+An attempt may write all of its job's folder, and the data that it reads may have taken it over. Nothing there is read
+by its path: it is opened beneath the folder of the job, which the attempt cannot replace, through no link, and only if
+it is a file or a folder (`mgclust.beneath`). What is listed or read at once has a bound.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+from typing import Any
+
+from fastapi.responses import FileResponse
+
+from mgclust.beneath import Beneath
+from mgclust.errors import InputError, MgclustError
+from mgclust.service.settings import Settings
+
+__all__ = ["SentFile", "end_of_log", "listed", "result_of", "scores_of"]
+
+LOG_BYTES = 1 << 20
+SCORES_BYTES = 1 << 22  # of a result.json that the runner reads
+MOST_LISTED = 10_000  # files and folders of a result
+DEEPEST = 16  # folders within each other
+
+
+def end_of_log(settings: Settings, id_: str, attempt: int) -> str:
+    """The end of an attempt's log; what is no log is not shown."""
+    log = Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/log.txt")
+    try:
+        with log.open() as file:
+            file.seek(max(0, log.status().st_size - LOG_BYTES))
+            return file.read(LOG_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    except (OSError, InputError):
+        return "the log is not a file of its own and is not shown.\n"
+
+
+def result_of(settings: Settings, id_: str, attempt: int) -> Beneath | None:
+    """The result that an attempt has left, opened; None where there is none."""
+    result = Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/result")
+    try:
+        return result if result.is_directory() else None
+    except (OSError, InputError):
+        return None
+
+
+def listed(result: Beneath) -> list[dict[str, Any]]:
+    """Names and sizes of a result's files, in sorted order; links and what is no file are left out.
+
+    Raises
+    ------
+    InputError
+        There are more than a result has.
+    """
+    found: list[dict[str, Any]] = []
+    folders, looked = [""], 0
+    while folders:
+        folder = folders.pop()
+        for name, is_folder in result.listed(folder):
+            looked += 1
+            path = f"{folder}/{name}" if folder else name
+            if looked > MOST_LISTED or path.count("/") > DEEPEST:
+                raise InputError(
+                    f"the result holds more than {MOST_LISTED} files, or folders more than {DEEPEST} deep; its files "
+                    "can be fetched by their names only."
+                )
+            if is_folder:
+                folders.append(path)
+            else:
+                try:
+                    found.append({"name": path, "size": result.inside(path).status().st_size})
+                except (OSError, InputError):
+                    continue
+    return sorted(found, key=lambda each: each["name"].split("/"))
+
+
+class SentFile(FileResponse):
+    """A file of a result as the answer to a request, or a range of it, sent from what was opened.
+
+    Parameters
+    ----------
+    result : Beneath
+    name : str
+        Of the file.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    """
+
+    def __init__(self, result: Beneath, name: str) -> None:
+        self._file = result.inside(name)  # keeps the descriptor until the answer is sent
+        try:
+            if not name.strip("/") or name.startswith("/") or self._file.is_directory():
+                raise FileNotFoundError(name)
+            status = self._file.status()
+        except (OSError, InputError):
+            raise FileNotFoundError(name) from None
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        super().__init__(f"/dev/fd/{self._file.descriptor()}", media_type=kind, stat_result=status)
+
+
+def scores_of(settings: Settings, id_: str, attempt: int) -> dict[str, Any] | None:
+    """The scores of a whole result that an attempt has left; None where there is none."""
+    result = result_of(settings, id_, attempt)
+    if result is None:
+        return None
+    try:
+        with result.open_inside("result.json") as file:
+            content = file.read(SCORES_BYTES + 1)
+        scores = json.loads(content)["scores"] if len(content) <= SCORES_BYTES else None
+    except (OSError, MgclustError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return scores if isinstance(scores, dict) else None
