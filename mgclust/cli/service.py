@@ -65,6 +65,9 @@ def _show(job: RemoteJob, as_json: bool) -> None:
         click.echo(json.dumps(job.info))
         return
     info = job.info
+    if "created" not in info:  # the token may not read jobs
+        click.echo(printable("  ".join((job.id, info["method"], info["state"]))))
+        return
     words = [job.id, _since(info["created"]), info["method"], info["state"]]
     if info["state"] == "RUNNING" and info["progress"]:
         words += [str(info["progress"].get("stage")), progress_text(info["progress"])]

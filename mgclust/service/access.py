@@ -7,7 +7,7 @@ of its user's role, and may expire:
 read
     Look at jobs, their results and logs, and lists.
 submit
-    Upload, submit, cancel, retry and delete.
+    Upload, submit, cancel, retry and delete; without ``read`` the answers tell the id, the method and the state.
 admin
     Users, tokens and the jobs of all; of administrators only.
 """
@@ -32,8 +32,8 @@ from mgclust.errors import InputError
 from mgclust.service.records import Token, User, reading, writing
 
 __all__ = [
-    "DAYS", "ROLES", "SCOPES", "Caller", "LastToken", "Refused", "add_user", "callers_of", "first_token", "hash_of",
-    "new_token", "owner_of_token", "revoke", "tokens_of", "users", "write_down_use",
+    "DAYS", "ROLES", "SCOPES", "Caller", "LastToken", "Refused", "add_user", "callers_of", "expiry_of", "first_token",
+    "hash_of", "new_token", "owner_of_token", "revoke", "role_of", "tokens_of", "users", "write_down_use",
 ]  # fmt: skip
 
 ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # each with the scopes of its tokens
@@ -90,6 +90,32 @@ class Caller:
     def may_see(self, owner: str) -> bool:
         """Whether somebody's jobs and uploads are theirs to see."""
         return self.is_admin or self.name == owner
+
+    def check_new_token(self, user: str, role: str, scopes: Iterable[str] | None, days: float | None) -> float | None:
+        """Refuse a token that could do more than the one that is shown; its days, cut to those that this one has left.
+
+        A token for oneself has at most the scopes of the one that makes it. One for another user needs the scope
+        ``admin``, and has at most those of that user's role; for another administrator, too, at most those of the one
+        that makes it. Whoever it is for, it does not outlive the one that makes it, so that a token that was stolen
+        cannot be renewed for ever; only a token that never expires makes another such.
+
+        Raises
+        ------
+        PermissionError
+        """
+        wanted = set(ROLES[role] if scopes is None else scopes)
+        if (user == self.name or role == "admin") and (more := wanted & set(ROLES[role]) - self.scopes):
+            names = ", ".join(name for name in SCOPES if name in more)
+            raise PermissionError(
+                f"a token makes none that can do more, and this one has not the scopes {names}; name some that it has."
+            )
+        if days is None and not self.is_admin:
+            raise PermissionError("only an administrator may make a token that never expires; give days.")
+        if self.expires is None:
+            return days
+        if days is None:
+            raise PermissionError("this token expires, and makes none that never does; give days.")
+        return min(days, max(0.0, self.expires - time.time()) / 86_400)
 
 
 def add_user(engine: Engine, name: str, role: str) -> None:
@@ -202,6 +228,19 @@ def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
             }
             for token, role in session.execute(wanted.order_by(Token.created)).all()
         ]  # fmt: skip
+
+
+def role_of(engine: Engine, user: str) -> str | None:
+    """The role of a user; None if there is no such user."""
+    with reading(engine) as session:
+        found = session.get(User, user) if NAME.fullmatch(user) else None
+        return found.role if found else None
+
+
+def expiry_of(engine: Engine, id_: str) -> float | None:
+    """When a token expires; None: never."""
+    with reading(engine) as session:
+        return session.get_one(Token, id_).expires
 
 
 def callers_of(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception]:

@@ -7,7 +7,6 @@ sentence, ``{"error": ..., "fault": ...}``. A job or upload of somebody else is 
 import asyncio
 import contextlib
 import functools
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, Literal
 
@@ -102,6 +101,14 @@ class JobSummary(BaseModel):
     parent: str | None = Field(description="The job of whose result this one keeps other centres.")
 
 
+class Receipt(BaseModel):
+    """What became of a job, for a token without the scope read."""
+
+    id: str
+    method: str
+    state: Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
+
+
 class NewUser(BaseModel):
     """A user to make."""
 
@@ -122,6 +129,11 @@ class NewToken(BaseModel):
 def view(job: Job) -> JobView:
     """What is told of a job."""
     return JobView(**{name: getattr(job, name) for name in JobView.model_fields})
+
+
+def receipt(who: Caller, job: Job) -> JobView | Receipt:
+    """What is told of a job to one who has changed it: all of it only to those who may read it."""
+    return view(job) if "read" in who.scopes else Receipt(id=job.id, method=job.method, state=job.state)
 
 
 def brief(row: Any) -> JobSummary:
@@ -207,7 +219,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
         return describe_methods()
 
     @api.post("/jobs", status_code=201, dependencies=submitting)
-    async def submit(submission: Submission, who: Who) -> JobView:
+    async def submit(submission: Submission, who: Who) -> JobView | Receipt:
         """Queue a job."""
         submission.check()
         if submission.priority > 0 and not who.is_admin:
@@ -222,7 +234,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
             else:
                 await run_in_threadpool(sources.resolve, engine, settings, who, source, settings.data)
         note(id=id_)
-        return view(await submits(Order(id_, who, submission.method, record, submission.priority)))
+        return receipt(who, await submits(Order(id_, who, submission.method, record, submission.priority)))
 
     @api.get("/jobs", dependencies=reads)
     def list_jobs(
@@ -244,19 +256,19 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
         return view(found(jobs.get(who, id)))
 
     @api.post("/jobs/{id}/cancel", dependencies=submitting)
-    def cancel(id: str, who: Who) -> JobView:
+    def cancel(id: str, who: Who) -> JobView | Receipt:
         """Ask for a job's end; nothing changes if it has ended."""
-        return view(found(jobs.cancel(who, id)))
+        return receipt(who, found(jobs.cancel(who, id)))
 
     @api.post("/jobs/{id}/retry", dependencies=submitting)
-    def retry(id: str, who: Who) -> JobView:
+    def retry(id: str, who: Who) -> JobView | Receipt:
         """Queue a job again that failed or was cancelled."""
-        return view(found(jobs.retry(who, id)))
+        return receipt(who, found(jobs.retry(who, id)))
 
     @api.delete("/jobs/{id}", dependencies=submitting)
-    def delete(id: str, who: Who) -> JobView:
+    def delete(id: str, who: Who) -> JobView | Receipt:
         """Remove a job that has ended, with its files and log; what it was."""
-        return view(found(jobs.delete(who, id)))
+        return receipt(who, found(jobs.delete(who, id)))
 
     @api.get("/jobs/{id}/events", response_class=StreamingResponse, dependencies=reads)
     async def events(id: str, request: Request, who: Who) -> StreamingResponse:
@@ -301,7 +313,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
         named = {"Content-Disposition": 'attachment; filename="labels.npy"', "Content-Length": str(size)}
         return StreamingResponse(content, media_type="application/octet-stream", headers=named)  # type: ignore[return-value]
 
-    @api.post("/jobs/{id}/centers/save", status_code=201, dependencies=submitting)
+    @api.post("/jobs/{id}/centers/save", status_code=201, dependencies=[*submitting, *reads])
     def save_centers(wanted: decision.Kept, who: Who, result: Result) -> JobView:
         """Of a density-peaks job: keep the result of other centres, as a job that names this one as its parent."""
         saved = decision.save_as_job(readers, engine, settings, jobs, who, *result, wanted)
@@ -363,19 +375,19 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
             )
 
     @api.post("/tokens", status_code=201)
-    def make_token(wanted: NewToken, who: Who) -> dict[str, str]:
-        """Make a token, for oneself or, as an administrator, for others; this is the only time that it is shown."""
+    def make_token(wanted: NewToken, who: Who) -> dict[str, str | float | None]:
+        """Make a token, for oneself or, as an administrator, for others; this is the only time that it is shown.
+
+        It can do no more than the one that is shown, and does not outlive it.
+        """
         user = wanted.user or who.name
         may_manage(who, user)
-        days = wanted.days
-        if not who.is_admin:
-            if days is None:
-                raise PermissionError("only an administrator may make a token that never expires; give days.")
-            if who.expires is not None:  # else a token that was stolen could be renewed for ever
-                days = min(days, max(0.0, who.expires - time.time()) / 86_400)
+        role = who.role if user == who.name else access.role_of(engine, user)
+        days = wanted.days if role is None else who.check_new_token(user, role, wanted.scopes, wanted.days)
         id_, token = access.new_token(engine, user, wanted.scopes, days)
+        expires = access.expiry_of(engine, id_)
         note(name=user, id=id_)
-        return {"id": id_, "user": user, "token": token}
+        return {"id": id_, "user": user, "token": token, "expires": expires}
 
     @api.get("/tokens", dependencies=reads)
     def list_own_tokens(who: Who) -> list[dict[str, Any]]:

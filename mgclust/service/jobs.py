@@ -369,7 +369,7 @@ class Jobs:
             _charge(session, job.owner, START)
             waited = max(0.0, job.claimed - (job.queued or job.created))
             observe(session, "wait", job.method, "RUNNING", waited)
-            job.progress = None
+            job.progress = job.error = job.fault = None  # of the attempt before; the log has them
         self._log("attempt.started", job, waited=round(waited, 3))
         return job
 
@@ -447,6 +447,7 @@ class Jobs:
                 job.begun_before += 1
                 self._close(session, job, "PENDING")
                 _queue(job)
+                job.error = job.fault = None  # a job that an older version claimed may have those of an attempt before
         self._tell_attempt(job)
 
     def give_back_all(self, runners: Sequence[str]) -> None:

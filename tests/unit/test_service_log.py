@@ -67,6 +67,22 @@ def test_each_attempt_and_each_end(jobs, events):
     assert first["time"].endswith("Z")
 
 
+def test_an_attempt_has_no_other_attempts_error(jobs, events):
+    """Neither while it runs, nor when it is given back."""
+    job, hung = submit(jobs), Jobs(jobs._engine, jobs._settings, "hung")
+    jobs.fail(job.id, hung.claim().attempt, "a worker died.", "cluster")
+    assert (jobs.get(ANN, job.id).error, jobs.get(ANN, job.id).fault) == ("a worker died.", "cluster")
+    hung.claim()
+    assert (jobs.get(ANN, job.id).error, jobs.get(ANN, job.id).fault) == (None, None)
+    jobs.give_back_all(["hung"])
+    job = jobs.get(ANN, job.id)
+    assert (job.state, job.error, job.fault) == ("PENDING", None, None)
+    _, lost, again, ended = events()
+    assert (lost["attempt"], lost["error"]) == (1, "a worker died.")
+    assert (ended["attempt"], ended["state"]) == (2, "PENDING")
+    assert not {"error", "fault"} & (set(again) | set(ended))
+
+
 def test_ends_without_an_attempt(jobs, events):
     job = submit(jobs)
     jobs.cancel(ANN, job.id)

@@ -345,11 +345,18 @@ def test_a_result_of_too_much(kept):
         os.close(number)
         number = below
     os.close(number)
-    answer = http.get(f"/api/v1/jobs/{id_}/files")
-    assert (answer.status_code, "deep" in answer.json()["error"]) == (400, True)
-    assert size_of(folder) >= 10
-    remove(folder)
-    while (deep := folder / "result" / "a").exists():  # what no recursion removes, lest pytest should try
+    try:
+        answer = http.get(f"/api/v1/jobs/{id_}/files")
+        assert (answer.status_code, "deep" in answer.json()["error"]) == (400, True)
+        assert size_of(folder) >= 10
+        remove(folder)
+    finally:
+        flatten(folder)
+
+
+def flatten(folder):
+    """Remove what no recursion does, lest pytest should try."""
+    while (deep := folder / "result" / "a").exists():
         with contextlib.suppress(FileNotFoundError):
             (deep / "a").rename(folder / "b")
         deep.rmdir()
