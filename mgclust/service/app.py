@@ -133,7 +133,9 @@ def view(job: Job) -> JobView:
 
 def receipt(who: Caller, job: Job) -> JobView | Receipt:
     """What is told of a job to one who has changed it: all of it only to those who may read it."""
-    return view(job) if "read" in who.scopes else Receipt(id=job.id, method=job.method, state=job.state)
+    if "read" in who.scopes:
+        return view(job)
+    return Receipt(**{name: getattr(job, name) for name in Receipt.model_fields})
 
 
 def brief(row: Any) -> JobSummary:
