@@ -190,6 +190,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
 
         from mgclust.service.access import first_token
         from mgclust.service.app import create_app
+        from mgclust.service.audit import Audit
         from mgclust.service.disk import sweep_until
         from mgclust.service.keeper import keep_runner
         from mgclust.service.records import open_database
@@ -201,7 +202,9 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     settings = _settings(roots, given)
     _check_place(settings)
     app = create_app(settings, adopt)
-    token = first_token(open_database(settings.database), settings.data)
+    audit = Audit(settings.audit_path, settings.audit_bytes)
+    token = first_token(open_database(settings.database), settings.data, audit)
+    audit.close()
     click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True)
     stopping = threading.Event()
     keeper = threading.Thread(target=keep_runner, args=(settings, stopping, functools.partial(click.echo, err=True)))

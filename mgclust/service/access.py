@@ -29,6 +29,7 @@ from sqlalchemy import ColumnElement, Engine, and_, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from mgclust.errors import InputError
+from mgclust.service.audit import Audit
 from mgclust.service.records import Token, User, reading, writing
 
 __all__ = [
@@ -273,7 +274,7 @@ def write_down_use(engine: Engine, ids: Iterable[str]) -> None:
             session.execute(update(Token).where(Token.id.in_(due)).values(used=now))
 
 
-def first_token(engine: Engine, data: Path) -> Path:
+def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
     """Where no administrator has a valid token, make one, in a file that only the caller's account may read.
 
     Programs of that account find it there, so that a service on one's own machine needs no settings. It does not
@@ -283,6 +284,7 @@ def first_token(engine: Engine, data: Path) -> Path:
     with reading(engine) as session:
         if session.scalars(_of_admins().limit(1)).first() is not None:
             return path
+    made: Token | None = None
     with writing(engine, alone=True) as session:  # of several that start at once, one
         if session.scalars(_of_admins().limit(1)).first() is None:
             admin = session.scalars(select(User.name).where(User.role == "admin").order_by(User.name).limit(1)).first()
@@ -290,8 +292,8 @@ def first_token(engine: Engine, data: Path) -> Path:
                 admin = "admin" if session.get(User, "admin") is None else f"admin-{secrets.token_hex(4)}"
                 session.add(User(name=admin, role="admin"))
                 session.flush()
-            token, row = _token(admin, None)
-            session.add(row)
+            token, made = _token(admin, None)
+            session.add(made)
             # Before the admin is there for good: nobody else could ever make another token.
             partial = path.with_suffix(".partial")
             partial.unlink(missing_ok=True)
@@ -301,6 +303,8 @@ def first_token(engine: Engine, data: Path) -> Path:
                 file.flush()
                 os.fsync(file.fileno())
             partial.rename(path)
+    if made is not None and audit is not None:
+        audit.write(action="first_token", id=made.id, name=made.user)
     return path
 
 

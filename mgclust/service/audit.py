@@ -1,5 +1,7 @@
 """Who did what, and when: a line of JSON for each request that changes something, fetches a result or is refused.
 
+So has what the service does by itself, without a user: the first administrator's token, and jobs that expire.
+
 Lines hold no secret, no query and no body. They are written by a thread of their own, so that no request waits for the
 disk; what cannot be written is counted, and the next line that can tells how many are missing. Refused requests have a
 bound on their lines, so that a flood of them does not fill the disk; the rest of them is counted as well.

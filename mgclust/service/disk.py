@@ -24,6 +24,7 @@ from sqlalchemy import Engine, case, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from mgclust.service.audit import Audit
 from mgclust.service.log import JobLog
 from mgclust.service.records import OUTAGES, Job, Removal, Upload, User, full, reading, writing
 from mgclust.service.settings import Settings
@@ -222,8 +223,12 @@ def _retire(engine: Engine, settings: Settings) -> None:
             for job in gone:
                 session.delete(job)
                 session.merge(Removal(path=f"jobs/{job.id}"))
-        for job in gone:
-            log("job.expired", job)
+        if gone:
+            audit = Audit(settings.audit_path, settings.audit_bytes)
+            for job in gone:
+                log("job.expired", job)
+                audit.write(action="expire", id=job.id, name=job.owner)
+            audit.close()
         clear(engine, settings)
         if len(gone) < 100:
             return

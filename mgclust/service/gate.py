@@ -27,8 +27,8 @@ from mgclust.service.settings import Settings
 __all__ = ["Gate"]
 
 UPLOADS, STREAM = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
-# What reads a result; everything that is not read is logged anyway.
-FETCHED = re.compile("/api/v1/jobs/[^/]+/(files/.+|points)")
+# What reads a result or a log; everything that is not read is logged anyway.
+FETCHED = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
 SHOWN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
 AFTER = 2  # seconds after which a request is sent again that was one too many at once
 

@@ -14,6 +14,7 @@ from mgclust.service import access
 from mgclust.service import audit as module
 from mgclust.service.app import create_app
 from mgclust.service.audit import KEPT, Audit
+from mgclust.service.disk import sweep
 from mgclust.service.records import Job, open_database, writing
 from mgclust.service.settings import Settings
 
@@ -81,8 +82,34 @@ def test_results_that_are_fetched(served, tmp_path):
             )
         )  # fmt: skip
     assert served.get(f"/api/v1/jobs/{id_}/files/labels.npy").status_code == 200
-    (line,) = lines_of(tmp_path / "audit.log")
-    assert (line["action"], line["id"], line["name"]) == ("file", id_, "labels.npy")
+    assert served.get(f"/api/v1/jobs/{id_}/log").status_code == 200
+    file, log = lines_of(tmp_path / "audit.log", 2)
+    assert (file["action"], file["id"], file["name"]) == ("file", id_, "labels.npy")
+    assert (log["action"], log["id"], log["user"]) == ("log", id_, "admin")
+
+
+def test_what_the_service_does_by_itself(tmp_path):
+    """The first administrator's token is made, once, and a job expires."""
+    settings = Settings(data=tmp_path, cpu=True, keep_days=1.0)
+    create_app(settings)
+    engine, audit = open_database(settings.database), Audit(settings.audit_path, settings.audit_bytes)
+    for _ in range(2):
+        access.first_token(engine, tmp_path, audit)
+    audit.close()
+    (told,) = access.tokens_of(engine, "admin")
+    with writing(engine) as session:
+        session.add(
+            Job(
+                id="3" * 32, owner="admin", method="silhouette", request={}, priority=0, state="SUCCEEDED", created=1.0,
+                finished=2.0, attempt=1, begun_before=0, cancel=False,
+            )
+        )  # fmt: skip
+    sweep(engine, settings)
+    sweep(engine, settings)
+    first, expired = lines_of(tmp_path / "audit.log", 2)
+    assert (first["action"], first["id"], first["name"]) == ("first_token", told["id"], "admin")
+    assert (expired["action"], expired["id"], expired["name"]) == ("expire", "3" * 32, "admin")
+    assert "mgc_" not in (tmp_path / "audit.log").read_text()
 
 
 def test_names_cannot_forge_a_line(served, tmp_path):
