@@ -36,7 +36,8 @@ from mgclust.service.problems import NotFound, Problem, answer_problems
 from mgclust.service.readers import Readers
 from mgclust.service.records import Job, belong_together, migrate, open_database, reading
 from mgclust.service.requests import Submission, describe_methods
-from mgclust.service.results import SentFile, end_of_log, listed, result_of
+from mgclust.service.results import end_of_log, listed, result_of
+from mgclust.service.sent_file import SentFile
 from mgclust.service.settings import Settings
 from mgclust.service.streams import Streams
 

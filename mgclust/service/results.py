@@ -8,16 +8,13 @@ it is a file or a folder (`mgclust.beneath`). What is listed or read at once has
 from __future__ import annotations
 
 import json
-import mimetypes
 from typing import Any
-
-from fastapi.responses import FileResponse
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, MgclustError
 from mgclust.service.settings import Settings
 
-__all__ = ["SentFile", "end_of_log", "listed", "result_of", "scores_of"]
+__all__ = ["end_of_log", "listed", "result_of", "scores_of"]
 
 LOG_BYTES = 1 << 20
 SCORES_BYTES = 1 << 22  # of a result.json that the runner reads
@@ -75,33 +72,6 @@ def listed(result: Beneath) -> list[dict[str, Any]]:
                 except (OSError, InputError):
                     continue
     return sorted(found, key=lambda each: each["name"].split("/"))
-
-
-class SentFile(FileResponse):
-    """A file of a result as the answer to a request, or a range of it, sent from what was opened.
-
-    Parameters
-    ----------
-    result : Beneath
-    name : str
-        Of the file.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    """
-
-    def __init__(self, result: Beneath, name: str) -> None:
-        self._file = result.inside(name)  # keeps the descriptor until the answer is sent
-        try:
-            if not name.strip("/") or name.startswith("/") or self._file.is_directory():
-                raise FileNotFoundError(name)
-            status = self._file.status()
-        except (OSError, InputError):
-            raise FileNotFoundError(name) from None
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        super().__init__(f"/dev/fd/{self._file.descriptor()}", media_type=kind, stat_result=status)
 
 
 def scores_of(settings: Settings, id_: str, attempt: int) -> dict[str, Any] | None:

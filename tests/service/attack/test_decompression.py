@@ -52,7 +52,13 @@ def order_of(folder, path, shape):
     (folder / "result" / "result.json").write_text(json.dumps(said))
     files = {"0": {"root": str(path.parent), "name": path.name, "quotable": True}}
     request = {"method": "density-peaks", "sources": [{"upload": "x"}]}
-    return {"do": "points", "result": str(folder / "result"), "files": files, "request": request, "refused": None}
+    return {
+        "do": "points",
+        "result": {"root": str(folder), "name": "result"},
+        "files": files,
+        "request": request,
+        "refused": None,
+    }
 
 
 def test_pictures_leave_the_web_process_small(running, tmp_path):
