@@ -309,6 +309,8 @@ def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_poi
         running.web.wait()
         running.start()
     else:
+        if victim == "attempt":  # a claimed job is RUNNING before its process is there
+            wait_for((running.data / "jobs" / job.id / "attempt-1" / "log.txt").exists)
         processes = running.processes(f"mgclust.service.{victim}")
         assert processes
         for process in processes:

@@ -105,4 +105,5 @@ def test_long_bodies_in_memory_are_bounded(monkeypatch, users, said):
     assert sum(each > SHORT + 4096 for each in read) == long_ones
     assert most[0] <= long_ones * (LONGEST // 2 + 4096) + len(read) * (SHORT + 4096)
     assert len(told) == len(read) - long_ones
-    assert set(told) == ({429} if users == 1 else {429, 503})
+    # One that waited for its user's turn may then wait for that of all, so there need be no 429 of several users.
+    assert set(told) == {429} if users == 1 else {503} <= set(told) <= {429, 503}
