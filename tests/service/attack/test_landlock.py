@@ -123,7 +123,7 @@ def test_a_reader_reaches_its_own_job_and_no_network(data):
     scratch = data / "jobs" / "own.1234"
     scratch.mkdir()
     order = {
-        "do": "preview", "result": str(own / "result"), "seconds": 30.0, "memory": 1 << 30,
+        "do": "preview", "result": {"root": str(own), "name": "result"}, "seconds": 30.0, "memory": 1 << 30,
         "hidden": [str(data), str(root), "/etc/shadow"], "writable": [str(scratch)],
         "files": {"0": {"root": str(root), "name": "x.npy", "quotable": True}},
         "request": {"sources": [{"path": "x.npy"}]},
