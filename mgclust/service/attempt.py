@@ -116,6 +116,8 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
         os.dup2(log, 2)
         os.close(log)
         os.dup2(2, 1)
+        if order.get("before"):
+            _log(f"the attempt before this one ended: {order['before']}")
         return {"scores": _cluster(order, folder, report)}
     except (Exception, KeyboardInterrupt) as error:
         with contextlib.suppress(OSError):  # a disk that is full for the log, too

@@ -369,7 +369,8 @@ class Jobs:
             _charge(session, job.owner, START)
             waited = max(0.0, job.claimed - (job.queued or job.created))
             observe(session, "wait", job.method, "RUNNING", waited)
-            job.progress = job.error = job.fault = None  # of the attempt before; the log has them
+            job.before = job.error  # for the log of the attempt that begins
+            job.progress = job.error = job.fault = None
         self._log("attempt.started", job, waited=round(waited, 3))
         return job
 

@@ -129,6 +129,8 @@ class Job(Base):
     """A request, and what became of it."""
 
     __tablename__ = "jobs"
+    __allow_unmapped__ = True
+    before: str | None = None  # why its last attempt ended, where it was just claimed for another; in no column
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
     method: Mapped[str] = mapped_column(String(64))

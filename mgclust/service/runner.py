@@ -177,6 +177,7 @@ class Runner:
             "hidden": self._settings.concealed,
             "folder": str(self._settings.attempt_folder(job.id, job.attempt)),
             "request": job.request | {"method": job.method},
+            "before": job.before,
             "place": self._place(job.request.get("resources") or {}),
             "checkpoint": str(self._settings.checkpoint_folder(job.id)),
             "checkpoint_seconds": self._settings.checkpoint_seconds,
