@@ -131,6 +131,7 @@ def test_what_attempts_leave_is_buried(server):
     process = _Process(server)
     runner = Runner(Settings())
     runner._server = server
+    wait_for(lambda: process.signs)  # it has a session of its own by now
     os.kill(process.pid, signal.SIGKILL)
     wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
     runner._bury()
