@@ -6,7 +6,7 @@
            "files": {name: file beneath a root}, "hidden": [path, ...],
            "place": where to run, with certificates where the runner has made them, ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose},
-          with "facts" for the runner's log; once a second {}, a sign of life
+          with "facts" for the runner's log; once a second {}, a sign of life; bounded, see `mgclust.service.answers`
 
 Before it reads any data, the process confines itself to what the one job needs (`mgclust.service.confine`), which
 cannot be undone: it ends with the job, and the next one gets another, a copy of `mgclust.service.forkserver`.
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from mgclust.quoting import quoting
+from mgclust.service.answers import LONGEST_ERROR
 from mgclust.service.confine import confine
 from mgclust.service.forkserver import COMMAND, serve
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
@@ -122,7 +123,8 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
     except (Exception, KeyboardInterrupt) as error:
         with contextlib.suppress(OSError):  # a disk that is full for the log, too
             print_error(error)
-        answer = {"error": with_names(sentence_of(error), order["request"], order["files"]), "fault": fault_of(error)}
+        sentence = with_names(sentence_of(error), order["request"], order["files"])
+        answer = {"error": sentence[:LONGEST_ERROR], "fault": fault_of(error)}
         full = _is_full(error)
     finally:
         with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from

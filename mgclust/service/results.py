@@ -7,11 +7,11 @@ it is a file or a folder (`mgclust.beneath`). What is listed or read at once has
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, MgclustError
+from mgclust.service.answers import parsed, scores_in
 from mgclust.service.settings import Settings
 
 __all__ = ["end_of_log", "listed", "result_of", "scores_of"]
@@ -82,7 +82,6 @@ def scores_of(settings: Settings, id_: str, attempt: int) -> dict[str, Any] | No
     try:
         with result.open_inside("result.json") as file:
             content = file.read(SCORES_BYTES + 1)
-        scores = json.loads(content)["scores"] if len(content) <= SCORES_BYTES else None
-    except (OSError, MgclustError, ValueError, KeyError, TypeError, RecursionError):
+        return scores_in(parsed(content)) if len(content) <= SCORES_BYTES else None
+    except (OSError, MgclustError, ValueError, KeyError, RecursionError):
         return None
-    return scores if isinstance(scores, dict) else None

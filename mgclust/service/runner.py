@@ -30,6 +30,7 @@ from mgclust.engine.cluster import connect
 from mgclust.engine.devices import gpus
 from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import MgclustError
+from mgclust.service.answers import heard
 from mgclust.service.attempt import SIGN, fault_of, sentence_of
 from mgclust.service.confine import describe
 from mgclust.service.disk import remove
@@ -232,12 +233,13 @@ class Runner:
         """Hear what an attempt says and tell the queue; whether it is over."""
         job, process = attempt.job, attempt.process
         ended = process.ended()  # before `answer`: what was said last is heard
-        answer = process.answer
+        trouble = process.trouble
+        answer = None if trouble else process.answer
         # Nothing is at a job's files, which may then be deleted, or on the GPU, once its process has ended.
         if not ended:
             if answer is not None:
                 process.expect_end()
-            elif attempt.verdict is None and (verdict := attempt.look()):
+            elif attempt.verdict is None and (verdict := attempt.look(trouble)):
                 attempt.verdict = verdict
                 process.kill()
             if time.monotonic() > attempt.next_beat:
@@ -254,7 +256,9 @@ class Runner:
             remove(self._settings.checkpoint_folder(job.id))
         with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
             self._settings.checkpoint_folder(job.id).rmdir()
-        if answer is None:
+        if trouble:
+            self._jobs.fail(job.id, job.attempt, trouble, "mgclust")
+        elif answer is None:
             self._jobs.fail(job.id, job.attempt, *(attempt.verdict or (process.epitaph(), "cluster")))
         elif "scores" in answer:
             self._jobs.succeed(job.id, job.attempt, answer["scores"], answer.get("facts"))
@@ -279,9 +283,11 @@ class _Attempt:
         self._clock = Awake()
         self._stopped: Silence[int] = Silence(self._clock)
 
-    def look(self) -> tuple[str, str] | None:
-        """Why it has to be ended, if it has, and whose fault that is."""
+    def look(self, trouble: str | None) -> tuple[str, str] | None:
+        """Why it has to be ended, if it has, and whose fault that is; `trouble` is with what it says."""
         ran = self._clock()
+        if trouble:
+            return trouble, "mgclust"
         if self._seconds and ran > self._seconds:
             return (
                 f"the job ran for max_seconds={self._seconds:.15g}; {REMEDY} max_seconds, and retry the job.",
@@ -308,6 +314,7 @@ class _Process:
     def __init__(self, server: ForkServer | None) -> None:
         self.progress: dict[str, Any] | None = None
         self.answer: dict[str, Any] | None = None
+        self.trouble: str | None = None  # with what it says
         self.signs = 0  # of life
         self._told: float | None = None
         self._closed = False
@@ -318,7 +325,7 @@ class _Process:
             self._orders = os.fdopen(orders, "w")
             answers, stdout = os.pipe()
             theirs.callback(os.close, stdout)
-            self._answers = os.fdopen(answers)
+            self._answers = os.fdopen(answers, "rb")
             if server is not None and (pid := server.copy(stdin, stdout)):
                 self._process = psutil.Process(pid)
             else:
@@ -394,13 +401,15 @@ class _Process:
         return f"the attempt's process ended with code {code} and no answer; its log says more."
 
     def _listen(self) -> None:
-        for line in self._answers:
-            said = json.loads(line)
-            self.signs += 1
-            if "progress" in said:
-                self.progress = said["progress"]
-            elif said:
-                self.answer = said
+        try:
+            for said in heard(self._answers):
+                self.signs += 1
+                if "progress" in said:
+                    self.progress = said["progress"]
+                elif said:
+                    self.answer = said
+        except MgclustError as error:
+            self.trouble = str(error)
 
     def _signal(self, number: int, group: bool = True) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -530,7 +530,7 @@ class Lingering:
     pid, signs = -1, 0
 
     def __init__(self, settings):
-        self.answer = self.progress = None
+        self.answer = self.progress = self.trouble = None
         self.left = self.closed = self.told = False
         self.jobs = 0
         self.made.append(self)

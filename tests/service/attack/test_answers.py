@@ -1,0 +1,157 @@
+"""An attempt that its data took over tells the runner what no attempt tells."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+
+import psutil
+import pytest
+from starlette.testclient import TestClient
+
+from mgclust.errors import InputError
+from mgclust.service import access, answers, runner
+from mgclust.service.answers import AT_ONCE, LONGEST_ERROR, MOST_BYTES, heard
+from mgclust.service.app import create_app
+from mgclust.service.records import open_database
+from mgclust.service.runner import Runner
+from mgclust.service.settings import Settings
+
+# In place of an attempt: it takes its order, says what it is told to, and then neither says nor does anything more.
+HOSTILE = """
+import json, os, sys, time
+sys.stdin.readline()
+def say(what):
+    view = memoryview(what if isinstance(what, bytes) else json.dumps(what).encode() + b"\\n")
+    while view:
+        view = view[os.write(1, view):]
+{}
+time.sleep(600)
+"""
+ENDLESS = "while True: say({!r})"
+
+
+class Served:
+    """A web process and a runner in this process, whose attempts are hostile."""
+
+    def __init__(self, folder, monkeypatch):
+        root = folder / "root"
+        root.mkdir()
+        (root / "x.npy").write_bytes(b"x")
+        self.log = folder / "log"
+        settings = Settings(data=folder / "data", cpu=True, roots=str(root), rate_per_token=1e6, log=str(self.log))
+        app = create_app(settings)
+        engine = open_database(settings.database)
+        access.add_user(engine, "ann", "user")
+        self.http = TestClient(app, headers={"Authorization": f"Bearer {access.new_token(engine, 'ann')[1]}"})
+        self.source = {"path": str(root / "x.npy")}
+        self.runner = Runner(settings)
+        self._popen, self._monkeypatch = psutil.Popen, monkeypatch
+
+    def submit(self, code):
+        def popen(command, **options):
+            return self._popen([sys.executable, "-c", HOSTILE.format(code)], **options)
+
+        self._monkeypatch.setattr(runner.psutil, "Popen", popen)
+        answer = self.http.post("/api/v1/jobs", json={"method": "density-peaks", "sources": [self.source]})
+        return f"/api/v1/jobs/{answer.json()['id']}"
+
+    def wait(self, condition, seconds=60):
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end
+            self.runner.turn()
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    served = Served(tmp_path, monkeypatch)
+    with served.http:
+        yield served
+    for attempt in served.runner._running:
+        attempt.process.close(at_once=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        (ENDLESS.format(b"x" * 4096), "a line of more than 65536 bytes"),
+        ("say({'scores': {'x': 'x' * 100_000}})", "a line of more than 65536 bytes"),
+        (ENDLESS.format(b"{}\n" * 1000), "more than 1000 lines a second"),
+        ("say(b'hello\\n')", "none of an attempt's"),
+        ("say(b'\\xff\\n')", "none of an attempt's"),
+        ("say(b'[' * 60_000 + b'\\n')", "none of an attempt's"),
+        ("say({'progress': 3})", "none of an attempt's"),
+        ("say({'scores': {}, 'facts': {'event': 'job.ended', 'shape': 'x'}})", "none of an attempt's"),
+        ("say({'scores': {'n': 3}}); say({'scores': {'n': 4}})", "two answers"),
+    ],
+)
+def test_it_is_ended_and_the_job_fails_with_the_reason(served, code, what):
+    """At once, not after other attempts: the data would take these over, too."""
+    job = served.submit(code)
+    served.wait(lambda: served.runner._running)
+    (attempt,) = served.runner._running
+    served.wait(lambda: served.http.get(job).json()["state"] != "RUNNING")
+    told = served.http.get(job).json()
+    assert (told["state"], told["fault"], told["attempt"]) == ("FAILED", "mgclust", 1)
+    assert what in told["error"] and told["error"].endswith("it was ended with all that it had started.")
+    assert attempt.process.ended() and not served.runner._running
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[]", b"3", b"null", b'"x"', b"{", b'{"x": 1}', b'{"progress": null}', b'{"progress": {"stage": 3}}',
+        b'{"progress": {"fraction": "x"}}', b'{"progress": {"elapsed": true}}', b'{"progress": {"stage_eta": []}}',
+        b'{"scores": [1]}', b'{"scores": {}, "facts": []}', b'{"scores": {}, "facts": {"peak_bytes": "x"}}',
+        b'{"scores": {}, "facts": {"shape": [1, 2, 3, 4, 5]}}', b'{"error": 3, "fault": "input"}', b'{"error": "x"}',
+        b'{"error": "x", "fault": "nobody"}', b'{"error": "x", "fault": ["input"]}',
+        b'{"progress": ' + b'{"x": ' * 20 + b"1" + b"}" * 21, b'{"progress": {"x": ' + b"9" * 10_000 + b"}",
+    ],
+)  # fmt: skip
+def test_what_no_attempt_says(line):
+    with pytest.raises(InputError, match="a line that is none of an attempt's"):
+        list(heard(io.BytesIO(line + b"\n")))
+
+
+def test_what_others_cannot_write_is_left_out(served):
+    """Numbers that JSON has not, halves of characters, and what a terminal obeys: lists of the job can be had."""
+    odd = '{"progress": {"stage": "\\ud800", "fraction": 1e999, "elapsed": NaN, "x": ' + "9" * 300 + "}}\n"
+    job = served.submit(f"say({odd.encode()!r})")
+    served.wait(lambda: served.http.get(job).json()["progress"])
+    told = served.http.get(job).json()["progress"]
+    assert (told["stage"], told["fraction"], told["elapsed"], told["x"]) == ("?", None, None, 1e300)
+    assert served.http.get("/api/v1/jobs").json()[0]["progress"] == told
+    served.http.post(f"{job}/cancel")
+    served.wait(lambda: not served.runner._running)
+    failed = {"error": "x\x00\x1b\ud800" + "y" * 9999, "fault": "input"}
+    failed["facts"] = {"shape": [3, 2], "peak_bytes": 5, "event": "x", "job": "x"}
+    job = served.submit(f"say({failed!r}); sys.exit()")
+    served.wait(lambda: served.http.get(job).json()["state"] == "FAILED")
+    error = served.http.get(job).json()["error"]
+    assert error.startswith("x\\x00\\x1b?yyy") and len(error) < LONGEST_ERROR + 50
+    ended = json.loads(served.log.read_text().splitlines()[-2])
+    assert (ended["event"], ended["job"]) == ("attempt.ended", job[-32:])
+    assert (ended["shape"], ended["peak_bytes"], ended["fault"]) == ([3, 2], 5, "input")
+
+
+def test_what_attempts_say(monkeypatch):
+    """Also after hours in which the runner was stopped; a process that is killed may leave half a line."""
+    clock = [0.0]
+    monkeypatch.setattr(answers.time, "monotonic", lambda: clock[0])
+    said = [
+        {"progress": {"stage": "fit", "fraction": 0.5, "elapsed": 3, "stage_rate": None, "n_clusters": 4, "x": [1.5]}},
+        *[{}] * int(AT_ONCE - 3),
+        {"scores": {"n_clusters": 4, "x": None, "y": [2.5, True]}, "facts": {"shape": [3, 2], "peak_bytes": 1 << 34}},
+        {},
+    ]
+    lines = b"".join(json.dumps(each).encode() + b"\n" for each in said)
+    assert list(heard(io.BytesIO(lines + b'{"progr'))) == said
+    pipe = io.BytesIO(b"{}\n" * 3000 + b"x" * (MOST_BYTES + 9))
+    clock[0] = 1.0
+    with pytest.raises(InputError, match="a line of more than 65536 bytes"):
+        list(heard(pipe))
+    assert pipe.tell() == 9000 + MOST_BYTES + 1  # and no more is read
