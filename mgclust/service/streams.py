@@ -52,14 +52,15 @@ class Streams:
         token : str
             The hash of what they show: once it is not valid any more the events end.
         """
-        stream = _Stream(token)
+        stream, id_ = _Stream(token), job.id
         stream.tell(job, self._told(job))
-        self._watched.setdefault(job.id, set()).add(stream)
+        self._watched.setdefault(id_, set()).add(stream)
         try:
             if job.state in ENDED:
                 stream.end()
             elif self._task is None:
                 self._task = asyncio.create_task(self._watch())
+            del job  # a row keeps its whole query, and a stream lives long
             while True:
                 try:
                     async with asyncio.timeout(KEEP_ALIVE):
@@ -74,7 +75,7 @@ class Streams:
                 if stream.ended and stream.news is None:
                     return
         finally:
-            self._leave(job.id, stream)
+            self._leave(id_, stream)
 
     def _leave(self, id_: str, stream: _Stream) -> None:
         if (those := self._watched.get(id_)) is not None:
@@ -118,7 +119,7 @@ class Streams:
     def _tell(self, row: Row[Any]) -> None:
         news = None
         for stream in self._watched.get(row.id, ()):
-            if stream.row != row and not stream.ended:
+            if stream.told != tuple(row) and not stream.ended:
                 news = news or self._told(row)
                 stream.tell(row, news)
                 if row.state in ENDED:
@@ -134,13 +135,13 @@ class _Stream:
 
     def __init__(self, token: str) -> None:
         self.token = token
-        self.row: Row[Any] | None = None
+        self.told: tuple[Any, ...] = ()
         self.news: str | None = None
         self.ended = False
         self.event = asyncio.Event()
 
     def tell(self, row: Row[Any], news: str) -> None:
-        self.row, self.news = row, news  # what was not told yet is not told any more
+        self.told, self.news = tuple(row), news  # what was not told yet is not told any more
         self.event.set()
 
     def end(self) -> None:
