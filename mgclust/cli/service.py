@@ -93,7 +93,7 @@ def _check_place(settings: Settings) -> None:
     """Refuse a folder or a database that cannot be used, before anything starts."""
     from sqlalchemy.exc import DBAPIError
 
-    from mgclust.service.records import open_database, reading
+    from mgclust.service.records import DatabaseLost, open_database, reading
 
     try:
         settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -108,6 +108,8 @@ def _check_place(settings: Settings) -> None:
         engine = open_database(settings.database)
         with reading(engine):
             engine.dispose()
+    except DatabaseLost as error:
+        raise InputError(str(error)) from error
     except DBAPIError as error:
         reason = str(error.orig).strip().split("\n")[0].rstrip(".")
         raise InputError(f"the database cannot be used: {reason}; start it, or give another by --database.") from error

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
 
 from mgclust.service.access import TOKEN, Caller, Refused, callers_of, hash_of, write_down_use
 from mgclust.service.batches import Batched
+from mgclust.service.records import OUTAGES
 
 __all__ = ["Callers"]
 
@@ -101,7 +101,7 @@ class Callers:
         used, self._used, self._written_down = self._used, set(), time.monotonic()
         try:
             # A database that cannot be written now is written to another time.
-            with contextlib.suppress(SQLAlchemyError):
+            with contextlib.suppress(*OUTAGES):
                 await to_thread.run_sync(write_down_use, self._engine, used, limiter=CapacityLimiter(1))
         finally:
             self._writing = None

@@ -7,6 +7,7 @@ and transactions that write say so at their beginning: one that began as a reade
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import sqlite3
@@ -35,6 +36,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from mgclust.errors import InputError
+from mgclust.service.identity import DatabaseLost, Identity
 
 __all__ = [
     "OUTAGES", "DatabaseLost", "Folder", "Job", "Removal", "Sign", "Tally", "Token", "Upload", "User",
@@ -167,67 +169,10 @@ class Job(Base):
     )
 
 
-class DatabaseLost(Exception):
-    """The database is not the one with which this process began, or is not there."""
-
-
 OUTAGES = (DBAPIError, NoConnection, DatabaseLost)
 
 
-class _Identity:
-    """What tells the database of a process from one that came to its place, or from none.
-
-    Without it SQLite would go on with a file that was deleted, and make another one where it was.
-    """
-
-    def __init__(self) -> None:
-        self.folder: str | None = None
-        self._path: str | None = None
-        self._file = (0, 0)
-
-    def note(self, connection: Any) -> None:
-        """Remember the file of the first connection."""
-        if self._path is None and (path := connection.execute("PRAGMA database_list").fetchone()[2]):
-            # Held open, by a descriptor that is no other's lock, lest another file get its number.
-            held = os.open(path, getattr(os, "O_PATH", os.O_RDONLY))
-            weakref.finalize(self, os.close, held)
-            found = os.fstat(held)
-            self._path, self._file = path, (found.st_dev, found.st_ino)
-
-    def check(self) -> None:
-        """Raise DatabaseLost if the file has gone, or another one is in its place."""
-        if self._path is None:
-            return
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            found = None
-        if found is None or (found.st_dev, found.st_ino) != self._file:
-            what = "gone" if found is None else "another one now"
-            raise DatabaseLost(
-                f"the file of the service's database is {what}; put the one back with which the service began, or "
-                "restore the last backup and start the service again. Nothing is accepted meanwhile."
-            )
-
-    def compare(self, connection: Any) -> None:
-        """Raise DatabaseLost if a server that was away comes back with another database, or with none."""
-        if self.folder is None:
-            return
-        try:
-            rows = connection.execute("SELECT id FROM folders").fetchall()
-            connection.rollback()
-        except Exception as error:
-            if getattr(error, "sqlstate", None) != "42P01":  # there is no such table
-                raise
-            rows = []
-        if [row[0] for row in rows] != [self.folder]:
-            raise DatabaseLost(
-                "the service's database was replaced while the service ran; restore the one that it began with and "
-                "start the service again. Nothing is accepted meanwhile."
-            )
-
-
-_IDENTITIES: weakref.WeakKeyDictionary[Engine, _Identity] = weakref.WeakKeyDictionary()
+_IDENTITIES: weakref.WeakKeyDictionary[Engine, Identity] = weakref.WeakKeyDictionary()
 
 
 def open_database(url: str) -> Engine:
@@ -239,12 +184,14 @@ def open_database(url: str) -> Engine:
         engine = create_engine(url, pool_pre_ping=True, connect_args=wait)
     except Exception as error:
         raise InputError(f"database={url.split('@')[-1]!r} cannot be used: {error}.") from error
-    identity = _IDENTITIES[engine] = _Identity()
+    identity = _IDENTITIES[engine] = Identity()
     if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", lambda *_: identity.check())
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "connect", lambda connection, record: identity.note(connection))
-        event.listen(engine, "begin", _begin_sqlite)
+        event.listen(engine, "begin", functools.partial(_begin_sqlite, identity))
+        event.listen(engine, "commit", lambda _: identity.check())  # it may have waited for long
+        event.listen(engine, "handle_error", lambda context: identity.damaged(context.original_exception))
     else:
         event.listen(engine, "connect", lambda connection, record: identity.compare(connection))
     return engine
@@ -253,7 +200,6 @@ def open_database(url: str) -> Engine:
 @contextlib.contextmanager
 def reading(engine: Engine) -> Iterator[Session]:
     """A transaction that sees one state of the tables."""
-    _IDENTITIES[engine].check()
     with engine.connect() as connection, Session(connection) as session:
         yield session
 
@@ -265,7 +211,6 @@ def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
     One that is `alone` waits for all others that are, of whatever process; on SQLite, all that write do.
     """
     with _turn(engine), engine.connect() as connection:
-        _IDENTITIES[engine].check()
         connection = connection.execution_options(writes=True)
         with Session(connection, expire_on_commit=False) as session, session.begin():
             if alone and engine.dialect.name == "postgresql":
@@ -381,6 +326,7 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
     cursor.close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
+def _begin_sqlite(identity: Identity, connection: Connection) -> None:
+    identity.check()
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
