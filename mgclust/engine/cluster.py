@@ -161,6 +161,8 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
             "client='local' on GPUs needs dask-cuda; install mgclust[gpu-cu13] (or gpu-cu12), or use "
             "client=None for one GPU."
         ) from error
+    except RunFailed:
+        raise
     except Exception as error:
         # NVML's errors and failed nannies alike: who reads this needs the cause and what to do, not their
         # trace.

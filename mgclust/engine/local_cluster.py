@@ -8,14 +8,25 @@ servers (dashboard, metrics, health) know no such check and are not started.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import signal
+import time
 from typing import Any
 
 from distributed import LocalCluster, Nanny, Scheduler, Security, SpecCluster, Worker
+from distributed.core import Status
 
 from mgclust.engine.certificates import throwaway
+from mgclust.errors import RunFailed
 
 __all__ = ["start"]
+
+# Seconds for a start, which takes two to ten, and more where many workers load CUDA at once. Dask itself waits without
+# end for a worker that never says that it is there, and for the end of one that could not be started.
+LONGEST_START = 60.0
+END = 10.0  # seconds for the orderly end of a cluster that could not be started
 
 
 class _WithoutHttp:
@@ -41,8 +52,32 @@ class _Nanny(Nanny):  # type: ignore[misc]
 class _SpecCluster(SpecCluster):  # type: ignore[misc]
     """Comes after Dask's own cluster in the order of inheritance, and so sees which scheduler that asks for."""
 
+    late: float | None = None  # by when it has to be there, while it starts
+
     def __init__(self, *arguments: Any, scheduler: dict[str, Any], **options: Any) -> None:
+        self.late = time.monotonic() + LONGEST_START
         super().__init__(*arguments, scheduler=scheduler | {"cls": _Scheduler}, **options)
+
+    def sync(self, func: Any, *arguments: Any, callback_timeout: Any = None, **options: Any) -> Any:
+        """Wait for a coroutine; while the cluster starts, no longer than that may take."""
+        if self.late is None or self.asynchronous:
+            return super().sync(func, *arguments, callback_timeout=callback_timeout, **options)
+        if func == self.close:  # it could not be started, and why is told when this has returned
+            self.end()
+            return None
+        left = max(0.1, self.late - time.monotonic())
+        return super().sync(func, *arguments, callback_timeout=left, **options)
+
+    def end(self) -> None:
+        """End what was started, in whatever state it is."""
+        for nanny in list(self._created):
+            if number := nanny.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+        with contextlib.suppress(Exception):
+            super().sync(self.close, callback_timeout=END)
+        self._loop_runner.stop()
+        self.status = Status.closed
 
 
 def start(device: str, n_workers: int | None) -> SpecCluster:
@@ -54,6 +89,11 @@ def start(device: str, n_workers: int | None) -> SpecCluster:
         "cuda": one worker a GPU, which needs dask-cuda.
     n_workers : int or None
         How many; None for as many as there are GPUs.
+
+    Raises
+    ------
+    RunFailed
+        It was not there after `LONGEST_START` seconds.
     """
     options = {
         "n_workers": n_workers,
@@ -70,13 +110,31 @@ def start(device: str, n_workers: int | None) -> SpecCluster:
         class CpuCluster(LocalCluster, _SpecCluster):  # type: ignore[misc]
             pass
 
-        return CpuCluster(**options)
+        return _started(CpuCluster, options, device)
     from dask_cuda import LocalCUDACluster
 
     class GpuCluster(LocalCUDACluster, _SpecCluster):  # type: ignore[misc]
         pass
 
-    return GpuCluster(**options)
+    return _started(GpuCluster, options, device)
+
+
+def _started(kind: type[_SpecCluster], options: dict[str, Any], device: str) -> SpecCluster:
+    cluster: Any = kind.__new__(kind)  # in two steps: what could not be started has to be ended
+    try:
+        cluster.__init__(**options)
+    except Exception as error:
+        if cluster.late is not None:
+            cluster.end()
+        if not isinstance(error, TimeoutError):
+            raise
+        raise RunFailed(
+            f"the workers of a local {device} cluster were not there after {LONGEST_START:g} s, and it was ended; the "
+            "log may say why. Try again with fewer workers or when the machine does less, or run without a cluster "
+            "(client=None)."
+        ) from error
+    cluster.late = None
+    return cluster
 
 
 def _security() -> Security:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 
 import dask
 import distributed
 import numpy as np
+import psutil
 import pytest
 import rank_jobs
 
 from mgclust.data import open_dataset
 from mgclust.engine import cluster as cluster_module
-from mgclust.engine import devices, spmd
+from mgclust.engine import devices, local_cluster, spmd
 from mgclust.engine.certificates import Credentials, throwaway
 from mgclust.engine.cluster import connect, workers_of
-from mgclust.errors import DeviceUnavailableError, InputError
+from mgclust.errors import DeviceUnavailableError, InputError, RunFailed
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -197,6 +199,42 @@ def test_local_cluster_is_closed_afterwards():
         assert {address[:6] for address in (scheduler, *found.workers)} == {"tls://"}
         assert spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found).value.shape == (2, 2)
     assert found.client.status == "closed"
+
+
+def children():
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_a_local_cluster_whose_workers_do_not_come(tmp_path, monkeypatch):
+    """They hang while they start."""
+    (tmp_path / "hang.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setattr(local_cluster, "LONGEST_START", 5.0)
+    with connect("local", "cpu", n_workers=1):  # what multiprocessing keeps for itself is there
+        pass
+    before = children()
+    with (
+        dask.config.set({"distributed.worker.preload": [str(tmp_path / "hang.py")]}),
+        pytest.raises(RunFailed, match="a local cpu cluster were not there after 5 s, and it was ended") as caught,
+    ):
+        connect("local", "cpu", n_workers=2).__enter__()
+    assert "client=None" in str(caught.value)
+    assert children() <= before
+
+
+def test_a_local_cluster_whose_workers_cannot_be_started(monkeypatch):
+    """As where a process may make no semaphores: Dask waits without end for the end of what never began."""
+
+    class Refusing:
+        def Queue(self):
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("distributed.nanny.get_mp_context", Refusing)
+    monkeypatch.setattr(local_cluster, "LONGEST_START", 3.0)
+    monkeypatch.setattr(local_cluster, "END", 1.0)
+    before = children()
+    with pytest.raises(RunFailed, match="a local cpu cluster were not there after 3 s, and it was ended"):
+        connect("local", "cpu", n_workers=2).__enter__()
+    assert children() <= before
 
 
 def test_local_cluster_with_its_credentials(monkeypatch):
