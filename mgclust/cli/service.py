@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commands"]
 
+OLD_AGE = 50  # collections of young garbage of the web process before one of everything; Python has 10
 RESOURCES = ("gpus", "workers", "max_seconds", "memory")
 
 
@@ -219,7 +220,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     gc.collect()
     gc.freeze()
     # Of each open event stream some 200 objects stay, too: through those of 800 a look takes 0.09 s.
-    gc.set_threshold(*gc.get_threshold()[:2], LOOKS)
+    gc.set_threshold(*gc.get_threshold()[:2], OLD_AGE)
     connections = Connections(settings)
     connections.raise_limit()
     try:
