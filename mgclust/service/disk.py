@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
 import stat
 import sys
 import threading
@@ -41,6 +40,7 @@ SWEEP = 600.0
 GONE = ".deleted"
 RESERVE = "reserve"  # a file in the data folder
 RESERVED = 4 << 20  # its bytes: more than the database writes while it deletes
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Answer = TypeVar("Answer")
 
@@ -74,9 +74,55 @@ def size_of(path: Path) -> int:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with all that is in it, as far as that is possible; no link is followed."""
-    with contextlib.suppress(RecursionError):  # an attempt may make folders of any depth
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove a folder with all that is in it, as far as that is possible; no link is followed.
+
+    An attempt may nest folders deeper than calls, descriptors and paths go. So none is entered but those of the first
+    level, to which what they hold is moved before.
+    """
+    try:
+        top = os.open(folder, _FOLDER)
+    except OSError:
+        return  # it is not there, or no folder
+    try:
+        while _thin_out(top):
+            pass
+    finally:
+        os.close(top)
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+
+
+def _thin_out(top: int) -> bool:
+    """Remove the files and folders of the first level, and lift what the latter hold; whether anything was done."""
+    done = False
+    with contextlib.suppress(OSError), os.scandir(top) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=top)
+                else:
+                    done |= _lift(entry.name, top)
+                    os.rmdir(entry.name, dir_fd=top)
+                done = True
+    return done
+
+
+def _lift(name: str, top: int) -> bool:
+    """Remove the files of a folder in another, and move its folders to the latter; whether anything was done."""
+    done = False
+    number = os.open(name, _FOLDER, dir_fd=top)
+    try:
+        with os.scandir(number) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        os.rename(entry.name, secrets.token_hex(16), src_dir_fd=number, dst_dir_fd=top)
+                    else:
+                        os.unlink(entry.name, dir_fd=number)
+                    done = True
+    finally:
+        os.close(number)
+    return done
 
 
 def size_of_job(settings: Settings, id_: str) -> int:
