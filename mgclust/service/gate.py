@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgclust.errors import printable
@@ -152,7 +153,7 @@ class Gate:
             token = audit.noted.set(facts)
             try:
                 await self._app(scope, receive, told)
-            except Gone:
+            except (Gone, ClientDisconnect):
                 pass
             finally:
                 audit.noted.reset(token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -67,6 +68,29 @@ def test_who_did_what_from_where(served, tmp_path):
     for secret in ("secret body", "mgc_", "0" * 64, "sha256"):
         assert secret not in text
     assert oct((tmp_path / "audit.log").stat().st_mode & 0o777) == "0o600"
+
+
+def test_an_upload_that_is_cut(served, tmp_path):
+    """It is a line of the log, not an error of the application, of which the server would print a traceback."""
+    parts = [{"type": "http.request", "body": b"half", "more_body": True}, {"type": "http.disconnect"}]
+    scope = {
+        "type": "http", "method": "PUT", "path": "/api/v1/uploads/x.npy", "raw_path": b"/api/v1/uploads/x.npy",
+        "query_string": b"", "headers": [(b"authorization", served.headers["Authorization"].encode())],
+        "client": ("192.0.2.7", 1), "server": ("x", 80), "scheme": "http", "root_path": "", "http_version": "1.1",
+    }  # fmt: skip
+    sent = []
+
+    async def receive():
+        return parts.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(served.app(scope, receive, send))
+    assert (parts, sent) == ([], [])
+    lines = lines_of(tmp_path / "audit.log")
+    assert [(line["action"], line["name"], line.get("status")) for line in lines] == [("upload", "x.npy", None)]
+    assert list((tmp_path / "uploads").iterdir()) == []
 
 
 def test_results_that_are_fetched(served, tmp_path):
