@@ -359,7 +359,7 @@ def test_deleted_twice_at_once(jobs, engine, settings):
     assert names(settings) == []
 
 
-@pytest.mark.parametrize("where", ["mgclust.service.jobs.clear", "mgclust.service.disk.shutil.rmtree"])
+@pytest.mark.parametrize("where", ["mgclust.service.jobs.clear", "mgclust.service.disk._thin_out"])
 def test_killed_while_it_deletes(jobs, engine, settings, monkeypatch, where):
     """Nothing of the job can be asked for from then on, and the next process that starts removes the rest."""
     id_ = submit(jobs, key="k").id
