@@ -82,6 +82,13 @@ class ForkServer:
         """Whether it is worth waiting for."""
         return not self.ready() and self.lives() and time.monotonic() < self._late
 
+    def lost(self) -> bool:
+        """Whether it has ended or is stopped, and another should take its place; one that loads has its time first.
+
+        Without that time, one that cannot load would be started again and again.
+        """
+        return not self.lives() and (self.ready() or time.monotonic() > self._late)
+
     def copy(self, orders: int, answers: int) -> int | None:
         """Start an attempt.
 

@@ -145,6 +145,9 @@ class Runner:
         if time.monotonic() > self._next_look:
             self._jobs.find_lost(self._settings.lost_after)
             self._bury()
+            if self._server is not None and self._server.lost():  # before the next job would have to load for itself
+                self._server.close()
+                self._server = ForkServer()
             self._next_look = time.monotonic() + BEAT
         while self._claimed or (not (self._server and self._server.loading()) and self._claim()):
             job = self._claimed[0]  # it stays there if the database fails meanwhile

@@ -13,6 +13,7 @@ import pytest
 
 from mgclust.result import load_result
 from mgclust.service.forkserver import ForkServer
+from mgclust.service.records import migrate, open_database
 from mgclust.service.runner import Runner, _Process
 from mgclust.service.settings import Settings
 
@@ -122,6 +123,30 @@ def test_a_fork_server_that_is_stopped_or_killed_is_replaced(number, tmp_path):
         wait_for(lambda: goes_on.signs > signs + 1 and other.signs)
         for process in (goes_on, other):
             process.close()
+    finally:
+        runner._server.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_fork_server_is_replaced_while_no_job_comes(number, tmp_path, monkeypatch):
+    """So that the next job need not load for itself."""
+    monkeypatch.setattr("mgclust.service.runner.BEAT", 0.0)
+    settings = Settings(data=tmp_path, database=f"sqlite:///{tmp_path / 'service.db'}")
+    migrate(open_database(settings.database))
+    runner = Runner(settings)
+    runner._server = before = ForkServer()
+    try:
+        wait_for(lambda: not before.loading())
+        runner.turn()
+        assert runner._server is before
+        os.kill(before.pid, number)
+        wait_for(lambda: runner.turn() or runner._server is not before)
+        assert not psutil.pid_exists(before.pid)
+        another = runner._server
+        os.kill(another.pid, number)
+        wait_for(lambda: not another.lives())
+        runner.turn()
+        assert runner._server is another  # it has not had its time to load
     finally:
         runner._server.close()
 
