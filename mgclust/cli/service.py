@@ -96,6 +96,7 @@ def _check_place(settings: Settings) -> None:
 
     from mgclust.service.records import DatabaseLost, open_database, reading
 
+    _check_shared_memory(settings)
     try:
         settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not os.access(settings.data, os.W_OK | os.X_OK):
@@ -114,6 +115,21 @@ def _check_place(settings: Settings) -> None:
     except DBAPIError as error:
         reason = str(error.orig).strip().split("\n")[0].rstrip(".")
         raise InputError(f"the database cannot be used: {reason}; start it, or give another by --database.") from error
+
+
+def _check_shared_memory(settings: Settings) -> None:
+    """Refuse to hide anything in the folder where processes make semaphores.
+
+    Landlock knows only what may be reached: an attempt that must not see one folder there can make nothing there.
+    """
+    from mgclust.service.confine import landlock
+
+    for path in settings.concealed if landlock() else ():
+        if Path(os.path.realpath(path)).is_relative_to("/dev/shm"):
+            raise InputError(
+                f"{path} should not be below /dev/shm: jobs are kept from it by Landlock, and could then make no "
+                "semaphores there, without which no workers start; give a folder elsewhere."
+            )
 
 
 def _check_access(data: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import httpx
@@ -244,6 +245,23 @@ def not_served(monkeypatch):
 
     monkeypatch.setattr("mgclust.service.app.create_app", stop)
     monkeypatch.setattr("mgclust.service.keeper.keep_runner", stop)
+
+
+@pytest.mark.parametrize("command", ["serve", "runner"])
+def test_a_data_folder_where_semaphores_are_made(command, tmp_path, capsys, not_served, monkeypatch):
+    """Jobs that must not see it could have no workers; without Landlock nothing is hidden, and it is taken."""
+    link = tmp_path / "link"
+    link.symlink_to("/dev/shm")
+    for data in (Path("/dev/shm/mgclust-refused"), link / "mgclust-refused"):
+        monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 1)
+        assert run_command([command, "--cpu", "--data", str(data)]) == 2
+        said = capsys.readouterr().err
+        assert f"{data} should not be below /dev/shm" in said and "give a folder elsewhere" in said
+        assert not data.exists()
+    monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 0)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as data:
+        assert run_command([command, "--cpu", "--data", data]) == 2
+    assert "the folder was taken" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["serve", "runner"])
