@@ -5,11 +5,11 @@ jobs a page of 50 within 100 ms. Submitting is one HTTP request, answered when t
 synchronous=FULL). Each of --starts times the service has just been started; its first requests count. Clients send
 their next job when the last one is answered; they are threads of two processes beside the service, each with one
 connection kept open and Python's http.client, and share the two cores with the service and, unless --idle, with the
-runner, which computes meanwhile. What the clients and the web process spend is told beside. With --streams so many
-event streams of a job that waits are open meanwhile, and pages are listed once more beside them.
+runner, which computes meanwhile. What the clients and the web process spend is told beside. Then all of it once more
+with --streams event streams open, of a job that waits, and pages are listed beside them.
 
     python benchmarks/service_load.py --out benchmarks/results/service_load.json
-    python benchmarks/service_load.py --idle --streams 800
+    python benchmarks/service_load.py --idle --streams 0
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from mgclust.service.records import Job, migrate, open_database, writing
 
 ALLOWED_SUBMIT, ALLOWED_LIST = 0.2, 0.1
 PROCESSES = 2  # of clients
+BEFORE = 60  # jobs that the runner takes before the one that is watched, which still waits at the end
 LONGEST = 90.0  # seconds to wait for the jobs themselves
 
 
@@ -123,21 +124,23 @@ def watchers(url: str, token: str, id_: str, count: int) -> list[socket.socket]:
     return opened
 
 
-def submits(out: bench.Record, options: Any, folder: Path, last: bool) -> None:
+def submits(out: bench.Record, options: Any, folder: Path, streams: int, last: bool) -> None:
     """A service of its own, its first jobs; of the last one also their end is waited for."""
     folder.mkdir()
     points = folder / "points.npy"
     np.save(points, np.random.default_rng(0).normal(size=(200, 2)))
-    streams = options.streams
     served = Served(
         folder / "load",
         *(["--no-runner"] if options.idle else []),
         streams_per_user=max(64, streams),
-        jobs_per_user=options.jobs + 1,
+        jobs_per_user=options.jobs + 1 + BEFORE,
     )
     with served as service:
         request = {"method": "density-peaks", "sources": [{"upload": service.upload(points)}], "report": False}
-        watched = service.call("POST", "/jobs", json=request)["id"] if streams else ""
+        if streams and not options.idle:
+            for _ in range(BEFORE):
+                service.call("POST", "/jobs", json=request)
+        watched = service.call("POST", "/jobs", json=request | {"priority": -100})["id"] if streams else ""
         opened = watchers(service.url, served.token(), watched, streams)
         spawn = multiprocessing.get_context("spawn")
         gate, told = spawn.Barrier(options.clients + 1), spawn.Queue()
@@ -173,6 +176,7 @@ def submits(out: bench.Record, options: Any, folder: Path, last: bool) -> None:
             met=not errors and p99 <= ALLOWED_SUBMIT,
         )
         if streams:
+            assert service.job(watched).state == "PENDING", "the streams were not idle"
             pages = []
             for _ in range(50):
                 start = time.perf_counter()
@@ -249,15 +253,16 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--finished", type=int, default=100_000)
     parser.add_argument("--starts", type=int, default=7, help="services that are started for the submits")
-    parser.add_argument("--streams", type=int, default=0, help="event streams that are open meanwhile")
+    parser.add_argument("--streams", type=int, default=800, help="event streams open the second time")
     parser.add_argument("--idle", action="store_true", help="without a runner: nothing is computed meanwhile")
     options = parser.parse_args()
     out = bench.Record(__doc__, options.out)
     os.environ.pop("MGCLUST_URL", None)
     with tempfile.TemporaryDirectory() as folder:
         listing(out, options, Path(folder))
-        for start in range(options.starts):
-            submits(out, options, Path(folder) / f"start{start}", start == options.starts - 1)
+        for streams in sorted({0, options.streams}):
+            for start in range(options.starts):
+                submits(out, options, Path(folder) / f"{streams}-{start}", streams, start == options.starts - 1)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ tokens are looked up together as well.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
@@ -21,7 +22,8 @@ __all__ = ["Streams"]
 
 LOOK = 0.5  # seconds between two looks at the jobs that are watched
 ASK = 3.0  # seconds after which the tokens of those who watch are looked up again
-KEEP_ALIVE = 15.0
+KEEP_ALIVE = 15.0  # seconds after which a stream without news says so; or somewhat less, so that not all do at once
+TOLD_AT_ONCE = 20  # streams that are told before other requests have their turn
 AT_ONCE = 500  # jobs of a query
 
 
@@ -63,7 +65,7 @@ class Streams:
             del job  # a row keeps its whole query, and a stream lives long
             while True:
                 try:
-                    async with asyncio.timeout(KEEP_ALIVE):
+                    async with asyncio.timeout(KEEP_ALIVE * random.uniform(0.7, 1.0)):
                         await stream.event.wait()
                 except TimeoutError:
                     yield ": still there\n\n"
@@ -114,11 +116,13 @@ class Streams:
                 if (row := rows.get(id_)) is None:
                     self._end(self._watched.get(id_, ()))
                 else:
-                    self._tell(row)
+                    await self._tell(row)
 
-    def _tell(self, row: Row[Any]) -> None:
+    async def _tell(self, row: Row[Any]) -> None:
         news = None
-        for stream in self._watched.get(row.id, ()):
+        for number, stream in enumerate(list(self._watched.get(row.id, ())), 1):
+            if number % TOLD_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if stream.told != tuple(row) and not stream.ended:
                 news = news or self._told(row)
                 stream.tell(row, news)
