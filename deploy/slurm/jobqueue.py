@@ -12,6 +12,7 @@ from dask_jobqueue import SLURMCluster
 from distributed import Client, Security
 
 from mgclust import DensityPeaks
+from mgclust.engine import tls
 from mgclust.engine.certificates import make_certificates
 
 if __name__ == "__main__":
@@ -37,7 +38,18 @@ if __name__ == "__main__":
         tls_client_key=str(given.certs / "client" / "key.pem"),
         require_encryption=True,
     )
-    how = {} if given.cpu else {"worker_command": "dask_cuda.cli", "job_extra_directives": ["--gpus=1"]}
+    # Each process loads it, lest a connection that ends breaks others: the scheduler, which is in this one, here.
+    tls.guard()
+    loads = ["--preload", tls.MODULE]
+    if given.cpu:
+        loads += ["--preload-nanny", tls.MODULE]
+        how = {}
+    else:
+        how = {
+            "worker_command": "dask_cuda.cli",
+            "job_extra_directives": ["--gpus=1"],
+            "job_script_prologue": [f"export DASK_DISTRIBUTED__NANNY__PRELOAD={tls.MODULE}"],
+        }
     with (
         SLURMCluster(
             cores=given.cores,
@@ -49,7 +61,7 @@ if __name__ == "__main__":
             security=security,
             # Dask's pages ask for no password: on the loopback alone.
             scheduler_options={"dashboard_address": "127.0.0.1:0"},
-            worker_extra_args=["--dashboard-address", "127.0.0.1:0"],
+            worker_extra_args=["--dashboard-address", "127.0.0.1:0", *loads],
             **how,
         ) as cluster,
         Client(cluster, security=security) as client,

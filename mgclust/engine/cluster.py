@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mgclust.engine import tls
 from mgclust.engine.certificates import Credentials
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
@@ -111,6 +112,7 @@ def connect(
             raise InputError(f"n_workers={n_workers} needs a cluster; pass client='local' to start one here.")
         yield Cluster(1, _local_device(device))
         return
+    tls.guard()
     with contextlib.ExitStack() as stack:
         if isinstance(client, str):
             if client == "local":

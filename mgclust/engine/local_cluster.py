@@ -18,6 +18,7 @@ from typing import Any
 from distributed import LocalCluster, Nanny, Scheduler, Security, SpecCluster, Worker
 from distributed.core import Status
 
+from mgclust.engine import tls
 from mgclust.engine.certificates import throwaway
 from mgclust.errors import RunFailed
 
@@ -95,6 +96,7 @@ def start(device: str, n_workers: int | None) -> SpecCluster:
     RunFailed
         It was not there after `LONGEST_START` seconds.
     """
+    tls.guard()
     options = {
         "n_workers": n_workers,
         "threads_per_worker": 1,
@@ -102,6 +104,8 @@ def start(device: str, n_workers: int | None) -> SpecCluster:
         "protocol": "tls://",
         "security": _security(),
         "worker_class": _Nanny,
+        # The scheduler and nannies run in this process.
+        "preload": [tls.MODULE],
         "dashboard_address": None,
         "silence_logs": logging.ERROR,
     }

@@ -70,13 +70,14 @@ def scheduler(certs, tmp_path_factory):
         found = folder / "scheduler.json"
         start(
             "scheduler", "--protocol=tls", "--host=127.0.0.1", "--port=0", f"--scheduler-file={found}",
-            "--no-dashboard", "--dashboard-address=127.0.0.1:0", *tls(certs / "scheduler"),
+            "--preload=mgclust.engine.tls", "--no-dashboard", "--dashboard-address=127.0.0.1:0",
+            *tls(certs / "scheduler"),
         )  # fmt: skip
         wait_for(lambda: found.exists() and found.stat().st_size)
         address = found.read_text().split('"address": "')[1].split('"')[0]
         start(
             "worker", address, "--nworkers=2", "--nthreads=1", "--no-dashboard", f"--local-directory={folder}",
-            *tls(certs / "worker"),
+            "--preload=mgclust.engine.tls", "--preload-nanny=mgclust.engine.tls", *tls(certs / "worker"),
         )  # fmt: skip
         yield address
 
@@ -100,6 +101,22 @@ def test_a_run_on_a_cluster_with_these_certificates(scheduler, trusted):
     assert there.result_.hardware["ranks"] == 2
     here = DensityPeaks(4, client=None, device="cpu").fit(x)
     np.testing.assert_array_equal(there.labels_, here.labels_)
+
+
+def guarded() -> bool:
+    return ssl.SSLContext.sslsocket_class.__module__ == "mgclust.engine.tls"
+
+
+def test_all_processes_are_guarded(scheduler, trusted, monkeypatch):
+    """See `mgclust.engine.tls`; workers and nannies of a cluster that mgclust starts are, too."""
+    monkeypatch.setattr(ssl.SSLContext, "sslsocket_class", ssl.SSLSocket)
+    with connect(scheduler, "cpu", n_workers=2) as found:
+        client = found.client
+        assert guarded() and client.run_on_scheduler(guarded)
+        assert list(client.run(guarded).values()) == [True, True] == list(client.run(guarded, nanny=True).values())
+    ssl.SSLContext.sslsocket_class = ssl.SSLSocket
+    with connect("local", "cpu", n_workers=1) as found:
+        assert guarded() and list(found.client.run(guarded).values()) == [True]
 
 
 def test_another_authority_is_refused(scheduler, tmp_path, monkeypatch):

@@ -314,6 +314,37 @@ def test_cpu_workers_listen_on_their_loopback_alone_beside_dask():
         assert text.count("--nworkers") <= len(re.findall(r"--dashboard-address[= ]127\.0\.0\.1:0", text))
 
 
+def _dask_commands():
+    """All of scheduler and workers: (file, kind, words)."""
+    for path in FILES:
+        text, lines = path.read_text(encoding="utf-8"), []
+        if path.suffix == ".yaml":
+            lines = [" ".join(each) for node in documents(path) for each in _lists(node)]
+        elif path.suffix in (".md", ".sbatch"):
+            text = re.sub(r"\\\n", " ", text)
+            lines = re.findall(r"^ *(?:[A-Z_]+=\S+ +)*(dask .*)$", text, re.MULTILINE)
+            lines += re.findall(r"\((dask .*?)\)$", text, re.MULTILINE | re.DOTALL)
+        for line in lines:
+            if kind := re.match(r"dask (scheduler|worker|cuda worker) ", line):
+                yield path, kind[1], line.replace("=", " ").split()
+
+
+def test_every_process_of_dask_loads_the_guard_of_connections():
+    """The scheduler, workers and nannies: `mgclust.engine.tls` says why, deploy/README.md what each command takes."""
+    found = list(_dask_commands())
+    places = {folder: {"scheduler", "worker", "cuda worker"} for folder in ("deploy", "compose", "slurm")}
+    places["kubernetes"] = {"scheduler", "cuda worker"}
+    for folder, kinds in places.items():
+        assert {kind for path, kind, _ in found if path.parent.name == folder} == kinds
+    for path, kind, words in found:
+        loads = {(words[i], words[i + 1]) for i in range(len(words) - 1) if words[i].startswith("--preload")}
+        options = ["--preload", "--preload-nanny"] if kind == "worker" else ["--preload"]
+        assert loads == {(option, "mgclust.engine.tls") for option in options}, (path, kind)
+        if kind == "cuda worker":
+            text = path.read_text(encoding="utf-8")
+            assert re.search(r"DASK_DISTRIBUTED__NANNY__PRELOAD(=|: |, value: )mgclust\.engine\.tls", text), path
+
+
 def test_variables_of_compose_are_those_of_the_example():
     used = dict(re.findall(r"\$\{(\w+)(?::-([^}]*))?", (DEPLOY / "compose" / "compose.yaml").read_text("utf-8")))
     example = (DEPLOY / "compose" / ".env.example").read_text(encoding="utf-8")
@@ -487,6 +518,31 @@ def test_a_batch_job_without_a_gpu_says_so():
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == "Slurm gave this node no GPU: ask for some with --gpus-per-node=N, or pass --cpu.\n"
+
+
+@pytest.mark.parametrize("during", ["the wait for workers", "the command"])
+def test_a_batch_job_ends_with_the_workers_of_a_node(tmp_path, during):
+    """Dask's workers that have lost the scheduler end with code 0, which srun takes for a good end."""
+    programs = {
+        "srun": "sleep 1",
+        "dask": 'while [[ "$1" != --scheduler-file ]]; do shift; done; echo "{}" >"$2"; exec sleep 60',
+        "python": '[[ "$1" == -c ]] && echo tls://host:1 || { [[ "$during" == "the command" ]] || exec sleep 60; }',
+        "mgclust": '[[ "$1" == certs ]] || exec sleep 60',
+    }
+    for program, lines in programs.items():
+        path = tmp_path / "bin" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/bash\n{lines}\n", encoding="utf-8")
+        path.chmod(0o755)
+    given = {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2", "SLURM_SUBMIT_DIR": str(tmp_path), "during": during}
+    done = subprocess.run(
+        ["bash", str(DEPLOY / "slurm" / "mgclust.sbatch"), "--cpu", "info"], timeout=50,
+        env=given | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}, capture_output=True, text=True,
+    )  # fmt: skip
+    log = tmp_path / "mgclust-1-dask.log"
+    sentence = f"The workers of a node have ended, and so has the job: {log} says why.\n"
+    assert (done.returncode, done.stderr) == (1, sentence), done
+    assert not list(tmp_path.glob(".mgclust-*"))
 
 
 # The lab

@@ -152,6 +152,29 @@ assert found["hardware"]["ranks"] == 4, found["hardware"]
     none_left
 }
 
+# As the same, so often that a fault which comes and goes is seen.
+two_node_runs() {
+    local _
+    for _ in $(seq "$1"); do
+        rm -rf "$work/shared/out"
+        two_node_run
+    done
+}
+
+workers_end() {
+    local id
+    id=$(as ctl sbatch --parsable --nodes=2 mgclust.sbatch --cpu serve --data /shared/alone)
+    within 120 grep '^4 workers at tls://' "$work/shared/mgclust-$id.log"
+    within 60 test -s "$work/shared/alone/token"
+    inside n2 pkill -TERM -u "$USER_ID" -x dask
+    within 90 ended "$id"
+    cat "$work/shared/mgclust-$id.log"
+    code_of "$id" | grep -x 'ExitCode=1:0'
+    grep "^The workers of a node have ended, and so has the job: /shared/mgclust-$id-dask.log says why.$" "$work/shared/mgclust-$id.log"
+    none_left
+    within 60 two_idle
+}
+
 refusals() {
     local id
     id=$(as ctl sbatch --parsable mgclust.sbatch --cpu run no-such-method data.npy -o other)
@@ -231,6 +254,8 @@ set -e
 step 1200 'a Debian root with Slurm and mgclust' configure
 step 150 'a controller and two nodes, both idle' start
 step 300 'a run on two nodes, four workers' two_node_run
+step 900 'ten more of them, each right' two_node_runs 10
+step 300 'the workers of a node end: so does the job, with a sentence' workers_end
 step 200 'a wrong command and a node without GPU: exit code 2, a sentence, nothing left' refusals
 step 300 'the service in a job, a job of it, its ports' serve
 step 420 'scancel: nothing left; the next job goes on with the queue' cancel_and_go_on
