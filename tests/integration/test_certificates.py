@@ -103,12 +103,12 @@ def test_a_run_on_a_cluster_with_these_certificates(scheduler, trusted):
     np.testing.assert_array_equal(there.labels_, here.labels_)
 
 
-def guarded() -> bool:
-    return ssl.SSLContext.sslsocket_class.__module__ == "mgclust.engine.tls"
-
-
 def test_all_processes_are_guarded(scheduler, trusted, monkeypatch):
     """See `mgclust.engine.tls`; workers and nannies of a cluster that mgclust starts are, too."""
+
+    def guarded():
+        return ssl.SSLContext.sslsocket_class.__module__ == "mgclust.engine.tls"
+
     monkeypatch.setattr(ssl.SSLContext, "sslsocket_class", ssl.SSLSocket)
     with connect(scheduler, "cpu", n_workers=2) as found:
         client = found.client
