@@ -42,7 +42,9 @@ class _Scheduler(_WithoutHttp, Scheduler):  # type: ignore[misc]
 
 
 class _Worker(_WithoutHttp, Worker):  # type: ignore[misc]
-    pass
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        tls.guard()
+        super().__init__(*arguments, **options)
 
 
 class _Nanny(Nanny):  # type: ignore[misc]
@@ -96,7 +98,7 @@ def start(device: str, n_workers: int | None) -> SpecCluster:
     RunFailed
         It was not there after `LONGEST_START` seconds.
     """
-    tls.guard()
+    tls.guard()  # of the scheduler and nannies, which run in this process; a worker has its own
     options = {
         "n_workers": n_workers,
         "threads_per_worker": 1,
@@ -104,8 +106,6 @@ def start(device: str, n_workers: int | None) -> SpecCluster:
         "protocol": "tls://",
         "security": _security(),
         "worker_class": _Nanny,
-        # The scheduler and nannies run in this process.
-        "preload": [tls.MODULE],
         "dashboard_address": None,
         "silence_logs": logging.ERROR,
     }
