@@ -45,6 +45,7 @@ GRACE = 20.0  # seconds for an orderly end
 PATIENCE = 300.0  # seconds that a cluster may be away
 FULL = 20.0  # seconds that a full disk is given before the next attempt
 SIGN = 1.0  # seconds between two signs of life
+NICE = 5  # requests and other programs come before jobs where they share cores
 
 _SAYING = threading.Lock()
 
@@ -52,6 +53,7 @@ _SAYING = threading.Lock()
 def main() -> None:
     """Take an order, unless the input ends before there is one."""
     os.umask(0o077)  # whatever starts this: results and checkpoints are their user's
+    os.nice(NICE)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
     nowhere = os.open(os.devnull, os.O_WRONLY)
