@@ -1,7 +1,8 @@
 """The web process under attack: its memory, and how long a look at its health takes meanwhile.
 
 Allowed: 400 MiB resident at most, and 1 s for /healthz. The attacks are one connection with a header of 118 MiB, 300
-connections whose bodies stop a byte short of 1 MiB, without a token and with one, 500 unfinished heads, 100,000
+connections whose bodies stop a byte short of 1 MiB, without a token and with one, 1,792 bodies of 14 users that stop a
+byte short of 512 KiB, whole bodies of many keys from 8 connections again and again, 500 unfinished heads, 100,000
 pipelined requests, and 800 event streams. Each is held for --hold seconds.
 
     python benchmarks/service_attack.py --out benchmarks/results/service_attack.json
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,39 @@ def main() -> None:
 
             return act
 
+        def users(served: Served, service: Any) -> list[socket.socket]:
+            names = [f"user{i}" for i in range(14)]
+            for name in names:
+                service.call("POST", "/users", json={"name": name, "role": "user"})
+            tokens = [service.call("POST", "/tokens", json={"user": name, "days": 1})["token"] for name in names]
+            opened: list[socket.socket] = []
+
+            def flood(token: str) -> None:
+                head = f"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+                own = [connected(served.url) for _ in range(128)]
+                opened.extend(own)
+                for each in own:
+                    each.settimeout(0.2)
+                    sent(each, head.encode() + b"Content-Length: 524288\r\n\r\n" + b" " * 524_287)
+
+            with ThreadPoolExecutor(len(tokens)) as pool:
+                list(pool.map(flood, tokens))
+            return opened
+
+        def keys(served: Served, service: Any) -> list[socket.socket]:
+            body = b"{" + b",".join(b'"%040d":1' % i for i in range(9_900)) + b"}"
+            head = f"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {served.token()}\r\n"
+            request = head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
+            opened: list[socket.socket] = []
+            end = time.monotonic() + options.hold
+            while time.monotonic() < end:
+                opened = [connected(served.url) for _ in range(8)]
+                for each in opened:
+                    sent(each, request)
+                for each in opened:
+                    assert each.recv(1 << 16).startswith(b"HTTP/1.1 4")
+            return opened
+
         def heads(served: Served, service: Any) -> list[socket.socket]:
             opened = [connected(served.url) for _ in range(500)]
             for each in opened:
@@ -145,6 +180,8 @@ def main() -> None:
         attack("a header of 118 MiB", endless_header)
         attack("300 bodies without a token", bodies(False))
         attack("300 bodies with a token", bodies(True))
+        attack("1792 bodies of 14 users", users)
+        attack("bodies of 9900 keys", keys)
         attack("500 unfinished heads", heads)
         attack("100000 pipelined requests", pipelined)
         attack("800 event streams", streams)
