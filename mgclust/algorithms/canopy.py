@@ -172,12 +172,12 @@ class Canopy(Clusterer):
 
     Attributes
     ----------
-    center_indices_ : ndarray of shape (n_canopies_,), int64
+    center_indices_ : ndarray of shape (n_canopies,), int64
         Row of each centre, in the order of picking.
-    cluster_centers_ : ndarray of shape (n_canopies_, n_features)
+    cluster_centers_ : ndarray of shape (n_canopies, n_features)
         These rows.
     n_canopies_ : int
-    memberships_ : scipy.sparse.csr_array of shape (n_samples, n_canopies_), bool
+    memberships_ : scipy.sparse.csr_array of shape (n_samples, n_canopies), bool
         Which rows are within t1 of which centres; column indices ascend.
     labels_ : ndarray of shape (n_samples,), int32
         The nearest centre; the first of equally near ones.

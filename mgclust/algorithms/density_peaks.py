@@ -69,7 +69,7 @@ class DensityPeaks(Clusterer):
     ----------
     labels_ : ndarray of shape (n_samples,), int32
         Cluster of each row; clusters are numbered by decreasing ``rho * delta`` of their centre.
-    cluster_centers_indices_ : ndarray of shape (n_clusters_,), int64
+    cluster_centers_indices_ : ndarray of shape (n_clusters,), int64
     n_clusters_ : int
     dc_, dc_error_ : float
         The cut-off distance and, if it was sampled, half the width of its 95% confidence interval (else 0).

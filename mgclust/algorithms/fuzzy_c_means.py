@@ -86,7 +86,7 @@ class FuzzyCMeans(Clusterer):
         reference; in a temporary zarr store where half of the free memory does not hold them.
     objective_ : float
         J at the final centres.
-    objective_history_ : ndarray of shape (n_iter_ + 1,), float64
+    objective_history_ : ndarray of shape (n_iter + 1,), float64
         J at the initial centres and after each iteration.
     n_iter_ : int
     stop_reason_ : {"tol", "max_iter"}

@@ -1,0 +1,61 @@
+"""The documentation site: ``make -C docs html``. Nothing is fetched while it is built or read."""
+
+import importlib.util
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_extensions"))
+# A build needs neither a GPU nor a service, and leaves nothing outside its folder.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(HERE / "_build" / "numba"))
+
+project = "mgclust"
+version = release = metadata.version("mgclust")
+project_copyright = "the authors of mgclust"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "rest_reference"]
+root_doc = "index"
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+# Pages of deploy/, benchmarks/ and the top level include the files of the repository: there is one text of each.
+exclude_patterns = ["_build", "_templates", "images", "gallery", "benchmarks/results/*.md"]
+templates_path = ["_templates"]
+default_role = "autolink"  # `names` in docstrings become links where the reference has them
+nitpicky = True
+# Single backticks in docstrings are links where they can be, and names of parameters or of other projects elsewhere.
+nitpick_ignore_regex = [("py:obj", ".*")]
+
+myst_enable_extensions = ["deflist", "colon_fence"]
+myst_heading_anchors = 3
+suppress_warnings = ["myst.header"]  # pages of deploy/ begin as GitHub shows them
+
+autosummary_generate = True
+autosummary_ignore_module_all = False
+autodoc_typehints = "none"  # numpydoc's types say more
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+add_module_names = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"mgclust {release}"
+html_static_path = []
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {"navigation_depth": 2, "show_nav_level": 1, "navbar_align": "left", "show_toc_level": 2}
+
+examples = HERE / "gallery"
+if importlib.util.find_spec("sphinx_gallery") and list(examples.rglob("plot_*.py")):
+    extensions.append("sphinx_gallery.gen_gallery")
+    sphinx_gallery_conf = {
+        "examples_dirs": "gallery",
+        "gallery_dirs": "examples",
+        "filename_pattern": r"plot_",
+        # They are executed; SPHINXOPTS="-D plot_gallery=0" leaves that out.
+        "download_all_examples": False,
+        "remove_config_comments": True,
+        "show_memory": False,
+        "within_subsection_order": "FileNameSortKey",
+        "abort_on_example_error": True,
+    }

@@ -1,0 +1,64 @@
+"""The site: it builds without a warning, names everything public, and fetches nothing when it is read."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mgclust
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PUBLIC = ("", ".algorithms", ".data", ".data.samples", ".datasets", ".errors", ".kernels", ".plots", ".report")
+
+
+def _object(path):
+    """The object at a dotted path, of which the first parts are modules."""
+    parts = path.split(".")
+    found = importlib.import_module(parts[0])
+    for i, part in enumerate(parts[1:], start=2):
+        if not hasattr(found, part):
+            importlib.import_module(".".join(parts[:i]))
+        found = getattr(found, part)
+    return found
+
+
+def _listed():
+    names = {}
+    for page in (DOCS / "reference").glob("*.rst"):
+        for table in re.findall(r"^\.\. autosummary::\n((?: {3}:.*\n)*\n(?: {3}[\w.]+\n)+)", page.read_text(), re.M):
+            for name in re.findall(r"^ {3}([\w.]+)$", table, re.M):
+                names[f"mgclust.{name}"] = _object(f"mgclust.{name}")
+    return names
+
+
+def test_the_reference_names_everything_public():
+    listed = _listed()
+    assert len(listed) > 50
+    public = {f"mgclust{module}.{name}" for module in PUBLIC for name in _object(f"mgclust{module}").__all__}
+    objects = {id(each) for each in listed.values()}
+    assert not [name for name in sorted(public) if name not in listed and id(_object(name)) not in objects]
+    # Every module that is public in `mgclust` has a list of names, or a page that describes it.
+    modules = {f"mgclust.{name}" for name in mgclust.__all__ if type(getattr(mgclust, name)) is type(mgclust)}
+    assert modules <= set(listed)
+    assert {module for module in modules if hasattr(_object(module), "__all__")} <= {f"mgclust{m}" for m in PUBLIC}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_site_builds_without_warnings_and_fetches_nothing():
+    pytest.importorskip("sphinx", reason="needs the extra docs")
+    made = ["make", "-C", str(DOCS), "html", f"PYTHON={sys.executable}"]
+    done = subprocess.run(made, capture_output=True, text=True, timeout=590)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = list((DOCS / "_build" / "html").rglob("*.html"))
+    assert len(pages) > 50
+    loads = re.compile(
+        r"<(?:script|img|iframe)[^>]* src=\"(?:https?:)?//|<link[^>]* rel=\"stylesheet\"[^>]*href=\"(?:https?:)?//"
+    )
+    assert not [page.name for page in pages if loads.search(page.read_text(encoding="utf-8"))]
