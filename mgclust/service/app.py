@@ -7,6 +7,7 @@ sentence, ``{"error": ..., "fault": ...}``. A job or upload of somebody else is 
 import asyncio
 import contextlib
 import functools
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, Literal
 
@@ -57,6 +58,21 @@ class Progress(BaseModel):
 
 # Names and values that a sentence quotes are of files: a terminal that shows it should not obey them.
 Sentence = Annotated[str, AfterValidator(printable)]
+
+
+Before = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        description="The last one of the page before: its id, or created,id, which also holds once it was deleted.",
+    ),
+]
+
+
+def place_of(before: str | None) -> tuple[float, str] | None:
+    """Time and id, where both are told."""
+    place = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?),([0-9a-f]{32})", before or "")
+    return (float(place[1]), place[2]) if place else None
 
 
 class JobView(BaseModel):
@@ -244,11 +260,11 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
         who: Who,
         state: Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"] | None = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-        before: Annotated[str | None, Query(max_length=64, description="id of the last job of the page before")] = None,
+        before: Before = None,
     ) -> list[JobSummary]:
         """One's own jobs, newest first, without their requests; fewer than `limit` where they are long."""
-        last = None
-        if before is not None:
+        last = place_of(before)
+        if before is not None and last is None:
             row = found(jobs.brief(who, before))
             last = (row.created, row.id)
         return [brief(row) for row in jobs.latest(who, state, limit, last)]
@@ -341,12 +357,10 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     def list_uploads(
         who: Who,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-        before: Annotated[
-            str | None, Query(max_length=64, description="id of the last upload of the page before")
-        ] = None,
+        before: Before = None,
     ) -> list[dict[str, Any]]:
         """One's own uploads, newest first."""
-        latest = sources.latest_uploads(engine, who, limit, before)
+        latest = sources.latest_uploads(engine, who, limit, place_of(before) or before)
         if latest is None:
             raise NotFound("there is no such upload.")
         return latest

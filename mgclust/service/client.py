@@ -218,7 +218,7 @@ class Service:
         wanted: dict[str, Any] = {"state": state} if state else {}
         found: list[dict[str, Any]] = []
         while len(found) < limit:  # a page may end early
-            last = {"before": found[-1]["id"]} if found else {}
+            last = {"before": f"{found[-1]['created']!r},{found[-1]['id']}"} if found else {}
             page = self.call("GET", "/jobs", params=wanted | last | {"limit": min(limit - len(found), 1000)})
             if not page:
                 break

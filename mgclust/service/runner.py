@@ -14,7 +14,6 @@ import os
 import secrets
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -30,14 +29,13 @@ from mgclust.engine.cluster import connect
 from mgclust.engine.devices import gpus
 from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import MgclustError
-from mgclust.service.answers import heard
 from mgclust.service.attempt import SIGN, fault_of, sentence_of
+from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.confine import describe
 from mgclust.service.disk import remove
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs
-from mgclust.service.keeper import without_settings
 from mgclust.service.liveness import Watch, end_family, members
 from mgclust.service.records import OUTAGES, Job, Sign, belong_together, migrate, open_database, writing
 from mgclust.service.results import scores_of
@@ -50,7 +48,6 @@ TURN = 0.1
 BEAT = 2.0
 LOOK = 0.5  # seconds between two looks at the processes of an attempt
 REMEDY = "submit less work or, within what the service allows, ask for more"
-GRACE = 30.0  # seconds for an attempt's orderly end
 
 
 class Runner:
@@ -205,9 +202,9 @@ class Runner:
         process.send(order)
         self._running.append(_Attempt(job, process, self._settings))
 
-    def _new_process(self) -> _Process:
+    def _new_process(self) -> AttemptProcess:
         """A copy of the fork server, or one that loads for itself: no job waits for a fork server that hangs."""
-        process = _Process(self._server)
+        process = AttemptProcess(self._server)
         if self._server is not None and self._server.closed:
             self._server = ForkServer()
         return process
@@ -273,7 +270,7 @@ class Runner:
 class _Attempt:
     """A job and the process that computes it."""
 
-    def __init__(self, job: Job, process: _Process, settings: Settings) -> None:
+    def __init__(self, job: Job, process: AttemptProcess, settings: Settings) -> None:
         self.job, self.process = job, process
         self.next_beat = self._next_look = 0.0
         self.cancelled = False
@@ -309,125 +306,6 @@ class _Attempt:
         if self._memory and taken > self._memory:
             return f"the job took {taken} bytes, more than memory={self._memory}; {REMEDY} memory.", "memory"
         return None
-
-
-class _Process:
-    """A process of `mgclust.service.attempt`, in a group with whatever it starts."""
-
-    def __init__(self, server: ForkServer | None) -> None:
-        self.progress: dict[str, Any] | None = None
-        self.answer: dict[str, Any] | None = None
-        self.trouble: str | None = None  # with what it says
-        self.signs = 0  # of life
-        self._told: float | None = None
-        self._closed = False
-        self._code: int | None = None
-        with contextlib.ExitStack() as theirs:
-            stdin, orders = os.pipe()
-            theirs.callback(os.close, stdin)
-            self._orders = os.fdopen(orders, "w")
-            answers, stdout = os.pipe()
-            theirs.callback(os.close, stdout)
-            self._answers = os.fdopen(answers, "rb")
-            if server is not None and (pid := server.copy(stdin, stdout)):
-                self._process = psutil.Process(pid)
-            else:
-                self._process = psutil.Popen(
-                    [sys.executable, "-m", "mgclust.service.attempt"],
-                    stdin=stdin,
-                    stdout=stdout,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                    env=without_settings(),
-                )
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-
-    @property
-    def pid(self) -> int:
-        """Its number, and that of its session."""
-        return int(self._process.pid)
-
-    def send(self, order: dict[str, Any]) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has died; `ended` says so
-            self._orders.write(json.dumps(order) + "\n")
-            self._orders.flush()
-
-    def ended(self) -> bool:
-        if not self._wait(0):
-            return False
-        self._listener.join(5)
-        return True
-
-    @property
-    def told(self) -> bool:
-        """Whether it was asked to end."""
-        return self._told is not None
-
-    def interrupt(self) -> None:
-        """Ask it to end."""
-        if not self.told:
-            self._signal(signal.SIGTERM, group=False)
-        self.expect_end()
-
-    def expect_end(self) -> None:
-        """It is about to end; if it takes too long, it is made to."""
-        now = time.monotonic()
-        self._told = self._told or now
-        if now - self._told > GRACE:
-            self._signal(signal.SIGKILL)
-
-    def kill(self) -> None:
-        """End it and what it has started, at once."""
-        self._signal(signal.SIGKILL)
-
-    def hang_up(self) -> None:
-        """The end of its input: it ends."""
-        with contextlib.suppress(OSError):
-            self._orders.close()
-
-    def close(self, at_once: bool = False) -> None:
-        if self._closed:
-            return  # the number of its group may be another's by now
-        self._closed = True
-        self.hang_up()
-        if at_once:
-            self._signal(signal.SIGKILL)
-        self._wait(GRACE)
-        self._signal(signal.SIGKILL)  # what it has started
-
-    def epitaph(self) -> str:
-        code = self._code
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            return f"the attempt's process was ended by {name}; often the machine ran out of memory."
-        return f"the attempt's process ended with code {code} and no answer; its log says more."
-
-    def _listen(self) -> None:
-        try:
-            for said in heard(self._answers):
-                self.signs += 1
-                if "progress" in said:
-                    self.progress = said["progress"]
-                elif said:
-                    self.answer = said
-        except MgclustError as error:
-            self.trouble = str(error)
-
-    def _signal(self, number: int, group: bool = True) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if group:
-                os.killpg(self.pid, number)
-            elif not self._wait(0):
-                os.kill(self.pid, number)
-
-    def _wait(self, seconds: float) -> bool:
-        """Whether it has ended."""
-        try:
-            self._code = self._process.wait(seconds)
-        except psutil.TimeoutExpired:
-            return False
-        return True
 
 
 def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], None]) -> None:

@@ -141,17 +141,24 @@ def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
         session.add(upload)
 
 
-def latest_uploads(engine: Engine, caller: Caller, limit: int, before: str | None) -> list[dict[str, Any]] | None:
-    """The caller's uploads (an admin's: all), newest first, those older than `before`; None if that is not there."""
+def latest_uploads(
+    engine: Engine, caller: Caller, limit: int, before: str | tuple[float, str] | None
+) -> list[dict[str, Any]] | None:
+    """The caller's uploads (an admin's: all), newest first, those older than `before`; None if that is not there.
+
+    `before` is the id of an upload, or its time and id.
+    """
     wanted = select(Upload).order_by(Upload.created.desc(), Upload.id.desc()).limit(limit)
     if not caller.is_admin:
         wanted = wanted.where(Upload.owner == caller.name)
     with reading(engine) as session:
-        if before is not None:
+        if isinstance(before, str):
             last = _theirs(session, caller, before)
             if last is None:
                 return None
-            wanted = wanted.where(tuple_(Upload.created, Upload.id) < (last.created, last.id))
+            before = last.created, last.id
+        if before is not None:
+            wanted = wanted.where(tuple_(Upload.created, Upload.id) < before)
         return [_told(upload) for upload in session.scalars(wanted)]
 
 

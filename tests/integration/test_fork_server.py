@@ -12,9 +12,10 @@ import psutil
 import pytest
 
 from mgclust.result import load_result
+from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.records import migrate, open_database
-from mgclust.service.runner import Runner, _Process
+from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a fork server needs Linux")
@@ -64,7 +65,7 @@ def opened(pid):
 def test_attempts_are_copies_that_share_nothing(server, tmp_path, monkeypatch):
     assert len(psutil.Process(server.pid).threads()) == 1
     monkeypatch.setenv("MGCLUST_TEST_LATER", "is not the fork server's")
-    processes = [_Process(server) for _ in range(2)]
+    processes = [AttemptProcess(server) for _ in range(2)]
     for process in processes:
         assert executable_at(process.pid) == executable_at(server.pid)
         found = psutil.Process(process.pid)
@@ -78,7 +79,7 @@ def test_attempts_are_copies_that_share_nothing(server, tmp_path, monkeypatch):
     assert not (first | second) & (opened(server.pid) - {"/dev/null"})
     assert all(name == "/dev/null" or name.startswith("pipe:") for name in first | second)
     assert len(first) == len(second) == 3
-    cold = _Process(None)
+    cold = AttemptProcess(None)
     assert executable_at(cold.pid) != executable_at(server.pid)
     for process, name in zip([*processes, cold], ("first", "second", "cold"), strict=True):
         process.send(order_of(tmp_path, name))
@@ -92,13 +93,13 @@ def test_attempts_are_copies_that_share_nothing(server, tmp_path, monkeypatch):
 
 
 def test_a_copy_ends_with_its_input_and_tells_how_it_ended(server):
-    process = _Process(server)
+    process = AttemptProcess(server)
     wait_for(lambda: process.signs)
     process.hang_up()
     wait_for(process.ended)
     assert process.answer is None
     process.close()
-    process = _Process(server)
+    process = AttemptProcess(server)
     os.kill(process.pid, signal.SIGSEGV)
     wait_for(process.ended)
     assert "was ended by SIGSEGV" in process.epitaph()
@@ -153,7 +154,7 @@ def test_a_fork_server_is_replaced_while_no_job_comes(number, tmp_path, monkeypa
 
 def test_what_attempts_leave_is_buried(server):
     """A process of an attempt's session whose parent has ended is the runner's, which hears of its end."""
-    process = _Process(server)
+    process = AttemptProcess(server)
     runner = Runner(Settings())
     runner._server = server
     wait_for(lambda: process.signs)  # it has a session of its own by now

@@ -122,6 +122,23 @@ def test_deletion(served, job, engine):
     assert cancelled["size"] == submitted["size"] > BLOCK
 
 
+def test_pages_go_on_from_what_was_deleted(served, job):
+    """By time and id; the id alone is then not found."""
+    ids = [served.post("/api/v1/jobs", json=job).json()["id"] for _ in range(4)]
+    uploads = [served.put(f"/api/v1/uploads/{i}.npy", content=b"x").json()["id"] for i in range(3)]
+    for kind, newest in (("jobs", ids[::-1]), ("uploads", uploads[::-1])):
+        path = f"/api/v1/{kind}"
+        last = served.get(path, params={"limit": 2}).json()[-1]
+        if kind == "jobs":
+            served.post(f"{path}/{last['id']}/cancel")
+        assert served.delete(f"{path}/{last['id']}").status_code == 200
+        assert served.get(path, params={"before": last["id"]}).status_code == 404
+        page = served.get(path, params={"before": f"{last['created']!r},{last['id']}"}).json()
+        assert [each["id"] for each in page][: len(newest) - 2] == newest[2:]
+    for wrong in ("x", "1,x", "nan," + "0" * 32, "-1," + "0" * 32):
+        assert served.get("/api/v1/jobs", params={"before": wrong}).status_code == 404
+
+
 def test_what_was_deleted_while_it_was_read(served, job, engine, tmp_path, monkeypatch):
     id_ = served.post("/api/v1/jobs", json=job).json()["id"]
     result = tmp_path / "jobs" / id_ / "attempt-1" / "result"

@@ -434,7 +434,7 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
     folder.mkdir(parents=True)
     (folder / "of-a-deleted-job").write_bytes(b"123")
     begun = []
-    monkeypatch.setattr("mgclust.service.runner._Process.send", lambda self, order: begun.append(order))
+    monkeypatch.setattr("mgclust.service.attempt_process.AttemptProcess.send", lambda self, order: begun.append(order))
     runner = Runner(settings)
     runner.turn()
     assert [order["checkpoint"] for order in begun] == [str(folder)]
@@ -551,7 +551,7 @@ class Lingering:
 
 def test_a_process_that_is_about_to_end_gets_no_job_and_keeps_nobody_waiting(engine, settings, jobs, monkeypatch):
     """Both heartbeats are told meanwhile, and no job is handed to a process that will not take it."""
-    monkeypatch.setattr("mgclust.service.runner._Process", Lingering)
+    monkeypatch.setattr("mgclust.service.runner.AttemptProcess", Lingering)
     monkeypatch.setattr("mgclust.service.runner.BEAT", -1.0)
     monkeypatch.setattr(Lingering, "made", [], raising=False)
     first, second, third = jobs.submit([order(), order(), order()])
@@ -581,7 +581,7 @@ class Answering(Lingering):
 
 
 def test_a_process_that_was_told_to_end_gets_no_other_job(engine, settings, jobs, monkeypatch):
-    monkeypatch.setattr("mgclust.service.runner._Process", Answering)
+    monkeypatch.setattr("mgclust.service.runner.AttemptProcess", Answering)
     monkeypatch.setattr(Lingering, "made", [], raising=False)
     first, second = jobs.submit([order(), order()])
     runner = Runner(replace(settings, slots=1, database=engine.url.render_as_string(hide_password=False)))

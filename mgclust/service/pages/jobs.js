@@ -59,7 +59,7 @@ async function look() {
   if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   const older = document.getElementById("older");
   older.disabled = found.length <= PAGE;
-  older.dataset.last = found.length > PAGE ? found[PAGE - 1].id : "";
+  older.dataset.last = found.length > PAGE ? `${found[PAGE - 1].created},${found[PAGE - 1].id}` : "";
   document.getElementById("newer").disabled = !before.length;
 }
 

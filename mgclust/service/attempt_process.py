@@ -1,0 +1,147 @@
+"""The runner's side of a process of `mgclust.service.attempt`: its start, its orders, its answers, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import psutil
+
+from mgclust.errors import MgclustError
+from mgclust.service.answers import heard
+from mgclust.service.forkserver import ForkServer
+from mgclust.service.keeper import without_settings
+
+__all__ = ["AttemptProcess"]
+
+GRACE = 30.0  # seconds for an attempt's orderly end
+
+
+class AttemptProcess:
+    """A process of `mgclust.service.attempt`, in a group with whatever it starts."""
+
+    def __init__(self, server: ForkServer | None) -> None:
+        self.progress: dict[str, Any] | None = None
+        self.answer: dict[str, Any] | None = None
+        self.trouble: str | None = None  # with what it says
+        self.signs = 0  # of life
+        self._told: float | None = None
+        self._closed = False
+        self._code: int | None = None
+        with contextlib.ExitStack() as theirs:
+            stdin, orders = os.pipe()
+            theirs.callback(os.close, stdin)
+            self._orders = os.fdopen(orders, "w")
+            answers, stdout = os.pipe()
+            theirs.callback(os.close, stdout)
+            self._answers = os.fdopen(answers, "rb")
+            if server is not None and (pid := server.copy(stdin, stdout)):
+                self._process = psutil.Process(pid)
+            else:
+                self._process = psutil.Popen(
+                    [sys.executable, "-m", "mgclust.service.attempt"],
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env=without_settings(),
+                )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    @property
+    def pid(self) -> int:
+        """Its number, and that of its session."""
+        return int(self._process.pid)
+
+    def send(self, order: dict[str, Any]) -> None:
+        """Give it its order."""
+        with contextlib.suppress(BrokenPipeError):  # it has died; `ended` says so
+            self._orders.write(json.dumps(order) + "\n")
+            self._orders.flush()
+
+    def ended(self) -> bool:
+        """Whether it has ended; then all that it said was heard."""
+        if not self._wait(0):
+            return False
+        self._listener.join(5)
+        return True
+
+    @property
+    def told(self) -> bool:
+        """Whether it was asked to end."""
+        return self._told is not None
+
+    def interrupt(self) -> None:
+        """Ask it to end."""
+        if not self.told:
+            self._signal(signal.SIGTERM, group=False)
+        self.expect_end()
+
+    def expect_end(self) -> None:
+        """It is about to end; if it takes too long, it is made to."""
+        now = time.monotonic()
+        self._told = self._told or now
+        if now - self._told > GRACE:
+            self._signal(signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End it and what it has started, at once."""
+        self._signal(signal.SIGKILL)
+
+    def hang_up(self) -> None:
+        """The end of its input: it ends."""
+        with contextlib.suppress(OSError):
+            self._orders.close()
+
+    def close(self, at_once: bool = False) -> None:
+        """End its input, wait for its end, and end what it has started."""
+        if self._closed:
+            return  # the number of its group may be another's by now
+        self._closed = True
+        self.hang_up()
+        if at_once:
+            self._signal(signal.SIGKILL)
+        self._wait(GRACE)
+        self._signal(signal.SIGKILL)  # what it has started
+
+    def epitaph(self) -> str:
+        """How it ended, where it gave no answer."""
+        code = self._code
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            return f"the attempt's process was ended by {name}; often the machine ran out of memory."
+        return f"the attempt's process ended with code {code} and no answer; its log says more."
+
+    def _listen(self) -> None:
+        try:
+            for said in heard(self._answers):
+                self.signs += 1
+                if "progress" in said:
+                    self.progress = said["progress"]
+                elif said:
+                    self.answer = said
+        except MgclustError as error:
+            self.trouble = str(error)
+
+    def _signal(self, number: int, group: bool = True) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if group:
+                os.killpg(self.pid, number)
+            elif not self._wait(0):
+                os.kill(self.pid, number)
+
+    def _wait(self, seconds: float) -> bool:
+        """Whether it has ended."""
+        try:
+            self._code = self._process.wait(seconds)
+        except psutil.TimeoutExpired:
+            return False
+        return True
