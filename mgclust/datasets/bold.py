@@ -1,8 +1,7 @@
-"""Made-up data whose truth is known."""
+"""A made-up BOLD series of parcels that are known."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Sequence
@@ -11,19 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.data import Graph
-from mgclust.data.graphs.random_network import network_shape, random_network_edges
 from mgclust.errors import InputError
 
-__all__ = [
-    "Bold",
-    "Network",
-    "RandomNetwork",
-    "make_bold",
-    "make_random_network",
-    "open_random_network",
-    "random_network_edges",
-]
+__all__ = ["Bold", "make_bold"]
 
 VOXEL_SIZE = 3.0  # mm
 REPETITION_TIME = 2.0  # s
@@ -184,156 +173,3 @@ def _smooth(rng: np.random.Generator, n: int, n_timepoints: int) -> np.ndarray:
     series = sum(w * white[:, k : k + n_timepoints] for k, w in enumerate(kernel))
     series -= series.mean(axis=1, keepdims=True)
     return series / series.std(axis=1, keepdims=True)
-
-
-class Network(NamedTuple):
-    """A made-up network whose clusters are known; unpacks as ``edges, labels``.
-
-    Attributes
-    ----------
-    edges : array of shape (n_edges, 2), int32
-        Every edge once, no self-loops; NumPy or CuPy.
-    labels : ndarray of shape (n_nodes,), int32
-        The cluster of each node.
-    """
-
-    edges: Any
-    labels: np.ndarray
-
-    @property
-    def n_nodes(self) -> int:
-        """How many nodes there are; some may have no edge."""
-        return len(self.labels)
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a .npz file that `mgclust.open_graph` reads: ``edges``, ``n`` and ``labels``.
-
-        Parameters
-        ----------
-        path : path
-            Should end in ``.npz``.
-
-        Returns
-        -------
-        Path
-            The file.
-        """
-        path = Path(path)
-        if path.suffix != ".npz":
-            raise InputError(f"path={str(path)!r} should end in .npz.")
-        edges = self.edges.get() if hasattr(self.edges, "get") else self.edges
-        np.savez(path, edges=edges, n=self.n_nodes, labels=self.labels)
-        return path
-
-
-def make_random_network(
-    n_clusters: int,
-    cluster_size: int,
-    degree: float,
-    p_in: float,
-    random_state: Any = 0,
-    device: str = "cpu",
-) -> Network:
-    """Make the random network RN(C, s, d, pin) of the literature.
-
-    C clusters of s nodes have ``C * s * d / 2`` different edges. Each lies within a cluster with probability pin, and
-    is then any pair of nodes of one cluster; else it is any pair of nodes of two clusters.
-
-    Parameters
-    ----------
-    n_clusters, cluster_size : int
-        C and s: node ``i`` is in cluster ``i // cluster_size``.
-    degree : float
-        d, the mean number of edges of a node.
-    p_in : float
-        pin, from 0 to 1.
-    random_state : int or numpy.random.Generator
-        Equal numbers give equal networks, on any device.
-    device : {"cpu", "cuda"}
-        Where the edges are made, and stay.
-
-    Returns
-    -------
-    Network
-        ``edges, labels``; `Network.save` writes them.
-
-    Examples
-    --------
-    >>> from mgclust.datasets import make_random_network
-    >>> edges, labels = make_random_network(5, 100, 16, 0.8)
-    >>> edges.shape, labels.shape
-    ((4000, 2), (500,))
-    """
-    graph = open_random_network(n_clusters, cluster_size, degree, p_in, random_state, device)
-    return Network(graph.read(0, graph.shape[0]), graph.labels)
-
-
-def open_random_network(
-    n_clusters: int,
-    cluster_size: int,
-    degree: float,
-    p_in: float,
-    random_state: Any = 0,
-    device: str = "cpu",
-) -> RandomNetwork:
-    """Open the network of `make_random_network` as a graph whose edges are made when they are read.
-
-    Every rank makes its own ones, so the network may be larger than the memory of one machine.
-
-    Parameters
-    ----------
-    n_clusters, cluster_size, degree, p_in, random_state
-        As for `make_random_network`.
-    device : {"cpu", "cuda"}
-        Where each rank makes its edges.
-
-    Returns
-    -------
-    RandomNetwork
-        A `Graph`; its `labels` are the clusters.
-
-    Examples
-    --------
-    >>> from mgclust.datasets import open_random_network
-    >>> open_random_network(1000, 1000, 16, 0.8)
-    <RandomNetwork 'RN(1000, 1000, 16, 0.8), seed 0': 1000000 nodes, 8000000 edges>
-    """
-    if device not in ("cpu", "cuda"):
-        raise InputError(f"device={device!r} should be 'cpu' or 'cuda'.")
-    seed = random_state if isinstance(random_state, (int, np.integer)) else None
-    if seed is None:
-        seed = np.random.default_rng(random_state).integers(2**63)
-    return RandomNetwork((n_clusters, cluster_size, degree, p_in, int(seed)), device)
-
-
-class RandomNetwork(Graph):
-    """Edges that are made when they are read; see `open_random_network`."""
-
-    kind = "random network"
-
-    def __init__(self, parameters: tuple[int, int, float, float, int], device: str) -> None:
-        n_clusters, cluster_size, degree, p_in, seed = parameters
-        shape = network_shape(n_clusters, cluster_size, degree, p_in)
-        random_network_edges(*parameters, 0, 0)  # refuses what cannot be
-        name = f"RN({n_clusters}, {cluster_size}, {degree}, {p_in}), seed {seed}"
-        super().__init__(shape.edges, n_clusters * cluster_size, name)
-        self._parameters = parameters
-        self._device = device
-
-    @property
-    def labels(self) -> np.ndarray:
-        """The cluster of each node."""
-        n_clusters, cluster_size = self._parameters[:2]
-        return np.repeat(np.arange(n_clusters, dtype=np.int32), cluster_size)
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the parameters, which tell all edges."""
-        return hashlib.sha256(self.name.encode()).hexdigest()
-
-    def _read(self, start: int, stop: int) -> Any:
-        xp = np
-        if self._device == "cuda":
-            from mgclust.kernels import load
-
-            xp = load("cuda").xp
-        return random_network_edges(*self._parameters, start, stop, xp)
