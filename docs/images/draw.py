@@ -8,13 +8,13 @@ from PIL import Image
 
 from mgclust import DensityPeaks, FastNewman, plots
 from mgclust.data import samples
+from mgclust.datasets import make_gaussian_clusters
 
 
 def draw_demo(path: Path) -> DensityPeaks:
-    """Cluster D31, not told that there are 31 clusters, and write the picture; return the fitted model."""
-    data = samples.load("d31")
-    model = DensityPeaks(client=None, device="cpu").fit(data)
-    X = data.read(0, data.shape[0])
+    """Cluster 31 Gaussian clusters, whose number is not given, and write the picture; return the fitted model."""
+    X = make_gaussian_clusters().X
+    model = DensityPeaks(client=None, device="cpu").fit(X)
     figure = Figure(figsize=(11.4, 4.9), layout="constrained", facecolor="white")
     left, right = figure.subplots(1, 2)
     plots.scatter(X, model.labels_, centers=X[model.cluster_centers_indices_], ax=left)

@@ -12,7 +12,7 @@ from browser import Browser
 from PIL import Image
 from service_process import Running
 
-from mgclust.data import samples
+from mgclust.datasets import make_gaussian_clusters, make_gaussian_rings
 
 HERE = Path(__file__).parent
 COLOURS = 128
@@ -35,19 +35,18 @@ def main() -> None:
 def photograph(running: Running, browser: Browser, folder: Path) -> None:
     """Write both pictures."""
     ann = running.client("ann")
-    for sample in ("r15", "d31"):
-        data = samples.load(sample)
-        np.save(folder / f"{sample}.npy", data.read(0, data.shape[0]))
+    np.save(folder / "rings.npy", make_gaussian_rings().X)
+    np.save(folder / "clusters.npy", make_gaussian_clusters().X)
     bad = folder / "bad.npy"
     np.save(bad, np.full((50, 2), np.nan))
     many = folder / "many.npy"
     np.save(many, np.random.default_rng(0).normal(size=(60_000, 32)))
-    ann.submit("fuzzy-c-means", folder / "r15.npy", n_clusters=15, report=False).wait()
+    ann.submit("fuzzy-c-means", folder / "rings.npy", n_clusters=15, report=False).wait()
     for _ in ann.submit("density-peaks", bad).watch():
         pass
-    job = ann.submit("density-peaks", folder / "d31.npy").wait()
+    job = ann.submit("density-peaks", folder / "clusters.npy").wait()
     ann.call("POST", f"/jobs/{job.id}/centers/save", json={"n_clusters": 20})
-    ann.submit("affinity-propagation", folder / "r15.npy", report=False).wait()
+    ann.submit("affinity-propagation", folder / "rings.npy", report=False).wait()
     long = ann.submit("density-peaks", many, report=False)
 
     browser.open(running.url)

@@ -4,6 +4,7 @@ Most tests call it in this process with a small estimator in place of the real o
 the command line. Those of the last part run the real ones.
 """
 
+import importlib.util
 import json
 import os
 import re
@@ -15,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reference
 
 import mgclust.algorithms
-from mgclust import cli, load_result
+from mgclust import cli, load_result, open_dataset
 from mgclust.algorithms import Option
 from mgclust.errors import InsufficientMemoryError, RunCancelled, WorkerLost
 from mgclust.params import Anything, Boolean, Bytes, Choice, Integer, Real, check_parameters
@@ -349,18 +351,19 @@ def test_a_gpu_where_there_is_none(mgclust_, monkeypatch, count):
     assert "device='cuda'" in refused(mgclust_, "run", "density-peaks", "points.npy", "-o", "out", "--gpus", count)
 
 
-def test_density_peaks_of_a_sample_finds_its_clusters(mgclust_):
-    from mgclust.data import samples
+def test_density_peaks_of_generated_points_finds_their_clusters(mgclust_):
+    from mgclust.datasets import make_gaussian_rings
 
-    args = ("run", "density-peaks", samples.path("r15"), "-o", "out", "--cpu", "--halo")
+    points = make_gaussian_rings(spacing=6.0)
+    args = ("run", "density-peaks", points.save("rings.npz"), "-o", "out", "--cpu", "--halo")
     code, out, err = mgclust_(*args)
     assert code == 0, err
     result = load_result("out")
     assert result.scores["n_clusters"] == 15 and result.scores["ari"] > 0.99
-    assert result.scores["dc"] == pytest.approx(0.3694, abs=1e-4)
+    assert result.scores["dc"] == pytest.approx(reference.cutoff_distance(points.X, 0.02), rel=2e-6)
     assert len(result.source["sha256"]) == 64
     assert {"rho", "delta", "nearest_higher", "centers", "halo"} == set(result.arrays)
-    assert "clusters  15, of 39 to 41 rows" in out and "ARI 0.993" in out
+    assert "clusters  15, of " in out and f"ARI {result.scores['ari']:.3f}" in out
     page = Path("out/report.html").read_text()
     assert page.count("data:image/png;base64,") == 2 and "exact: the same as sorting all distances" in page
 
@@ -420,17 +423,36 @@ def test_fuzzy_c_means_refuses_in_one_sentence(mgclust_, args, expected):
     assert expected in line
 
 
-def test_demo(mgclust_, monkeypatch):
+def test_demo_shows_points_voxels_and_a_graph(mgclust_):
+    code, out, err = mgclust_("demo")
+    assert code == 0, err
+    (line,) = (line for line in out.splitlines() if line.startswith("reports"))
+    reports = [f"mgclust-demo/{name}/report.html" for name in ("points", "voxels", "graph")]
+    assert line.split()[1:] == reports and all(Path(report).exists() for report in reports)
+    points, voxels, graph = (load_result(Path(report).parent) for report in reports)
+    # 4 sqrt(2) deviations lie between neighbours: about 2 Phi(-2.83) = 0.5% of the rows cross over on each axis.
+    assert points.scores["n_clusters"] == 100 and 0.97 < points.scores["ari"] < 0.99
+    assert f"ARI {points.scores['ari']:.3f}" in out
+    assert len(voxels.cluster_sizes) == 6 and voxels.cluster_sizes.sum() == 1983
+    assert graph.scores["modularity"] == pytest.approx(0.5472, abs=1e-4)
+    assert 'alt="label slices"' in Path(reports[1]).read_text() and "dendrogram" in Path(reports[2]).read_text()
+    # The points are there to be run with other methods.
+    assert open_dataset("mgclust-demo/points.npz").shape == (100_000, 2)
+
+
+def test_demo_takes_the_next_free_directory_and_says_what_it_leaves_out(mgclust_, monkeypatch):
     from mgclust.cli import demo
 
-    monkeypatch.setattr(demo, "DEMO", demo.DEMO[:1])
+    monkeypatch.setattr(demo, "DEMO", demo.DEMO[1:])
     for directory in ("mgclust-demo", "mgclust-demo-2"):
         code, out, err = mgclust_("demo")
         assert code == 0, err
-        assert "ARI 0.993" in out and f"{directory}/r15/*.png" in out and "rho" in out
-        assert load_result(f"{directory}/r15").scores["n_clusters"] == 15
-    code, _, _ = mgclust_("demo", "-o", "here")
-    assert code == 0 and Path("here/r15/report.html").exists()
+        assert f"{directory}/graph/report.html" in out and load_result(f"{directory}/graph").scores["n_clusters"] == 5
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: name != "nibabel" and found(name, *more))
+    code, out, _ = mgclust_("demo", "-o", "here")
+    assert code == 0 and Path("here/graph/report.html").exists() and not Path("here/voxels").exists()
+    assert "voxels: left out" in out and "mgclust[fmri]" in out
 
 
 def test_on_workers_of_this_machine():

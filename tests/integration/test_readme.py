@@ -34,6 +34,7 @@ from service_process import Running
 import mgclust
 from mgclust.algorithms import METHODS, DensityPeaks
 from mgclust.cli import commands, run_command
+from mgclust.datasets import make_gaussian_rings
 from mgclust.service.jobs import STATES
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +123,7 @@ def directory(tmp_path, monkeypatch):
 
 def test_the_first_two_blocks_install_and_run_and_test(directory):
     venv, install, run = FIRST_LINES[0].split(" && ")
-    assert (venv, install) == ("python3 -m venv .venv", ".venv/bin/pip install --quiet .")
+    assert (venv, install) == ("python3 -m venv .venv", ".venv/bin/pip install --quiet '.[fmri]'")
     assert shlex.split(run) == [".venv/bin/mgclust", "demo"]
     venv, install, run = FIRST_LINES[1].split(" && ")
     assert venv == "python3 -m venv .venv-test"
@@ -142,13 +143,15 @@ def test_the_first_two_blocks_install_and_run_and_test(directory):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    for name in ("r15", "birch1"):
+    for name in ("points", "voxels", "graph"):
+        assert (directory / "demo" / name / "report.html").exists()
+        if name != "points":
+            continue
         scores = json.loads((directory / "demo" / name / "result.json").read_text())["scores"]
         row = next(line for line in README.splitlines() if line.startswith(f"| {name} |"))
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         assert cells[3] == str(scores["n_clusters"]), row
         assert cells[4] == f"{scores['ari']:.3f}", row
-        assert (directory / "demo" / name / "report.html").exists()
 
 
 def test_blocks_run_in_order(directory):
@@ -180,9 +183,7 @@ def test_blocks_run_in_order(directory):
 
 
 def test_blocks_for_a_cluster(directory, client):
-    from mgclust.data import samples
-
-    x = mgclust.open_dataset(samples.path("r15")).read(0, 600)
+    x = make_gaussian_rings().X
     (directory / "data.csv").write_text("x,y\n" + "".join(f"{a},{b}\n" for a, b in x))
     # The path of a command means the same file for workers, whose directory is another one.
     ran = 0
@@ -200,9 +201,7 @@ def test_blocks_for_a_cluster(directory, client):
 
 @pytest.mark.timeout(120)
 def test_blocks_for_a_service(directory, monkeypatch):
-    from mgclust.data import samples
-
-    x = mgclust.open_dataset(samples.path("r15")).read(0, 600)
+    x = make_gaussian_rings().X
     (directory / "data.csv").write_text("x,y\n" + "".join(f"{a},{b}\n" for a, b in x))
     running = Running(directory)
     monkeypatch.setenv("MGCLUST_SERVICE_PORT", str(running.port))

@@ -16,8 +16,7 @@ from service_process import Running
 import mgclust.service
 from mgclust import DensityPeaks, load_result
 from mgclust.cli.service import _show
-from mgclust.data import samples
-from mgclust.datasets import make_bold
+from mgclust.datasets import make_bold, make_gaussian_rings
 from mgclust.errors import InputError
 from mgclust.service.requests import Submission
 
@@ -35,10 +34,9 @@ def running(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def points(tmp_path_factory):
-    """Fifteen published clusters in the plane."""
-    data = samples.load("r15")
-    path = tmp_path_factory.mktemp("points") / "r15.npy"
-    np.save(path, data.read(0, data.shape[0]))
+    """Fifteen clusters in the plane."""
+    path = tmp_path_factory.mktemp("points") / "rings.npy"
+    np.save(path, make_gaussian_rings().X)
     return path
 
 

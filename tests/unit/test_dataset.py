@@ -1,8 +1,10 @@
 """Every source of rows: the same rows back from each, lazily, and a sentence for what cannot be read."""
 
+import hashlib
 import io
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -774,19 +776,49 @@ def test_standardised_files_pickle_as_a_path(tmp_path):
 # --- samples and imports
 
 
-@pytest.mark.parametrize("name, n, k", [("r15", 600, 15), ("d31", 3100, 31), ("birch1", 100_000, 100)])
-def test_samples(name, n, k):
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [("pendigits", (10_992, 16), 10), ("localizer", (1983, 156), 0), ("lesmis", (254, 3), 0)],
+)
+def test_samples(name, shape, classes):
     dataset = samples.load(name)
     assert isinstance(dataset, Dataset)
-    assert dataset.shape == (n, 2)
+    assert dataset.shape == shape
     assert dataset.name == name
-    assert len(np.unique(dataset.labels)) == k
-    assert dataset.fingerprint() in samples.path(name).with_name("README.md").read_text()
+    assert (0 if dataset.labels is None else len(np.unique(dataset.labels))) == classes
+    if name == "localizer":  # detrended z-scores
+        rows = dataset.read(0, shape[0])
+        assert np.abs(rows.mean(axis=1)).max() < 1e-5 and np.abs(rows.std(axis=1) - 1).max() < 1e-5
+
+
+def test_every_sample_file_has_its_origin_terms_and_hash():
+    folder = samples.path("pendigits").parent
+    said = (folder / "README.md").read_text()
+    for file in folder.iterdir():
+        if file.suffix in (".npz", ".gz"):
+            assert f"`{file.name}`" in said
+            assert hashlib.sha256(file.read_bytes()).hexdigest() in said, file.name
+    for chapter in said.split("\n## ")[1:]:
+        assert all(f"\n- {what}: " in chapter for what in ("Source", "Licence", "Citation")), chapter
+    assert "AGPL" not in said and "research purposes" not in said
 
 
 def test_an_unknown_sample():
-    with pytest.raises(InputError, match="r15, d31, birch1"):
+    with pytest.raises(InputError, match="pendigits, localizer, lesmis"):
         samples.load("r16")
+    with pytest.raises(InputError, match="name='lesmis' has no mask"):
+        samples.mask_path("lesmis")
+
+
+@pytest.mark.parametrize("name", ["r15", "d31", "birch1"])
+def test_a_sample_of_earlier_versions_names_what_replaced_it(name):
+    from mgclust import datasets
+
+    for call in (samples.path, samples.load):
+        with pytest.raises(InputError, match=f"name='{name}' is no longer a sample") as refused:
+            call(name)
+        (maker,) = re.findall(r"mgclust\.datasets\.(\w+)\(\)", str(refused.value))
+        assert len(np.unique(getattr(datasets, maker)().labels)) == {"r15": 15, "d31": 31, "birch1": 100}[name]
 
 
 def test_nothing_heavy_is_imported_for_arrays_and_npy(tmp_path):

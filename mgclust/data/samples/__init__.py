@@ -9,11 +9,12 @@ from mgclust.data.dataset import open_dataset
 from mgclust.data.graphs.graph import open_graph
 from mgclust.errors import InputError
 
-__all__ = ["GRAPHS", "NAMES", "POINTS", "load", "path"]
+__all__ = ["NAMES", "load", "mask_path", "path"]
 
-POINTS = ("r15", "d31", "birch1")
-GRAPHS = ("lesmis",)
-NAMES = (*POINTS, *GRAPHS)
+_FILES = {"pendigits": "pendigits.npz", "localizer": "localizer_bold.nii.gz", "lesmis": "lesmis.npz"}
+NAMES = tuple(_FILES)
+# Samples of earlier versions, whose terms allow research only, and the generator of such points.
+_REPLACED = {"r15": "make_gaussian_rings", "d31": "make_gaussian_clusters", "birch1": "make_gaussian_grid"}
 
 
 def path(name: str) -> Path:
@@ -21,15 +22,36 @@ def path(name: str) -> Path:
 
     Parameters
     ----------
-    name : {"r15", "d31", "birch1", "lesmis"}
+    name : {"pendigits", "localizer", "lesmis"}
 
     Returns
     -------
     pathlib.Path
     """
+    if name in _REPLACED:
+        raise InputError(
+            f"name={name!r} is no longer a sample, because its terms allow research only; use "
+            f"mgclust.datasets.{_REPLACED[name]}(), which generates such points, or one of {', '.join(NAMES)}."
+        )
     if name not in NAMES:
         raise InputError(f"name={name!r} should be one of the samples: {', '.join(NAMES)}.")
-    return Path(__file__).with_name(f"{name}.npz")
+    return Path(__file__).with_name(_FILES[name])
+
+
+def mask_path(name: str = "localizer") -> Path:
+    """Return the file of a sample's mask.
+
+    Parameters
+    ----------
+    name : {"localizer"}
+
+    Returns
+    -------
+    pathlib.Path
+    """
+    if name != "localizer":
+        raise InputError(f"name={name!r} has no mask; 'localizer' has one.")
+    return Path(__file__).with_name("localizer_mask.nii.gz")
 
 
 def load(name: str) -> Dataset:
@@ -37,8 +59,9 @@ def load(name: str) -> Dataset:
 
     Parameters
     ----------
-    name : {"r15", "d31", "birch1", "lesmis"}
-        600 x 2 in 15 clusters, 3,100 x 2 in 31, 100,000 x 2 in 100; the graph of 77 characters of Les Misérables, whose
+    name : {"pendigits", "localizer", "lesmis"}
+        10,992 handwritten digits of 16 features, with their digit; 1,983 voxels of a BOLD series of 156 points in
+        time, detrended and scaled to z-scores, which needs nibabel; the graph of 77 characters of Les Misérables, whose
         weights say in how many chapters two of them meet.
 
     Returns
@@ -46,6 +69,10 @@ def load(name: str) -> Dataset:
     Dataset
         A `Graph` where the sample is one.
     """
-    dataset = (open_graph if name in GRAPHS else open_dataset)(path(name))
+    file = path(name)
+    if name == "localizer":
+        dataset: Dataset = open_dataset(file, mask=mask_path(name), standardize="zscore", detrend=True)
+    else:
+        dataset = (open_graph if name == "lesmis" else open_dataset)(file)
     dataset.name = name  # where the package is installed says nothing about the data
     return dataset
