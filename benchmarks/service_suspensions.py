@@ -329,7 +329,7 @@ class Rounds:
     @contextlib.contextmanager
     def second_runner(self) -> Iterator[None]:
         """One that finds no lock, since its file is another."""
-        (self.running.data / "runner.lock").unlink()
+        (self.running.data / "runner.lock").unlink(missing_ok=True)
         settings = Settings(
             data=self.running.data, database=self.running.database, cpu=True, log=str(self.log), **SETTINGS
         )
