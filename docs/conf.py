@@ -59,3 +59,5 @@ if importlib.util.find_spec("sphinx_gallery") and list(examples.rglob("plot_*.py
         "within_subsection_order": "FileNameSortKey",
         "abort_on_example_error": True,
     }
+else:
+    suppress_warnings.append("toc.empty_glob")

@@ -1,12 +1,15 @@
-"""Everything that the README shows is run, or where that takes a GPU or an installation, checked.
+"""What the README and the pages of the site show is run, or where that takes a GPU or an installation, checked.
 
-A word behind the language of a fenced block says what it needs::
+Each page has a directory of its own, which holds `data.csv` (600 rows, 15 clusters), and its blocks run in order. A
+word behind the language of a fenced block says what it needs::
 
-    bash, python           run in order, in one directory
+    bash, python           run in order
     bash exit=2            ends with that code
     bash | python cluster  run against a local cluster in place of tcp://scheduler:8786
-    bash | python service   run against a service; ID is the last job's number
+    bash | python service  run against a service; ID is the last job's number
     bash | python gpu, bash tls, bash serve, bash install    names of options, parameters and extras are checked
+    bash develop           files and folders that the commands name exist
+    python sketch          compiles
     text                   what the block before it prints
 """
 
@@ -28,6 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import numpy as np
 import pytest
 from service_process import Running
 
@@ -38,24 +42,38 @@ from mgclust.datasets import make_gaussian_rings
 from mgclust.service.jobs import STATES
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+# Pages of docs/deploy and docs/benchmarks only include those of the folders: test_deploy.py has the former.
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if "_build" not in path.parts and "results" not in path.parts
+}
+README = PAGES["README.md"]
 SCHEDULER = "tcp://scheduler:8786"
+CHECKED = ("gpu", "cluster", "service", "serve", "tls", "install", "develop", "sketch")
+PROGRAMS = {"git", "make", "mypy", "pip", "python", "python3", "ruff", "lint-imports", "pytest", "cd", "source"}
 
 
 class Block(NamedTuple):
+    page: str
     line: int
     language: str
     needs: str
     code: str
 
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
 
-def _blocks() -> list[Block]:
-    found = re.finditer(r"^```(\w*) ?(\S*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return [Block(README[: m.start()].count("\n") + 2, m[1], m[2], m[3]) for m in found]
+
+def _blocks(page: str) -> list[Block]:
+    text = PAGES[page]
+    found = re.finditer(r"^```(\w*) ?(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(page, text[: m.start()].count("\n") + 2, m[1], m[2], m[3]) for m in found]
 
 
-BLOCKS = _blocks()
-FIRST_LINES = [block.code.strip() for block in BLOCKS[:2]]
+BLOCKS = [block for page in PAGES for block in _blocks(page)]
+FIRST_LINES = [block.code.strip() for block in _blocks("README.md")[:2]]
 
 
 def _mgclust(arguments: list[str]) -> tuple[int, str, str]:
@@ -67,7 +85,7 @@ def _mgclust(arguments: list[str]) -> tuple[int, str, str]:
 
 
 def _commands(code: str) -> list[list[str]]:
-    return [shlex.split(line, comments=True) for line in code.splitlines() if line.strip()]
+    return [shlex.split(line, comments=True) for line in code.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def _run_shell(block: Block, address: str = "") -> str:
@@ -75,9 +93,9 @@ def _run_shell(block: Block, address: str = "") -> str:
     expected = int(block.needs.removeprefix("exit=")) if block.needs.startswith("exit=") else 0
     printed = ""
     for program, *arguments in _commands(block.code.replace(SCHEDULER, address or SCHEDULER)):
-        assert program == "mgclust", f"README.md:{block.line}: {program} is not run by this test"
+        assert program == "mgclust", f"{block.place}: {program} is not run by this test"
         code, out, err = _mgclust(arguments)
-        assert code == expected, f"README.md:{block.line}: {arguments}\n{err}"
+        assert code == expected, f"{block.place}: {arguments}\n{err}"
         printed += out if expected == 0 else err
     return printed
 
@@ -86,7 +104,7 @@ def _run_python(block: Block, names: dict, address: str = "") -> str:
     source = "\n" * (block.line - 1) + block.code.replace(SCHEDULER, address or SCHEDULER)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(source, "README.md", "exec"), names)
+        exec(compile(source, block.page, "exec"), names)
     return printed.getvalue()
 
 
@@ -114,10 +132,16 @@ def _options(command: click.Command, context: click.Context | None = None) -> se
     return found
 
 
+def _write_data(directory: Path) -> None:
+    rows = make_gaussian_rings().X.tolist()
+    (directory / "data.csv").write_text("x,y\n" + "".join(f"{a},{b}\n" for a, b in rows), encoding="utf-8")
+
+
 @pytest.fixture
 def directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MGCLUST_DEBUG", raising=False)
+    _write_data(tmp_path)
     return tmp_path
 
 
@@ -132,7 +156,8 @@ def test_the_first_two_blocks_install_and_run_and_test(directory):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["scripts"]["mgclust"] == "mgclust.cli:main"
     assert project["tool"]["pytest"]["ini_options"]["testpaths"] == ["tests"]
-    assert all(block.language == "bash" and block.code.count("\n") == 1 for block in BLOCKS[:2])
+    first = _blocks("README.md")[:2]
+    assert all(block.language == "bash" and block.code.count("\n") == 1 for block in first)
 
     # As the script that pip installs does it.
     done = subprocess.run(
@@ -145,46 +170,51 @@ def test_the_first_two_blocks_install_and_run_and_test(directory):
     assert done.returncode == 0, done.stderr
     for name in ("points", "voxels", "graph"):
         assert (directory / "demo" / name / "report.html").exists()
-        if name != "points":
-            continue
-        scores = json.loads((directory / "demo" / name / "result.json").read_text())["scores"]
-        row = next(line for line in README.splitlines() if line.startswith(f"| {name} |"))
-        cells = [cell.strip() for cell in row.strip("|").split("|")]
-        assert cells[3] == str(scores["n_clusters"]), row
-        assert cells[4] == f"{scores['ari']:.3f}", row
+    scores = json.loads((directory / "demo" / "points" / "result.json").read_text())["scores"]
+    row = next(line for line in PAGES["docs/performance.md"].splitlines() if line.startswith("| points |"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[3] == str(scores["n_clusters"]), row
+    assert cells[4] == f"{scores['ari']:.3f}", row
 
 
-def test_blocks_run_in_order(directory):
-    names = {"__name__": "readme"}
-    printed, ran = "", 0
-    for block in BLOCKS[2:]:
+def _runs(block: Block) -> bool:
+    plain = block.language == "python" and not block.needs
+    return plain or (block.language == "bash" and (not block.needs or block.needs.startswith("exit=")))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(map(_runs, _blocks(page)))])
+def test_blocks_run_in_order(directory, page):
+    names = {"__name__": "page"}
+    printed = ""
+    blocks = _blocks(page)[2 if page == "README.md" else 0 :]
+    for block in blocks:
         if block.language == "text":
-            assert printed.strip() == block.code.strip(), f"README.md:{block.line}"
-        elif block.language == "bash" and (not block.needs or block.needs.startswith("exit=")):
-            printed = _run_shell(block)
-            ran += 1
-        elif block.language == "python" and not block.needs:
-            printed = _run_python(block, names)
-            ran += 1
+            assert printed.strip() == block.code.strip(), block.place
+        elif _runs(block):
+            printed = _run_shell(block) if block.language == "bash" else _run_python(block, names)
         else:
-            assert block.needs in ("gpu", "cluster", "service", "serve", "tls", "install"), (
-                f"README.md:{block.line}: {block.needs}"
-            )
+            assert block.needs in CHECKED or not block.language, f"{block.place}: {block.language} {block.needs}"
             printed = ""
-    assert ran >= 7
-    # The table of the result directory is complete, --halo included.
-    assert (directory / "out" / "halo.npy").exists()
-    missing = [path.name for path in (directory / "out").iterdir() if f"`{path.name}`" not in README]
-    assert not missing
-    # So is that of exactness_.
-    keys = set(names["model"].exactness_)
-    keys |= set(DensityPeaks(2, client=None).fit(names["np"].random.default_rng(0).normal(size=(200, 6))).exactness_)
-    assert not [key for key in keys if f"`{key}`" not in README]
+    if page == "docs/results.md":  # The table of the result directory is complete, --halo included.
+        assert (directory / "out" / "halo.npy").exists()
+        assert not [path.name for path in (directory / "out").iterdir() if f"`{path.name}`" not in PAGES[page]]
+
+
+def test_every_block_is_run_or_checked():
+    kinds = {(block.language, block.needs) for block in BLOCKS if not _runs(block)}
+    assert {needs for language, needs in kinds if language in ("bash", "python")} <= set(CHECKED)
+    assert {language for language, _ in kinds} <= {"", "bash", "python", "text"}
+    assert sum(map(_runs, BLOCKS)) > 30
+
+
+def test_the_table_of_exactness_is_complete():
+    random = np.random.default_rng(0)
+    keys = set(DensityPeaks(2, client=None).fit(random.normal(size=(200, 6))).exactness_)
+    keys |= set(DensityPeaks(2, client=None, algorithm="grid").fit(random.normal(size=(500, 2))).exactness_)
+    assert not [key for key in keys if f"`{key}`" not in PAGES["docs/exactness.md"]]
 
 
 def test_blocks_for_a_cluster(directory, client):
-    x = make_gaussian_rings().X
-    (directory / "data.csv").write_text("x,y\n" + "".join(f"{a},{b}\n" for a, b in x))
     # The path of a command means the same file for workers, whose directory is another one.
     ran = 0
     for block in BLOCKS:
@@ -194,22 +224,20 @@ def test_blocks_for_a_cluster(directory, client):
         if block.language == "bash":
             _run_shell(block, client.scheduler.address)
         else:
-            _run_python(block, {"__name__": "readme"}, client.scheduler.address)
+            _run_python(block, {"__name__": "page"}, client.scheduler.address)
         ran += 1
     assert ran >= 2 and (directory / "out-cluster" / "result.json").exists()
 
 
 @pytest.mark.timeout(120)
 def test_blocks_for_a_service(directory, monkeypatch):
-    x = make_gaussian_rings().X
-    (directory / "data.csv").write_text("x,y\n" + "".join(f"{a},{b}\n" for a, b in x))
     running = Running(directory)
     monkeypatch.setenv("MGCLUST_SERVICE_PORT", str(running.port))
     monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(running.data))
     try:
         for block in (block for block in BLOCKS if block.needs == "service"):
             if block.language == "python":
-                _run_python(block, {"__name__": "readme"})
+                _run_python(block, {"__name__": "page"})
                 continue
             first, *others = block.code.splitlines(keepends=True)
             id_ = _run_shell(block._replace(code=first)).strip()
@@ -224,39 +252,70 @@ def test_blocks_that_need_more_than_this_machine_name_what_exists():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     source = (Path(mgclust.__file__).parent / "engine" / "cluster.py").read_text(encoding="utf-8")
     for block in BLOCKS:
-        if block.needs not in ("gpu", "tls", "install", "serve"):
+        if block.needs not in ("gpu", "tls", "install", "serve", "develop", "sketch"):
             continue
         if block.language == "python":
             calls = [n for n in ast.walk(ast.parse(block.code)) if isinstance(n, ast.Call)]
             made = [n for n in calls if isinstance(n.func, ast.Name) and n.func.id == "DensityPeaks"]
-            assert made
+            assert made or block.needs == "sketch", block.place
             DensityPeaks(**{k.arg: ast.literal_eval(k.value) for n in made for k in n.keywords})._checked()
             continue
         for program, *arguments in _commands(block.code):
-            if program == "mgclust":
+            if block.needs == "develop":
+                assert program in PROGRAMS or (ROOT / program).exists(), f"{block.place}: {program}"
+                named = [each for each in arguments if re.match(r"(mgclust|tests|docs|benchmarks|deploy)(/|$)", each)]
+                assert all((ROOT / each).exists() for each in named), f"{block.place}: {named}"
+            elif program == "mgclust":
                 _parse(arguments)
             elif program == "export":
                 for name in (argument.split("=")[0] for argument in arguments):
                     assert name.startswith("MGCLUST_TLS_") and name.removeprefix("MGCLUST_TLS_") in source
             elif program.endswith("pip"):
-                assert set(re.findall(r"\[(.*)\]", arguments[-1])) <= set(extras)
+                assert {each for some in re.findall(r"\[(.*)\]", arguments[-1]) for each in some.split(",")} <= set(
+                    extras
+                )
             else:
-                raise AssertionError(f"README.md:{block.line}: {program} is not checked by this test")
+                venv = (program, arguments[:2]) == ("python3", ["-m", "venv"])
+                assert venv, f"{block.place}: {program} is not checked by this test"
 
 
-def test_options_parameters_links_and_errors_exist():
+def _prose(page: str) -> str:
+    """A page without the commands of other programs."""
+    text = re.sub(r"^```(bash (?:develop|install)|)\n.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+    others = (".venv", "python3 ", "dask ", "pip ")
+    return "\n".join(line for line in text.splitlines() if not line.startswith(others))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_parameters_and_names_exist(page):
+    import mgclust.algorithms
+    import mgclust.data.location
+    import mgclust.engine.checkpoint
+    import mgclust.engine.context
     import mgclust.errors
+    from mgclust.service import settings as of_service
     from mgclust.service.settings import Settings
 
-    prose = "\n".join(line for line in README.splitlines() if not line.startswith((".venv", "python3 ")))
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) <= _options(commands)
+    prose = _prose(page)
+    options = {
+        flag
+        for each in re.findall(r"`(?:mgclust[^`]*)?(--[a-z][^`]*)`", prose)
+        for flag in re.findall(r"--[a-z-]+", each)
+    }
+    assert options <= _options(commands), page
     parameters = {name for method in METHODS.values() for name in method().get_params()}
-    assert set(re.findall(r"`(\w+)=[^`]*`", README)) <= parameters
-    for name in re.findall(r"`([A-Z]\w+)`", README):
-        if name.startswith("MGCLUST_SERVICE_"):
-            assert name.removeprefix("MGCLUST_SERVICE_").lower() in {field.name for field in fields(Settings)}, name
-            continue
-        assert name in STATES or any(hasattr(module, name) for module in (mgclust.errors, mgclust, builtins)), name
+    parameters |= {"checkpoint", "name"}  # of `fit_dataset`; in "`name=value`"
+    assert set(re.findall(r"`([a-z]\w+)=[^`]*`", prose)) <= parameters
+    settings = {field.name for field in fields(Settings)}
+    for name in re.findall(r"MGCLUST_SERVICE_([A-Z_]+)", prose):
+        assert name.lower() in settings or name.endswith("_"), name
+    homes = (mgclust, mgclust.algorithms, mgclust.data, mgclust.data.location, mgclust.errors, builtins, of_service)
+    homes = (*homes, mgclust.engine.checkpoint, mgclust.engine.context)
+    for name in re.findall(r"`([A-Z][A-Za-z]+)`", prose) if not page.startswith("docs/design") else ():
+        assert name in STATES or any(hasattr(module, name) for module in homes), name
+
+
+def test_links_and_pictures():
     for link in re.findall(r"\]\(([^)]+)\)", README):
         if link.startswith("#"):
             assert f"## {link[1:].replace('-', ' ')}\n" in README.lower(), link
