@@ -163,9 +163,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--sets", default=",".join([*CASES, "wine", "ionosphere"]))
     parser.add_argument("--max-iter", type=int, default=50_000, help="of an adaptive scan")
-    parser.add_argument("--small", action="store_true", help="only r15 and wine, to try the script out")
+    parser.add_argument("--small", action="store_true", help="only wine, to try the script out")
     options = parser.parse_args()
-    names = ["r15", "wine"] if options.small else options.sets.split(",")
+    names = ["wine"] if options.small else options.sets.split(",")
     out = bench.Record(__doc__, options.out)
     out.note("device", options.device)
     for name in names:

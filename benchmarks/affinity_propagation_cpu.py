@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,11 @@ MEMORY_ROWS = ("float64", "float32")  # scikit-learn keeps S, but not its messag
 FITS = {"r15": None, "d31": None, "pendigits": 3_000}
 
 
-def work(part: str, n: int) -> dict[str, Any]:
+def work(part: str, n: int, data: Path | None) -> dict[str, Any]:
     """One part, inside a process of its own."""
     warnings.simplefilter("ignore")
     if part in FITS:
-        return whole(part)
+        return whole(part, data)
     X = sets.gaussians(n, FEATURES, 60)[0]
     if part == "iteration ours":
         return ours_iteration(X)
@@ -90,10 +91,8 @@ def ours_iteration(X: np.ndarray) -> dict[str, Any]:
     }
 
 
-def whole(name: str) -> dict[str, Any]:
-    loaded = sets.load(name)
-    assert loaded is not None
-    X = loaded[0][: FITS[name]]
+def whole(name: str, data: Path | None) -> dict[str, Any]:
+    X = sets.required(name, data)[: FITS[name]]
     out: dict[str, Any] = {"n": len(X), "d": X.shape[1]}
     labels = {}
     for whose in ("ours", "scikit-learn"):
@@ -115,7 +114,7 @@ def main() -> None:
     if options.small:
         options.rows = 1_500
     if options.work:
-        print(json.dumps(work(options.work, options.rows), default=float))
+        print(json.dumps(work(options.work, options.rows, options.data), default=float))
         return
     out = bench.Record(__doc__, options.out)
     out.note("targets", {"speed_up": SPEED_UP, "share_of_memory": MEMORY_SHARE})
@@ -128,6 +127,7 @@ def main() -> None:
     for part in parts:
         load = os.getloadavg()[0]
         command = [sys.executable, __file__, "--work", part, "--rows", str(options.rows)]
+        command += ["--data", str(options.data)] if options.data else []
         done = subprocess.run(command, capture_output=True, text=True)
         item = part if part not in found else f"{part}, again"
         if done.returncode:

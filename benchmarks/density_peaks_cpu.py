@@ -70,7 +70,7 @@ def main() -> None:
             loaded = sets.gaussians(20_000, 64, k) if name == "gaussians64" else sets.load(name, options.data)
             if loaded is None:
                 continue
-            X = loaded[0] if rows is None else sets.birch_subset(rows)
+            X = loaded[0] if rows is None else sets.birch_subset(rows, options.data)
             path = Path(folder) / "points.npz"
             with path.open("wb") as file:
                 np.save(file, X)

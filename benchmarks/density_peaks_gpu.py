@@ -59,7 +59,7 @@ def main() -> None:
     for name, n, d, k, target, repeat in TARGETS:
         X = sets.birch_like(n) if d == 2 else sets.gaussians(n, d, k)[0]
         if n == 46_000:
-            X = sets.birch_subset(n)
+            X = sets.birch_subset(n, options.data)
         device = cp.asarray(X)
         model = DensityPeaks(n_clusters=k, device="cuda", client=None, algorithm="brute")
         start = time.perf_counter()

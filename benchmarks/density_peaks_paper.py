@@ -57,14 +57,14 @@ def timed(device: str, client, X, k: int, repeat: int, **options):
     return statistics.median(run[0] for run in runs), stages, model
 
 
-def measure(out: bench.Record, device: str, client, repeat: int) -> None:
+def measure(out: bench.Record, device: str, client, repeat: int, data: Path | None) -> None:
     for n in (*SIZES, *(BEYOND if device != "cpu" else ())):
-        took, stages, model = timed(device, client, sets.birch_subset(n), min(100, n // 20), repeat)
+        took, stages, model = timed(device, client, sets.birch_subset(n, data), min(100, n // 20), repeat)
         out.add(f"birch n={n} {device}", device=device, n=n, seconds=took, stages=stages, dc=model.dc_)
     if client is not None:
         return
-    dc_sets = [("r15", sets.load("r15")[0], 15), ("d31", sets.load("d31")[0], 31)]
-    dc_sets.append(("birch 5,000", sets.birch_subset(5000), 100))
+    dc_sets = [("r15", sets.required("r15", data), 15), ("d31", sets.required("d31", data), 31)]
+    dc_sets.append(("birch 5,000", sets.birch_subset(5000, data), 100))
     for name, X, k in dc_sets:
         figures = {}
         labels = {}
@@ -77,7 +77,7 @@ def measure(out: bench.Record, device: str, client, repeat: int) -> None:
         agree = adjusted_rand_score(labels["exact"], labels["sample"])
         out.add(f"dc {name} {device}", device=device, **figures, labels_agree_ari=agree, paper=PAPER_DC[name])
     for d in DIMS:
-        X = np.tile(sets.load(f"dim{d:03d}")[0], (8, 1))  # 8,192 rows, so that the device is busy
+        X = np.tile(sets.required(f"dim{d:03d}", data), (8, 1))  # 8,192 rows, so that the device is busy
         took, stages, _ = timed(device, client, X + np.arange(len(X))[:, None] % 7 * np.float32(1e-3), 16, 5)
         per = (stages["rho"] + stages["delta"]) / (2 * len(X) ** 2 * d)
         out.add(
@@ -148,9 +148,9 @@ def main() -> None:
             from density_peaks_scaling import cluster
 
             with cluster(int(device.split(":")[1]), cpu=False) as client:
-                measure(out, device, client, options.repeat)
+                measure(out, device, client, options.repeat, options.data)
         else:
-            measure(out, device, None, options.repeat if device == "cuda" else min(3, options.repeat))
+            measure(out, device, None, options.repeat if device == "cuda" else min(3, options.repeat), options.data)
     if options.out:
         figure([options.out])
 

@@ -155,7 +155,10 @@ def main() -> None:
 
     if options.only != "times":
         for name, k in SCORED:
-            X, y = sets.load(name, options.data)
+            loaded = sets.load(name, options.data)
+            if loaded is None:
+                continue
+            X, y = loaded
             dc = reference.cutoff_distance(X)
             scores = {}
             for method, python in pythons.items():
@@ -166,7 +169,10 @@ def main() -> None:
             out.add(f"ARI {name}", dc=dc, **scores)
 
     if options.only != "scores":
-        timed = {"2-D": (sets.birch_subset(options.n), 100), "64-D": (sets.gaussians(options.n, 64)[0], 50)}
+        timed = {
+            "2-D": (sets.birch_subset(options.n, options.data), 100),
+            "64-D": (sets.gaussians(options.n, 64)[0], 50),
+        }
         for name, (X, k) in timed.items():
             ours = {}
             for method, python in pythons.items():

@@ -32,7 +32,7 @@ import reference_fuzzy as reference
 from mgclust.algorithms import fuzzy_c_means
 
 BOUND = 1e-5
-FURTHER = {"htru2": 2, "a1": 20, "a2": 35, "usps": 10}
+FURTHER = {"d31": 31, "htru2": 2, "a1": 20, "a2": 35, "usps": 10}
 NUDGE = 1e-12
 FEW_NUMBERS = fuzzy_c_means.FEW_NUMBERS
 Start = tuple[np.ndarray, np.ndarray, float, np.ndarray | None]
@@ -129,12 +129,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--sets", default=";".join(names), help="names, separated by ';'")
     parser.add_argument("--dtypes", default="float32,float64,single")
-    parser.add_argument("--small", action="store_true", help="only d31, to try the script out")
+    parser.add_argument("--small", action="store_true", help="only one set, to try the script out")
     options = parser.parse_args()
     out = bench.Record(__doc__, options.out)
     out.note("device", options.device)
     out.note("bound", BOUND)
-    for name in ["d31"] if options.small else options.sets.split(";"):
+    for name in ["clusters"] if options.small else options.sets.split(";"):
         start = start_of(name, options.data)
         if start is None:
             continue

@@ -1,4 +1,7 @@
-"""The point sets that the benchmarks run on: those of the repository, and generated ones of any size."""
+"""The point sets that the benchmarks run on: those of the repository, those of a folder, generated ones of any size.
+
+R15, D31, BIRCH1 and others whose terms allow research only are in no folder of the repository: ``--data`` names theirs.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,17 @@ def load(name: str, data: Path | None = None) -> tuple[np.ndarray, np.ndarray | 
     return None
 
 
-def birch_subset(n: int, seed: int = 0) -> np.ndarray:
+def required(name: str, data: Path | None) -> np.ndarray:
+    """X of a set without which the benchmark has nothing to measure."""
+    found = load(name, data)
+    if found is None:
+        raise SystemExit(f"{name}.npz is needed; give its folder with --data.")
+    return found[0]
+
+
+def birch_subset(n: int, data: Path | None, seed: int = 0) -> np.ndarray:
     """n points drawn from BIRCH1 without replacement, float32, as the CUDA-DP paper's subsets."""
-    X, _ = load("birch1")
+    X = required("birch1", data)
     return np.ascontiguousarray(X[np.random.default_rng(seed).choice(len(X), n, replace=False)])
 
 

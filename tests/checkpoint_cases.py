@@ -41,7 +41,7 @@ CASES = {
         {"n_clusters": 4, "n_init": 3, "tol": 1e-3},
         (2, 12),
     ),
-    "affinity": (AffinityPropagation, lambda: load_points("d31")[0][:2100], {"damping": 0.9}, (1, 4)),
+    "affinity": (AffinityPropagation, lambda: load_points("clusters")[0][:2100], {"damping": 0.9}, (1, 4)),
     "no convergence": (AffinityPropagation, lambda: unlike(150, 1), {"affinity": "precomputed"}, (2, 5)),
     "scan": (AdaptiveAffinityPropagation, lambda: groups((600, 500), 2, 30, 1), {"max_iter": 400}, (2, 16)),
     "new noise": (

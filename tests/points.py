@@ -1,4 +1,4 @@
-"""The point sets that travel with the repository."""
+"""The point sets of the tests: generated ones, whose truth is exact, and real ones that travel with the repository."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
+from mgclust.datasets import make_gaussian_clusters, make_gaussian_grid, make_gaussian_rings
+
 HERE = Path(__file__).resolve().parent
 FOLDERS = (HERE / "data", HERE.parent / "mgclust" / "data" / "samples")
 
+GENERATED = {"rings": make_gaussian_rings, "clusters": make_gaussian_clusters, "grid": make_gaussian_grid}
+
 TRUE_CLUSTERS = {
-    "r15": 15,
-    "d31": 31,
+    "rings": 15,
+    "clusters": 31,
     "aggregation": 7,
     "s1": 15,
     "s2": 15,
@@ -21,13 +25,17 @@ TRUE_CLUSTERS = {
     "flame": 2,
     **{f"dim{d:03d}": 16 for d in (32, 64, 128, 256, 512, 1024)},
     "pendigits": 10,
-    "birch1": 100,
+    "grid": 100,
 }
 
 
 @cache
 def load_points(name: str) -> tuple[np.ndarray, np.ndarray]:
     """X and the true labels; both read-only, because tests share them."""
+    if name in GENERATED:
+        X, y, _ = GENERATED[name]()
+        X.flags.writeable = y.flags.writeable = False
+        return X, y
     for folder in FOLDERS:
         path = folder / f"{name}.npz"
         if path.exists():

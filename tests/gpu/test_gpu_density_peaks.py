@@ -33,7 +33,7 @@ def assert_same_bits(model, other):
 @pytest.mark.parametrize("name", TRUE_CLUSTERS)
 def test_labels_equal_the_cpus(name, algorithm):
     X, _ = load_points(name)
-    X = X[::10] if name == "birch1" else X
+    X = X[::10] if name == "grid" else X
     if algorithm == "grid" and X.shape[1] > 3:
         pytest.skip("the grid is for three dimensions at most")
     k = TRUE_CLUSTERS[name]

@@ -33,13 +33,13 @@ SCANS = {
     "long": (lambda: groups((1030, 1015, 15, 12, 11, 9, 8), 4, 50, 3), {}, 1800, (2,)),
 }
 CASES = {
-    "2-D": ("d31", {"damping": 0.8}),
-    "double": ("d31", {"damping": 0.8, "dtype": "float64"}),
-    "no convergence": ("d31", {"damping": 0.5, "max_iter": 60}),
+    "2-D": ("clusters", {"damping": 0.8}),
+    "double": ("clusters", {"damping": 0.8, "dtype": "float64"}),
+    "no convergence": ("clusters", {"damping": 0.5, "max_iter": 60}),
     "pendigits": ("pendigits", {}),
     "cosine": ("pendigits", {"affinity": "cosine", "damping": 0.8}),
-    "own preferences": ("d31", {"damping": 0.9, "preference": -np.linspace(1, 40, 3100)}),
-    "fewer blocks than ranks": ("r15", {"damping": 0.8}),
+    "own preferences": ("clusters", {"damping": 0.9, "preference": -np.linspace(1, 40, 3100)}),
+    "fewer blocks than ranks": ("rings", {"damping": 0.8}),
 }
 
 
@@ -98,7 +98,7 @@ def test_same_bits_of_affinity_propagation(case, fit_on):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_ranks_read_their_own_similarities(dtype, fit_on, tmp_path):
     """A matrix on disk, of which each rank reads its rows."""
-    S = similarity(load_points("d31")[0][:2500]).astype(dtype)
+    S = similarity(load_points("clusters")[0][:2500]).astype(dtype)
     np.save(tmp_path / "similarities.npy", S)
     parameters = {"affinity": "precomputed", "damping": 0.8, "dtype": dtype}
     expected = bits(fit_on(AffinityPropagation, 1, S, **parameters))

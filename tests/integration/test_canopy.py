@@ -72,24 +72,24 @@ def test_the_papers_data_of_100_000_rows(d, t1, arrangement, device):
 @pytest.mark.parametrize(
     ("name", "t1", "t2"),
     [
-        ("d31", 2.0, 1.0),
+        ("clusters", 2.0, 1.0),
         ("s1", 60_000.0, 50_000.0),
         ("pendigits", 100.0, 60.0),
         ("pendigits", 60.0, 50.0),
         ("dim064", 120.0, 60.0),
-        ("r15", 1.0, 0.25),
+        ("rings", 3.0, 0.8),
     ],
 )
-def test_sets_of_the_literature(name, t1, t2, arrangement, device):
+def test_sets_of_points(name, t1, t2, arrangement, device):
     """Coordinates of S1 and pendigits are integers: distances that equal t1 or t2 occur."""
     X = arranged(load_points(name)[0], arrangement)
     reference.check_equal(fit(X, t1, t2, device), reference.canopy(X, t1, t2))
 
 
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)
-def test_birch(arrangement, device):
-    X = arranged(load_points("birch1")[0], arrangement)
-    t1, t2 = 60_000.0, 40_000.0
+def test_the_birch_grid(arrangement, device):
+    X = arranged(load_points("grid")[0], arrangement)
+    t1, t2 = 3.5, 2.3
     reference.check_equal(fit(X, t1, t2, device), reference.canopy(X, t1, t2))
 
 
@@ -184,10 +184,10 @@ def test_origin_and_unit_do_not_matter(X, t, shift, unit):
     np.testing.assert_array_equal(first.memberships_.indices, second.memberships_.indices)
 
 
-@pytest.mark.parametrize("name", ["d31", "pendigits"])
+@pytest.mark.parametrize("name", ["clusters", "pendigits"])
 def test_a_random_order_is_a_sequential_run_in_that_order(name, device):
     X = load_points(name)[0]
-    t1, t2 = (2.0, 1.0) if name == "d31" else (100.0, 60.0)
+    t1, t2 = (2.0, 1.0) if name == "clusters" else (100.0, 60.0)
     for seed in (0, 1, 2**31 - 2):
         order = np.argsort(priorities(np.arange(len(X)), seed), kind="stable")
         assert len(np.unique(order)) == len(X)
@@ -211,7 +211,7 @@ def test_random_orders_prefer_no_row(device):
 
 
 def test_attributes_and_result(device, tmp_path):
-    X = load_points("d31")[0]
+    X = load_points("clusters")[0]
     model = fit(X, 2.0, 1.0, device)
     assert model.t1_ == 2.0 and model.t2_ == 1.0 and model.n_steps_ >= 1
     np.testing.assert_allclose(model.cluster_centers_, X[model.center_indices_], rtol=1e-6)
@@ -227,7 +227,7 @@ def test_attributes_and_result(device, tmp_path):
     assert loaded.scores["memberships_per_row"] == pytest.approx(model.memberships_.nnz / len(X))
 
 
-@pytest.mark.parametrize("name", ["d31", "s1", "pendigits", "dim064"])
+@pytest.mark.parametrize("name", ["clusters", "s1", "pendigits", "dim064"])
 def test_suggested_thresholds_are_of_use(name, device):
     """Neither one canopy nor one for each row or two; the same for the same seed."""
     X = load_points(name)[0]

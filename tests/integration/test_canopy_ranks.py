@@ -26,11 +26,11 @@ CASES = {
     "paper, 6-D": (lambda: reference.papers_data(8_000, 6), {"t1": 4_000.0, "t2": 2_800.0}),
     "integers": (lambda: load_points("pendigits")[0], {"t1": 100.0, "t2": 60.0}),
     "integers, single": (lambda: load_points("pendigits")[0], {"t1": 100.0, "t2": 60.0, "dtype": "float32"}),
-    "sorted": (lambda: sorted_rows("birch1"), {"t1": 60_000.0, "t2": 40_000.0}),
+    "sorted": (lambda: sorted_rows("grid"), {"t1": 3.5, "t2": 2.3}),
     "manhattan": (lambda: load_points("pendigits")[0], {"t1": 300.0, "t2": 200.0, "metric": "manhattan"}),
     "cosine": (lambda: load_points("pendigits")[0], {"t1": 0.2, "t2": 0.1, "metric": "cosine"}),
-    "fewer blocks than ranks": (lambda: load_points("r15")[0], {"t1": 1.0, "t2": 0.25}),
-    "one canopy": (lambda: load_points("d31")[0], {"t1": 1e3, "t2": 1e2}),
+    "fewer blocks than ranks": (lambda: load_points("rings")[0], {"t1": 3.0, "t2": 0.8}),
+    "one canopy": (lambda: load_points("clusters")[0], {"t1": 1e3, "t2": 1e2}),
 }
 
 
@@ -98,6 +98,6 @@ def test_streamed_rows_have_the_same_bits(order, fit_on, tmp_path):
 
 
 def test_client_parameter_reaches_the_workers(client):
-    X = load_points("d31")[0]
+    X = load_points("clusters")[0]
     there = Canopy(2.0, 1.0, device="cpu", client=client).fit(X)
     assert bits(there) == bits(Canopy(2.0, 1.0, device="cpu", client=None).fit(X))

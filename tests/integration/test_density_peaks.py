@@ -1,23 +1,24 @@
-"""`DensityPeaks` against the float64 oracle, on the data sets of the literature and on awkward ones."""
+"""`DensityPeaks` against the float64 oracle, on generated sets, sets of the literature and awkward ones."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import reference
-from points import TRUE_CLUSTERS, load_points
+from points import GENERATED, TRUE_CLUSTERS, load_points
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks
 from mgclust.algorithms import pair_quantile
+from mgclust.datasets import make_gaussian_clusters
 from mgclust.errors import InputError
 
-LITERATURE = [name for name in TRUE_CLUSTERS if name != "birch1"]
+LITERATURE = [name for name in TRUE_CLUSTERS if name != "grid"]
 
 # What the oracle's labels score against the truth (dc = 2% of the pairs, the true number of centres).
 SCORES = {
-    "r15": 0.992,
-    "d31": 0.934,
+    "rings": 0.985,
+    "clusters": 0.971,
     "s1": 0.989,
     "s2": 0.930,
     "s3": 0.725,
@@ -60,7 +61,7 @@ def test_equals_the_oracle(name, device, oracle):
     assert adjusted_rand_score(y, model.labels_) >= SCORES.get(name, 0.0)
 
 
-@pytest.mark.parametrize("name", ["r15", "d31", "s1", "dim064"])
+@pytest.mark.parametrize("name", ["rings", "clusters", "s1", "dim064"])
 def test_equals_the_oracle_in_double_precision(name, device, oracle):
     X, _ = load_points(name)
     model = fit(X, device, n_clusters=TRUE_CLUSTERS[name], dtype="float64")
@@ -72,7 +73,7 @@ def test_equals_the_oracle_in_double_precision(name, device, oracle):
 
 
 @pytest.mark.parametrize("algorithm", ["brute", "grid"])
-@pytest.mark.parametrize("name", ["r15", "d31", "s2"])
+@pytest.mark.parametrize("name", ["rings", "clusters", "s2"])
 def test_both_algorithms(name, algorithm, device, oracle):
     X, _ = load_points(name)
     model = fit(X, device, n_clusters=TRUE_CLUSTERS[name], algorithm=algorithm)
@@ -109,17 +110,29 @@ def test_grid_refuses_what_it_cannot_do(device, rng):
             fit(blobs(rng, d=d), device, n_clusters=2, algorithm="grid", **options)
 
 
-@pytest.mark.parametrize(("name", "dc"), [("r15", 0.3694), ("d31", 1.4312)])
-def test_dc_at_two_percent(name, dc, device):
-    model = fit(load_points(name)[0], device, n_clusters=TRUE_CLUSTERS[name])
-    assert model.dc_ == pytest.approx(dc, abs=5e-5)
-
-
-@pytest.mark.parametrize(("name", "paper"), [("r15", 0.347), ("d31", 1.151)])
-def test_the_papers_dc_lies_between_one_and_two_percent(name, paper, device):
+@pytest.mark.parametrize("fraction", [0.01, 0.02])
+@pytest.mark.parametrize("name", ["rings", "clusters", "aggregation", "pendigits"])
+def test_dc_of_a_set_is_the_sorted_distance(name, fraction, device):
     X, _ = load_points(name)
-    low, high = (fit(X, device, n_clusters=3, dc_fraction=fraction).dc_ for fraction in (0.01, 0.02))
-    assert low < paper < high
+    X = X[:4000]
+    model = fit(X, device, n_clusters=3, dc_fraction=fraction)
+    assert model.dc_ == pytest.approx(reference.cutoff_distance(X, fraction), rel=2e-6)
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.02, 0.2])
+def test_dc_of_one_gaussian_cluster_is_that_of_the_rayleigh_distribution(fraction, device):
+    """The distance of two points is Rayleigh of scale sqrt(2): P(distance <= r) = 1 - exp(-r^2 / 4)."""
+    X = make_gaussian_clusters(1, 4000).X
+    expected = 2 * np.sqrt(-np.log1p(-fraction))
+    assert fit(X, device, n_clusters=2, dc_fraction=fraction).dc_ == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["rings", "clusters"])
+def test_labels_are_nearly_as_good_as_the_rule_that_knows_the_centres(name, device):
+    """Of equal spherical Gaussians no rule is better in the mean than the nearest true centre."""
+    X, y, centers = GENERATED[name]()
+    best = adjusted_rand_score(y, reference.distances(X, centers).argmin(axis=1))
+    assert adjusted_rand_score(y, fit(X, device).labels_) >= best - 0.02
 
 
 @pytest.mark.parametrize("fraction", [1e-9, 0.001, 0.01, 0.02, 0.3, 0.5, 0.999, 1.0])
@@ -237,7 +250,7 @@ def test_duplicated_points(device, rng):
     assert (model.delta_ == 0).sum() >= 200
 
 
-@pytest.mark.parametrize("name", ["r15", "d31", "aggregation", "s2"])
+@pytest.mark.parametrize("name", ["rings", "clusters", "aggregation", "s2"])
 def test_halo(name, device, oracle):
     X, _ = load_points(name)
     ref = oracle(name)
@@ -250,19 +263,19 @@ def test_halo(name, device, oracle):
 
 
 def test_no_halo_unless_asked_for(device):
-    model = fit(load_points("r15")[0], device, n_clusters=15)
+    model = fit(load_points("rings")[0], device, n_clusters=15)
     assert not np.any(model.halo_)
 
 
 def test_one_cluster_has_no_halo(device):
-    model = fit(load_points("r15")[0], device, n_clusters=1, halo=True)
+    model = fit(load_points("rings")[0], device, n_clusters=1, halo=True)
     assert not model.halo_.any()
     assert (model.labels_ == model.labels_[0]).all()
 
 
 def test_select_centers_relabels_without_another_pass(device, oracle):
-    X, _ = load_points("d31")
-    ref = oracle("d31")
+    X, _ = load_points("clusters")
+    ref = oracle("clusters")
     model = fit(X, device, n_clusters=5)
     rho = model.rho_
     model.select_centers(n_clusters=31)
@@ -287,7 +300,7 @@ def test_select_centers_relabels_without_another_pass(device, oracle):
 
 
 def test_automatic_centers_are_sensible(device):
-    for name in ("r15", "s1", "dim128"):
+    for name in ("rings", "s1", "dim128"):
         X, y = load_points(name)
         model = fit(X, device)
         assert 2 <= model.n_clusters_ <= 40, name
@@ -304,7 +317,7 @@ def test_far_from_the_origin(device, rng):
 
 
 def test_input_is_left_alone_and_float32_is_the_default(device):
-    X, _ = load_points("r15")  # read-only
+    X, _ = load_points("rings")  # read-only
     before = X.copy()
     model = fit(X, device, n_clusters=15)
     np.testing.assert_array_equal(X, before)
@@ -339,7 +352,7 @@ def test_runs_repeat_to_the_bit(name, device):
 @pytest.mark.parametrize("offset", [1e3, 1e6, 1e9])
 def test_float64_rows_far_from_the_origin(device, offset):
     """They are moved there before float32 could cost them the digits by which they differ."""
-    X, _ = load_points("r15")
+    X, _ = load_points("rings")
     near, far = (fit(rows, device, n_clusters=15) for rows in (X, X + offset))
     np.testing.assert_allclose(far.rho_, near.rho_, rtol=1e-5)
     np.testing.assert_array_equal(far.labels_, near.labels_)
@@ -347,6 +360,6 @@ def test_float64_rows_far_from_the_origin(device, offset):
 
 @pytest.mark.parametrize("dc", [1e300, 1e-300])
 def test_dc_whose_square_does_not_exist(device, dc):
-    X, _ = load_points("r15")
+    X, _ = load_points("rings")
     with pytest.raises(InputError, match="should be between"):
         fit(X, device, dc=dc)

@@ -309,7 +309,7 @@ def test_a_second_fit_forgets_the_first(device, blobs):
 @pytest.mark.parametrize("m", [1.001, 1.01, 1.1, 1.3, 5.0, 10.0, 50.0, 150.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_any_m_gives_numbers(m, dtype, device):
-    X = load_points("d31")[0]
+    X = load_points("clusters")[0]
     model = fit(X, device, n_clusters=31, m=m, max_iter=20, random_state=0, dtype=dtype)
     for value in (model.cluster_centers_, model.memberships_, model.objective_history_, model.partition_entropy_):
         assert np.isfinite(value).all()

@@ -146,7 +146,7 @@ def test_a_coincidence_of_few_is_counted(device, blobs):
 
 def test_clusters_without_rows_are_said(device):
     """At m near 1 a centre far away from all rows has no membership that float64 could hold."""
-    X = load_points("r15")[0].astype("float64")
+    X = load_points("rings")[0].astype("float64")
     start = np.concatenate([X[:5], [[1e6, 1e6]]])
     model = FuzzyCMeans(6, m=1.001, init=start, max_iter=20, device=device, client=None)
     with pytest.warns(UserWarning, match="1 of 6 clusters have no row"):

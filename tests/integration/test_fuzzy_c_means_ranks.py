@@ -29,24 +29,24 @@ CASES = {
     "k-means++": (lambda: load_points("pendigits")[0], {"n_clusters": 10}),
     "random": (lambda: load_points("pendigits")[0], {"n_clusters": 10, "init": "random", "n_init": 4}),
     "canopy": (lambda: load_points("pendigits")[0], {"n_clusters": 10, "init": "canopy"}),
-    "centers": (lambda: load_points("d31")[0], {"n_clusters": 31, "init": lambda X: centers(X, 31)}),
+    "centers": (lambda: load_points("clusters")[0], {"n_clusters": 31, "init": lambda X: centers(X, 31)}),
     "memberships": (
-        lambda: load_points("d31")[0],
+        lambda: load_points("clusters")[0],
         {"n_clusters": 31, "init": lambda X: reference.memberships(X, centers(X, 31), 2.0)},
     ),
-    "double": (lambda: load_points("d31")[0], {"n_clusters": 31, "dtype": "float64"}),
+    "double": (lambda: load_points("clusters")[0], {"n_clusters": 31, "dtype": "float64"}),
     "restarts": (lambda: load_points("s3")[0], {"n_clusters": 15, "n_init": 5}),
     "m near 1": (lambda: load_points("s3")[0], {"n_clusters": 15, "m": 1.001}),
     "m between": (lambda: load_points("s3")[0], {"n_clusters": 15, "m": 1.7}),
     "large m": (lambda: load_points("s3")[0], {"n_clusters": 15, "m": 10.0}),
     "cosine": (lambda: load_points("pendigits")[0], {"n_clusters": 6, "metric": "cosine"}),
     "correlation": (lambda: load_points("pendigits")[0], {"n_clusters": 6, "metric": "correlation"}),
-    "many clusters": (lambda: load_points("d31")[0], {"n_clusters": 300, "max_iter": 10}),
+    "many clusters": (lambda: load_points("clusters")[0], {"n_clusters": 300, "max_iter": 10}),
     "many features": (lambda: groups(4500, 300, 5), {"n_clusters": 5}),
-    "fewer blocks than ranks": (lambda: load_points("r15")[0], {"n_clusters": 15}),
+    "fewer blocks than ranks": (lambda: load_points("rings")[0], {"n_clusters": 15}),
     # More rows than are gathered: k-means|| and a sample.
-    "k-means||": (lambda: load_points("birch1")[0], {"n_clusters": 100, "n_init": 2, "max_iter": 3}),
-    "canopies of a sample": (lambda: load_points("birch1")[0], {"n_clusters": 100, "init": "canopy", "max_iter": 3}),
+    "k-means||": (lambda: load_points("grid")[0], {"n_clusters": 100, "n_init": 2, "max_iter": 3}),
+    "canopies of a sample": (lambda: load_points("grid")[0], {"n_clusters": 100, "init": "canopy", "max_iter": 3}),
 }
 WEIGHTED = ("k-means++", "random", "centers", "k-means||")
 SLOW = ("k-means||", "canopies of a sample", "many clusters")

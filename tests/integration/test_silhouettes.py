@@ -20,7 +20,7 @@ from mgclust.engine.memory import Residency
 from mgclust.engine.spmd import run
 from mgclust.kernels.metrics import METRICS
 
-SETS = {"r15": 600, "flame": 240, "aggregation": 788, "dim032": 1024, "dim1024": 1024, "pendigits": 3500, "s3": 2500}
+SETS = {"rings": 600, "flame": 240, "aggregation": 788, "dim032": 1024, "dim1024": 1024, "pendigits": 3500, "s3": 2500}
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
 HERE = {"client": None, "device": "cpu"}
 
