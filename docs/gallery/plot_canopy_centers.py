@@ -9,25 +9,22 @@ them start beside each other. This example compares starts of fuzzy c-means by t
 # %%
 # 1. Make the data
 # ----------------
-# 25 clusters on a grid with a step of 5.
-
-import itertools
+# 25 clusters on a grid; neighbouring centres are 8 apart, and the standard deviation is 1.
 
 import matplotlib.pyplot as plt
-from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import Canopy, FuzzyCMeans, plots
+from mgclust.datasets import make_gaussian_grid
 
-grid = list(itertools.product(range(0, 25, 5), repeat=2))
-X, truth = make_blobs(5000, centers=grid, cluster_std=0.6, random_state=0)
+X, truth, _ = make_gaussian_grid(side=5, cluster_size=200, spacing=8.0, random_state=0)
 
 # %%
 # 2. Find canopies
 # ----------------
 # With ``t2`` somewhat below the step of the grid there is one canopy for each cluster.
 
-canopy = Canopy(t1=5.0, t2=3.8, order="random", random_state=0).fit(X)
+canopy = Canopy(t1=8.0, t2=6.2, order="random", random_state=0).fit(X)
 print(canopy.n_canopies_, "canopies")
 
 # %%

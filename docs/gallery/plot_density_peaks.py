@@ -4,21 +4,21 @@ Density peaks and the decision graph
 
 Density peaks clustering takes as centres the points that have many neighbours and are far from any denser point. The
 decision graph shows both quantities, so centres can be seen before any point is labelled. This example clusters
-points around 15 centres without being told their number.
+points around 31 centres without being told their number.
 """
 
 # %%
 # 1. Make the data
 # ----------------
-# 3,000 points around 15 centres, whose true clusters are known.
+# 3,100 points around 31 centres, whose true clusters are known.
 
 import matplotlib.pyplot as plt
-from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks, plots
+from mgclust.datasets import make_gaussian_clusters
 
-X, truth = make_blobs(n_samples=3000, centers=15, cluster_std=0.55, random_state=4)
+X, truth, _ = make_gaussian_clusters(n_clusters=31, cluster_size=100, random_state=0)
 
 # %%
 # 2. Fit

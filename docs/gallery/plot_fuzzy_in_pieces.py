@@ -10,7 +10,7 @@ a Zarr store.
 # %%
 # 1. Write the pixels to a store
 # ------------------------------
-# 427 x 640 pixels; each is a row of three features: red, green and blue.
+# 214 x 320 pixels; each is a row of three features: red, green and blue.
 
 import tempfile
 from pathlib import Path
@@ -22,11 +22,11 @@ from sklearn.datasets import load_sample_image
 
 from mgclust import FuzzyCMeans
 
-image = load_sample_image("china.jpg") / np.float32(255)
+image = load_sample_image("china.jpg")[::2, ::2] / np.float32(255)
 pixels = image.reshape(-1, 3)
 folder = tempfile.TemporaryDirectory()
 path = Path(folder.name) / "pixels.zarr"
-zarr.create_array(path, data=pixels, chunks=(32_768, 3))
+zarr.create_array(path, data=pixels, chunks=(8_192, 3))
 print(f"{len(pixels):,} rows in {path.name}")
 
 # %%
@@ -36,7 +36,7 @@ print(f"{len(pixels):,} rows in {path.name}")
 # iteration reads them block by block. The centres have the same bits as those of a fit of the whole array. A
 # fuzzifier near 1 keeps the colours of the centres apart.
 
-small = FuzzyCMeans(8, m=1.3, memory_limit="10 MiB", random_state=0).fit(path)
+small = FuzzyCMeans(8, m=1.3, memory_limit="7 MiB", random_state=0).fit(path)
 whole = FuzzyCMeans(8, m=1.3, random_state=0).fit(pixels)
 print("same centres:", np.array_equal(small.cluster_centers_, whole.cluster_centers_))
 
