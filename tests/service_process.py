@@ -72,7 +72,7 @@ class Running:
             **self._environment,
         }
         self.web = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 120  # of a machine that does much else
+        end = time.monotonic() + 300  # of a machine that does much else
         while True:
             try:
                 if httpx.get(f"{self.url}/healthz").status_code == 200:
