@@ -1,21 +1,24 @@
 """The documentation site: ``make -C docs html``. Nothing is fetched while it is built or read."""
 
-import importlib.util
-import os
 import sys
 from importlib import metadata
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_extensions"))
-# A build needs neither a GPU nor a service, and leaves nothing outside its folder.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(HERE / "_build" / "numba"))
 
 project = "mgclust"
 version = release = metadata.version("mgclust")
 project_copyright = "the authors of mgclust"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "rest_reference"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+    "rest_reference",
+]
 root_doc = "index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 # Pages of deploy/, benchmarks/ and the top level include the files of the repository: there is one text of each.
@@ -45,27 +48,15 @@ html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_depth": 2, "show_nav_level": 1, "navbar_align": "left", "show_toc_level": 2}
 
-examples = HERE / "gallery"
-if importlib.util.find_spec("sphinx_gallery") and list(examples.rglob("plot_*.py")):
-    extensions.append("sphinx_gallery.gen_gallery")
-    sphinx_gallery_conf = {
-        "examples_dirs": "gallery",
-        "gallery_dirs": "examples",
-        "filename_pattern": r"plot_",
-        # They are executed; SPHINXOPTS="-D plot_gallery=0" leaves that out.
-        "download_all_examples": False,
-        "remove_config_comments": True,
-        "show_memory": False,
-        "write_computation_times": False,
-        "within_subsection_order": "FileNameSortKey",
-        "abort_on_example_error": True,
-    }
-
-    def setup(app):
-        """Enter the gallery into the guide's table of contents; without examples there is no such page."""
-
-        def enter(app, page, source):
-            if page == "index":
-                source[0] = source[0].replace("\nmethods/index\n", "\nmethods/index\nexamples/index\n")
-
-        app.connect("source-read", enter)
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "examples",
+    "filename_pattern": r"plot_",
+    # The examples are executed; SPHINXOPTS="-D plot_gallery=0" leaves that out.
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "write_computation_times": False,  # its page loads scripts from other hosts
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+}
