@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from numbers import Real
+from typing import Any, TypeGuard
+
+from mgclust.errors import printable
 
 __all__ = ["details_text", "pace_text", "paced", "progress_text"]
 
@@ -12,6 +15,8 @@ Report = Callable[[dict[str, Any]], None]
 
 MEMORY = 30.0  # seconds: what happened longer ago says little about how fast a stage goes now
 LEAST = 0.5  # seconds of a stage before its rate is told
+LONGEST_DETAIL = 200  # characters of one figure in words; events may come from another machine
+LONGEST_DETAILS = 1000  # of all of them
 
 # What a reader calls the figures that methods report; others keep their names.
 _FORMATS = {
@@ -94,7 +99,7 @@ def progress_text(event: Mapping[str, Any]) -> str:
     str
     """
     fraction = event.get("fraction")
-    done = [] if fraction is None else [f"{fraction:.0%}"]
+    done = [_cut(f"{fraction:.0%}", LONGEST_DETAIL)] if _is_number(fraction) else []
     pace = pace_text(event)
     return " ".join(part for part in (*done, details_text(event), f"({pace})" if pace else "") if part)
 
@@ -102,7 +107,7 @@ def progress_text(event: Mapping[str, Any]) -> str:
 def pace_text(event: Mapping[str, Any]) -> str:
     """Write the figures of `paced`, ``4.1%/min, 3 min left in this stage``; empty as long as they are unknown."""
     rate, eta = event.get("stage_rate"), event.get("stage_eta")
-    if rate is None or eta is None:
+    if not _is_number(rate) or not _is_number(eta):
         return ""
     pace, unit = (100 * rate, "s") if rate > 0.02 else (6000 * rate, "min")
     return f"{pace:{',.0f' if pace >= 10 else '.2g'}}%/{unit}, {_duration(eta)} left in this stage"
@@ -120,10 +125,21 @@ def details_text(event: Mapping[str, Any]) -> str:
     """Write what a method adds to an event, ``K=34 damping=0.50``; empty if it adds nothing."""
     told = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
     known = [name for name in _FORMATS if name in told]
-    return " ".join(_detail(name, told[name]) for name in [*known, *(name for name in told if name not in _FORMATS)])
+    names = [*known, *(name for name in told if name not in _FORMATS)]
+    return _cut(" ".join(_detail(name, told[name]) for name in names), LONGEST_DETAILS)
 
 
 def _detail(name: str, value: Any) -> str:
-    if name in _FORMATS:
-        return _FORMATS[name].format(value)
-    return f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+    if name in _FORMATS and (name == "warning" or _is_number(value)):
+        text = _FORMATS[name].format(value)
+    else:
+        text = f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+    return _cut(printable(text), LONGEST_DETAIL)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -38,11 +38,11 @@ class ShownProgress:
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
             columns = (
-                TextColumn("{task.description:8}"),
+                TextColumn("{task.description:8}", markup=False),
                 BarColumn(),
                 TaskProgressColumn(),
                 TimeElapsedColumn(),
-                TextColumn("{task.fields[details]}"),
+                TextColumn("{task.fields[details]}", markup=False),
                 TextColumn("{task.fields[pace]}", style="dim"),
             )
             self.bar = Progress(*columns, console=Console(stderr=True), transient=True)

@@ -154,9 +154,9 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
 
     if device == "cuda" and n_workers is not None and n_workers > len(gpus()):
         raise DeviceUnavailableError(f"n_workers={n_workers} should be <= {len(gpus())}, the GPUs of this machine.")
-    try:
-        from mgclust.engine.local_cluster import start
+    from mgclust.engine.local_cluster import IN_A_SCRIPT, start
 
+    try:
         cluster = start(device, n_workers or (cores() if device == "cpu" else None))
     except ImportError as error:
         raise DeviceUnavailableError(
@@ -169,8 +169,8 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
         # NVML's errors and failed nannies alike: who reads this needs the cause and what to do, not their
         # trace.
         raise RunFailed(
-            f"a local {device} cluster could not be started: {type(error).__name__}: {error}. In a script, "
-            "call mgclust below `if __name__ == '__main__':`; client=None runs without a cluster."
+            f"a local {device} cluster could not be started: {type(error).__name__}: {str(error).rstrip('.')}. "
+            f"{IN_A_SCRIPT}; client=None runs without a cluster."
         ) from error
     try:
         from mgclust.engine.tasks import IgnoreInterrupts

@@ -22,12 +22,13 @@ from mgclust.engine import tls
 from mgclust.engine.certificates import throwaway
 from mgclust.errors import RunFailed
 
-__all__ = ["start"]
+__all__ = ["IN_A_SCRIPT", "start"]
 
 # Seconds for a start, which takes two to ten, and more where many workers load CUDA at once. Dask itself waits without
 # end for a worker that never says that it is there, and for the end of one that could not be started.
 LONGEST_START = 60.0
 END = 10.0  # seconds for the orderly end of a cluster that could not be started
+IN_A_SCRIPT = "In a script, call mgclust below `if __name__ == '__main__':`"  # each worker imports it
 
 
 class _WithoutHttp:
@@ -134,8 +135,8 @@ def _started(kind: type[_SpecCluster], options: dict[str, Any], device: str) -> 
             raise
         raise RunFailed(
             f"the workers of a local {device} cluster were not there after {LONGEST_START:g} s, and it was ended; the "
-            "log may say why. Try again with fewer workers or when the machine does less, or run without a cluster "
-            "(client=None)."
+            f"log may say why. {IN_A_SCRIPT}; else try again with fewer workers or when the machine does less, or run "
+            "without a cluster (client=None)."
         ) from error
     cluster.late = None
     return cluster

@@ -6,6 +6,7 @@ the web process, so that its lines are bounded in length and number, and hold no
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -22,6 +23,10 @@ DEEPEST = 16  # dicts and lists within each other
 LINES = 1000.0  # a second; an honest attempt writes a few
 # As many signs of life as fit into a pipe, which a runner finds there that was stopped for hours.
 AT_ONCE = (64 << 10) / len("{}\n")
+BYTES = 256 << 10  # a second; what is nested costs the runner far more to read than to receive
+BYTES_AT_ONCE = 1 << 20
+NAMES = 40  # in what is said of the progress
+LONGEST_TEXT = 200  # characters of a name or a value there
 FAULTS = ("input", "memory", "cluster", "mgclust")
 _FIGURES = ("fraction", "elapsed", "stage_rate", "stage_eta")
 
@@ -42,14 +47,18 @@ def heard(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
     InputError
         It says what attempts do not say.
     """
-    allowed, before, answered = AT_ONCE, time.monotonic(), False
+    lines, size, before, answered = AT_ONCE, float(BYTES_AT_ONCE), time.monotonic(), False
     while (line := pipe.readline(MOST_BYTES + 1)).endswith(b"\n") or len(line) > MOST_BYTES:
         now = time.monotonic()
-        allowed, before = min(AT_ONCE, allowed + LINES * (now - before)) - 1, now
+        lines = min(AT_ONCE, lines + LINES * (now - before)) - 1
+        size = min(BYTES_AT_ONCE, size + BYTES * (now - before)) - len(line)
+        before = now
         if len(line) > MOST_BYTES:
             raise _no_attempt(f"a line of more than {MOST_BYTES} bytes")
-        if allowed < 0:
+        if lines < 0:
             raise _no_attempt(f"more than {LINES:g} lines a second")
+        if size < 0:
+            raise _no_attempt(f"more than {BYTES >> 10} KiB a second")
         try:
             said = _checked(parsed(line))
         except (ValueError, KeyError, RecursionError):
@@ -111,7 +120,12 @@ def _progress(event: Any) -> dict[str, Any]:
         raise ValueError("no progress")
     for name in _FIGURES:
         _number(event.get(name))
-    return event
+    plain = {
+        printable(name): printable(value[:LONGEST_TEXT]) if isinstance(value, str) else value
+        for name, value in event.items()
+        if len(name) <= LONGEST_TEXT and isinstance(value, bool | int | float | str | None)
+    }
+    return dict(itertools.islice(plain.items(), NAMES))
 
 
 def _number(value: Any) -> float | None:

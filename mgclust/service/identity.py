@@ -31,12 +31,19 @@ class DatabaseLost(Exception):
 class Identity:
     """The database with which an engine began.
 
-    A file that is gone, or another one, may come back, and the service goes on. What was cut short or is damaged is
-    lost until the next start: connections remember pages of it, and of what was put in its place.
+    A file that is gone, or another one, or behind a link that was not there, may come back, and the service goes on.
+    What was cut short or is damaged is lost until the next start: connections remember pages of it, and of what was put
+    in its place.
+
+    Parameters
+    ----------
+    place : str or None
+        The path of the file of an SQLite database, which may lead through links.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, place: str | None = None) -> None:
         self.folder: str | None = None  # what the database says of its data folder, once that is known
+        self._place = os.path.abspath(place or "")  # as the next start finds it, perhaps through links
         self._path: Path | None = None
         self._files: dict[str, tuple[int, int]] = {}
         self._sizes: dict[str, int] = {}
@@ -58,7 +65,9 @@ class Identity:
             found = {ending: os.stat(name + ending) for ending in FILES}
             self._files = {ending: (each.st_dev, each.st_ino) for ending, each in found.items()}
             self._sizes = {ending: each.st_size for ending, each in found.items()}
-            self._path = Path(name)
+            self._path = Path(os.path.realpath(name))
+            if os.path.realpath(self._place) != str(self._path):  # as a URI may say it
+                self._place = str(self._path)
 
     def check(self) -> None:
         """Raise DatabaseLost if a file has gone, is another one or was cut short, or if the database is damaged."""
@@ -67,6 +76,8 @@ class Identity:
         with self._lock:
             if self._lost:
                 raise DatabaseLost(self._lost)
+            if (linked := self._linked()) is not None:
+                raise linked
             found = {ending: _stat(f"{self._path}{ending}") for ending in FILES}
             away = {
                 ending: "gone" if each is None else "another one now"
@@ -106,6 +117,28 @@ class Identity:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF not in BROKEN:
             return None
         return self._lose(f"the service's database is damaged: {error}. {self._restore()}")
+
+    def _linked(self) -> DatabaseLost | None:
+        """What to raise if the next start were led to another place; None if not.
+
+        SQLite looks for the log beside the file at the end of all links, and would not find this one, nor follow a
+        link in the log's own place.
+        """
+        real = os.path.realpath(self._place)
+        if real != str(self._path) and os.path.exists(real):
+            name = os.path.basename(self._place)
+            return DatabaseLost(
+                f"the path of the service's database {name!r} leads through a link to another place now, where the "
+                "next start would look for the log; put the file itself, or the link that was there, back in its old "
+                f"place, and do not start the service before. {MEANWHILE}"
+            )
+        for ending in (LOG, INDEX):
+            if os.path.islink(name := f"{self._path}{ending}"):
+                return DatabaseLost(
+                    f"the file {os.path.basename(name)!r} of the service's database is a link now; put the file itself "
+                    f"back, and do not start the service before. {MEANWHILE}"
+                )
+        return None
 
     def _away(self, away: dict[str, str], sizes: dict[str, int]) -> DatabaseLost:
         if "" in away:

@@ -184,7 +184,7 @@ def open_database(url: str) -> Engine:
         engine = create_engine(url, pool_pre_ping=True, connect_args=wait)
     except Exception as error:
         raise InputError(f"database={url.split('@')[-1]!r} cannot be used: {error}.") from error
-    identity = _IDENTITIES[engine] = Identity()
+    identity = _IDENTITIES[engine] = Identity(engine.url.database)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", lambda *_: identity.check())
         event.listen(engine, "connect", _prepare_sqlite)

@@ -218,7 +218,19 @@ def test_a_local_cluster_whose_workers_do_not_come(tmp_path, monkeypatch):
     ):
         connect("local", "cpu", n_workers=2).__enter__()
     assert "client=None" in str(caught.value)
+    assert "may say why. In a script, call mgclust below `if __name__ == '__main__':`; else" in str(caught.value)
     assert children() <= before
+
+
+def test_a_local_cluster_that_refuses_is_one_sentence(monkeypatch):
+    """Dask's own errors end with a full stop."""
+
+    def refuse(*_):
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr(local_cluster, "_started", refuse)
+    with pytest.raises(RunFailed, match=r"RuntimeError: Nanny failed to start\. In a script, call mgclust below"):
+        connect("local", "cpu", n_workers=2).__enter__()
 
 
 def test_a_local_cluster_whose_workers_cannot_be_started(monkeypatch):

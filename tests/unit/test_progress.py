@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mgclust import DensityPeaks, open_dataset
 from mgclust.algorithms.base import _print_progress
 from mgclust.cli.output import ShownProgress
-from mgclust.progress import details_text, pace_text, paced, progress_text
+from mgclust.progress import _FORMATS, details_text, pace_text, paced, progress_text
 
 EVENT = {"stage": "scan", "fraction": 0.12, "elapsed": 3.0}
 EVENT |= {"rate": 811.7, "damping": 0.5, "preference": -0.41, "n_clusters": 34}
@@ -26,6 +26,26 @@ def test_unknown_and_missing_figures():
         progress_text({"fraction": 1.0, "passes": 3, "error": 0.123456, "n_clusters": None})
         == "100% passes=3 error=0.1235"
     )
+
+
+@pytest.mark.parametrize("value", ["x", {}, [1], True, None, 10**18, 1e300, float("nan"), "\x1b[2J", "x" * 63_000])
+@pytest.mark.parametrize("name", [*_FORMATS, "stage", "fraction", "elapsed", "stage_rate", "stage_eta", "other"])
+def test_what_is_no_figure(name, value):
+    """Another machine may have told it."""
+    text = progress_text({"stage": "evil", "fraction": 0.5, "stage_rate": 0.01, "stage_eta": 3.0, name: value})
+    assert len(text) < 1000 and text.isprintable()
+
+
+def test_many_figures_are_cut():
+    assert len(progress_text({f"x{i}": "y" * 63_000 for i in range(63)})) < 1100
+    assert progress_text({"stage": "evil", "iteration": "x", "damping": {}}) == "iteration=x damping={}"
+
+
+def test_the_bar_obeys_no_markup(monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with ShownProgress() as progress:
+        progress({"stage": "[/evil]", "fraction": 0.5, "note": "[/x]"})
+        progress.bar.refresh()
 
 
 def test_verbose_prints_them(capsys):

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from mgclust.errors import InputError
 from mgclust.service import access, answers, runner
-from mgclust.service.answers import AT_ONCE, LONGEST_ERROR, MOST_BYTES, heard
+from mgclust.service.answers import AT_ONCE, BYTES, BYTES_AT_ONCE, LONGEST_ERROR, MOST_BYTES, NAMES, heard
 from mgclust.service.app import create_app
 from mgclust.service.records import open_database
 from mgclust.service.runner import Runner
@@ -81,6 +81,7 @@ def served(tmp_path, monkeypatch):
         (ENDLESS.format(b"x" * 4096), "a line of more than 65536 bytes"),
         ("say({'scores': {'x': 'x' * 100_000}})", "a line of more than 65536 bytes"),
         (ENDLESS.format(b"{}\n" * 1000), "more than 1000 lines a second"),
+        (ENDLESS.format(b'{"progress": {"x": [' + b"0," * 30_000 + b"0]}}\n"), "more than 256 KiB a second"),
         ("say(b'hello\\n')", "none of an attempt's"),
         ("say(b'\\xff\\n')", "none of an attempt's"),
         ("say(b'[' * 60_000 + b'\\n')", "none of an attempt's"),
@@ -138,12 +139,38 @@ def test_what_others_cannot_write_is_left_out(served):
     assert (ended["shape"], ended["peak_bytes"], ended["fault"]) == ([3, 2], 5, "input")
 
 
+def test_of_the_progress_only_plain_figures_are_kept():
+    """It goes into the database and each list of jobs."""
+    odd = {"stage": "s" * 999, "fraction": 0.5, "iteration": "x" * 999, "damping": {}, "rate": [1], "y" * 999: 1}
+    odd |= {"a": True, "b": None, "c": 3, "\x1b[2J": "\x1b"} | {f"x{i}": i for i in range(999)}
+    said = next(heard(io.BytesIO(json.dumps({"progress": odd}).encode() + b"\n")))["progress"]
+    assert len(said) == NAMES and len(json.dumps(said)) < 2000
+    assert {"damping", "rate", "y" * 999, "\x1b[2J"}.isdisjoint(said)
+    expected = {"stage": "s" * 200, "fraction": 0.5, "iteration": "x" * 200, "a": True, "b": None, "c": 3}
+    assert {name: said[name] for name in expected} == expected and said["\\x1b[2J"] == "\\x1b"
+
+
+def test_bytes_are_bounded_as_lines_are(monkeypatch):
+    """After what fits in at once; a nested line takes the runner far longer than a short one."""
+    clock = [0.0]
+    monkeypatch.setattr(answers.time, "monotonic", lambda: clock[0])
+    line = b'{"progress": {"x": "' + b"x" * 60_000 + b'"}}\n'
+    told = heard(io.BytesIO(line * 1000))
+    for _ in range(BYTES_AT_ONCE // len(line)):
+        next(told)
+    for _ in range(20):
+        clock[0] += len(line) / BYTES
+        next(told)
+    with pytest.raises(InputError, match="more than 256 KiB a second"):
+        next(told)
+
+
 def test_what_attempts_say(monkeypatch):
     """Also after hours in which the runner was stopped; a process that is killed may leave half a line."""
     clock = [0.0]
     monkeypatch.setattr(answers.time, "monotonic", lambda: clock[0])
     said = [
-        {"progress": {"stage": "fit", "fraction": 0.5, "elapsed": 3, "stage_rate": None, "n_clusters": 4, "x": [1.5]}},
+        {"progress": {"stage": "fit", "fraction": 0.5, "elapsed": 3, "stage_rate": None, "n_clusters": 4, "x": 1.5}},
         *[{}] * int(AT_ONCE - 3),
         {"scores": {"n_clusters": 4, "x": None, "y": [2.5, True]}, "facts": {"shape": [3, 2], "peak_bytes": 1 << 34}},
         {},

@@ -139,6 +139,50 @@ def test_what_is_lost_is_noticed(served, tmp_path, harm, log, says):
         assert int(answer.headers["Retry-After"]) > 0
 
 
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+def test_a_link_in_the_place_of_a_file(served, tmp_path, ending):
+    """The same file at its end: SQLite of the next start would look for the log there, and follow no link of a log."""
+    path, elsewhere = tmp_path / f"service.db{ending}", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert submitted(served, "k").status_code == 201
+    path.rename(elsewhere / path.name)
+    path.symlink_to(elsewhere / path.name)
+    for answer in (served.get("/healthz"), submitted(served, "l"), served.get("/api/v1/jobs")):
+        assert (answer.status_code, answer.json()["fault"]) == (503, "cluster")
+        assert " link " in answer.json()["error"] and "put the file itself" in answer.json()["error"]
+        assert answer.json()["error"].endswith("do not start the service before. Nothing is accepted meanwhile.")
+    path.unlink()
+    (elsewhere / path.name).rename(path)
+    assert served.get("/healthz").status_code == 200
+    assert submitted(served, "l").status_code == 201
+    assert len(served.get("/api/v1/jobs").json()) == 2
+
+
+def test_links_that_are_there_from_the_beginning(tmp_path):
+    """They are allowed, and to lead them elsewhere is noticed."""
+    real, data = tmp_path / "real", tmp_path / "data"
+    real.mkdir()
+    data.mkdir()
+    (tmp_path / "way").symlink_to(real)
+    open_database(f"sqlite:///{real / 'jobs.db'}").connect().close()
+    (data / "service.db").symlink_to(tmp_path / "way" / "jobs.db")
+    settings = Settings(data=data, cpu=True)
+    app = create_app(settings)
+    token = access.first_token(open_database(settings.database), data).read_text().strip()
+    with TestClient(app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {token}"}) as http:
+        assert submitted(http, "k").status_code == 201
+        assert http.get("/healthz").status_code == 200
+        (tmp_path / "other").mkdir()
+        shutil.copyfile(real / "jobs.db", tmp_path / "other" / "jobs.db")
+        (tmp_path / "way").unlink()
+        (tmp_path / "way").symlink_to(tmp_path / "other")
+        answer = http.get("/healthz")
+        assert (answer.status_code, "leads through a link to another place" in answer.json()["error"]) == (503, True)
+        (tmp_path / "way").unlink()
+        (tmp_path / "way").symlink_to(real)
+        assert http.get("/healthz").status_code == 200
+
+
 def test_what_is_put_back_in_place_is_not_believed(served, tmp_path):
     """Connections remember pages of the file before: it is read anew after the next start alone."""
     path = tmp_path / "service.db"
