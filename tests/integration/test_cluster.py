@@ -208,9 +208,9 @@ def children():
 def test_a_local_cluster_whose_workers_do_not_come(tmp_path, monkeypatch):
     """They hang while they start."""
     (tmp_path / "hang.py").write_text("import time\ntime.sleep(600)\n")
-    monkeypatch.setattr(local_cluster, "LONGEST_START", 5.0)
     with connect("local", "cpu", n_workers=1):  # what multiprocessing keeps for itself is there
         pass
+    monkeypatch.setattr(local_cluster, "LONGEST_START", 5.0)
     before = children()
     with (
         dask.config.set({"distributed.worker.preload": [str(tmp_path / "hang.py")]}),
