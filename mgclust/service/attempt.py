@@ -34,7 +34,7 @@ from typing import Any
 
 from mgclust.quoting import quoting
 from mgclust.service.answers import LONGEST_ERROR
-from mgclust.service.confine import confine
+from mgclust.service.confine import adopt_orphans, confine
 from mgclust.service.forkserver import COMMAND, serve
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
 
@@ -54,6 +54,8 @@ def main() -> None:
     """Take an order, unless the input ends before there is one."""
     os.umask(0o077)  # whatever starts this: results and checkpoints are their user's
     os.nice(NICE)
+    if sys.platform.startswith("linux"):
+        adopt_orphans()  # so that the runner finds all that this process starts
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
     nowhere = os.open(os.devnull, os.O_WRONLY)

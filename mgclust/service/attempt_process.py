@@ -18,10 +18,12 @@ from mgclust.errors import MgclustError
 from mgclust.service.answers import heard
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.keeper import without_settings
+from mgclust.service.liveness import end_family
 
 __all__ = ["AttemptProcess"]
 
 GRACE = 30.0  # seconds for an attempt's orderly end
+LAST_WORDS = 5.0  # seconds to hear them
 
 
 class AttemptProcess:
@@ -68,11 +70,12 @@ class AttemptProcess:
             self._orders.flush()
 
     def ended(self) -> bool:
-        """Whether it has ended; then all that it said was heard."""
-        if not self._wait(0):
-            return False
-        self._listener.join(5)
-        return True
+        """Whether it has ended."""
+        return self._wait(0)
+
+    def hear_out(self) -> None:
+        """Hear all that it has said, once it and what it has started have ended."""
+        self._listener.join(LAST_WORDS)
 
     @property
     def told(self) -> bool:
@@ -94,6 +97,7 @@ class AttemptProcess:
 
     def kill(self) -> None:
         """End it and what it has started, at once."""
+        end_family(self.pid, 0.0)
         self._signal(signal.SIGKILL)
 
     def hang_up(self) -> None:

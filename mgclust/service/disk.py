@@ -29,8 +29,8 @@ from mgclust.service.records import OUTAGES, Job, Removal, Upload, User, full, r
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "BLOCK", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "remove", "row_size", "size_of",
-    "size_of_job", "sweep", "sweep_until", "with_reserve",
+    "BLOCK", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "remove", "row_size",
+    "set_aside", "size_of", "size_of_job", "sweep", "sweep_until", "with_reserve",
 ]  # fmt: skip
 
 DAY = 86_400.0
@@ -71,6 +71,16 @@ def size_of(path: Path) -> int:
                     with contextlib.suppress(OSError):
                         total += entry.stat(follow_symlinks=False).st_size
     return total
+
+
+def set_aside(folder: Path, beside: Path) -> Path | None:
+    """Move a folder beside others, under a name that `sweep` removes; None where there is none."""
+    target = beside / f"{secrets.token_hex(8)}{GONE}"
+    try:
+        os.rename(folder, target)
+    except OSError:
+        return None
+    return target
 
 
 def remove(folder: Path) -> None:
@@ -235,7 +245,8 @@ def sweep(engine: Engine, settings: Settings) -> None:
     _retire(engine, settings)
     clear(engine, settings)
     _keep_reserve(settings)
-    for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*")):
+    elsewhere = Path(settings.checkpoints).glob(f"*{GONE}") if settings.checkpoints else ()
+    for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*"), *elsewhere):
         with contextlib.suppress(OSError):  # another web process sweeps, too
             if folder.name.endswith(GONE) or time.time() - folder.stat().st_mtime > DAY:
                 remove(folder)

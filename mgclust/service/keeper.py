@@ -43,12 +43,17 @@ def keep_runner(settings: Settings, stopping: threading.Event, say: Callable[[st
     hung: list[str] = []
     while not stopping.is_set():
         name = secrets.token_hex(8)
-        runner = subprocess.Popen(
-            [sys.executable, "-m", "mgclust.service.runner"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=without_settings(),
-        )
+        try:
+            runner = subprocess.Popen(
+                [sys.executable, "-m", "mgclust.service.runner"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=without_settings(),
+            )
+        except OSError as error:  # too many processes, or too little memory
+            say(f"no runner can be started: {error.strerror}; trying again")
+            stopping.wait(AGAIN)
+            continue
         assert runner.stdin is not None and runner.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen below
             runner.stdin.write(

@@ -1,9 +1,8 @@
-"""Whether a process lives, judged as in `mgclust.engine.silence`; the processes of a session, and their end."""
+"""Whether a process lives, judged as in `mgclust.engine.silence`; what it has started, and their end."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +51,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Member:
-    """A process of a session, as it is now."""
+    """A process, as it is now."""
 
     pid: int
     stopped: bool
@@ -60,11 +59,15 @@ class Member:
 
 
 def members(leader: int) -> list[Member]:
-    """The processes of a session, which is named by its first one; as Linux tells of them."""
+    """A process and all that descend from it, as Linux tells of them.
+
+    An attempt adopts the orphans among its descendants, so that those count that have a session of their own.
+    """
     found = []
-    for pid in psutil.pids():
-        with contextlib.suppress(OSError, ValueError):
-            if os.getsid(pid) == leader:
+    with contextlib.suppress(psutil.Error, ValueError):
+        process = psutil.Process(leader)
+        for pid in (leader, *(each.pid for each in process.children(recursive=True))):
+            with contextlib.suppress(OSError, ValueError):
                 said = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
                 kib = sum(int(said.get(name, "0").split()[0]) for name in ("RssAnon", "RssShmem", "VmSwap"))
                 found.append(Member(pid, said["State"].split()[0] == "T", kib << 10))

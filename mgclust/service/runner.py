@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -32,7 +33,7 @@ from mgclust.errors import MgclustError
 from mgclust.service.attempt import SIGN, fault_of, sentence_of
 from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.confine import describe
-from mgclust.service.disk import remove
+from mgclust.service.disk import remove, set_aside
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs
@@ -82,6 +83,7 @@ class Runner:
         self._server: ForkServer | None = None
         self._next_look = self._next_sign = 0.0
         self._signs = 0
+        self._began = psutil.Process().create_time()
         self.stopping = False
 
     def follow(self, hung: Sequence[str]) -> None:
@@ -163,15 +165,15 @@ class Runner:
 
     def _begin(self, job: Job) -> None:
         if job.attempt == 1:  # a job of the same key may have been deleted, and its folder not yet
-            remove(self._settings.job_folder(job.id))
-            remove(self._settings.checkpoint_folder(job.id))
+            self._discard(self._settings.checkpoint_folder(job.id))
+            self._discard(self._settings.job_folder(job.id))
         for earlier in range(job.attempt - 1, 0, -1):
             # An attempt may have left its whole result and died before it could say so.
             left = self._settings.attempt_folder(job.id, earlier)
             scores = scores_of(self._settings, job.id, earlier)
             if scores is not None:
                 left.rename(self._settings.attempt_folder(job.id, job.attempt))
-                remove(self._settings.checkpoint_folder(job.id))
+                self._discard(self._settings.checkpoint_folder(job.id))
                 self._jobs.succeed(job.id, job.attempt, scores)
                 return
         order: dict[str, Any] = {
@@ -210,15 +212,30 @@ class Runner:
         return process
 
     def _bury(self) -> None:
-        """Hear of the ends of processes that attempts have left, which this process has adopted."""
-        known = {attempt.process.pid for attempt in self._running}
-        if self._server is not None:
-            known.add(self._server.pid)
-            for child in psutil.Process().children():
-                with contextlib.suppress(psutil.Error, OSError):
-                    own = child.pid in known or os.getsid(child.pid) == os.getsid(0)
-                    if not own and child.status() == psutil.STATUS_ZOMBIE:
-                        os.waitpid(child.pid, os.WNOHANG)
+        """End what attempts have left, which this process has adopted, and hear of the ends.
+
+        What is in a session of its own and none of the runner's processes was started by an attempt: by one that has
+        ended, or by one that does not want its orphans to be found.
+        """
+        if self._server is None:
+            return
+        known = {attempt.process.pid for attempt in self._running} | {self._server.pid}
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.Error, OSError):
+                own = child.pid in known or os.getsid(child.pid) == os.getsid(0)
+                if own or child.create_time() < self._began:
+                    continue
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    end_family(child.pid, 0.0)
+                os.waitpid(child.pid, os.WNOHANG)
+
+    def _discard(self, folder: Path) -> None:
+        """Remove a folder, however much it holds, while everything else goes on; what remains is swept later."""
+        elsewhere = Path(self._settings.checkpoints) if self._settings.checkpoints else None
+        beside = elsewhere if folder.parent == elsewhere else self._settings.data / "jobs"
+        gone = set_aside(folder, beside)
+        if gone is not None:
+            threading.Thread(target=remove, args=(gone,), daemon=True).start()
 
     def _place(self, resources: dict[str, Any]) -> dict[str, Any]:
         asked = {name: resources[name] for name in ("gpus", "workers") if resources.get(name)}
@@ -232,14 +249,11 @@ class Runner:
     def _look(self, attempt: _Attempt) -> bool:
         """Hear what an attempt says and tell the queue; whether it is over."""
         job, process = attempt.job, attempt.process
-        ended = process.ended()  # before `answer`: what was said last is heard
-        trouble = process.trouble
-        answer = None if trouble else process.answer
         # Nothing is at a job's files, which may then be deleted, or on the GPU, once its process has ended.
-        if not ended:
-            if answer is not None:
+        if not process.ended():
+            if process.answer is not None and not process.trouble:
                 process.expect_end()
-            elif attempt.verdict is None and (verdict := attempt.look(trouble)):
+            elif attempt.verdict is None and (verdict := attempt.look(process.trouble)):
                 attempt.verdict = verdict
                 process.kill()
             if time.monotonic() > attempt.next_beat:
@@ -252,8 +266,12 @@ class Runner:
                     process.interrupt()
             return False
         process.close()
+        self._bury()  # whatever else it has started: it holds the pipe, and writes files
+        process.hear_out()
+        trouble = process.trouble
+        answer = None if trouble else process.answer
         if attempt.cancelled:
-            remove(self._settings.checkpoint_folder(job.id))
+            self._discard(self._settings.checkpoint_folder(job.id))
         with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
             self._settings.checkpoint_folder(job.id).rmdir()
         if trouble:

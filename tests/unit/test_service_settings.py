@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -121,6 +122,23 @@ def test_a_token_of_a_file(monkeypatch, tmp_path):
     monkeypatch.setenv("MGCLUST_TOKEN", "mgc_another")
     with pytest.raises(InputError, match="MGCLUST_TOKEN and MGCLUST_TOKEN_FILE are both set"):
         Service("https://mgclust.example")
+
+
+def test_a_runner_that_cannot_be_started_is_started_later(monkeypatch, tmp_path):
+    """The system has no process, or no memory, for it now."""
+    stopping, said, tries = threading.Event(), [], []
+
+    def popen(*arguments, **options):
+        tries.append(arguments)
+        if len(tries) == 2:
+            stopping.set()
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(keeper.subprocess, "Popen", popen)
+    monkeypatch.setattr(keeper, "AGAIN", 0.01)
+    keeper.keep_runner(Settings(data=tmp_path), stopping, said.append)
+    assert len(tries) == 2
+    assert said[0] == "no runner can be started: Resource temporarily unavailable; trying again"
 
 
 def test_a_runner_has_its_settings_from_its_standard_input(monkeypatch, tmp_path):
