@@ -73,7 +73,7 @@ def main() -> None:
             killed = None
             while job.refresh().state in ("PENDING", "RUNNING"):
                 now = time.perf_counter() - begin
-                for path in folder.iterdir() if folder.exists() else ():
+                for path in folder.glob("*/*"):
                     seen.setdefault(path.name, now)
                 if options.kill_after is not None and killed is None and now > options.kill_after:
                     kill_one_worker(web.pid)

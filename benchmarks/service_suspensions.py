@@ -371,7 +371,7 @@ class Rounds:
         """Whether it computes and has a checkpoint."""
         assert job.refresh().state in ("PENDING", "RUNNING"), f"the job ended before the harm: {job.info}"
         kept = self.running.data / "jobs" / job.id / "checkpoint"
-        return any(kept.glob("checkpoint-*")) if kept.is_dir() else False
+        return any(kept.glob("*/checkpoint-*")) if kept.is_dir() else False
 
     def once(self, expected: dict[str, str]) -> None:
         """One round, or as many as there are jobs."""

@@ -182,7 +182,7 @@ class Runner:
             "request": job.request | {"method": job.method},
             "before": job.before,
             "place": self._place(job.request.get("resources") or {}),
-            "checkpoint": str(self._settings.checkpoint_folder(job.id)),
+            "checkpoint": str(self._checkpoint_of(job)),
             "checkpoint_seconds": self._settings.checkpoint_seconds,
             "prefixes": self._settings.prefixes,
             "upload_limit": self._settings.upload_limit,
@@ -200,7 +200,7 @@ class Runner:
             return
         process = self._new_process()
         with contextlib.suppress(OSError):  # without it there are no checkpoints, which the attempt's log says
-            self._settings.checkpoint_folder(job.id).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._take_checkpoint(job)
         process.send(order)
         self._running.append(_Attempt(job, process, self._settings))
 
@@ -228,6 +228,19 @@ class Runner:
                 if child.status() != psutil.STATUS_ZOMBIE:
                     end_family(child.pid, 0.0)
                 os.waitpid(child.pid, os.WNOHANG)
+
+    def _checkpoint_of(self, job: Job) -> Path:
+        return self._settings.checkpoint_folder(job.id) / str(job.attempt)
+
+    def _take_checkpoint(self, job: Job) -> None:
+        """Give an attempt the checkpoints of the one before it, which may live on elsewhere and finds them no more."""
+        own = self._checkpoint_of(job)
+        own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for earlier in range(job.attempt - 1, 0, -1):
+            with contextlib.suppress(OSError):
+                os.rename(own.with_name(str(earlier)), own)
+                return
+        own.mkdir(mode=0o700, exist_ok=True)
 
     def _discard(self, folder: Path) -> None:
         """Remove a folder, however much it holds, while everything else goes on; what remains is swept later."""
@@ -270,10 +283,12 @@ class Runner:
         process.hear_out()
         trouble = process.trouble
         answer = None if trouble else process.answer
-        if attempt.cancelled:
-            self._discard(self._settings.checkpoint_folder(job.id))
-        with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
-            self._settings.checkpoint_folder(job.id).rmdir()
+        kept = self._settings.checkpoint_folder(job.id)
+        if attempt.cancelled or (answer is not None and "scores" in answer):
+            self._discard(kept)
+        for folder in (self._checkpoint_of(job), kept):
+            with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt resumes from
+                folder.rmdir()
         if trouble:
             self._jobs.fail(job.id, job.attempt, trouble, "mgclust")
         elif answer is None:

@@ -340,7 +340,7 @@ class Settings:
         return self.job_folder(id_) / f"attempt-{attempt}"
 
     def checkpoint_folder(self, id_: str) -> Path:
-        """Where attempts of a job leave what the next one goes on from; gone once there is a result."""
+        """Where attempts leave what the next one resumes from, each in a folder of its own; gone at the end."""
         return Path(self.checkpoints, id_) if self.checkpoints else self.job_folder(id_) / "checkpoint"
 
     def to_json(self) -> str:

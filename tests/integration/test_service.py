@@ -326,7 +326,7 @@ def test_a_killed_attempt_goes_on_from_its_last_checkpoint(running, ann, many_po
     np.save(tmp_path / "rows.npy", rows)
     job = ann.submit("affinity-propagation", tmp_path / "rows.npy", report=False, **given)
     kept = running.data / "jobs" / job.id / "checkpoint"
-    wait_for(lambda: any(kept.glob("checkpoint-[0-9]*")))
+    wait_for(lambda: any(kept.glob("*/checkpoint-[0-9]*")))
     for process in running.processes("mgclust.service.attempt"):
         process.kill()
     assert job.wait().info["attempt"] == 2

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -445,8 +446,9 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
     monkeypatch.setattr("mgclust.service.attempt_process.AttemptProcess.send", lambda self, order: begun.append(order))
     runner = Runner(settings)
     runner.turn()
-    assert [order["checkpoint"] for order in begun] == [str(folder)]
-    assert folder.is_dir() and not list(folder.iterdir()) and folder.stat().st_mode & 0o777 == 0o700
+    assert [order["checkpoint"] for order in begun] == [str(folder / "1")]
+    assert os.listdir(folder) == ["1"] and not os.listdir(folder / "1")
+    assert [each.stat().st_mode & 0o777 for each in (folder, folder / "1")] == [0o700, 0o700]
     (folder / "rows.npy").write_bytes(b"12345")
     jobs.fail(job.id, 1, "no worker is left.", "input")
     assert jobs.get(ANN, job.id).size == row_size(job.request, "no worker is left.") + 5
@@ -454,6 +456,28 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
     assert not folder.exists()
     for attempt in runner._running:
         attempt.process.close(at_once=True)
+
+
+def test_an_attempt_takes_the_checkpoints_of_the_one_before(engine, settings, monkeypatch):
+    """Which may have been suspended, and neither prunes nor writes what the next one reads."""
+    settings = replace(settings, database=engine.url.render_as_string(hide_password=False))
+    jobs = Jobs(engine, settings)
+    job = submit(jobs)
+    begun = []
+    monkeypatch.setattr("mgclust.service.attempt_process.AttemptProcess.send", lambda self, order: begun.append(order))
+    runner = Runner(settings)
+    try:
+        runner.turn()
+        first = Path(begun[0]["checkpoint"])
+        (first / "checkpoint-1").mkdir()
+        jobs.fail(job.id, 1, "a worker died.", "cluster")
+        runner._running[0].process.close(at_once=True)
+        wait_until(lambda: runner.turn() or len(begun) == 2)
+        second = Path(begun[1]["checkpoint"])
+        assert second != first and not first.exists() and os.listdir(second) == ["checkpoint-1"]
+    finally:
+        for attempt in runner._running:
+            attempt.process.close(at_once=True)
 
 
 def test_what_cannot_be_an_id(jobs, engine, tmp_path):

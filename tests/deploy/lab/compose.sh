@@ -175,7 +175,7 @@ same_labels() {
 }
 
 has_checkpoint() {
-    dc exec -T runner sh -c "ls -d /checkpoints/$1/checkpoint-*"
+    dc exec -T runner sh -c "ls -d /checkpoints/$1/*/checkpoint-*"
 }
 
 kill_a_worker() {

@@ -111,7 +111,7 @@ outer() {
         done | head -n 1
 }
 
-has_checkpoint() { inside sh -c "ls -d /var/lib/mgclust/jobs/$1/checkpoint/checkpoint-*"; }
+has_checkpoint() { inside sh -c "ls -d /var/lib/mgclust/jobs/$1/checkpoint/*/checkpoint-*"; }
 
 same_labels() { diff <(awk '{print $2}' "$work/undisturbed.txt") <(awk '{print $2}' "$1"); }
 
