@@ -312,11 +312,16 @@ def test_a_database_that_does_not_answer(command, tmp_path, capsys, monkeypatch)
     pytest.importorskip("psycopg")
     url = "postgresql+psycopg://user:secret@127.0.0.1:1/x"
     (tmp_path / "text.db").write_text("no database\n" * 100)
-    for database in (url, f"sqlite:///{tmp_path}/text.db", f"sqlite:///{tmp_path}/none/x.db"):
+    unused = "the database cannot be used"
+    for database, sentence in (
+        (url, unused),
+        (f"sqlite:///{tmp_path}/text.db", "the service's database is damaged: file is not a database."),
+        (f"sqlite:///{tmp_path}/none/x.db", unused),
+    ):
         monkeypatch.setenv("MGCLUST_SERVICE_DATABASE", database)  # where a password may be
         assert run_command([command, "--cpu", "--data", str(tmp_path / "data")]) == 2
         error = capsys.readouterr().err
-        assert "the database cannot be used" in error and "secret" not in error and "sqlalche.me" not in error
+        assert sentence in error and "secret" not in error and "sqlalche.me" not in error
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/x"])
