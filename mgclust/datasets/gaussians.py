@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.datasets.npz import write_npz
 from mgclust.errors import InputError
 
 __all__ = ["Points", "make_gaussian_clusters", "make_gaussian_grid", "make_gaussian_rings"]
@@ -46,11 +47,7 @@ class Points(NamedTuple):
         Path
             The file.
         """
-        path = Path(path)
-        if path.suffix != ".npz":
-            raise InputError(f"path={str(path)!r} should end in .npz.")
-        np.savez(path, X=self.X, y=self.labels, centers=self.centers)
-        return path
+        return write_npz(path, X=self.X, y=self.labels, centers=self.centers)
 
 
 def make_gaussian_grid(

@@ -11,6 +11,7 @@ import numpy as np
 
 from mgclust.data import Graph
 from mgclust.data.graphs.random_network import network_shape, random_network_edges
+from mgclust.datasets.npz import write_npz
 from mgclust.errors import InputError
 
 __all__ = ["Network", "RandomNetwork", "make_random_network", "open_random_network"]
@@ -48,12 +49,8 @@ class Network(NamedTuple):
         Path
             The file.
         """
-        path = Path(path)
-        if path.suffix != ".npz":
-            raise InputError(f"path={str(path)!r} should end in .npz.")
         edges = self.edges.get() if hasattr(self.edges, "get") else self.edges
-        np.savez(path, edges=edges, n=self.n_nodes, labels=self.labels)
-        return path
+        return write_npz(path, edges=edges, n=self.n_nodes, labels=self.labels)
 
 
 def make_random_network(

@@ -88,27 +88,33 @@ def test_worker_that_dies_while_it_loads(client, dataset):
         spmd.run(rank_jobs.where, rank_jobs.Deadly((5000, 2)), cluster)
 
 
-def test_worker_that_hangs(client, dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "GRACE", 0.5)
-    monkeypatch.setattr(driver, "TELL", 0.5)
+def run_with_a_stopped_worker(client, dataset, folder, timeout):
+    """Stop the process of rank 1 once all ranks compute; it goes on afterwards."""
     stopped = []
 
     def freeze():
-        stopped.append(int((tmp_path / "pid-1").read_text()))
+        stopped.append(int((folder / "pid-1").read_text()))
         os.kill(stopped[0], signal.SIGSTOP)
 
     try:
-        with (
-            connect(client, "cpu") as cluster,
-            when(lambda: len(names(tmp_path, "pid-*")) == 4, freeze),
-            pytest.raises(CollectiveTimeout, match=r"rank 1 .* timeout=1 s"),
-        ):
-            spmd.run(rank_jobs.slow, dataset, cluster, parameters={"folder": str(tmp_path)}, timeout=1.0)
+        with connect(client, "cpu") as cluster, when(lambda: len(names(folder, "pid-*")) == 4, freeze):
+            spmd.run(rank_jobs.slow, dataset, cluster, parameters={"folder": str(folder)}, timeout=timeout)
     finally:
         os.kill(stopped[0], signal.SIGCONT)
-    until(lambda: "left-1" in names(tmp_path, "left-*"))
+
+
+def check_that_the_next_run_works(client, dataset, folder):
+    until(lambda: "left-1" in names(folder, "left-*"))
     with connect(client, "cpu") as cluster:
         spmd.run(rank_jobs.collectives, dataset, cluster)
+
+
+def test_worker_that_hangs(client, dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "GRACE", 0.5)
+    monkeypatch.setattr(driver, "TELL", 0.5)
+    with pytest.raises(CollectiveTimeout, match=r"rank 1 .* timeout=1 s"):
+        run_with_a_stopped_worker(client, dataset, tmp_path, timeout=1.0)
+    check_that_the_next_run_works(client, dataset, tmp_path)
 
 
 def test_worker_that_is_stopped(client, dataset, tmp_path, monkeypatch):
@@ -116,24 +122,9 @@ def test_worker_that_is_stopped(client, dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "SILENT", 5.0)
     monkeypatch.setattr(driver, "GRACE", 0.5)
     monkeypatch.setattr(driver, "TELL", 0.5)
-    stopped = []
-
-    def freeze():
-        stopped.append(int((tmp_path / "pid-1").read_text()))
-        os.kill(stopped[0], signal.SIGSTOP)
-
-    try:
-        with (
-            connect(client, "cpu") as cluster,
-            when(lambda: len(names(tmp_path, "pid-*")) == 4, freeze),
-            pytest.raises(WorkerLost, match=r"of rank 1 has not answered for \d+ s: its process is stopped or hangs"),
-        ):
-            spmd.run(rank_jobs.slow, dataset, cluster, parameters={"folder": str(tmp_path)}, timeout=80.0)
-    finally:
-        os.kill(stopped[0], signal.SIGCONT)
-    until(lambda: "left-1" in names(tmp_path, "left-*"))
-    with connect(client, "cpu") as cluster:
-        spmd.run(rank_jobs.collectives, dataset, cluster)
+    with pytest.raises(WorkerLost, match=r"of rank 1 has not answered for \d+ s: its process is stopped or hangs"):
+        run_with_a_stopped_worker(client, dataset, tmp_path, timeout=80.0)
+    check_that_the_next_run_works(client, dataset, tmp_path)
 
 
 def test_ctrl_c_stops_all_ranks_before_it_is_raised(client, dataset, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as settings_of
 from hypothesis import strategies as st
+from raw_http import wait_for
 
 from mgclust.engine import silence
 from mgclust.errors import InputError
@@ -375,13 +376,6 @@ def test_killed_while_it_deletes(jobs, engine, settings, monkeypatch, where):
     assert names(settings) == []
 
 
-def wait_until(condition):
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch):
     """It has the same id, and nothing of the other's: neither does it find the folder, nor is its own removed."""
     id_ = submit(jobs, key="k").id
@@ -398,7 +392,7 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
     with pytest.raises(SystemExit):
         Runner(replace(settings, database=engine.url.render_as_string(hide_password=False))).turn()
     assert len(begun) == 1 and all(name.endswith(".deleted") for name in begun[0])  # which is on its way out
-    wait_until(lambda: not names(settings))
+    wait_for(lambda: not names(settings))
 
 
 def test_what_a_user_may_keep(engine, settings):
@@ -472,7 +466,7 @@ def test_an_attempt_takes_the_checkpoints_of_the_one_before(engine, settings, mo
         (first / "checkpoint-1").mkdir()
         jobs.fail(job.id, 1, "a worker died.", "cluster")
         runner._running[0].process.close(at_once=True)
-        wait_until(lambda: runner.turn() or len(begun) == 2)
+        wait_for(lambda: runner.turn() or len(begun) == 2)
         second = Path(begun[1]["checkpoint"])
         assert second != first and not first.exists() and os.listdir(second) == ["checkpoint-1"]
     finally:
