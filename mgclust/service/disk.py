@@ -54,30 +54,98 @@ class NoRoom(Exception):
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 where there is none. No link is followed."""
+    """Bytes of a file, or of all files in a folder; 0 where there is none. No link is followed.
+
+    An attempt may nest folders deeper than calls, descriptors and paths go: one folder is open at a time, and ``..``
+    leads back.
+    """
     try:
         status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode):
+            return status.st_size
+        number = _enter(path)
     except OSError:
         return 0
-    if not stat.S_ISDIR(status.st_mode):
-        return status.st_size
-    total, folders = 0, [os.fspath(path)]
-    while folders:
-        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:  # gone, or deeper than a path can say
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                else:
-                    with contextlib.suppress(OSError):
-                        total += entry.stat(follow_symlinks=False).st_size
+    above: list[tuple[tuple[int, int], list[str]]] = []  # the folders on the way, and what is still to be entered there
+    try:
+        total, names = _content(number)
+        while names or above:
+            if names:
+                with contextlib.suppress(OSError):  # it is gone
+                    below = _enter(names.pop(), number)
+                    above.append((_identity(number), names))
+                    os.close(number)
+                    number = below
+                    size, names = _content(number)
+                    total += size
+            else:
+                identity, names = above.pop()
+                parent = os.open("..", _FOLDER, dir_fd=number)
+                os.close(number)
+                number = parent
+                if _identity(number) != identity:  # it was moved meanwhile
+                    break
+    except OSError:
+        pass
+    finally:
+        os.close(number)
     return total
+
+
+def _content(number: int) -> tuple[int, list[str]]:
+    """Bytes of the files in an open folder, and the names of its folders."""
+    total, folders = 0, []
+    with os.scandir(number) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            else:
+                with contextlib.suppress(OSError):
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total, folders
+
+
+def _identity(number: int) -> tuple[int, int]:
+    status = os.fstat(number)
+    return status.st_dev, status.st_ino
+
+
+def _enter(path: str | Path, parent: int | None = None) -> int:
+    """Open a folder, through no link, and let its owner list, search and change it, whatever its mode was."""
+    try:
+        number = os.open(path, _FOLDER, dir_fd=parent)
+    except PermissionError:
+        _let_owner(path, parent)
+        return os.open(path, _FOLDER, dir_fd=parent)
+    mode = stat.S_IMODE(os.fstat(number).st_mode)
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        with contextlib.suppress(OSError):  # it is another's
+            os.fchmod(number, mode | stat.S_IRWXU)
+    return number
+
+
+def _let_owner(path: str | Path, parent: int | None) -> None:
+    """Set the mode of a folder that cannot be opened for reading, by a descriptor that cannot be led elsewhere."""
+    if not hasattr(os, "O_PATH"):  # not Linux
+        os.chmod(path, stat.S_IRWXU, dir_fd=parent, follow_symlinks=False)
+        return
+    number = os.open(path, os.O_PATH | _FOLDER, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{number}", stat.S_IRWXU)  # fchmod takes no such descriptor
+    finally:
+        os.close(number)
 
 
 def set_aside(folder: Path, beside: Path) -> Path | None:
     """Move a folder beside others, under a name that `sweep` removes; None where there is none."""
     target = beside / f"{secrets.token_hex(8)}{GONE}"
     try:
-        os.rename(folder, target)
+        try:
+            os.rename(folder, target)
+        except PermissionError:  # of a folder that changes its parent, both have to be writable
+            for each in (folder.parent, folder):
+                os.close(_enter(each))
+            os.rename(folder, target)
     except OSError:
         return None
     return target
@@ -90,7 +158,7 @@ def remove(folder: Path) -> None:
     level, to which what they hold is moved before.
     """
     try:
-        top = os.open(folder, _FOLDER)
+        top = _enter(folder)
     except OSError:
         return  # it is not there, or no folder
     try:
@@ -120,12 +188,13 @@ def _thin_out(top: int) -> bool:
 def _lift(name: str, top: int) -> bool:
     """Remove the files of a folder in another, and move its folders to the latter; whether anything was done."""
     done = False
-    number = os.open(name, _FOLDER, dir_fd=top)
+    number = _enter(name, top)
     try:
         with os.scandir(number) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
+                        os.close(_enter(entry.name, number))  # what is moved to another folder has to be writable
                         os.rename(entry.name, secrets.token_hex(16), src_dir_fd=number, dst_dir_fd=top)
                     else:
                         os.unlink(entry.name, dir_fd=number)

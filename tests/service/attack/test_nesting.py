@@ -1,4 +1,4 @@
-"""Folders that an attempt nests: deeper than calls, open files and paths go, they go nevertheless."""
+"""Folders that an attempt nests deeper than calls, open files and paths go: they are counted, and removed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from mgclust.service.disk import remove
+from mgclust.service.disk import remove, size_of
 
 DEPTH = 3000
 
@@ -21,7 +21,7 @@ def few_descriptors():
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def nest(folder, depth):
+def nest(folder, depth, content=b""):
     """Folders within each other, and a file in the last."""
     folder.mkdir()
     at = os.open(folder, os.O_RDONLY)
@@ -30,7 +30,9 @@ def nest(folder, depth):
         below = os.open("a", os.O_RDONLY, dir_fd=at)
         os.close(at)
         at = below
-    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=at))
+    file = os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=at)
+    os.write(file, content)
+    os.close(file)
     os.close(at)
 
 
@@ -38,6 +40,15 @@ def test_deep_folders_are_removed(tmp_path, few_descriptors):
     nest(tmp_path / "job", DEPTH)
     remove(tmp_path / "job")
     assert not (tmp_path / "job").exists()
+
+
+def test_files_in_deep_folders_count(tmp_path, few_descriptors):
+    nest(tmp_path / "job", DEPTH, b"x" * 1000)
+    nest(tmp_path / "job" / "b", 10, b"x" * 100)
+    try:
+        assert size_of(tmp_path / "job") == 1100
+    finally:
+        remove(tmp_path / "job")
 
 
 def test_wide_and_deep_ones_are_removed_and_what_links_lead_to_stays(tmp_path, few_descriptors):
