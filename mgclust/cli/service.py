@@ -210,6 +210,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         from mgclust.service.access import first_token
         from mgclust.service.app import create_app
         from mgclust.service.audit import Audit
+        from mgclust.service.caches import provide
         from mgclust.service.disk import sweep_until
         from mgclust.service.keeper import keep_runner
         from mgclust.service.records import open_database
@@ -220,6 +221,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     os.umask(0o077)  # what users send, and their results, is nobody else's
     settings = _settings(roots, given)
     _check_place(settings)
+    provide(settings)
     app = create_app(settings, adopt)
     audit = Audit(settings.audit_path, settings.audit_bytes)
     token = first_token(open_database(settings.database), settings.data, audit)
@@ -259,12 +261,14 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
 def runner(roots: tuple[str, ...], **given: Any) -> None:
     """Compute the jobs of a service whose web process was started with --no-runner."""
     try:
+        from mgclust.service.caches import provide
         from mgclust.service.keeper import keep_runner
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     os.umask(0o077)
     settings = _settings(roots, given)
     _check_place(settings)
+    provide(settings)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

@@ -34,6 +34,7 @@ from typing import Any
 
 from mgclust.quoting import quoting
 from mgclust.service.answers import LONGEST_ERROR
+from mgclust.service.caches import folders
 from mgclust.service.confine import adopt_orphans, confine
 from mgclust.service.forkserver import COMMAND, serve
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
@@ -174,7 +175,7 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     files = files_of(order["files"])
     if "hidden" in order:
         # Of a job's own folder all, since the next attempt goes on from what this one leaves.
-        confine(order["hidden"], descriptors(files), [folder.parent, order["checkpoint"]])
+        confine(order["hidden"], descriptors(files), [folder.parent, order["checkpoint"], *folders()])
     method = METHODS[request["method"]]
     end = time.monotonic() + order["fetch_seconds"]
     fetched = [

@@ -185,7 +185,7 @@ def _beside(folder: str, hidden: set[str], left: list[int] | None = None) -> Ite
 
 
 def _make_caches(hidden: set[str]) -> None:
-    home = os.path.realpath(Path.home())
+    home = os.path.realpath(os.path.expanduser("~"))  # an account may have none
     if any(path.startswith(home + "/") for path in hidden):
         for name in _CACHES:
             with contextlib.suppress(OSError):

@@ -15,15 +15,19 @@ OpenBLAS ends its threads before a fork and starts them again where they are nee
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
+import logging
+import multiprocessing.util
 import os
 import select
 import socket
 import subprocess
 import sys
 import time
+import weakref
 
 import psutil
 
@@ -197,9 +201,18 @@ def _copy() -> int | None:
 
 
 def _forget() -> None:
-    """What copies must not have in common: NumPy's random numbers; `random` sees to its own."""
+    """What copies must not have in common: NumPy's random numbers, and what is done at the fork server's end.
+
+    `random` sees to its own. What Python itself does at the end of any process stays.
+    """
     import numpy as np
 
     np.random.seed()
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # temporary folders, for one
+        finalizer.atexit = False
+    multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]  # as its own children do
+    atexit._clear()
+    for each in (logging.shutdown, multiprocessing.util._exit_function, weakref.finalize._exitfunc):  # type: ignore[attr-defined]
+        atexit.register(each)
     for name in ONE_THREAD:
         os.environ.pop(name, None)

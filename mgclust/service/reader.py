@@ -35,6 +35,7 @@ from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
 from mgclust.file_run import compared, save
 from mgclust.report import sample_index, sample_rows
 from mgclust.result import Result, load_result
+from mgclust.service.caches import folders
 from mgclust.service.confine import confine, end_with
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
 
@@ -168,7 +169,7 @@ def _carry_out(order: dict[str, Any], answers: int, parent: int) -> None:
 def _confined(order: dict[str, Any]) -> dict[str, Any]:
     try:
         opened, result = files_of(order.get("files", {})), Beneath(**order["result"])
-        readable = [result.descriptor(), *descriptors(opened)]
+        readable: list[str | int] = [result.descriptor(), *descriptors(opened), *folders()]
         confine(order["hidden"], readable, order["writable"], reading_only=True)
         _restrain(order)
         return {"answer": TASKS[order["do"]](order | {"opened": opened, "result": result})}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from mgclust.result import load_result
+from mgclust.service.attempt import NICE
 from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.records import migrate, open_database
@@ -74,6 +76,7 @@ def test_attempts_are_copies_that_share_nothing(server, tmp_path, monkeypatch):
         assert found.environ() == psutil.Process(server.pid).environ()
         assert found.cwd() == os.getcwd()
     wait_for(lambda: all(process.signs for process in processes))
+    assert {psutil.Process(process.pid).nice() for process in processes} == {min(os.nice(0) + NICE, 19)}
     first, second = (opened(process.pid) for process in processes)
     assert first & second <= {"/dev/null"}
     assert not (first | second) & (opened(server.pid) - {"/dev/null"})
@@ -104,6 +107,49 @@ def test_a_copy_ends_with_its_input_and_tells_how_it_ended(server):
     wait_for(process.ended)
     assert "was ended by SIGSEGV" in process.epitaph()
     process.close()
+
+
+def test_a_copy_leaves_what_the_fork_server_needs(tmp_path, monkeypatch):
+    """Such as the temporary folder of matplotlib, where home cannot be written, which is removed at the end."""
+    (tmp_path / "file").touch()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "file" / "home"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    for name in ("MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    server = ForkServer()
+    try:
+        wait_for(lambda: not server.loading())
+        made = set(tmp_path.glob("tmp/matplotlib-*"))
+        assert made
+        process = AttemptProcess(server)
+        wait_for(lambda: process.signs)
+        process.close()
+        assert set(tmp_path.glob("tmp/matplotlib-*")) == made
+    finally:
+        server.close()
+
+
+def test_a_copy_does_at_its_end_what_it_has_registered_itself():
+    code = """
+import atexit, multiprocessing.util, weakref
+from mgclust.service import forkserver
+
+class Thing: pass
+
+def register(whose):
+    atexit.register(print, "function", whose)
+    weakref.finalize(thing, print, "finalizer", whose)
+    multiprocessing.util.Finalize(None, print, ("process", whose), exitpriority=1)
+
+thing = Thing()
+register("inherited")
+forkserver._forget()
+register("own")
+atexit._run_exitfuncs()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.splitlines()) == ["finalizer own", "function own", "process own"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])

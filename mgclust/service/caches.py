@@ -1,0 +1,64 @@
+"""Where libraries keep what they compile or find out, for the processes that compute and read.
+
+Numba, CuPy, CUDA and matplotlib keep it in the home folder, or beside the code. The home of a service account may be
+read-only, or lie where jobs' processes see nothing; then it is a folder in the data folder. Jobs write to it, as they
+would at home.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+
+from mgclust.service.settings import Settings
+
+__all__ = ["folders", "provide"]
+
+VARIABLES = {
+    "NUMBA_CACHE_DIR": "numba", "CUPY_CACHE_DIR": "cupy", "CUDA_CACHE_PATH": "cuda", "MPLCONFIGDIR": "matplotlib",
+}  # fmt: skip
+
+
+def provide(settings: Settings) -> None:
+    """Name folders in the environment of this process, which others inherit, where home cannot be used.
+
+    What is set already stays.
+    """
+    hidden = [os.path.realpath(path) for path in settings.concealed]
+    if all(_usable(place, hidden) for place in _home()):
+        return
+    for variable, name in VARIABLES.items():
+        if not os.environ.get(variable):
+            folder = settings.data.absolute() / "cache" / name
+            with contextlib.suppress(OSError):  # no space: libraries then say what they miss
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                os.environ[variable] = str(folder)
+
+
+def folders() -> list[str]:
+    """Those that the environment names."""
+    return [path for variable in VARIABLES if (path := os.environ.get(variable))]
+
+
+def _home() -> list[str]:
+    home = os.path.expanduser("~")  # itself where there is none
+    return [
+        os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"),
+        os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"),
+        home,
+    ]
+
+
+def _usable(place: str, hidden: list[str]) -> bool:
+    if not os.path.isabs(place):
+        return False
+    real = os.path.realpath(place)
+    if any(real == path or real.startswith(path.rstrip("/") + "/") for path in hidden):
+        return False
+    try:
+        os.makedirs(real, mode=0o700, exist_ok=True)
+        tempfile.TemporaryFile(dir=real).close()
+    except OSError:
+        return False
+    return True
