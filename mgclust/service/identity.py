@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import struct
 import threading
 import time
 import weakref
@@ -19,6 +20,7 @@ __all__ = ["DatabaseLost", "Identity"]
 
 LOG, INDEX = "-wal", "-shm"  # what SQLite writes to first, and its index, which all processes share
 FILES = ("", LOG, INDEX)
+HEAD = 32  # bytes of the log before its first page
 PROBE = 1.0  # seconds between two looks into the file
 BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 MEANWHILE = "Nothing is accepted meanwhile."
@@ -32,8 +34,10 @@ class Identity:
     """The database with which an engine began.
 
     A file that is gone, or another one, or behind a link that was not there, may come back, and the service goes on.
-    What was cut short or is damaged is lost until the next start: connections remember pages of it, and of what was put
-    in its place.
+    What was cut short, overwritten or damaged is lost until the next start: connections remember pages of it, and of
+    what was put in its place. Of a log the head is looked at, without which the next start reads nothing of it; another
+    whole log that was written over it would be known by the index alone, which cannot be opened beside SQLite: its
+    locks on that file end with any descriptor of the same process.
 
     Parameters
     ----------
@@ -47,6 +51,7 @@ class Identity:
         self._path: Path | None = None
         self._files: dict[str, tuple[int, int]] = {}
         self._sizes: dict[str, int] = {}
+        self._headed = False  # whether the log had a head when it was looked at last
         self._saved: bool | None = None  # whether a log that is gone was saved; None: not tried
         self._lost = ""
         self._lock = threading.Lock()
@@ -90,6 +95,10 @@ class Identity:
             for ending in (INDEX, LOG, ""):  # while the index is whole, SQLite can be asked about the others
                 if sizes[ending] < self._sizes[ending] and self._was_cut(ending, sizes[ending]):
                     raise self._cut(ending)
+            headed = _has_head(f"{self._path}{LOG}")
+            if self._headed and headed is False:
+                raise self._cut(LOG, "overwritten")
+            self._headed = bool(headed)
             self._sizes = sizes
             if time.monotonic() > self._next_probe:
                 self._probe()
@@ -177,14 +186,14 @@ class Identity:
                 )
             if ending == LOG:
                 frames = self._anchor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
-                return bool(frames and size < 32 + frames * (24 + page))
+                return bool(frames and size < HEAD + frames * (24 + page))
         except sqlite3.Error:  # it is not there to be read
             return True
         return True
 
-    def _cut(self, ending: str) -> DatabaseLost:
+    def _cut(self, ending: str, what: str = "cut short") -> DatabaseLost:
         assert self._path is not None
-        name = f"the file {self._path.name + ending!r} of the service's database was cut short while the service ran"
+        name = f"the file {self._path.name + ending!r} of the service's database was {what} while the service ran"
         if ending == INDEX:
             return self._lose(f"{name}; start the service again, nothing is lost. {MEANWHILE}")
         if ending == LOG:
@@ -227,3 +236,38 @@ def _stat(path: str) -> os.stat_result | None:
         return os.stat(path)
     except OSError:
         return None
+
+
+def _has_head(path: str) -> bool | None:
+    """Whether a log begins as SQLite writes it, with a checksum of the numbers by which its pages are known.
+
+    None where it is empty.
+    """
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # SQLite locks no log
+    except OSError:
+        return None
+    try:
+        for _ in range(3):  # it may be written meanwhile
+            head = os.pread(number, HEAD, 0)
+            if len(head) < HEAD:
+                return None
+            if _is_head(head):
+                return True
+        return False
+    except OSError:
+        return None
+    finally:
+        os.close(number)
+
+
+def _is_head(head: bytes) -> bool:
+    magic = int.from_bytes(head[:4], "big")
+    if magic & ~1 != 0x377F0682:
+        return False
+    words = struct.unpack(">6I" if magic & 1 else "<6I", head[:24])
+    first = second = 0
+    for one, other in zip(words[::2], words[1::2], strict=True):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + other + first) & 0xFFFFFFFF
+    return (first, second) == struct.unpack(">2I", head[24:])

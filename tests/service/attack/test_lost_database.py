@@ -82,6 +82,18 @@ def unlink_index(path):
     os.unlink(f"{path}-shm")
 
 
+def overwrite_log(path):
+    with open(f"{path}-wal", "r+b") as file:
+        file.write(bytes(32))
+
+
+def overwrite_salt(path):
+    """The number that each page of the log repeats."""
+    with open(f"{path}-wal", "r+b") as file:
+        file.seek(16)
+        file.write(os.urandom(8))
+
+
 def overwrite_head(path):
     with open(path, "r+b") as file:
         file.write(bytes(100))
@@ -106,6 +118,12 @@ def overwrite_with_another(path):
         (halve_main, "empty", "the file 'service.db' of the service's database was cut short"),
         (cut_log, "full", "the file 'service.db-wal' of the service's database was cut short"),
         (halve_log, "full", "the file 'service.db-wal' of the service's database was cut short"),
+        (
+            overwrite_log,
+            "full",
+            "the file 'service.db-wal' of the service's database was overwritten while the service",
+        ),
+        (overwrite_salt, "full", "the file 'service.db-wal' of the service's database was overwritten while the"),
         (
             unlink_log,
             "full",
@@ -217,6 +235,26 @@ def test_what_others_may_do_is_no_loss(served, tmp_path):
     assert served.get("/healthz").status_code == 200
     assert submitted(served, "n").status_code == 201
     assert len(served.get("/api/v1/jobs").json()) == 4
+
+
+def test_a_log_that_was_overwritten_before_the_start_keeps_none_from_starting(served, tmp_path):
+    """SQLite passes over it, and writes another head with the next transaction."""
+    assert submitted(served, "k").status_code == 201
+    left = tmp_path / "left"
+    left.mkdir(mode=0o700)
+    for name in ("service.db", "service.db-wal", "folder-id", "token"):
+        shutil.copy(tmp_path / name, left / name)
+    overwrite_log(left / "service.db")
+    with sqlite3.connect(tmp_path / "service.db") as whole, sqlite3.connect(left / "whole.db") as copy:
+        whole.backup(copy)
+    (left / "whole.db").rename(left / "service.db")
+    app = create_app(Settings(data=left, cpu=True))
+    with TestClient(app, raise_server_exceptions=False, headers=dict(served.headers)) as http:
+        assert http.get("/healthz").status_code == 200
+        assert submitted(http, "l").status_code == 201
+        assert len(http.get("/api/v1/jobs").json()) == 2
+        overwrite_log(left / "service.db")
+        assert http.get("/healthz").status_code == 503
 
 
 def http_of(running):
