@@ -13,7 +13,7 @@ from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset, open_graph
 from mgclust.engine.certificates import Credentials
 from mgclust.engine.checkpoint import Checkpoint
-from mgclust.engine.cluster import connect
+from mgclust.engine.dask.cluster import connect
 from mgclust.errors import InputError
 from mgclust.params import Anything, Boolean, Choice, Integer
 from mgclust.result import Result
@@ -74,7 +74,7 @@ def placed(
 ) -> Iterator[dict[str, Any]]:
     """Where to run, as parameters of an estimator; workers that this starts live as long as the block.
 
-    The credentials are those of the scheduler, as for `mgclust.engine.cluster.connect`.
+    The credentials are those of the scheduler, as for `mgclust.engine.dask.cluster.connect`.
     """
     if gpus and (cpu or workers):
         raise InputError("--gpus goes neither with --cpu nor with --workers.")

@@ -8,11 +8,11 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from browser import Browser
 from PIL import Image
-from service_process import Running
 
 from mgclust.datasets import make_gaussian_clusters, make_gaussian_rings
+from support.browser import Browser
+from support.service_process import Running
 
 HERE = Path(__file__).parent
 COLOURS = 128

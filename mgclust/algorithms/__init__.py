@@ -1,14 +1,14 @@
 """The methods, by their names on the command line."""
 
-from mgclust.algorithms.adaptive_affinity_propagation import AdaptiveAffinityPropagation
-from mgclust.algorithms.affinity_propagation import AffinityPropagation
+from mgclust.algorithms.affinity_propagation.adaptive import AdaptiveAffinityPropagation
+from mgclust.algorithms.affinity_propagation.estimator import AffinityPropagation
 from mgclust.algorithms.base import Clusterer, Method, Option
-from mgclust.algorithms.canopy import Canopy
-from mgclust.algorithms.density_peaks import DensityPeaks
-from mgclust.algorithms.fast_newman import FastNewman
-from mgclust.algorithms.fuzzy_c_means import FuzzyCMeans
-from mgclust.algorithms.modularity import modularity
-from mgclust.algorithms.silhouette import Silhouette, silhouette_samples, silhouette_score
+from mgclust.algorithms.canopy.estimator import Canopy
+from mgclust.algorithms.communities.estimator import FastNewman
+from mgclust.algorithms.communities.modularity import modularity
+from mgclust.algorithms.density_peaks.estimator import DensityPeaks
+from mgclust.algorithms.fuzzy_c_means.estimator import FuzzyCMeans
+from mgclust.algorithms.silhouette.estimator import Silhouette, silhouette_samples, silhouette_score
 
 __all__ = [
     "METHODS",

@@ -21,7 +21,7 @@ from sklearn.utils.validation import _check_feature_names
 from mgclust import __version__
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import Checkpoint
-from mgclust.engine.cluster import connect
+from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import EstimateFunction
 from mgclust.engine.spmd import Outcome, run
 from mgclust.errors import InputError

@@ -90,7 +90,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _cluster(scheduler: str) -> list[dict[str, Any]]:
-    from mgclust.engine.cluster import connect, workers_of
+    from mgclust.engine.dask.cluster import connect, workers_of
 
     with connect(scheduler) as cluster:
         workers = workers_of(cluster.client)

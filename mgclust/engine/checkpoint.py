@@ -326,7 +326,7 @@ class Checkpoints:
             for block in self._partition.blocks_of(self._comm.rank):
                 start, stop = self._partition.bounds(block)
                 part = array[start - first : stop - first]
-                own = self._kernels.to_host(part)
+                own = self._kernels.memory.to_host(part)
                 # What is on the host already goes on changing there.
                 yield block_file(name, block), own.copy() if copied and isinstance(part, np.ndarray) else own
 

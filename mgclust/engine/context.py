@@ -5,7 +5,7 @@ collectives in the same order; rank 0's return value is the result. The usual sh
 
     with context.stage("density"):
         for chunk, block in context.all_pairs():
-            kernels.gaussian_sum(chunk.x, block.x, ..., out=rho[chunk.start - first : chunk.stop - first])
+            kernels.pairs.gaussian_sum(chunk.x, block.x, ..., out=rho[chunk.start - first : chunk.stop - first])
     rho = context.comm.all_gather(rho)
 """
 
@@ -43,7 +43,7 @@ class Context:
     rows : Rows
         This rank's rows.
     kernels : module
-        `mgclust.kernels.cpu` or `mgclust.kernels.gpu`.
+        `mgclust.kernels.pairs.cpu` or `mgclust.kernels.pairs.gpu`.
     dtype : numpy.dtype
         float32 or float64: the rows' type on the device.
     dataset_shape : tuple of int
@@ -108,12 +108,12 @@ class Context:
             Used as the key of `timings`; equal names add up.
         """
         outer, self._stage = self._stage, name
-        self.kernels.synchronize()
+        self.kernels.memory.synchronize()
         began = time.perf_counter()
         self._report(0.0)
         try:
             yield
-            self.kernels.synchronize()
+            self.kernels.memory.synchronize()
             self._report(1.0)
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - began
@@ -203,7 +203,7 @@ class Context:
         template = function(self.rows.read(self.rows.stop, self.rows.stop), *(each[:0] for each in beside))
         xp = self.kernels.xp
         own = xp.stack(parts) if parts else xp.empty((0, *template.shape), template.dtype)
-        every = self.comm.all_gather(np.asarray(self.kernels.to_host(own), np.float64))
+        every = self.comm.all_gather(np.asarray(self.kernels.memory.to_host(own), np.float64))
         total = np.zeros(template.shape, np.float64)
         for part in every:
             total += part
@@ -226,12 +226,12 @@ class Context:
         float64 array
             Of the shape of one part, on the device of every rank; see `fetch`.
         """
-        exponents = self.kernels.largest_exponents(parts)
+        exponents = self.kernels.exact_sums.largest_exponents(parts)
         self.comm.queue_reduce(exponents, "max")
         bits = 62 - self.partition.blocks.bit_length()
-        integers = self.kernels.integer_sums(parts, exponents, bits=bits)
+        integers = self.kernels.exact_sums.integer_sums(parts, exponents, bits=bits)
         self.comm.queue_reduce(integers, "sum")
-        return self.kernels.from_integers(integers, exponents, bits=bits)
+        return self.kernels.exact_sums.from_integers(integers, exponents, bits=bits)
 
     def fetch(self, array: Array) -> Callable[[], np.ndarray]:
         """Start to copy an array to the host; what is queued afterwards does not delay it.
@@ -246,7 +246,7 @@ class Context:
         callable
             Waits, and returns the host's array.
         """
-        host = self.kernels.start_to_host(array)
+        host = self.kernels.memory.start_to_host(array)
         mark = self.comm.mark()
 
         def arrived() -> np.ndarray:

@@ -195,7 +195,7 @@ def prepare(
             offset=assignment.offset,
         )
         report.bad, report.first = rows.load()
-        kernels.synchronize()
+        kernels.memory.synchronize()
         report.run_rows = _run_rows(residency, assignment.device, source.shape[1], stop - start)
         state = State(assignment, rows, kernels, residency, abort)
         if listen_on:
@@ -270,7 +270,7 @@ def execute(
             context.timings["connect"] = time.perf_counter() - began
         with contextlib.closing(context.checkpoint):
             value = request.function(context, **request.parameters)
-        state.kernels.synchronize()
+        state.kernels.memory.synchronize()
         comm.close()
     except BaseException:
         comm.abort()
@@ -322,7 +322,7 @@ def _connect(state: State, request: Request, wire: Wire) -> Comm:
 def _free_memory(assignment: Assignment, kernels: Any) -> int:
     if assignment.memory_limit is not None:
         return assignment.memory_limit
-    free = int(kernels.free_memory())
+    free = int(kernels.memory.free_memory())
     return free if assignment.device == "cuda" else min(free, _host_share(assignment))
 
 

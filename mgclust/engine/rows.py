@@ -154,15 +154,15 @@ class Rows:
         if self.resident:
             self._device = self._kernels.xp.empty(shape, self.dtype)
         elif self._keep_on_host:
-            self._host = self._kernels.host_empty(shape, self.dtype)
+            self._host = self._kernels.memory.host_empty(shape, self.dtype)
         if self._source is not None and hasattr(self._source, "expect"):
             self._source.expect(self.start, self.stop)
         bad, first = 0, None
         for start, stop in self._pieces(self.start, self.stop):
             piece = self._read_source(start, stop)
             if self._host is not None:
-                self._host[start - self.start : stop - self.start] = self._kernels.to_host(piece)
-            x = self._kernels.to_device(piece)
+                self._host[start - self.start : stop - self.start] = self._kernels.memory.to_host(piece)
+            x = self._kernels.memory.to_device(piece)
             if self._device is not None:
                 self._device[start - self.start : stop - self.start] = x
             count, row = self._not_finite(x)
@@ -193,7 +193,7 @@ class Rows:
             return self._device[start - self.start : stop - self.start]
         if start == stop:
             return self._kernels.xp.empty((0, self.n_features), self.dtype)
-        x = self._kernels.to_device(self._read_source(start, stop))
+        x = self._kernels.memory.to_device(self._read_source(start, stop))
         for transform in self._transforms:
             x = transform(x)
         return x
@@ -220,7 +220,7 @@ class Rows:
                 yield Block(start, stop, self.read(start, stop))
             return
         pieces = (self._host[start - self.start : stop - self.start] for start, stop in bounds)
-        for (start, stop), x in zip(bounds, self._kernels.arriving(pieces), strict=True):
+        for (start, stop), x in zip(bounds, self._kernels.memory.arriving(pieces), strict=True):
             for transform in self._transforms:
                 self._replace(x, transform)
             yield Block(start, stop, x)

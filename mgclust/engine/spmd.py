@@ -8,7 +8,7 @@
                       execute on all ranks, one pinned task each; watch the workers meanwhile
                       whatever happens: all ranks stopped and awaited, rows freed, workers given back
 
-The second path is in `mgclust.engine.driver`.
+The second path is in `mgclust.engine.dask.driver`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 
 from mgclust.engine.abort import Abort
 from mgclust.engine.checkpoint import Checkpoint
-from mgclust.engine.cluster import Cluster
 from mgclust.engine.context import Context, Emit
+from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.memory import Estimate, EstimateFunction
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, Request, execute, hardware, prepare, refuse
@@ -83,7 +83,7 @@ def run(
     dataset : Dataset
         Rows; each rank reads its own.
     cluster : Cluster
-        From `mgclust.engine.cluster.connect`.
+        From `mgclust.engine.dask.cluster.connect`.
     parameters : mapping, optional
         Keyword arguments of the function.
     dtype : {"float32", "float64", "int32"}
@@ -128,7 +128,7 @@ def run(
     partition = Partition.plan(dataset.shape[0], dataset.shape[1], cluster.size)
     offset = offset_of(dataset, np.dtype(dtype), typical) if shift else None
     if cluster.client is not None:
-        from mgclust.engine.driver import Driver
+        from mgclust.engine.dask.driver import Driver
 
         with Driver(cluster, dtype, memory_limit, on_progress, timeout, offset, resident) as driver:
             value, timings, reports = driver.run(

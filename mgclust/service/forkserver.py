@@ -41,7 +41,7 @@ LOADING = 30.0  # seconds that jobs wait for a new fork server; then their proce
 ANSWER = 5.0  # seconds for a copy
 # What most attempts need; of what only some need, each loads its own.
 MODULES = (
-    "mgclust.algorithms", "mgclust.file_run", "mgclust.kernels.cpu", "mgclust.plots", "mgclust.report",
+    "mgclust.algorithms", "mgclust.file_run", "mgclust.kernels.pairs.cpu", "mgclust.plots", "mgclust.report",
     "mgclust.service.fetch", "pyarrow.csv", "pyarrow.parquet",
 )  # fmt: skip
 # A thread of the allocator that comes with Arrow, which tidies up.

@@ -29,7 +29,7 @@ import numpy as np
 import psutil
 
 from mgclust.algorithms import METHODS
-from mgclust.algorithms.density_peaks import DensityPeaks
+from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
 from mgclust.file_run import compared, save

@@ -26,7 +26,7 @@ import psutil
 from sqlalchemy import delete, update
 
 from mgclust.engine.certificates import Credentials
-from mgclust.engine.cluster import connect
+from mgclust.engine.dask.cluster import connect
 from mgclust.engine.devices import gpus
 from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import MgclustError

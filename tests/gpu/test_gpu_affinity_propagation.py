@@ -6,12 +6,12 @@ import importlib.util
 
 import numpy as np
 import pytest
-from points import load_points
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics import silhouette_samples as sklearn_silhouettes
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, silhouette_samples
-from mgclust.algorithms import affinity_propagation
+from mgclust.algorithms.affinity_propagation import estimator as affinity_propagation
+from support.points import load_points
 
 pytestmark = pytest.mark.gpu
 

@@ -6,11 +6,11 @@ import importlib.util
 
 import numpy as np
 import pytest
-from gpu_cases import rows
-from points import load_points
 
 from mgclust import Canopy
 from mgclust.kernels import load
+from support.gpu_cases import rows
+from support.points import load_points
 
 pytestmark = pytest.mark.gpu
 
@@ -32,22 +32,22 @@ def cpu():
 def test_kernels_equal_the_cpus(gpu, cpu, d, kind, norm, dtype):
     x, y = rows(kind, 4000, 3001, d, dtype)
     for size in (1, 63, 64, 65, 4000):
-        s = cpu.reduced_distances(x[:1], x, norm=norm)
+        s = cpu.pairs.reduced_distances(x[:1], x, norm=norm)
         for threshold in np.quantile(s, [0.001, 0.1, 0.9]).tolist():
             ours, theirs = gpu.xp.full(size, 7, "uint8"), np.full(size, 7, "uint8")
-            gpu.first_independent(gpu.to_device(x[:size]), norm=norm, threshold=threshold, out=ours)
-            cpu.first_independent(x[:size], norm=norm, threshold=threshold, out=theirs)
-            np.testing.assert_array_equal(gpu.to_host(ours), theirs)
-    threshold = float(np.quantile(cpu.reduced_distances(x[:50], y, norm=norm), 0.05))
+            gpu.canopy.first_independent(gpu.memory.to_device(x[:size]), norm=norm, threshold=threshold, out=ours)
+            cpu.canopy.first_independent(x[:size], norm=norm, threshold=threshold, out=theirs)
+            np.testing.assert_array_equal(gpu.memory.to_host(ours), theirs)
+    threshold = float(np.quantile(cpu.pairs.reduced_distances(x[:50], y, norm=norm), 0.05))
     counts = np.zeros(len(x), np.int64)
-    cpu.count_within(x, y, norm=norm, threshold=threshold, out=counts)
+    cpu.pairs.count_within(x, y, norm=norm, threshold=threshold, out=counts)
     starts, total = np.cumsum(counts) - counts, int(counts.sum())
     theirs = np.empty(total, np.int32)
-    cpu.write_within(x, y, norm=norm, threshold=threshold, starts=starts, out=theirs)
+    cpu.canopy.write_within(x, y, norm=norm, threshold=threshold, starts=starts, out=theirs)
     ours = gpu.xp.full(total, -1, "int32")
-    on_gpu = gpu.to_device(x), gpu.to_device(y), gpu.to_device(starts)
-    gpu.write_within(on_gpu[0], on_gpu[1], norm=norm, threshold=threshold, starts=on_gpu[2], out=ours)
-    np.testing.assert_array_equal(gpu.to_host(ours), theirs)
+    on_gpu = gpu.memory.to_device(x), gpu.memory.to_device(y), gpu.memory.to_device(starts)
+    gpu.canopy.write_within(on_gpu[0], on_gpu[1], norm=norm, threshold=threshold, starts=on_gpu[2], out=ours)
+    np.testing.assert_array_equal(gpu.memory.to_host(ours), theirs)
 
 
 def assert_same(model, other):

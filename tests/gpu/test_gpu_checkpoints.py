@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from checkpoint_cases import CASES, bits, fit, go_through
 
-from mgclust.algorithms import fuzzy_c_means
-from mgclust.engine.cluster import connect
+from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
+from mgclust.engine.dask.cluster import connect
+from support.checkpoint_cases import CASES, bits, fit, go_through
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")]
 

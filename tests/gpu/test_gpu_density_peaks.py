@@ -1,6 +1,6 @@
 """Density peaks on GPUs: the CPU's labels, and the same bits on 1, 2, 4 and 8 of them.
 
-The oracle's tests (tests/integration/test_density_peaks.py) have a GPU half of their own.
+The oracle's tests (tests/algorithms/density_peaks/test_density_peaks.py) have a GPU half of their own.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import importlib.util
 
 import numpy as np
 import pytest
-from points import TRUE_CLUSTERS, load_points
 
 from mgclust import DensityPeaks
 from mgclust.engine.memory import Residency
+from support.points import TRUE_CLUSTERS, load_points
 
 pytestmark = pytest.mark.gpu
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 
-import equal_cases
 import numpy as np
 import pytest
 
 from mgclust import DensityPeaks
-from mgclust.algorithms import equal_rows, near_linear
+from mgclust.algorithms.common import equal_rows, near_linear
+from support import equal_cases
 
 pytestmark = pytest.mark.gpu
 

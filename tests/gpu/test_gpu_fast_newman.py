@@ -6,12 +6,12 @@ import importlib.util
 
 import numpy as np
 import pytest
-from graphs import load_graph
 
 from mgclust import FastNewman, modularity
 from mgclust.datasets import make_random_network
 from mgclust.kernels import load
-from mgclust.kernels.adjacency import Adjacency, Gain
+from mgclust.kernels.graph.adjacency import Adjacency, Gain
+from support.graphs import load_graph
 
 pytestmark = pytest.mark.gpu
 
@@ -50,14 +50,14 @@ def test_kernels_equal_the_cpus(graph, weights):
         for mine, its in zip(ours, theirs, strict=True):
             assert (mine is None) == (its is None)
             if its is not None:
-                np.testing.assert_array_equal(gpu.to_host(mine), its)
+                np.testing.assert_array_equal(gpu.memory.to_host(mine), its)
                 assert mine.dtype == its.dtype
 
     def there(array):
-        return None if array is None else gpu.to_device(array)
+        return None if array is None else gpu.memory.to_device(array)
 
-    theirs = cpu.sum_pairs(row.copy(), column.copy(), weight, count=n)
-    ours = gpu.sum_pairs(there(row.copy()), there(column.copy()), there(weight), count=n)
+    theirs = cpu.graph.sum_pairs(row.copy(), column.copy(), weight, count=n)
+    ours = gpu.graph.sum_pairs(there(row.copy()), there(column.copy()), there(weight), count=n)
     equal(ours, theirs)
     strength = np.zeros(n, np.int64)
     np.add.at(strength, theirs[0], 1 if theirs[2] is None else theirs[2])
@@ -65,47 +65,47 @@ def test_kernels_equal_the_cpus(graph, weights):
     for first, stop in ((0, n), (n // 3, n // 2)):
         own = (theirs[0] >= first) & (theirs[0] < stop)
         part = tuple(None if each is None else each[own] for each in theirs)
-        its: Adjacency = cpu.to_rows(*part, first=first, stop=stop)
-        mine: Adjacency = gpu.to_rows(*(there(each) for each in part), first=first, stop=stop)
+        its: Adjacency = cpu.graph.to_rows(*part, first=first, stop=stop)
+        mine: Adjacency = gpu.graph.to_rows(*(there(each) for each in part), first=first, stop=stop)
         equal((mine.starts, mine.columns), (its.starts, its.columns))
         labels = rng.integers(0, n // 7, n).astype(np.int32)
         active = (rng.random(n) < 0.7).astype(np.uint8)
-        totals = cpu.sum_by_id(strength, labels, n)
-        equal([gpu.sum_by_id(there(strength), there(labels), n)], [totals])
+        totals = cpu.graph.sum_by_id(strength, labels, n)
+        equal([gpu.graph.sum_by_id(there(strength), there(labels), n)], [totals])
         results = []
         for kernels, rows in ((cpu, its), (gpu, mine)):
-            move = (lambda a: a.copy()) if kernels is cpu else gpu.to_device
+            move = (lambda a: a.copy()) if kernels is cpu else gpu.memory.to_device
             d, lab, tot = move(strength), move(labels), move(totals)
             proposal, tally = kernels.xp.empty(n, "int32"), kernels.xp.zeros(2, "int64")
             woken = kernels.xp.zeros(n, "uint8")
-            kernels.propose_moves(
+            kernels.graph.propose_moves(
                 rows, d, lab, tot, move(active), gain=gain, classes=3, turn=1, salt=77, out=proposal, tally=tally
             )
             proposed = proposal.copy()
-            kernels.apply_moves(proposal, d, lab, tot)
-            kernels.wake(rows, proposal, lab, woken)
-            found = [proposed, tally, lab, tot, woken, np.array([kernels.cross_weight(rows, lab)])]
+            kernels.graph.apply_moves(proposal, d, lab, tot)
+            kernels.graph.wake(rows, proposal, lab, woken)
+            found = [proposed, tally, lab, tot, woken, np.array([kernels.graph.cross_weight(rows, lab)])]
             for within in (None, lab):
                 for any_sign in (False, True):
                     out = kernels.xp.empty(n, "int32")
-                    kernels.best_partners(
+                    kernels.graph.best_partners(
                         rows, d, within, gain=gain, any_sign=any_sign, noise=0.5, salt=2**63 + 5, out=out
                     )
                     found.append(out)
                     for share in (0.0, 0.2, 1.0):
-                        representative = kernels.pair_up(out, share=share)
-                        ids, count = kernels.number(representative)
+                        representative = kernels.graph.pair_up(out, share=share)
+                        ids, count = kernels.graph.number(representative)
                         found += [representative, ids, np.array([count])]
-                        found += kernels.contract(rows, ids, count=count)
+                        found += kernels.graph.contract(rows, ids, count=count)
             roots = kernels.xp.arange(n, dtype="int32")
             while True:
                 before = roots.copy()
-                kernels.spread_roots(rows, lab, roots)
+                kernels.graph.spread_roots(rows, lab, roots)
                 roots = roots[roots]
                 if bool((roots == before).all()):
                     break
-            found += [roots, kernels.weights_before(rows, lab, kernels.xp.arange(n, dtype="int64"))]
-            results.append([kernels.to_host(each) for each in found])
+            found += [roots, kernels.graph.weights_before(rows, lab, kernels.xp.arange(n, dtype="int64"))]
+            results.append([kernels.memory.to_host(each) for each in found])
         for ours_, theirs_ in zip(results[1], results[0], strict=True):
             np.testing.assert_array_equal(ours_, theirs_)
     assert (results[0][0] >= 0).any()

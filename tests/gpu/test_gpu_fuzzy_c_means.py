@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from points import load_points
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import FuzzyCMeans
 from mgclust.kernels import load
+from support.points import load_points
 
 pytestmark = pytest.mark.gpu
 
@@ -35,16 +35,16 @@ def sums(kernels, x, centers, first_row, block_rows, weights=None, splits=(), m=
     models, c, d = centers.shape
     first, last = first_row // block_rows, (first_row + len(x) - 1) // block_rows
     out = kernels.xp.zeros((last - first + 1, models, c * d + c + 3))
-    x, centers = kernels.to_device(x), kernels.to_device(centers)
-    weights = None if weights is None else kernels.to_device(weights)
+    x, centers = kernels.memory.to_device(x), kernels.memory.to_device(centers)
+    weights = None if weights is None else kernels.memory.to_device(weights)
     edges = [0, *splits, len(x)]
     for start, stop in pairwise(edges):
         at = first_row + start
-        kernels.fuzzy_sums(
+        kernels.fuzzy_c_means.fuzzy_sums(
             x[start:stop], centers, m=m, weights=None if weights is None else weights[start:stop], first_row=at,
             block_rows=block_rows, out=out[at // block_rows - first :],
         )  # fmt: skip
-    return kernels.to_host(out)
+    return kernels.memory.to_host(out)
 
 
 def assert_close(ours, theirs, c, d, dtype):
@@ -84,8 +84,8 @@ def test_zero_distances_are_shared_evenly(gpu, d, c, scale):
     centers[1] = centers[0]
     x = np.repeat(centers, 300, axis=0)
     u = gpu.xp.empty((len(x), c), "float32")
-    gpu.memberships(gpu.to_device(x), gpu.to_device(centers), m=2.0, out=u)
-    u = gpu.to_host(u)
+    gpu.fuzzy_c_means.memberships(gpu.memory.to_device(x), gpu.memory.to_device(centers), m=2.0, out=u)
+    u = gpu.memory.to_host(u)
     np.testing.assert_array_equal(u[:600, :2], 0.5)
     np.testing.assert_array_equal(u[600:].argmax(axis=1), np.repeat(np.arange(2, c), 300))
     # Up to 512 equal numbers one after the other in float32, which all round alike.
@@ -105,10 +105,10 @@ def test_memberships_equal_the_cpus(gpu, cpu, d, c, m, dtype):
     x = rows(3000, d, dtype)
     centers = x[100 : 100 + c].copy()
     ours, theirs = gpu.xp.empty((len(x), c), dtype), np.empty((len(x), c), dtype)
-    gpu.memberships(gpu.to_device(x), gpu.to_device(centers), m=m, out=ours)
-    cpu.memberships(x, centers, m=m, out=theirs)
+    gpu.fuzzy_c_means.memberships(gpu.memory.to_device(x), gpu.memory.to_device(centers), m=m, out=ours)
+    cpu.fuzzy_c_means.memberships(x, centers, m=m, out=theirs)
     tolerance = 3e-6 if dtype == "float32" else 1e-12
-    np.testing.assert_allclose(gpu.to_host(ours), theirs, rtol=tolerance, atol=tolerance * 1e-3)
+    np.testing.assert_allclose(gpu.memory.to_host(ours), theirs, rtol=tolerance, atol=tolerance * 1e-3)
 
 
 @pytest.mark.parametrize("name, c", [("s1", 15), ("clusters", 31), ("dim128", 16), ("pendigits", 10)])
@@ -181,7 +181,7 @@ def test_u_to_the_m_that_no_number_holds(cpu, gpu, c):
     }
     centers = x[None, :c] + 0.1
     ours, theirs = gpu.xp.zeros((1, 1, 6 * c + 3)), np.zeros((1, 1, 6 * c + 3))
-    gpu.fuzzy_sums(gpu.to_device(x), gpu.to_device(centers), out=ours, **options)
-    cpu.fuzzy_sums(x, centers, out=theirs, **options)
+    gpu.fuzzy_c_means.fuzzy_sums(gpu.memory.to_device(x), gpu.memory.to_device(centers), out=ours, **options)
+    cpu.fuzzy_c_means.fuzzy_sums(x, centers, out=theirs, **options)
     assert np.isfinite(theirs).all()
-    np.testing.assert_allclose(gpu.to_host(ours), theirs, rtol=1e-9, atol=1e-12 * np.abs(theirs).max())
+    np.testing.assert_allclose(gpu.memory.to_host(ours), theirs, rtol=1e-9, atol=1e-12 * np.abs(theirs).max())

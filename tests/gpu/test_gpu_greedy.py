@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from mgclust.kernels import cpu, load
+from mgclust.kernels import load
+
+cpu = load("cpu")
 
 pytestmark = pytest.mark.gpu
 
@@ -46,9 +48,9 @@ def random_network(kind, n, m, seed, dtype="int64"):
 
 def assert_same(gpu, rows, resolution=1.0):
     counts: list[int] = []
-    expected = cpu.greedy_merges(*rows, resolution=resolution, on_progress=lambda done: None)
-    merges, gains = gpu.greedy_merges(
-        *(gpu.to_device(part) for part in rows), resolution=resolution, on_progress=counts.append
+    expected = cpu.greedy_merges.greedy_merges(*rows, resolution=resolution, on_progress=lambda done: None)
+    merges, gains = gpu.greedy_merges.greedy_merges(
+        *(gpu.memory.to_device(part) for part in rows), resolution=resolution, on_progress=counts.append
     )
     assert merges.dtype == np.int32 and gains.dtype == rows[2].dtype
     np.testing.assert_array_equal(merges, expected[0])
@@ -78,12 +80,12 @@ def test_small_networks_in_floats(gpu, kind, resolution):
 @pytest.mark.parametrize("threads", [64, 256, 512, 1024])
 @pytest.mark.parametrize("kind", ["hubs", "clusters"])
 def test_rows_longer_than_the_block(gpu, kind, threads, monkeypatch):
-    monkeypatch.setattr("mgclust.kernels._gpu_greedy.THREADS", threads)
+    monkeypatch.setattr("mgclust.kernels.greedy_merges.gpu.THREADS", threads)
     assert_same(gpu, random_network(kind, 6000, 24_000, 1))
 
 
 def test_a_pool_that_runs_out(gpu, monkeypatch):
-    from mgclust.kernels import _gpu_greedy
+    from mgclust.kernels.greedy_merges import gpu as _gpu_greedy
 
     made, make_room = [], _gpu_greedy._make_room
     monkeypatch.setattr(_gpu_greedy, "SPARE", 0)
@@ -110,18 +112,18 @@ def test_small_cases(gpu):
 
 
 def test_who_looks_may_stop_it(gpu):
-    rows = [gpu.to_device(part) for part in random_network("clusters", 30_000, 100_000, 0)]
+    rows = [gpu.memory.to_device(part) for part in random_network("clusters", 30_000, 100_000, 0)]
 
     def stop(done):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gpu.greedy_merges(*rows, resolution=1.0, on_progress=stop)
-    gpu.synchronize()
+        gpu.greedy_merges.greedy_merges(*rows, resolution=1.0, on_progress=stop)
+    gpu.memory.synchronize()
     assert_same(gpu, random_network("hubs", 100, 300, 0))
 
 
 def test_too_many_edges_are_refused(gpu, monkeypatch):
-    monkeypatch.setattr("mgclust.kernels._gpu_greedy.MOST_ENTRIES", 100)
+    monkeypatch.setattr("mgclust.kernels.greedy_merges.gpu.MOST_ENTRIES", 100)
     with pytest.raises(ValueError, match=r"n_edges=\d+ between different nodes should be <= 50 .* device='cpu'"):
         assert_same(gpu, random_network("ties", 100, 300, 0))

@@ -10,10 +10,12 @@ import inspect
 
 import numpy as np
 import pytest
-from gpu_cases import DIMENSIONS, NORMS, order_of, rows
 
-from mgclust.algorithms.preparation import DOT_CONDITION
-from mgclust.kernels import cpu
+from mgclust.algorithms.common.preparation import DOT_CONDITION
+from mgclust.kernels import load
+from support.gpu_cases import DIMENSIONS, NORMS, order_of, rows
+
+cpu = load("cpu")
 
 pytestmark = pytest.mark.gpu
 
@@ -22,8 +24,9 @@ ROWS, COLUMNS = 333, 2085  # no multiple of any tile; more than two tiles of col
 
 @pytest.fixture(scope="module")
 def gpu():
-    from mgclust.kernels import gpu
+    from mgclust.kernels import load
 
+    gpu = load("cuda")
     return gpu
 
 
@@ -46,11 +49,11 @@ def on_both(gpu, name, arrays, outputs, **options):
     """Call a kernel on both devices; returns the outputs' pair as (CPU's, GPU's), both in NumPy."""
     mine = [array.copy() for array in outputs]
     getattr(cpu, name)(*arrays, **options, **dict(zip(OUTPUT_NAMES[name], mine, strict=True)))
-    device = [gpu.to_device(array.copy()) for array in outputs]
-    moved = [gpu.to_device(array) for array in arrays]
+    device = [gpu.memory.to_device(array.copy()) for array in outputs]
+    moved = [gpu.memory.to_device(array) for array in arrays]
     getattr(gpu, name)(*moved, **options, **dict(zip(OUTPUT_NAMES[name], device, strict=True)))
-    gpu.synchronize()
-    return list(zip(mine, map(gpu.to_host, device), strict=True))
+    gpu.memory.synchronize()
+    return list(zip(mine, map(gpu.memory.to_host, device), strict=True))
 
 
 OUTPUT_NAMES = {
@@ -89,7 +92,7 @@ def test_pair_histogram_on_a_lattice(gpu, d, dtype, norm, diagonal):
     x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
     if diagonal:
         y = x
-    s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2").astype("float64")
+    s = cpu.pairs.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2").astype("float64")
     low, high = bits(np.quantile(s, 0.2) + 0.5, dtype), bits(np.quantile(s, 0.7) + 0.5, dtype)
     shift = max((high - low).bit_length() - 10, 0)
     out = np.zeros((1 << 10) + 1, np.int64)
@@ -116,7 +119,7 @@ def test_gaussian_sum(gpu, d, dtype, norm, power):
     if norm == "l2-dot" and power == 2:
         pytest.skip("choose_norm does not combine them")
     x, y = rows("normal", ROWS, COLUMNS, d, dtype)
-    s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
+    s = cpu.pairs.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
     options = {"norm": norm, "scale": 1 / useful(norm, s, 0.05, x) ** power, "power": power}
     [(ours, theirs)] = on_both(gpu, "gaussian_sum", (x, y), [np.zeros(ROWS)], **options)
     np.testing.assert_allclose(theirs, ours, rtol=2e-5 if dtype == "float32" else 1e-11, atol=1e-30)
@@ -125,32 +128,34 @@ def test_gaussian_sum(gpu, d, dtype, norm, power):
 @pytest.mark.parametrize("split", [4096])
 def test_gaussian_sum_is_the_same_however_it_is_split(gpu, d, dtype, norm, split):
     x, y = rows("normal", ROWS, 2 * split + 77, d, dtype)
-    x, y = gpu.to_device(x), gpu.to_device(y)
+    x, y = gpu.memory.to_device(x), gpu.memory.to_device(y)
     options = {"norm": norm, "scale": 1.0 / d, "power": 1}
     whole, parts = gpu.xp.zeros(ROWS), gpu.xp.zeros(ROWS)
-    gpu.gaussian_sum(x, y, **options, out=whole)
+    gpu.pairs.gaussian_sum(x, y, **options, out=whole)
     for start in range(0, len(y), split):
         for a, b in ((0, 100), (100, ROWS)):
-            columns = gpu.to_device(y[start : start + split])
-            gpu.gaussian_sum(gpu.to_device(x[a:b]), columns, **options, out=parts[a:b])
-    np.testing.assert_array_equal(gpu.to_host(parts), gpu.to_host(whole))
+            columns = gpu.memory.to_device(y[start : start + split])
+            gpu.pairs.gaussian_sum(gpu.memory.to_device(x[a:b]), columns, **options, out=parts[a:b])
+    np.testing.assert_array_equal(gpu.memory.to_host(parts), gpu.memory.to_host(whole))
 
 
 def test_gaussian_sum_without_the_row_itself(gpu, d, dtype, norm):
     """Rows are a part of the columns; each leaves itself out, however small what remains is."""
     _, y = rows("normal", ROWS, COLUMNS, d, dtype)
     x, numbers = y[700 : 700 + ROWS], np.arange(ROWS, dtype=np.int64) + 700 + 4096
-    s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
+    s = cpu.pairs.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
     options = {"norm": norm, "scale": 1 / useful(norm, s, 0.02, y), "power": 1, "y_start": 4096}
     ours, theirs = np.zeros(ROWS), gpu.xp.zeros(ROWS)
-    cpu.gaussian_sum(x, y, **options, rows=numbers, out=ours)
-    gpu.gaussian_sum(gpu.to_device(x), gpu.to_device(y), **options, rows=gpu.to_device(numbers), out=theirs)
-    np.testing.assert_allclose(gpu.to_host(theirs), ours, rtol=3e-5 if dtype == "float32" else 1e-11, atol=1e-30)
+    cpu.pairs.gaussian_sum(x, y, **options, rows=numbers, out=ours)
+    gpu.pairs.gaussian_sum(
+        gpu.memory.to_device(x), gpu.memory.to_device(y), **options, rows=gpu.memory.to_device(numbers), out=theirs
+    )
+    np.testing.assert_allclose(gpu.memory.to_host(theirs), ours, rtol=3e-5 if dtype == "float32" else 1e-11, atol=1e-30)
 
 
 def test_count_within(gpu, d, dtype, norm):
     x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
-    s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
+    s = cpu.pairs.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
     threshold = float(np.floor(np.quantile(s, 0.1)))  # many pairs lie *on* it and must not count
     options = {"norm": norm, "threshold": threshold}
     [(ours, theirs)] = on_both(gpu, "count_within", (x, y), [np.zeros(ROWS, np.int64)], **options)
@@ -175,12 +180,12 @@ def test_nearest_higher_in_parts(gpu, d, dtype, norm):
     best, index = gpu.xp.full(ROWS, np.inf, dtype), gpu.xp.full(ROWS, -1, np.int64)
     for start in range(0, COLUMNS, 512):
         part = slice(start, start + 512)
-        arrays = [gpu.to_device(a) for a in (x, y[part], x_order, y_order[part])]
-        gpu.nearest_higher(*arrays, norm=norm, y_start=start, best=best, best_index=index)
+        arrays = [gpu.memory.to_device(a) for a in (x, y[part], x_order, y_order[part])]
+        gpu.pairs.nearest_higher(*arrays, norm=norm, y_start=start, best=best, best_index=index)
     outputs = [np.full(ROWS, np.inf, dtype), np.full(ROWS, -1, np.int64)]
     whole = on_both(gpu, "nearest_higher", (x, y, x_order, y_order), outputs, norm=norm, y_start=0)
-    np.testing.assert_array_equal(gpu.to_host(best), whole[0][0])
-    np.testing.assert_array_equal(gpu.to_host(index), whole[1][0])
+    np.testing.assert_array_equal(gpu.memory.to_host(best), whole[0][0])
+    np.testing.assert_array_equal(gpu.memory.to_host(index), whole[1][0])
 
 
 def test_nearest_higher_on_normal_rows(gpu, d, dtype, norm):
@@ -195,7 +200,7 @@ def test_nearest_higher_on_normal_rows(gpu, d, dtype, norm):
 def test_border(gpu, d, dtype, norm):
     x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
     labels = np.random.default_rng(3).integers(0, 3, ROWS + COLUMNS).astype(np.int32)
-    s = cpu.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
+    s = cpu.pairs.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
     options = {"norm": norm, "threshold": float(np.floor(np.quantile(s.min(axis=1), 0.5))) + 1}
     arrays = (x, y, labels[:ROWS], labels[ROWS:])
     [(ours, theirs)] = on_both(gpu, "border", arrays, [np.zeros(ROWS, np.uint8)], **options)
@@ -206,15 +211,17 @@ def test_reduced_distances(gpu, d, dtype, norm):
     if norm == "l2-dot":
         pytest.skip("always by direct differences")
     x, y = rows("normal", 7, COLUMNS, d, dtype)
-    theirs = gpu.to_host(gpu.reduced_distances(gpu.to_device(x), gpu.to_device(y), norm=norm))
+    theirs = gpu.memory.to_host(
+        gpu.pairs.reduced_distances(gpu.memory.to_device(x), gpu.memory.to_device(y), norm=norm)
+    )
     np.testing.assert_allclose(
-        theirs, cpu.reduced_distances(x, y, norm=norm), rtol=3e-6 if dtype == "float32" else 1e-13
+        theirs, cpu.pairs.reduced_distances(x, y, norm=norm), rtol=3e-6 if dtype == "float32" else 1e-13
     )
 
 
 def test_empty_inputs_do_nothing(gpu, dtype, norm):
-    x, y = (gpu.to_device(a) for a in rows("normal", 5, 8, 3, dtype))
+    x, y = (gpu.memory.to_device(a) for a in rows("normal", 5, 8, 3, dtype))
     out = gpu.xp.zeros(5)
-    gpu.gaussian_sum(x, y[:0], norm=norm, scale=1.0, power=1, out=out)
-    gpu.gaussian_sum(x[:0], y, norm=norm, scale=1.0, power=1, out=out[:0])
+    gpu.pairs.gaussian_sum(x, y[:0], norm=norm, scale=1.0, power=1, out=out)
+    gpu.pairs.gaussian_sum(x[:0], y, norm=norm, scale=1.0, power=1, out=out[:0])
     assert not out.any()

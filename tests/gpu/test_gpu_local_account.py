@@ -12,11 +12,11 @@ import time
 import numpy as np
 import psutil
 import pytest
-from stranger import Stranger, family, listening
 
 from mgclust import DensityPeaks
-from mgclust.engine.cluster import connect
+from mgclust.engine.dask.cluster import connect
 from mgclust.errors import RunFailed
+from support.stranger import Stranger, family, listening
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 SIZE = 2

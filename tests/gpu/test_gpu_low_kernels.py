@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_cases import order_of, rows
 
-from mgclust.kernels import cpu
-from mgclust.kernels.boxes import BoxTree
-from mgclust.kernels.nufft import grid_convolve, plan_gaussian_grid
+from mgclust.kernels import load
+from mgclust.kernels.low_dimension.box_tree import BoxTree
+from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid
+from support.gpu_cases import order_of, rows
+
+cpu = load("cpu")
 
 pytestmark = pytest.mark.gpu
 
@@ -17,8 +19,9 @@ N = 5003
 
 @pytest.fixture(scope="module")
 def gpu():
-    from mgclust.kernels import gpu
+    from mgclust.kernels import load
 
+    gpu = load("cuda")
     return gpu
 
 
@@ -40,14 +43,14 @@ def points(request, d, dtype):
 
 @pytest.fixture
 def trees(gpu, points):
-    return BoxTree.build(points, np), BoxTree.build(gpu.to_device(points), gpu.xp)
+    return BoxTree.build(points, np), BoxTree.build(gpu.memory.to_device(points), gpu.xp)
 
 
 def call(kernels, name, tree, *arguments, outputs, **options):
     """Run one kernel into fresh outputs; returns them in NumPy."""
-    made = {key: kernels.to_device(value.copy()) for key, value in outputs.items()}
-    getattr(kernels, name)(tree, *map(kernels.to_device, arguments), **options, **made)
-    return [kernels.to_host(value) for value in made.values()]
+    made = {key: kernels.memory.to_device(value.copy()) for key, value in outputs.items()}
+    getattr(kernels, name)(tree, *map(kernels.memory.to_device, arguments), **options, **made)
+    return [kernels.memory.to_host(value) for value in made.values()]
 
 
 def by_row(gpu, trees, name, *arguments, outputs, **options):
@@ -57,7 +60,7 @@ def by_row(gpu, trees, name, *arguments, outputs, **options):
     """
     answers = []
     for kernels, tree in zip((cpu, gpu), trees, strict=True):
-        index = kernels.to_host(tree.index)
+        index = kernels.memory.to_host(tree.index)
         whole = [np.empty_like(value, shape=N) for value in outputs.values()]
         for start, stop in ((0, 1777), (1777, N)):
             part = {key: value[start:stop] for key, value in outputs.items()}
@@ -73,8 +76,8 @@ def by_row(gpu, trees, name, *arguments, outputs, **options):
 
 def test_both_devices_plant_the_same_tree(gpu, trees, points):
     ours, theirs = trees
-    np.testing.assert_array_equal(gpu.to_host(theirs.rows), ours.rows)
-    np.testing.assert_array_equal(points[gpu.to_host(theirs.index)], ours.rows[:N])
+    np.testing.assert_array_equal(gpu.memory.to_host(theirs.rows), ours.rows)
+    np.testing.assert_array_equal(points[gpu.memory.to_host(theirs.index)], ours.rows[:N])
 
 
 def test_nearest_higher(gpu, trees, dtype):
@@ -88,12 +91,12 @@ def test_nearest_higher(gpu, trees, dtype):
 @pytest.mark.parametrize("parts", [1, 3])
 def test_pair_histogram(gpu, trees, points, parts, dtype):
     kind = "i4" if dtype == "float32" else "i8"
-    s = cpu.reduced_distances(points[:50], points, norm="l2")
+    s = cpu.pairs.reduced_distances(points[:50], points, norm="l2")
     low, high = (int(np.array(np.quantile(s, q), dtype).view(kind)) for q in (0.1, 0.4))
     shift = max((high - low).bit_length() - 12, 0)
     expected = np.zeros((1 << 12) + 1, np.int64)
     options = {"low": low, "shift": shift}
-    cpu.pair_histogram(points, points, norm="l2", diagonal=True, **options, out=expected)
+    cpu.pairs.pair_histogram(points, points, norm="l2", diagonal=True, **options, out=expected)
     total = sum(
         call(gpu, "tree_pair_histogram", trees[1], outputs={"out": 0 * expected}, part=part, parts=parts, **options)[0]
         for part in range(parts)
@@ -104,7 +107,7 @@ def test_pair_histogram(gpu, trees, points, parts, dtype):
 
 
 def test_count_within_and_border(gpu, trees, points):
-    threshold = float(np.quantile(cpu.reduced_distances(points[:50], points, norm="l2"), 0.05))
+    threshold = float(np.quantile(cpu.pairs.reduced_distances(points[:50], points, norm="l2"), 0.05))
     labels = np.random.default_rng(1).integers(0, 3, N).astype(np.int32)
     for name, arguments, dtype in (("tree_count_within", (), np.int64), ("tree_border", (labels,), np.uint8)):
         outputs = {"out": np.zeros(N, dtype)}
@@ -113,16 +116,16 @@ def test_count_within_and_border(gpu, trees, points):
 
 
 def test_gaussian_by_non_uniform_fft(gpu, points):
-    s = cpu.reduced_distances(points[:50], points, norm="l2")
+    s = cpu.pairs.reduced_distances(points[:50], points, norm="l2")
     scale = 1 / float(np.quantile(s, 0.02) + 1e-3)
     plan = plan_gaussian_grid(points.min(axis=0).tolist(), points.max(axis=0).tolist(), scale, N)
-    x = gpu.to_device(points)
+    x = gpu.memory.to_device(points)
     grid, rho = gpu.xp.zeros(plan.shape, np.int64), gpu.xp.empty(N)
-    gpu.spread(x, plan, grid)
+    gpu.low_dimension.spread(x, plan, grid)
     ours = np.zeros(plan.shape, np.int64)
-    cpu.spread(points, plan, ours)
-    np.testing.assert_allclose(gpu.to_host(grid), ours, rtol=0, atol=4 * N)  # one unit a row and cell at most
-    gpu.interpolate(x, grid_convolve(grid, plan, gpu.xp), plan, rho)
+    cpu.low_dimension.spread(points, plan, ours)
+    np.testing.assert_allclose(gpu.memory.to_host(grid), ours, rtol=0, atol=4 * N)  # one unit a row and cell at most
+    gpu.low_dimension.interpolate(x, grid_convolve(grid, plan, gpu.xp), plan, rho)
     wide = points.astype("float64")
     exact = np.concatenate(
         [
@@ -130,4 +133,4 @@ def test_gaussian_by_non_uniform_fft(gpu, points):
             for a in range(0, N, 500)
         ]
     )
-    np.testing.assert_allclose(gpu.to_host(rho), exact, rtol=0, atol=plan.error_bound)
+    np.testing.assert_allclose(gpu.memory.to_host(rho), exact, rtol=0, atol=plan.error_bound)

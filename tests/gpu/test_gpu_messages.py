@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgclust.algorithms.message_passing import MessagePassing
-from mgclust.algorithms.similarity_matrix import similarity_matrix
+from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.algorithms.affinity_propagation.similarity_matrix import similarity_matrix
 from mgclust.data import open_dataset
-from mgclust.engine.cluster import connect
+from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import run
 from mgclust.kernels import load
-from mgclust.kernels.messages import padded
+from mgclust.kernels.affinity_propagation.messages import padded
 
 pytestmark = pytest.mark.gpu
 
@@ -55,13 +55,13 @@ def numbered(n: int, sizes: tuple[int, ...]) -> tuple[np.ndarray, int]:
 def test_similarities(gpu, cpu, d, norm, dtype):
     n = 2100
     x = points(n, d, dtype)
-    on_gpu = gpu.to_device(x)
+    on_gpu = gpu.memory.to_device(x)
     out = gpu.xp.full((n, padded(n)), 7, dtype)
     options = {"norm": norm, "factor": 0.25, "seed": (5 << 32) + 9}
-    gpu.similarities(on_gpu, on_gpu, first_row=0, y_start=0, out=out, **options)
-    ours = gpu.to_host(out)
+    gpu.affinity_propagation.similarities(on_gpu, on_gpu, first_row=0, y_start=0, out=out, **options)
+    ours = gpu.memory.to_host(out)
     theirs = np.full((n, padded(n)), 7, dtype)
-    cpu.similarities(x, x, first_row=0, y_start=0, out=theirs, **options)
+    cpu.affinity_propagation.similarities(x, x, first_row=0, y_start=0, out=theirs, **options)
     assert (np.diagonal(ours) == -np.inf).all()
     assert (ours[:, n:] == 7).all()
     off = ~np.eye(n, padded(n), dtype=bool)
@@ -73,22 +73,26 @@ def test_similarities(gpu, cpu, d, norm, dtype):
     for rows in (slice(0, 1024), slice(1024, n)):
         for first, last in ((0, 1024), (1024, n)):
             part = gpu.xp.ascontiguousarray(on_gpu[first:last])
-            gpu.similarities(on_gpu[rows], part, first_row=rows.start, y_start=first, out=pieces[rows], **options)
-    np.testing.assert_array_equal(gpu.to_host(pieces), ours)
+            gpu.affinity_propagation.similarities(
+                on_gpu[rows], part, first_row=rows.start, y_start=first, out=pieces[rows], **options
+            )
+    np.testing.assert_array_equal(gpu.memory.to_host(pieces), ours)
 
 
 @pytest.mark.parametrize("d", [40, 120, 784])
 def test_products_are_as_accurate_as_float32_sums(gpu, d):
     rng = np.random.default_rng(d)
     x = (rng.normal(size=(1500, d)) * rng.choice([0.01, 1.0, 30.0], size=d)).astype("float32")
-    on_gpu = gpu.to_device(x)
+    on_gpu = gpu.memory.to_device(x)
     out = gpu.xp.empty((1500, padded(1500)), "float32")
-    gpu.similarities(on_gpu, on_gpu, norm="l2-dot", factor=1.0, first_row=0, y_start=0, seed=1, out=out)
+    gpu.affinity_propagation.similarities(
+        on_gpu, on_gpu, norm="l2-dot", factor=1.0, first_row=0, y_start=0, seed=1, out=out
+    )
     wide = x.astype("float64")
     norms = (wide**2).sum(axis=1)
     exact = -np.maximum(norms[:, None] + norms[None] - 2 * wide @ wide.T, 0)
     off = ~np.eye(1500, dtype=bool)
-    error = np.abs(gpu.to_host(out)[:, :1500] - exact)[off] / (norms[:, None] + norms[None])[off]
+    error = np.abs(gpu.memory.to_host(out)[:, :1500] - exact)[off] / (norms[:, None] + norms[None])[off]
     # The noise that breaks ties is up to 1.2e-7 of S and 6e-8 in the mean.
     assert error.max() < 6e-7
     assert error.mean() < 1e-7
@@ -97,13 +101,13 @@ def test_products_are_as_accurate_as_float32_sums(gpu, d):
 @pytest.mark.parametrize("dtype", REALS)
 def test_jitter(gpu, cpu, dtype):
     s = matrix(777, dtype)
-    ours, theirs = gpu.to_device(s), s.copy()
+    ours, theirs = gpu.memory.to_device(s), s.copy()
     options = {"n": 777, "first_row": 5000, "seed": 11, "draw": 3, "tiny": 1000.0}
-    gpu.jitter(ours, **options)
-    cpu.jitter(theirs, **options)
-    np.testing.assert_array_max_ulp(gpu.to_host(ours)[:, :770], theirs[:, :770], maxulp=1)
-    assert (gpu.to_host(ours) != s).mean() > 0.3
-    assert (np.diagonal(gpu.to_host(ours)) == -np.inf).all()
+    gpu.affinity_propagation.jitter(ours, **options)
+    cpu.affinity_propagation.jitter(theirs, **options)
+    np.testing.assert_array_max_ulp(gpu.memory.to_host(ours)[:, :770], theirs[:, :770], maxulp=1)
+    assert (gpu.memory.to_host(ours) != s).mean() > 0.3
+    assert (np.diagonal(gpu.memory.to_host(ours)) == -np.inf).all()
 
 
 @pytest.mark.parametrize("dtype", REALS)
@@ -113,9 +117,9 @@ def test_value_histogram(gpu, cpu, dtype):
     bits = 8 * s.dtype.itemsize
     for low, shift in ((-(1 << (bits - 1)), bits - 11), (-(1 << (bits - 2)), bits - 20), (0, bits - 14)):
         ours, theirs = gpu.xp.zeros(2049, "int64"), np.zeros(2049, np.int64)
-        gpu.value_histogram(gpu.to_device(s), n=700, low=low, shift=shift, out=ours)
-        cpu.value_histogram(s, n=700, low=low, shift=shift, out=theirs)
-        np.testing.assert_array_equal(gpu.to_host(ours), theirs)
+        gpu.affinity_propagation.value_histogram(gpu.memory.to_device(s), n=700, low=low, shift=shift, out=ours)
+        cpu.affinity_propagation.value_histogram(s, n=700, low=low, shift=shift, out=theirs)
+        np.testing.assert_array_equal(gpu.memory.to_host(ours), theirs)
 
 
 @pytest.mark.parametrize("dtype", REALS)
@@ -124,8 +128,8 @@ def test_best_columns(gpu, dtype):
     for count in (1, 5, 300):
         columns = np.sort(np.random.default_rng(count).choice(900, count, replace=False))
         out = gpu.xp.full(900, -1, "int32")
-        gpu.best_columns(gpu.to_device(s), gpu.xp.asarray(columns), out=out)
-        np.testing.assert_array_equal(gpu.to_host(out), s[:, columns].argmax(axis=1))
+        gpu.label_sums.best_columns(gpu.memory.to_device(s), gpu.xp.asarray(columns), out=out)
+        np.testing.assert_array_equal(gpu.memory.to_host(out), s[:, columns].argmax(axis=1))
 
 
 @pytest.mark.parametrize("dtype", REALS)
@@ -134,18 +138,18 @@ def test_same_label_sums(gpu, cpu, dtype):
     ours, theirs = gpu.xp.zeros(1300, "int64"), np.zeros(1300, np.int64)
     for rows in (slice(0, 400), slice(400, 1300)):
         options = {"n": 1300, "first_row": rows.start, "scale": 2.0**30}
-        gpu.same_label_sums(gpu.to_device(s[rows]), gpu.to_device(labels), out=ours, **options)
-        cpu.same_label_sums(np.ascontiguousarray(s[rows]), labels, out=theirs, **options)
-    np.testing.assert_array_equal(gpu.to_host(ours), theirs)
+        gpu.label_sums.same_label_sums(gpu.memory.to_device(s[rows]), gpu.memory.to_device(labels), out=ours, **options)
+        cpu.label_sums.same_label_sums(np.ascontiguousarray(s[rows]), labels, out=theirs, **options)
+    np.testing.assert_array_equal(gpu.memory.to_host(ours), theirs)
 
 
 @pytest.mark.parametrize("dtype", REALS)
 def test_group_sums(gpu, cpu, dtype):
     x, labels = points(5000, 13, dtype), np.random.default_rng(1).integers(40, size=5000).astype(np.int32)
     ours, theirs = gpu.xp.zeros((40, 13), "int64"), np.zeros((40, 13), np.int64)
-    gpu.group_sums(gpu.to_device(x), gpu.to_device(labels), scale=2.0**40, out=ours)
-    cpu.group_sums(x, labels, scale=2.0**40, out=theirs)
-    np.testing.assert_array_equal(gpu.to_host(ours), theirs)
+    gpu.label_sums.group_sums(gpu.memory.to_device(x), gpu.memory.to_device(labels), scale=2.0**40, out=ours)
+    cpu.label_sums.group_sums(x, labels, scale=2.0**40, out=theirs)
+    np.testing.assert_array_equal(gpu.memory.to_host(ours), theirs)
 
 
 @pytest.mark.parametrize("dtype", REALS)
@@ -167,18 +171,20 @@ def test_cluster_sums(gpu, cpu, m, k, d, norm, sizes, root, dtype):
     labels, clusters = numbered(k, sizes)
     options = {"norm": norm, "root": root, "scale": 2.0**30}
     ours, theirs = gpu.xp.full((m, clusters), 2, "int64"), np.full((m, clusters), 2, np.int64)
-    whole = [gpu.to_device(part) for part in (x, y, labels)]
-    gpu.cluster_sums(*whole, y_start=1024, out=ours, **options)
-    cpu.cluster_sums(x, y, labels, y_start=1024, out=theirs, **options)
-    ours = gpu.to_host(ours)
+    whole = [gpu.memory.to_device(part) for part in (x, y, labels)]
+    gpu.label_sums.cluster_sums(*whole, y_start=1024, out=ours, **options)
+    cpu.label_sums.cluster_sums(x, y, labels, y_start=1024, out=theirs, **options)
+    ours = gpu.memory.to_host(ours)
     np.testing.assert_allclose(ours, theirs, rtol=1e-6 if dtype == "float32" else 1e-12, atol=2**12)
     pieces = gpu.xp.full((m, clusters), 2, "int64")
     for rows in (slice(0, m // 3), slice(m // 3, m)):
         for first in range(0, k, 1024):
             columns = slice(first, min(first + 1024, k))
             few = gpu.xp.ascontiguousarray(whole[2][:, columns])
-            gpu.cluster_sums(whole[0][rows], whole[1][columns], few, y_start=first, out=pieces[rows], **options)
-    np.testing.assert_array_equal(gpu.to_host(pieces), ours)
+            gpu.label_sums.cluster_sums(
+                whole[0][rows], whole[1][columns], few, y_start=first, out=pieces[rows], **options
+            )
+    np.testing.assert_array_equal(gpu.memory.to_host(pieces), ours)
 
 
 @pytest.mark.parametrize("dtype", REALS)
@@ -187,18 +193,18 @@ def test_add_by_label(gpu, cpu, sizes, dtype):
     s = matrix(2500, dtype)[:333]
     labels, clusters = numbered(2500, sizes)
     ours, theirs = gpu.xp.zeros((333, clusters), "int64"), np.zeros((333, clusters), np.int64)
-    gpu.add_by_label(gpu.to_device(s), gpu.to_device(labels), n=2500, scale=2.0**40, out=ours)
-    cpu.add_by_label(s, labels, n=2500, scale=2.0**40, out=theirs)
+    gpu.label_sums.add_by_label(gpu.memory.to_device(s), gpu.memory.to_device(labels), n=2500, scale=2.0**40, out=ours)
+    cpu.label_sums.add_by_label(s, labels, n=2500, scale=2.0**40, out=theirs)
     relative = 1e-6 if dtype == "float32" else 1e-12
-    np.testing.assert_allclose(gpu.to_host(ours), theirs, rtol=relative, atol=2.0**20)
+    np.testing.assert_allclose(gpu.memory.to_host(ours), theirs, rtol=relative, atol=2.0**20)
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("m, k, d", [(1000, 300, 40), (3, 5, 40), (2000, 100, 5)])
 def test_reduced_distances_of_many_pairs(gpu, cpu, m, k, d, norm):
     x, y = points(m, d, "float64"), points(k, d, "float64")
-    ours = gpu.reduced_distances(gpu.to_device(x), gpu.to_device(y), norm=norm)
-    np.testing.assert_allclose(gpu.to_host(ours), cpu.reduced_distances(x, y, norm=norm), rtol=1e-13)
+    ours = gpu.pairs.reduced_distances(gpu.memory.to_device(x), gpu.memory.to_device(y), norm=norm)
+    np.testing.assert_allclose(gpu.memory.to_host(ours), cpu.pairs.reduced_distances(x, y, norm=norm), rtol=1e-13)
 
 
 def passes(context, plan, extra):
@@ -222,7 +228,7 @@ def passes(context, plan, extra):
         messages.set_preference(np.full(n, preference))
         messages.iterate([damping] * 8)
         exemplars.append(messages.exemplars(7))
-    return exemplars, context.kernels.to_host(messages.messages.u), int(messages.messages.hot_most[0])
+    return exemplars, context.kernels.memory.to_host(messages.messages.u), int(messages.messages.hot_most[0])
 
 
 @pytest.mark.parametrize("forget", [True, False])
@@ -231,7 +237,7 @@ def test_messages_of_every_kind(gpu, cpu, dtype, forget, monkeypatch):
     """Low preferences make more columns positive than a block remembers; rows with more than 32 hot columns."""
     if not forget:
         for kernels in (gpu, cpu):
-            original = kernels.pass_rows
+            original = kernels.affinity_propagation.pass_rows
             monkeypatch.setattr(
                 kernels, "pass_rows", lambda m, original=original, **options: original(m, **options | {"negligible": 0})
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-import tiny_cases
+
+from support import tiny_cases
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 

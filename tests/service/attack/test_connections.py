@@ -6,10 +6,10 @@ import contextlib
 
 import httpx
 import pytest
-from raw_http import Raw, bearer, seconds_of_a_look, wait_for
-from service_process import Running
 
 from mgclust.service.records import Job, open_database, writing
+from support.raw_http import Raw, bearer, seconds_of_a_look, wait_for
+from support.service_process import Running
 
 pytestmark = pytest.mark.timeout(120)
 

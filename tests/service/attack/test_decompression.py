@@ -13,14 +13,14 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-from service_process import Running
 
-from mgclust.algorithms.density_peaks import DensityPeaks
+from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.beneath import Beneath
 from mgclust.data import open_dataset
 from mgclust.errors import InputError
 from mgclust.service.readers import Busy, Exceeded, Readers
 from mgclust.service.settings import Settings
+from support.service_process import Running
 
 MOST = 400 << 20  # bytes of the web process
 WIDE = "\n".join(",".join(["1", "2", "3"][row : row + 1] * 100_000) for row in range(3)) + "\n"

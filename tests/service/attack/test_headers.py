@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from raw_http import Raw, bearer, memory_of, seconds_of_a_look
-from service_process import Running
+
+from support.raw_http import Raw, bearer, memory_of, seconds_of_a_look
+from support.service_process import Running
 
 pytestmark = pytest.mark.timeout(120)
 

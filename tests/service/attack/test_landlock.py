@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from mgclust.algorithms.density_peaks import DensityPeaks
+from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.service.confine import describe, landlock
 
 # In place of reading data: look for what is none of a job's, and tell what was found.

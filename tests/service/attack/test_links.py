@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from service_process import Running
 from starlette.testclient import TestClient
 
 from mgclust import DensityPeaks, open_graph
@@ -27,6 +26,7 @@ from mgclust.service.disk import remove, size_of
 from mgclust.service.records import Job, open_database, writing
 from mgclust.service.results import scores_of
 from mgclust.service.settings import Settings
+from support.service_process import Running
 
 ROUNDS = 2_000
 

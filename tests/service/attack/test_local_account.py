@@ -8,17 +8,17 @@ import sys
 import numpy as np
 import psutil
 import pytest
-from service_process import Running
-from stranger import Stranger, family, keys_shown, listening
 
 from mgclust import DensityPeaks, load_result
+from support.service_process import Running
+from support.stranger import Stranger, family, keys_shown, listening
 
 TRIES = 32  # at each address
 pytestmark = pytest.mark.timeout(150)
 
 LOCAL = """
 import sys
-from mgclust.engine.cluster import connect
+from mgclust.engine.dask.cluster import connect
 with connect("local", "cpu", n_workers=2):
     print("ready", flush=True)
     sys.stdin.read()

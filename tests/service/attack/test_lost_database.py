@@ -9,13 +9,13 @@ import time
 
 import httpx
 import pytest
-from service_process import Running
 from starlette.testclient import TestClient
 
 from mgclust.service import access, identity
 from mgclust.service.app import create_app
 from mgclust.service.records import open_database
 from mgclust.service.settings import Settings
+from support.service_process import Running
 
 pytestmark = pytest.mark.timeout(120)
 

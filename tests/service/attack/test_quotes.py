@@ -12,7 +12,7 @@ import pytest
 
 from mgclust import open_graph
 from mgclust.algorithms import METHODS
-from mgclust.algorithms.labels import encode_labels, read_labels
+from mgclust.algorithms.silhouette.labels import encode_labels, read_labels
 from mgclust.beneath import Beneath
 from mgclust.data import open_dataset
 from mgclust.errors import MgclustError

@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import numpy as np
 import pytest
-from service_process import Running
 
 from mgclust.beneath import Beneath
 from mgclust.data import open_dataset
 from mgclust.errors import InputError
+from support.service_process import Running
 
 SOON = 10.0  # seconds on a busy machine; what waits for a FIFO waits for ever
 

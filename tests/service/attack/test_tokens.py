@@ -6,7 +6,6 @@ import re
 import time
 
 import pytest
-from service_process import Running
 from starlette.testclient import TestClient
 
 from mgclust.cli import run_command
@@ -15,6 +14,7 @@ from mgclust.service import access
 from mgclust.service.app import create_app
 from mgclust.service.records import Token, open_database, writing
 from mgclust.service.settings import Settings
+from support.service_process import Running
 
 ADMINISTRATION = ("users", "tokens")
 READING = ("centers",)  # sent by POST, and changes nothing

@@ -1,0 +1,1 @@
+"""Benchmarks: a folder a method, run as ``python -m benchmarks.density_peaks.cpu`` from the root."""

@@ -1,0 +1,179 @@
+"""How far from its limit canopy clustering is on one GPU, with the data already there; and on several.
+
+Normal data about the middle of a cube of side 10 n, t2 = 0.7 t1 (Hayashi and others): two dimensions, n = 1,000,000,
+t1 = 0.5 n, the whole fit through the estimator with memberships and labels on the host; and n = 10,000,000 in six
+dimensions with t1 = n, which nobody set a target for. Medians after a warm-up. Written before measuring, for one H200
+(compare kernels in two dimensions: 3.4e12 pairs/s in float32, taken as 1.7e12 in float64):
+
+    filter        0.5 K n pairs    4.4e8    0.3 ms
+    count, list, nearest  3 K n    2.7e9    1.6 ms
+    to the host   26 MB: lists, counts, labels, from ordinary memory at 10 GB/s    2.6 ms
+    allowed for all of it    15 ms
+
+Kernels alone, between two events on the device, and with --gpus the same bits from several ranks, which are processes
+that this script starts (no Dask).
+
+    python -m benchmarks.canopy.gpu --gpus 1,2,4 --out benchmarks/results/canopy/gpu.json
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.support import on_ranks, sets
+from benchmarks.support import record as bench
+from benchmarks.support.rank_processes import Processes
+from mgclust import Canopy
+from mgclust.algorithms.canopy.centers import threshold_of
+from mgclust.algorithms.canopy.estimator import canopy, estimate
+from mgclust.data.arrays import ArrayDataset
+from mgclust.kernels import load
+from mgclust.kernels.pairs.metrics import METRICS
+
+PAIRS_PER_SECOND = {"float32": 3.4e12, "float64": 1.7e12}
+TARGET = 0.015
+CASES = {
+    # name: rows, features, t1 over n, repeats
+    "2-D": (1_000_000, 2, 0.5, 15),
+    "6-D": (10_000_000, 6, 1.0, 0),  # takes long: the first fit counts, after one of few rows
+}
+
+
+def whole_fits(out: bench.Record, options: Any) -> None:
+    xp = load(options.device).xp
+    for name, (rows, d, share, repeat) in CASES.items():
+        n = rows // options.smaller
+        X = xp.asarray(sets.normal_cube(n, d))
+        for dtype in ("float64", "float32") if repeat else ("float64",):
+            model = Canopy(share * n, 0.7 * share * n, dtype=dtype, device=options.device, client=None)
+            if not repeat:
+                model.fit(X[:10_000])
+            start = time.perf_counter()
+            model.fit(X)
+            first = time.perf_counter() - start
+            runs = [] if repeat else [(first, dict(model.timings_))]
+            for _ in range(repeat):
+                start = time.perf_counter()
+                model.fit(X)
+                runs.append((time.perf_counter() - start, dict(model.timings_)))
+            whole = statistics.median(run[0] for run in runs)
+            pairs = 3.5 * n * model.n_canopies_
+            out.add(
+                f"whole fit {name} n={n} {dtype}",
+                seconds=whole,
+                fastest=min(run[0] for run in runs),
+                **({"target": TARGET, "met": whole <= TARGET} if name == "2-D" and n == rows else {}),
+                first_seconds=first,
+                stages={stage: statistics.median(run[1][stage] for run in runs) for stage in runs[0][1]},
+                canopies=model.n_canopies_,
+                memberships_per_row=model.memberships_.nnz / n,
+                steps=model.n_steps_,
+                pairs=pairs,
+                **({"limit_seconds": pairs / PAIRS_PER_SECOND[dtype]} if d == 2 else {}),
+                bits=bits_of(model),
+            )
+
+
+def bits_of(model: Canopy) -> str:
+    members = model.memberships_
+    starts = members.indptr.astype(np.int64)
+    return on_ranks.digest(model.center_indices_, model.labels_, starts, members.indices.astype(np.int32))
+
+
+def kernels_alone(out: bench.Record, options: Any) -> None:
+    """Each kernel at the sizes of the two-dimensional case, between events on the device."""
+    kernels = load(options.device)
+    xp = kernels.xp
+    n = CASES["2-D"][0] // options.smaller
+    X = sets.normal_cube(n, 2)
+    model = Canopy(0.5 * n, 0.35 * n, device=options.device, client=None).fit(X)
+    rows = range(min(n, 4096))
+    for dtype in ("float64", "float32"):
+        x = kernels.memory.to_device(X.astype(dtype))
+        centers = kernels.memory.to_device(X[model.center_indices_].astype(dtype))
+        k = len(centers)
+        t1, t2 = (threshold_of(METRICS["euclidean"], t, dtype) for t in (0.5 * n, 0.35 * n))
+        counts = xp.zeros(n, dtype="int64")
+        kernels.pairs.count_within(x, centers, norm="l2", threshold=t1, out=counts)
+        starts = xp.cumsum(counts) - counts
+        lists = xp.empty(int(counts.sum()), dtype="int32")
+        picked, flags, total = xp.empty(len(rows), "uint8"), xp.zeros(n, "uint8"), xp.zeros(n, "int64")
+        zeros, ones, order = xp.zeros(n, "int32"), xp.ones(k, "int32"), xp.arange(k, dtype="int32")
+        best, index, last = xp.full(n, xp.inf, dtype), xp.full(n, -1, "int64"), xp.full(n, k, "int32")
+        block = x[: len(rows)]
+        tight, loose = {"norm": "l2", "threshold": t2}, {"norm": "l2", "threshold": t1}
+        calls = {
+            # name: call, pairs
+            "first_independent": (lambda: kernels.canopy.first_independent(block, **tight, out=picked), len(rows) ** 2),  # noqa: B023
+            "border": (lambda: kernels.pairs.border(x, centers, zeros, ones, **tight, out=flags), n * k),  # noqa: B023
+            "count_within": (lambda: kernels.pairs.count_within(x, centers, **loose, out=total), n * k),  # noqa: B023
+            "write_within": (lambda: kernels.canopy.write_within(x, centers, **loose, starts=starts, out=lists), n * k),  # noqa: B023
+            "nearest_higher": (
+                lambda: kernels.pairs.nearest_higher(
+                    x, centers, last, order, norm="l2", y_start=0, best=best, best_index=index  # noqa: B023
+                ),
+                n * k,
+            ),
+        }  # fmt: skip
+        for name, (call, pairs) in calls.items():
+            took = statistics.median(on_ranks.clocked(kernels, call, 9))
+            limit = pairs / PAIRS_PER_SECOND[dtype]
+            figures = {"seconds": took, "limit_seconds": limit, "share_of_limit": limit / took}
+            out.add(f"kernel {name} n={n} K={k} {dtype}", **figures, pairs_per_second=pairs / took)
+
+
+def several(out: bench.Record, sizes: list[int], options: Any) -> None:
+    """The same data on several ranks: seconds of the stages, and whether all that is found is the same."""
+    bits: dict[str, str] = {}
+    for size in sizes:
+        with Processes(size, options.device) as ranks:
+            for name, (rows, d, share, repeat) in CASES.items():
+                n = rows // options.smaller
+                data = ArrayDataset(sets.normal_cube(n, d))
+                given = {"metric": "euclidean", "t1": share * n, "t2": 0.7 * share * n, "seed": 0}
+                for order in ("index", "random") if repeat else ("index",):
+                    parameters = {**given, "order": order}
+                    job: dict[str, Any] = {"dtype": "float64", "estimate": estimate, "parameters": parameters}
+                    if repeat:
+                        ranks.run(canopy, data, **job)
+                    outcome = ranks.run(canopy, data, **job)
+                    value = outcome.value
+                    starts = np.concatenate([[0], np.cumsum(value["counts"], dtype=np.int64)])
+                    found = on_ranks.digest(value["centers"], value["labels"], starts, value["indices"])
+                    same = bits.setdefault(f"{name} {order}", found) == found
+                    stages = {stage: s for stage, s in outcome.timings.items() if stage != "load"}
+                    out.add(
+                        f"{name} n={n} order={order} on {size}",
+                        gpus=size,
+                        seconds=sum(stages.values()),
+                        stages=stages,
+                        canopies=len(value["centers"]),
+                        steps=value["n_steps"],
+                        bits=found,
+                        same_bits=same,
+                    )
+
+
+def main() -> None:
+    parser = bench.parser(__doc__)
+    parser.add_argument("--gpus", default="", help="numbers of GPUs, e.g. 1,2,4, for the same bits; none by default")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--only", default="", help="names of cases, comma-separated; all by default")
+    parser.add_argument("--smaller", type=int, default=1, help="divide the rows by this, to try the script out")
+    options = parser.parse_args()
+    for name in [name for name in CASES if options.only and name not in options.only.split(",")]:
+        del CASES[name]
+    out = bench.Record(__doc__, options.out)
+    out.note("limits_pairs_per_second", PAIRS_PER_SECOND)
+    whole_fits(out, options)
+    if "2-D" in CASES:
+        kernels_alone(out, options)
+    several(out, [int(size) for size in options.gpus.split(",") if size], options)
+
+
+if __name__ == "__main__":
+    main()

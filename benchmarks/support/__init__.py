@@ -1,0 +1,1 @@
+"""What benchmarks share: records, point sets and networks, peers, functions that ranks run."""

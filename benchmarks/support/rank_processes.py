@@ -1,0 +1,156 @@
+"""Ranks without Dask: one process a rank on this machine, each with its own GPU or its share of the cores.
+
+What Dask does for a run of mgclust is to place tasks and to ship what they need; once they have met, the ranks talk
+to each other. Here pipes do the former, so that a machine needs CuPy and NCCL only, and a rank stays warm (context,
+compiled kernels) from one run to the next.
+
+    with Processes(4, "cuda") as ranks:
+        outcome = ranks.run(function, dataset, parameters={...})
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import multiprocessing.connection
+import os
+import secrets
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.support import on_ranks  # puts benchmarks and mgclust on the path of the processes
+
+TIMEOUT = 300.0
+
+
+class RankFailed(Exception):
+    """What a rank raised, as text."""
+
+
+class Processes:
+    """So many ranks.
+
+    Parameters
+    ----------
+    size : int
+    device : {"cpu", "cuda"}
+    """
+
+    def __init__(self, size: int, device: str) -> None:
+        self.size, self.device = size, device
+        self._pipes: list[Any] = []
+        self._processes: list[Any] = []
+
+    def __enter__(self) -> Processes:
+        spawn = multiprocessing.get_context("spawn")
+        cores = len(os.sched_getaffinity(0))
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        devices = visible.split(",") if visible else [str(i) for i in range(self.size)]
+        before = dict(os.environ)
+        for rank in range(self.size):
+            here, there = spawn.Pipe()
+            # A process inherits the environment: it must name the GPU before anything asks the driver.
+            if self.device == "cuda":
+                os.environ["CUDA_VISIBLE_DEVICES"] = devices[rank]
+            else:
+                os.environ["OMP_NUM_THREADS"] = str(max(1, cores // self.size))
+            process = spawn.Process(target=_serve, args=(there,), daemon=True)
+            process.start()
+            there.close()
+            self._pipes.append(here)
+            self._processes.append(process)
+        os.environ.clear()
+        os.environ.update(before)
+        return self
+
+    def __exit__(self, *arguments: object) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(10)
+            if process.is_alive():
+                process.terminate()
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        dataset: Any,
+        *,
+        parameters: dict[str, Any],
+        dtype: str = "float32",
+        memory_limit: int | None = None,
+        estimate: Any = None,
+        shift: bool = True,
+    ) -> Any:
+        """As `mgclust.engine.spmd.run`, with these ranks."""
+        from mgclust.engine.partition import Partition
+        from mgclust.engine.rank import Assignment, Request, hardware, refusal
+        from mgclust.engine.rows import offset_of
+        from mgclust.engine.spmd import Outcome
+
+        partition = Partition.plan(*dataset.shape, self.size)
+        offset = offset_of(dataset, np.dtype(dtype)) if shift else None
+        name = secrets.token_hex(8)
+        for rank, pipe in enumerate(self._pipes):
+            assignment = Assignment(
+                name, rank, partition, dtype, self.device, memory_limit, neighbours=self.size, offset=offset
+            )
+            pipe.send((assignment, dataset, estimate))
+        reports = self._answers()
+        error = refusal(reports, dataset.shape, dtype)
+        rows = min(report.run_rows for report in reports)
+        address = ("127.0.0.1", reports[0].port)
+        request = Request(function, parameters, rows, address, secrets.token_bytes(32), TIMEOUT)
+        for pipe in self._pipes:
+            pipe.send(None if error else request)
+        if error is not None:
+            raise error
+        value, timings = self._answers()[0]
+        timings = {"load": max(report.seconds for report in reports), **timings}
+        return Outcome(value, timings, hardware(reports, self.device), self.size)
+
+    def _answers(self) -> list[Any]:
+        """One answer of each rank; raises the first failure, after which the ranks serve no further run."""
+        answers: list[Any] = [None] * self.size
+        waiting = {pipe: rank for rank, pipe in enumerate(self._pipes)}
+        while waiting:
+            for pipe in multiprocessing.connection.wait(list(waiting)):
+                rank = waiting.pop(pipe)
+                try:
+                    answers[rank] = pipe.recv()
+                except EOFError:
+                    answers[rank] = RankFailed(f"rank {rank} died")
+                if isinstance(answers[rank], RankFailed):
+                    raise answers[rank]
+        return answers
+
+
+def _serve(pipe: Any) -> None:
+    """Do one run after the other until the pipe is closed."""
+    from mgclust.engine.abort import Abort
+    from mgclust.engine.rank import execute, prepare
+
+    for count in itertools.count():
+        try:
+            assignment, dataset, estimate = pipe.recv()
+        except (EOFError, ConnectionError):
+            return
+        try:
+            first = assignment.rank == 0 and assignment.partition.size > 1
+            state, report = prepare(assignment, dataset, estimate, Abort(), "127.0.0.1" if first else None)
+            pipe.send(report)
+            request = pipe.recv()
+            if request is not None:
+                pipe.send(execute(state, request, None))
+            del state
+        except (EOFError, ConnectionError):
+            return
+        except Exception:
+            with contextlib.suppress(ConnectionError):  # who asked has heard of another rank's failure first
+                pipe.send(RankFailed(f"run {count}, rank {assignment.rank}:\n{traceback.format_exc()}"))
+            return
+        on_ranks.free_pool()

@@ -1,0 +1,137 @@
+"""What the two affinity propagations have in common: exemplars, their rows, and the row nearest to which exemplar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from mgclust.algorithms.affinity_propagation.message_passing import bytes_needed
+from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES
+from mgclust.algorithms.base import Clusterer
+from mgclust.data import Dataset
+from mgclust.engine.memory import Estimate, human
+from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.kernels import load
+from mgclust.kernels.pairs.metrics import METRICS
+
+__all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer", "check_preference", "estimate"]
+
+CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference"
+PREDICTED_ROWS = 4096
+
+
+def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+    """What a rank keeps: its rows where they are resident, two matrices, and vectors."""
+    n, d = shape
+    matrices, vectors = bytes_needed(n, size, itemsize)
+    rows = min(-(-n // size) * d * itemsize, resident_limit)
+    what = {"rows": rows, "similarities and availabilities": matrices, "vectors": vectors}
+    return Estimate(rows + matrices, vectors, what, squared=matrices)
+
+
+def check_preference(preference: Any, n: int) -> None:
+    """Refuse a vector of preferences that does not fit the rows."""
+    if isinstance(preference, np.ndarray) and len(preference) != n:
+        raise InputError(f"preference has {len(preference)} values, should have n_samples={n}; give one per row.")
+
+
+def _has_rows(model: ExemplarClusterer) -> bool:
+    """Precomputed similarities say nothing of other rows."""
+    return model.affinity != "precomputed"
+
+
+class ExemplarClusterer(Clusterer):
+    """Base of estimators whose clusters have exemplars."""
+
+    affinity: str
+    cluster_centers_indices_: np.ndarray
+    preference_: float | np.ndarray
+
+    def _check_shape(self, dataset: Dataset) -> None:
+        n, d = dataset.shape
+        if self.affinity == "precomputed" and n != d:
+            raise InputError(
+                f"affinity='precomputed' needs a square matrix of similarities, not shape=({n}, {d}); give all "
+                "similarities of n rows, or the rows themselves with affinity='euclidean'."
+            )
+        super()._check_shape(dataset)
+
+    def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
+        """Which rows are exemplars, and what other rows and `affinity_matrix_` will be compared with."""
+        self._dataset, self.cluster_centers_indices_ = dataset, indices
+        if self.affinity != "precomputed":
+            self.cluster_centers_ = dataset.take(indices)
+
+    @available_if(_has_rows)
+    def predict(self, X: Any) -> np.ndarray:
+        """Find the exemplar that each row is most similar to.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int32
+            Labels as in `labels_`; -1 where the fit found no exemplar.
+
+        Raises
+        ------
+        InputError
+            Another number of features than in the fit, or NaN.
+        """
+        check_is_fitted(self, "cluster_centers_indices_")
+        dataset = self._open_more(X)
+        measure, kernels = METRICS[AFFINITIES[self.affinity][0]], load("cpu")
+        ready = measure.prepare(np.zeros(self.n_features_in_))
+        centers = ready(np.asarray(self.cluster_centers_, np.float64))
+        labels = np.full(dataset.shape[0], -1, np.int32)
+        for start in range(0, dataset.shape[0], PREDICTED_ROWS) if len(centers) else ():
+            rows = dataset.read(start, min(start + PREDICTED_ROWS, dataset.shape[0]))
+            host = np.asarray(rows.get() if hasattr(rows, "get") else rows, np.float64)
+            bad = ~np.isfinite(host).all(axis=1) | measure.undefined(host)
+            if bad.any():
+                raise InputError(
+                    f"Input X contains NaN or infinity, or a row without direction: {bad.sum()} of rows {start} to "
+                    f"{start + len(host) - 1}, the first is row {start + bad.argmax()}; drop or fill these rows."
+                )
+            x = ready(host)
+            labels[start : start + len(x)] = kernels.pairs.reduced_distances(x, centers, norm=measure.norm).argmin(
+                axis=1
+            )
+        return labels
+
+    @property
+    def affinity_matrix_(self) -> np.ndarray:
+        """Similarities of all rows, shape (n_samples, n_samples); the preference is on the diagonal.
+
+        Computed when it is asked for (a fit on several ranks never has it in one place), in float64 and without the
+        noise that breaks ties. It reads the data again: they must still be there, and as they were in the fit.
+        """
+        check_is_fitted(self, "cluster_centers_indices_")
+        n, d = self._dataset.shape
+        kernels = load("cpu")
+        needed, there = 8 * n * (n + 2 * d), kernels.memory.free_memory()
+        if needed > there:
+            raise InsufficientMemoryError(
+                f"affinity_matrix_ of n_samples={n} needs {human(needed)}, there is {human(there)}."
+            )
+        rows = self._dataset.read(0, n)
+        x = np.asarray(rows.get() if hasattr(rows, "get") else rows, np.float64)
+        if self.affinity == "precomputed":
+            s = np.array(x)
+        else:
+            name, factor = AFFINITIES[self.affinity]
+            x = METRICS[name].prepare(x.mean(axis=0))(x)
+            s = -factor * kernels.pairs.reduced_distances(x, x, norm="l2")
+        s[np.arange(n), np.arange(n)] = self.preference_
+        return s
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that rows may be similarities."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.affinity == "precomputed"
+        return tags

@@ -1,0 +1,1 @@
+"""Canopies: the estimator, the choice of centres, and the members of each."""

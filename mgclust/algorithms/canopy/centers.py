@@ -1,0 +1,268 @@
+"""Which rows become centres of canopies: the block-greedy method, exact on any number of ranks.
+
+The definition takes the first candidate, drops every candidate within t2 of it, and starts again. What it picks is the
+lexicographically first maximal independent set of the graph that joins rows within t2: one answer for every order of
+the rows, however it is computed. Here, 4096 candidates at a time::
+
+    each rank    offers its first 4096 candidates          all_gather of 8 bytes each
+    all ranks    the first 4096 of all of them             all_gather of their rows
+    all ranks    pick among these                          `first_independent`, the same on every rank
+    each rank    drops its candidates near a pick          `border`
+
+Every one of the 4096 is picked or dropped, so that there are at most n / 4096 steps; most of the others go with them,
+and a million rows that make a thousand canopies take three or four steps. Rows never move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.engine.memory import human
+from mgclust.engine.spmd import Context
+from mgclust.errors import InsufficientMemoryError
+from mgclust.kernels.pairs.metrics import Metric
+
+__all__ = ["Candidates", "Picked", "greedy_centers", "pick_centers", "priorities", "threshold_of"]
+
+Array = Any
+BLOCK = 4096
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Picked(NamedTuple):
+    """Centres in the order of picking."""
+
+    rows: np.ndarray  # (K,) int64, global numbers; on the host
+    x: Array  # (K, n_features) on the device
+    steps: int
+
+
+def threshold_of(measure: Metric, t: float, dtype: Any) -> float:
+    """The bound for which ``s < bound`` says the same as ``distance <= t``, both in the rows' type.
+
+    The distance of a reduced distance s is correctly rounded and grows with s, so there is a largest s whose distance
+    is at most t; the bound is the next number.
+
+    Parameters
+    ----------
+    measure : Metric
+    t : float
+        Rounded to `dtype` first, as a distance would be. Not negative.
+    dtype : dtype
+        float32 or float64.
+    """
+    real = np.dtype(dtype).type
+    factor, infinity = real(measure.factor), real(np.inf)
+
+    def within(s: Any) -> bool:
+        return bool((s * factor if measure.squared else np.sqrt(s)) <= limit)
+
+    with np.errstate(over="ignore"):
+        limit = real(t)
+        s = limit / factor if measure.squared else limit * limit
+        while s > 0 and not within(s):
+            s = np.nextafter(s, real(0))
+        while s < infinity and within(s):
+            s = np.nextafter(s, infinity)
+    return float(s)
+
+
+def priorities(rows: Array, seed: int, xp: Any = np) -> Array:
+    """Random numbers that order rows, found from each row's number alone: smallest first.
+
+    splitmix64 (Steele, Lea, Flood, OOPSLA 2014) of the seed plus the row's number. It is one-to-one, so no two rows
+    share a priority.
+
+    Parameters
+    ----------
+    rows : int64 array
+        Global numbers.
+    seed : int
+        Below 2**64.
+    xp : module
+        numpy or cupy.
+
+    Returns
+    -------
+    int64 array of the same shape
+    """
+    start = xp.asarray([seed % 2**64], dtype="uint64")
+    return _mixed(rows.astype("uint64") + _mixed(start + xp.uint64(GOLDEN), xp), xp).view("int64")
+
+
+def _mixed(z: Array, xp: Any) -> Array:
+    z = (z ^ (z >> xp.uint64(30))) * xp.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> xp.uint64(27))) * xp.uint64(0x94D049BB133111EB)
+    return z ^ (z >> xp.uint64(31))
+
+
+class Candidates:
+    """A rank's rows that are neither centres nor near one, in order of priority.
+
+    Parameters
+    ----------
+    kernels : module
+    read : callable
+        ``read(start, stop)`` gives rows by global number, on the device.
+    bounds : list of tuple of int
+        Pieces of the own rows that fit on the device one at a time. With a single one, the candidates' rows are kept.
+    seed : int, optional
+        Priorities are random; None: the rows' numbers.
+    """
+
+    def __init__(
+        self,
+        kernels: Any,
+        read: Callable[[int, int], Array],
+        bounds: list[tuple[int, int]],
+        seed: int | None = None,
+    ) -> None:
+        xp = kernels.xp
+        self._kernels, self._read, self._bounds = kernels, read, bounds
+        self._x = read(*bounds[0]) if len(bounds) == 1 else None
+        self.rows = xp.arange(bounds[0][0], bounds[-1][1])
+        self.priority = self.rows
+        if seed is not None:
+            priority = priorities(self.rows, seed, xp)
+            order = xp.argsort(priority)
+            self._keep(order, priority)
+        self._zeros, self._ones = xp.zeros(len(self.rows), dtype="int32"), xp.ones(BLOCK, dtype="int32")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, count: int) -> Array:
+        """The rows of the first candidates, on the device."""
+        if self._x is not None:
+            return self._x[:count]
+        xp = self._kernels.xp
+        wanted = self.rows[:count]
+        out = None
+        for at, x in self._met(wanted):
+            out = xp.empty((count, x.shape[1]), x.dtype) if out is None else out
+            out[at] = x
+        return self._read(self._bounds[0][0], self._bounds[0][0]) if out is None else out
+
+    def drop_near(self, centers: Array, norm: str, threshold: float) -> None:
+        """Drop the candidates with ``s < threshold`` to a centre."""
+        xp = self._kernels.xp
+        near = xp.zeros(len(self), dtype="uint8")
+        others = self._ones[: len(centers)]
+
+        def mark(x: Array) -> Array:
+            out = xp.zeros(len(x), dtype="uint8")
+            self._kernels.pairs.border(
+                x, centers, self._zeros[: len(x)], others, norm=norm, threshold=threshold, out=out
+            )
+            return out
+
+        if self._x is not None:
+            near = mark(self._x)
+        else:
+            for at, x in self._met(self.rows):
+                near[at] = mark(x)
+        self._keep(xp.flatnonzero(near == 0), self.priority)
+
+    def _keep(self, at: Array, priority: Array) -> None:
+        self.rows, self.priority = self.rows[at], priority[at]
+        if self._x is not None:
+            self._x = self._x[at]
+
+    def _met(self, rows: Array) -> Iterator[tuple[Array, Array]]:
+        """Positions in `rows`, and the rows that are there, a piece of the own rows after the other."""
+        for start, stop in self._bounds:
+            at = self._kernels.xp.flatnonzero((rows >= start) & (rows < stop))
+            if len(at):
+                yield at, self._read(start, stop)[rows[at] - start]
+
+
+def pick_centers(context: Context, candidates: Candidates, measure: Metric, t2: float) -> Picked:
+    """Pick the centres among all ranks' candidates, the same on every rank.
+
+    Parameters
+    ----------
+    context : Context
+    candidates : Candidates
+        This rank's; none are left afterwards.
+    measure : Metric
+    t2 : float
+        Positive.
+
+    Raises
+    ------
+    InsufficientMemoryError
+        There are so many centres that a rank cannot hold their rows.
+    """
+    comm, kernels, (n, d) = context.comm, context.kernels, context.dataset_shape
+    norm, threshold = measure.norm, threshold_of(measure, t2, context.dtype)
+    room = int(comm.all_reduce(np.array([context.free // 4], np.int64), "min")[0])
+    rows: list[np.ndarray] = []
+    x: list[Array] = []
+    count = steps = 0
+    while left := int(comm.all_reduce(np.array([len(candidates)], np.int64), "sum")[0]):
+        context.progress(1 - left / n, n_canopies=count)
+        numbers, offered = _offered(context, candidates)
+        chosen = _independent(kernels, offered, norm, threshold)
+        rows.append(kernels.memory.to_host(numbers[chosen]))
+        x.append(offered[chosen])
+        candidates.drop_near(x[-1], norm, threshold)
+        steps += 1
+        count += len(rows[-1])
+        if count * d * context.dtype.itemsize > room:
+            raise InsufficientMemoryError(
+                f"t2={t2:g} makes more than {count} centres of {n} rows; every rank holds their rows, which exceed "
+                f"{human(room)}, a quarter of its memory: raise t2, or use workers with more memory."
+            )
+    return Picked(np.concatenate(rows), kernels.xp.concatenate(x), steps)
+
+
+def greedy_centers(kernels: Any, x: Array, *, norm: str, threshold: float) -> np.ndarray:
+    """Pick centres among rows that one device holds, in their order.
+
+    Parameters
+    ----------
+    kernels : module
+    x : array of shape (n, n_features)
+        On the device of `kernels`, float32 or float64.
+    norm : {"l2", "l1"}
+        Which reduced distance.
+    threshold : float
+        Rows are near with s < threshold, which is positive; see `threshold_of`.
+
+    Returns
+    -------
+    int64 ndarray
+        The picked rows, ascending: no two of them are near, and every row is near one of them.
+    """
+    candidates = Candidates(kernels, lambda start, stop: x[start:stop], [(0, len(x))])
+    picked = [np.empty(0, np.int64)]
+    while len(candidates):
+        offered, rows = candidates.take(BLOCK), candidates.rows
+        chosen = _independent(kernels, offered, norm, threshold)
+        picked.append(kernels.memory.to_host(rows[chosen]))
+        candidates.drop_near(offered[chosen], norm, threshold)
+    return np.concatenate(picked)
+
+
+def _offered(context: Context, candidates: Candidates) -> tuple[Array, Array]:
+    """Numbers and rows of the first candidates of all ranks, in order of priority."""
+    comm, xp = context.comm, context.kernels.xp
+    own = candidates.priority[:BLOCK]
+    if comm.size == 1:
+        return candidates.rows[:BLOCK], candidates.take(len(own))
+    last = xp.sort(comm.all_gather(own))[:BLOCK][-1]
+    count = int((own <= last).sum())
+    order = xp.argsort(comm.all_gather(own[:count]))
+    rows = comm.all_gather(candidates.rows[:count])
+    x = comm.all_gather(xp.ascontiguousarray(candidates.take(count)))
+    return rows[order], xp.ascontiguousarray(x[order])
+
+
+def _independent(kernels: Any, x: Array, norm: str, threshold: float) -> Array:
+    """Positions of the rows that are picked among a block."""
+    picked = kernels.xp.empty(len(x), dtype="uint8")
+    kernels.canopy.first_independent(x, norm=norm, threshold=threshold, out=picked)
+    return kernels.xp.flatnonzero(picked)

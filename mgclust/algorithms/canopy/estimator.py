@@ -1,0 +1,339 @@
+r"""Canopy clustering (McCallum, Nigam, Ungar, KDD 2000), exact, on any number of ranks.
+
+Two distances, t1 > t2. The first candidate becomes a centre; its canopy is every row within t1, so that a row may be
+in several canopies; the rows within t2 are candidates no longer. Repeat until there are none. "Within" means
+``distance <= t``, decided everywhere by one comparison (`threshold_of`).
+
+What runs where. Every rank owns runs of row blocks; rows never move but for those that may become centres::
+
+    prepare      float32: rows are moved near the origin; float64: they stay as they are
+    thresholds   if not given: quantiles of the distances among at most 2048 rows
+    centers      4096 candidates at a time, `mgclust.algorithms.canopy.centers`
+    memberships  all rows with all centres, `mgclust.algorithms.canopy.members`
+
+Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; on CPUs, few features
+and many centres take far fewer (`mgclust.kernels.pairs.cpu_column_boxes`). Memory per rank: its rows up to three times,
+the centres, 60 bytes a row; on rank 0's host 5 to 9 bytes a membership besides. Communication: 4096 rows a step, at
+most n / 4096 steps and usually a handful; 8 bytes a row and 4 a membership.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from mgclust.algorithms.base import Clusterer, Inputs, Job
+from mgclust.algorithms.canopy.centers import BLOCK, Candidates, greedy_centers, pick_centers, threshold_of
+from mgclust.algorithms.canopy.members import candidate_bytes, candidate_pieces, find_members, piece_bytes
+from mgclust.algorithms.common.pair_quantile import take_rows
+from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
+from mgclust.data import Dataset, open_dataset
+from mgclust.engine.dask.cluster import connect
+from mgclust.engine.memory import Estimate
+from mgclust.engine.rows import few_digits
+from mgclust.engine.spmd import Context, Outcome, run
+from mgclust.errors import InputError
+from mgclust.kernels.pairs.metrics import METRICS, Metric
+from mgclust.params import Choice, Constraint, Real
+from mgclust.result import Result
+
+__all__ = ["Canopy", "Thresholds", "greedy_centers", "threshold_of"]
+
+DISTANCES = tuple(name for name in METRICS if name != "sqeuclidean")  # a squared distance is none
+SAMPLE_ROWS = 2048
+LOOSE_SHARE, TIGHT_SHARE = 0.30, 0.15
+RATIO = 0.7  # of t2 to t1, where the distances do not tell
+
+
+class Thresholds(NamedTuple):
+    """The two distances of a canopy."""
+
+    t1: float
+    t2: float
+
+
+def canopy(
+    context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
+) -> dict[str, Any] | None:
+    """Run the method on every rank; rank 0 returns what `Canopy.fit` reports."""
+    measure = METRICS[metric]
+    with context.stage("prepare"):
+        _prepare(context, measure)
+    if t1 is None or t2 is None:
+        with context.stage("thresholds"):
+            t1, t2 = _thresholds(context, measure, seed)
+    with context.stage("centers"):
+        pieces = candidate_pieces(context)
+        candidates = Candidates(context.kernels, context.rows.read, pieces, seed if order == "random" else None)
+        picked = pick_centers(context, candidates, measure, t2)
+        del candidates
+    with context.stage("memberships"):
+        members = find_members(context, picked.x, measure.norm, threshold_of(measure, t1, context.dtype))
+    if context.rank != 0:
+        return None
+    return {"centers": picked.rows, "n_steps": picked.steps, "t1": t1, "t2": t2, **members._asdict()}
+
+
+def suggest(context: Context, *, metric: str, seed: int) -> Thresholds:
+    """Find thresholds, the same on every rank."""
+    measure = METRICS[metric]
+    with context.stage("prepare"):
+        _prepare(context, measure)
+    with context.stage("thresholds"):
+        return _thresholds(context, measure, seed)
+
+
+def _prepare(context: Context, measure: Metric) -> None:
+    """Make the rows ready. float64 rows stay where they are, so that ties of given distances stay ties."""
+    if measure.unit_rows:
+        prepare_rows(context, measure)
+        return
+    xp, comm = context.kernels.xp, context.comm
+    low = xp.full(context.dataset_shape[1], xp.inf, dtype=context.dtype)
+    high = -low
+    for chunk in context.rows.chunks():
+        if chunk.x.shape[0]:
+            low, high = xp.minimum(low, chunk.x.min(axis=0)), xp.maximum(high, chunk.x.max(axis=0))
+    low, high = (
+        context.kernels.memory.to_host(comm.all_reduce(end, op)).astype(np.float64)
+        for end, op in ((low, "min"), (high, "max"))
+    )
+    with np.errstate(over="ignore"):
+        reach = float((high / 2 - low / 2).max())
+    vanished = bool(comm.all_reduce(np.array([int(context.rows.vanished)]), "max")[0])
+    refuse_out_of_range(context, measure, reach, vanished)
+    if context.dtype == np.float32:
+        middle = few_digits(low / 2 + high / 2, (high - low) / 4)
+        context.rows.apply(measure.prepare(xp.asarray(middle)))
+
+
+def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
+    """The rule of `Canopy.suggest_thresholds`."""
+    n, kernels = context.dataset_shape[0], context.kernels
+    m = min(n, SAMPLE_ROWS)
+    chosen = np.arange(n) if m == n else np.sort(np.random.default_rng(seed).choice(n, m, replace=False))
+    x = context.comm.all_gather(take_rows(context, chosen))
+    s = kernels.pairs.reduced_distances(x, x, norm=measure.norm)
+    s = kernels.memory.to_host(kernels.xp.sort(s[s > 0]))
+    distances = s * s.dtype.type(measure.factor) if measure.squared else np.sqrt(s)
+    if not len(s) or distances[-1] <= 0:
+        what = "all rows are" if m == n else f"all {m} rows of a sample are"
+        raise InputError(f"{what} equal: there are no distances to take t1 and t2 from; give t1 and t2.")
+    t1, t2 = (float(distances[int(np.ceil(share * len(s))) - 1]) for share in (LOOSE_SHARE, TIGHT_SHARE))
+    if t1 <= t2:  # many equal distances
+        larger = distances[np.searchsorted(distances, t2, side="right") :]
+        t1 = float(larger[0]) if len(larger) else t2 / RATIO
+    return Thresholds(t1, t2)
+
+
+def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+    """What a rank needs beside its rows, but for the centres and memberships, whose number the data decide."""
+    n, d = shape
+    own = -(-n // size)
+    rows = own * d * itemsize
+    kept = candidate_bytes(rows, resident_limit, rows <= resident_limit)
+    vectors = own * (48 + itemsize)
+    what = {
+        "rows of candidates": kept,
+        "vectors of n": vectors + 16 * n,
+        "candidates of a step": (1 + size) * min(n, BLOCK) * (d * itemsize + 16),
+        "memberships on their way": min(piece_bytes(2 * resident_limit, size), 8 * n * n),
+    }
+    return Estimate(kept + vectors, sum(what.values()) - kept - vectors, what)
+
+
+class Canopy(Clusterer):
+    """Canopy clustering of McCallum, Nigam and Ungar (2000), exact, on one or many CPUs or GPUs.
+
+    Parameters
+    ----------
+    t1, t2 : float, optional
+        The loose and the tight distance, t1 > t2 > 0, in the units of the metric. A canopy is every row within t1 of
+        its centre; rows within t2 become no centres themselves. Both or neither; see `suggest_thresholds`.
+    order : {"index", "random"}, default="index"
+        Which candidate is the first: the one with the lowest row number, or in a random order that `random_state`
+        decides. Centres depend on the order. Sorted rows take more steps than rows in random order.
+    metric : {"euclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
+        "cosine" and "correlation" distances (1 - similarity) do not obey the triangle inequality: two rows within t1
+        of a centre may be up to 4 t1 from each other, not 2 t1.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+        As for `DensityPeaks`.
+    dtype : {"float32", "float64"}, default="float64"
+        Type of the distances. In float32, about twice as fast, a row may fall on the other side of a threshold that
+        it lies within one part in a million of.
+    memory_limit : int or str, optional
+        Device memory that one rank may use; data beyond it stay on the host and are streamed.
+    random_state : int, Generator or RandomState, optional
+        Seed of the random order and of the sample that thresholds are taken from.
+    verbose : bool, default=False
+
+    Attributes
+    ----------
+    center_indices_ : ndarray of shape (n_canopies,), int64
+        Row of each centre, in the order of picking.
+    cluster_centers_ : ndarray of shape (n_canopies, n_features)
+        These rows.
+    n_canopies_ : int
+    memberships_ : scipy.sparse.csr_array of shape (n_samples, n_canopies), bool
+        Which rows are within t1 of which centres; column indices ascend.
+    labels_ : ndarray of shape (n_samples,), int32
+        The nearest centre; the first of equally near ones.
+    t1_, t2_ : float
+        The distances used.
+    n_steps_ : int
+        Exchanges between the ranks that the centres took.
+    timings_, result_, n_features_in_
+        As for `DensityPeaks`.
+
+    References
+    ----------
+    A. McCallum, K. Nigam, L. H. Ungar, Efficient clustering of high-dimensional data sets with application to
+    reference matching, KDD 2000:169-178.
+    Y. Hayashi, Y. Kozawa, T. Amagasa, H. Kitagawa, Canopy clustering on a GPU.
+
+    Examples
+    --------
+    >>> from mgclust import Canopy
+    >>> model = Canopy(3.0, 1.5, client=None).fit([[0.0], [1.0], [2.0], [9.0]])
+    >>> model.center_indices_.tolist()
+    [0, 2, 3]
+    >>> model.memberships_.toarray().astype(int).tolist()
+    [[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    """
+
+    method = "canopy"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "t1": Real(above=0, optional=True, help="Loose distance: a canopy is every row within it of the centre."),
+        "t2": Real(above=0, optional=True, help="Tight distance, below t1: rows within it become no centres."),
+        "order": Choice("index", "random", help="Which candidate becomes the next centre."),
+        "metric": Choice(*DISTANCES, help="Distance between rows."),
+    }
+
+    def __init__(
+        self,
+        t1: float | None = None,
+        t2: float | None = None,
+        *,
+        order: str = "index",
+        metric: str = "euclidean",
+        device: str = "auto",
+        client: Any = "auto",
+        dtype: str = "float64",
+        memory_limit: int | str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.t1 = t1
+        self.t2 = t2
+        self.order = order
+        self.metric = metric
+        self.device = device
+        self.client = client
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def suggest_thresholds(self, X: Any) -> Thresholds:
+        """Look at the distances in a sample of the rows and suggest t1 and t2; what `fit` does without them.
+
+        Of the distances between rows that differ, among at most 2048 of them, t2 is the 15% quantile and t1 the 30%
+        quantile: twice as many pairs are within t1 as within t2, which in two dimensions makes t2 = 0.7 t1, as is
+        customary. This gives some ten to a hundred canopies; scale both to get fewer or more. Where both quantiles
+        are equal, t1 is the next larger distance, or t2 / 0.7 if there is none.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+
+        Returns
+        -------
+        Thresholds
+            A named tuple (t1, t2).
+
+        Raises
+        ------
+        InputError
+            If all rows are equal.
+        """
+        parameters = self._checked()
+        dataset = X if isinstance(X, Dataset) else open_dataset(X)
+        if dataset.shape[0] < 2:
+            raise InputError(f"n_samples={dataset.shape[0]} should be >= 2: one row has no distances; give more rows.")
+        arguments = {"metric": parameters["metric"], "seed": self._seed(parameters["random_state"])}
+        with connect(client=self.client, device=self.device) as cluster:
+            outcome = run(
+                suggest,
+                dataset,
+                cluster,
+                parameters=arguments,
+                dtype=self.dtype,
+                memory_limit=parameters["memory_limit"],
+                shift=not METRICS[self.metric].unit_rows,
+            )
+        found: Thresholds = outcome.value
+        return found
+
+    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+        t1, t2 = parameters["t1"], parameters["t2"]
+        if (t1 is None) != (t2 is None):
+            given, missing = ("t1", "t2") if t2 is None else ("t2", "t1")
+            raise InputError(f"{given}={parameters[given]:g} was given without {missing}; give both or neither.")
+        if t1 is not None:
+            if t1 <= t2:
+                raise InputError(
+                    f"t1={t1:g} should be > t2={t2:g}: a canopy reaches farther than the rows that its centre rules "
+                    "out; give a larger t1 or a smaller t2."
+                )
+            low = float(np.finfo(parameters["dtype"]).tiny) ** 0.45
+            if t2 < low:
+                raise InputError(
+                    f"t2={t2:g} should be >= {low:.1g} with dtype='{parameters['dtype']}', in which squares of less "
+                    "vanish; rescale the data."
+                )
+        arguments = {name: parameters[name] for name in ("t1", "t2", "order", "metric")}
+        arguments["seed"] = self._seed(parameters["random_state"])
+        return Job(canopy, arguments, estimate, shift=not METRICS[parameters["metric"]].unit_rows)
+
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
+        value = outcome.value
+        n, k = len(value["counts"]), len(value["centers"])
+        self.center_indices_, self.n_canopies_, self.n_steps_ = value["centers"], k, value["n_steps"]
+        self.t1_, self.t2_ = value["t1"], value["t2"]
+        self.labels_ = value["labels"]
+        self.cluster_centers_ = inputs.dataset.take(self.center_indices_)
+        flags = np.ones(len(value["indices"]), bool)
+        # SciPy wants one type for both: int32 while it holds the number of memberships.
+        starts = np.zeros(n + 1, np.int32 if len(flags) < 2**31 else np.int64)
+        np.cumsum(value["counts"], out=starts[1:])
+        self._alerts = [(text, UserWarning) for text in _warnings(n, k, self.t1_, self.t2_)]
+        self.memberships_ = csr_array((flags, value["indices"], starts), shape=(n, k))
+        return Result(
+            labels=self.labels_,
+            arrays={
+                "center_indices": self.center_indices_,
+                "cluster_centers": self.cluster_centers_,
+                "memberships": self.memberships_,
+            },
+            scores={
+                "n_canopies": k,
+                "memberships_per_row": len(flags) / n,
+                "t1": self.t1_,
+                "t2": self.t2_,
+                "n_steps": self.n_steps_,
+            },
+            warnings=[text for text, _ in self._alerts],
+            diagnostics={"computed_in": self.dtype, "thresholds": "given" if self.t1 is not None else "suggested"},
+            **frame,
+        )
+
+
+def _warnings(n: int, k: int, t1: float, t2: float) -> list[str]:
+    if k == 1:
+        return [f"a single canopy holds all rows within t1={t1:g} of its centre: t2={t2:g} is too large; lower both."]
+    if k > n / 2:
+        return [f"{k} of {n} rows are centres: hardly any rows lie within t2={t2:g} of each other; raise t1 and t2."]
+    return []

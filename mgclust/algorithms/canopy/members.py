@@ -1,0 +1,167 @@
+"""Which rows belong to which canopies, as compressed sparse rows: count, sum up, fill.
+
+Every rank meets its rows with all centres: the counts say where each row's list begins, and the lists are written in
+place, columns ascending. The nearest centre is among a row's canopies, since t1 > t2. Lists travel to rank 0 in
+pieces, so that no device ever holds more than some of them; memory is what the rows and the lists take.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from mgclust.engine.memory import human
+from mgclust.engine.spmd import Context
+from mgclust.errors import InsufficientMemoryError
+
+__all__ = ["Members", "candidate_bytes", "candidate_pieces", "find_members", "own_pieces", "piece_bytes"]
+
+Array = Any
+PIECE = 1 << 24  # memberships that travel together, at most
+
+
+class Members(NamedTuple):
+    """Canopies of all rows, on the host of rank 0; on other ranks, parts of it."""
+
+    counts: np.ndarray  # (n,) int32: in how many canopies each row is
+    indices: np.ndarray  # (nnz,) int32: these canopies, row by row, ascending
+    labels: np.ndarray  # (n,) int32: the nearest centre, the first of equally near ones
+
+
+def own_pieces(context: Context) -> list[tuple[int, int]]:
+    """Bounds of pieces of the own rows that are on the device one at a time: a single one where they are resident."""
+    rows = context.rows
+    step = max(1, -(-len(rows) // rows.chunk_count))
+    edges = [*range(rows.start, rows.stop, step), rows.stop]
+    return list(pairwise(edges)) or [(rows.start, rows.stop)]
+
+
+def candidate_bytes(rows: int, limit: int, resident: bool) -> int:
+    """Bytes of the copies that `Candidates` makes of a rank's rows, of which half the memory, `limit`, is for rows.
+
+    Before a step drops some candidates and after it, where both copies fit beside the rows; else one of a piece.
+    """
+    if 4 * rows <= limit:
+        return 2 * rows
+    return limit // 4 if resident else limit // 2
+
+
+def candidate_pieces(context: Context) -> list[tuple[int, int]]:
+    """Pieces for `Candidates`: a single one, whose rows are copied as they get fewer, where there is room for that."""
+    rows, limit = context.rows, context.free // 2
+    row_bytes = rows.n_features * context.dtype.itemsize
+    if not rows.resident or 4 * len(rows) * row_bytes <= limit:
+        return own_pieces(context)
+    step = max(1, min(limit // (4 * row_bytes), len(rows) // 2))
+    return list(pairwise([*range(rows.start, rows.stop, step), rows.stop]))
+
+
+def piece_bytes(free: int, size: int) -> int:
+    """Bytes of the memberships that travel together, own and gathered: an eighth of the memory suffices."""
+    return min(4 * PIECE * (1 + size), free // 8)
+
+
+def find_members(context: Context, centers: Array, norm: str, threshold: float) -> Members:
+    """Find the canopies of every row, on every rank.
+
+    Parameters
+    ----------
+    context : Context
+    centers : array of shape (K, n_features)
+        On the device, equal on all ranks.
+    norm : {"l2", "l1"}
+        Which reduced distance.
+    threshold : float
+        A row belongs to a canopy with s < threshold.
+    """
+    kernels, comm = context.kernels, context.comm
+    counts, nearest = _count(context, centers, norm, threshold)
+    totals = comm.all_gather(np.array([int(counts.sum())], np.int64))
+    _check_room(context, int(totals.sum()), len(centers))
+    labels = kernels.memory.to_host(comm.all_gather(nearest))
+    every = kernels.memory.to_host(comm.all_gather(counts))
+    limit = piece_bytes(context.free, comm.size) // (4 * (1 + comm.size))
+    bounds = _split(context, counts, int(totals[comm.rank]), max(limit, len(centers)))
+    rounds = int(comm.all_reduce(np.array([len(bounds)], np.int64), "max")[0])
+    parts: list[list[np.ndarray]] = [[] for _ in range(comm.size)]  # of each rank, one after the other
+    for index in range(rounds):
+        part = _list(context, centers, norm, threshold, counts, bounds[index] if index < len(bounds) else None)
+        lengths = comm.all_gather(np.array([len(part)], np.int64))
+        gathered = comm.all_gather(part)
+        if comm.rank == 0:
+            for rank, piece in enumerate(np.split(kernels.memory.to_host(gathered), np.cumsum(lengths)[:-1])):
+                parts[rank].append(piece)
+        context.progress(0.5 + 0.5 * (index + 1) / rounds)
+    found = [piece for pieces in parts for piece in pieces]
+    return Members(every, found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int32), *found]), labels)
+
+
+def _count(context: Context, centers: Array, norm: str, threshold: float) -> tuple[Array, Array]:
+    """In how many canopies each own row is, and its nearest centre; on the device."""
+    kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
+    narrow = xp.empty(len(rows), dtype="int32")
+    nearest = xp.empty(len(rows), dtype="int32")
+    order = xp.arange(len(centers), dtype="int32")
+    pieces = own_pieces(context)
+    for done, (start, stop) in enumerate(pieces):
+        x, own = rows.read(start, stop), slice(start - rows.start, stop - rows.start)
+        if not len(x):
+            continue
+        counts = xp.zeros(len(x), dtype="int64")
+        kernels.pairs.count_within(x, centers, norm=norm, threshold=threshold, out=counts)
+        narrow[own] = counts
+        best = xp.full(len(x), xp.inf, dtype=context.dtype)
+        index = xp.full(len(x), -1, dtype="int64")
+        last = xp.full(len(x), len(centers), dtype="int32")
+        kernels.pairs.nearest_higher(x, centers, last, order, norm=norm, y_start=0, best=best, best_index=index)
+        nearest[own] = index
+        context.progress(0.5 * (done + 1) / len(pieces))
+    return narrow, nearest
+
+
+def _split(context: Context, counts: Array, total: int, limit: int) -> list[tuple[int, int]]:
+    """Pieces of the own rows with at most `limit` memberships, within those that the device holds."""
+    if total <= limit:
+        return own_pieces(context)
+    first = context.rows.start
+    ends = np.cumsum(context.kernels.memory.to_host(counts), dtype=np.int64)
+    bounds = []
+    for start, stop in own_pieces(context):
+        while start < stop:
+            before = int(ends[start - first - 1]) if start > first else 0
+            end = first + int(np.searchsorted(ends, before + limit, side="right"))
+            bounds.append((start, min(max(end, start + 1), stop)))
+            start = bounds[-1][1]
+    return bounds
+
+
+def _list(
+    context: Context, centers: Array, norm: str, threshold: float, counts: Array, bounds: tuple[int, int] | None
+) -> Array:
+    """The canopies of some own rows, one row's after the other's; int32, on the device."""
+    xp, rows = context.kernels.xp, context.rows
+    if bounds is None:
+        return xp.empty(0, dtype="int32")
+    start, stop = bounds
+    starts = xp.zeros(stop - start + 1, dtype="int64")
+    starts[1:] = xp.cumsum(counts[start - rows.start : stop - rows.start], dtype="int64")
+    out = xp.empty(int(starts[-1]), dtype="int32")
+    x = rows.read(start, stop)
+    context.kernels.canopy.write_within(x, centers, norm=norm, threshold=threshold, starts=starts[:-1], out=out)
+    return out
+
+
+def _check_room(context: Context, total: int, n_canopies: int) -> None:
+    """Refuse, on every rank, what rank 0's host cannot hold."""
+    n = context.dataset_shape[0]
+    needed = total * (9 if total < 2**31 else 17) + 24 * n  # lists, their copy while travelling, flags; vectors
+    there = context.comm.agree(int(psutil.virtual_memory().available))
+    if needed > there:
+        raise InsufficientMemoryError(
+            f"not enough memory: {total} memberships (each row in {total / n:.3g} of {n_canopies} canopies on average) "
+            f"need {human(needed)} on the host of rank 0, there {human(there)}. What would fit: a smaller t1, about "
+            f"{100 * there // needed}% of the rows, or a host with {human(needed)}."
+        )

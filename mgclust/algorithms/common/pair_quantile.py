@@ -1,0 +1,259 @@
+"""The exact quantile of all pairwise distances, without storing or sorting them.
+
+Wanted is the k-th smallest reduced distance s of the pairs i < j. IEEE numbers that are not negative sort like the
+integers that their bits are, so this is integer work: histograms of 2^20 bins within a bracket, a bin being some
+power of two of neighbouring representable values.
+
+1. A sample of 2048 rows brackets the value: with p_i the share of the sample within s of row i, the standard error of
+   the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans four of these to each side.
+2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (An eighth of the
+   rows, if that is less, where the next step takes near-linear time and a larger sample would cost more than it saves.)
+3. One pass over all pairs counts those below the bracket and those in each of its bins. The bin that holds rank k
+   becomes the next bracket until bins are one value wide; in float32 the first ones nearly always are. A bracket
+   that missed never decides: the side where the rank lies replaces it.
+
+The pairs of the last step are shared out so that every rank always has half of its rows at work: `_half_pairs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.common import near_linear
+from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.metrics import Metric
+
+__all__ = ["BINS", "Sample", "pair_quantile", "sample_rows", "sample_size", "take_rows"]
+
+Array = Any
+
+FIRST_ROWS, SECOND_ROWS = 2048, 32768
+SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
+BINS = 1 << 20
+STANDARD_ERRORS = 4.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a sample of the rows says of the wanted quantile.
+
+    Attributes
+    ----------
+    value : float
+        The sampled reduced distance.
+    low, high : float
+        Reduced distances that bracket the exact one, very probably.
+    error : float
+        The sampled value, as a *distance*, is this far from the farther end of its 95% confidence interval.
+    rank : int
+        The exact value is the `rank`-th smallest, from 1, of all pairs i < j.
+    deviation : float
+        Standard deviation of the rows' shares p_i, as the first sample has it.
+    complete : bool
+        Every row is in the sample, so that `value` is the exact one.
+    """
+
+    value: float
+    low: float
+    high: float
+    error: float
+    rank: int
+    deviation: float
+    complete: bool
+
+
+class Histogram:
+    """Pairs below a bracket and in its bins, which begin at `first` and are ``2**shift`` values wide.
+
+    The counts stay on the device: a million of them would take longer to fetch than many a pass takes.
+    """
+
+    def __init__(self, xp: Any, counts: Array, first: int, shift: int) -> None:
+        self._xp = xp
+        self._below_end = xp.cumsum(counts)  # pairs below the end of the bracket's outside, of bin 0, of bin 1, ...
+        self.first = first
+        self.shift = shift
+        self.below, self.total = (int(count) for count in self._below_end[[0, -1]])
+
+    def bins_of(self, ranks: list[int]) -> list[int | None]:
+        """First value of the bin that holds each rank (from 1), or None if the bracket missed it."""
+        at = self._xp.searchsorted(self._below_end, self._xp.asarray(ranks)).tolist()
+        return [
+            self.first + ((index - 1) << self.shift) if self.below < rank <= self.total else None
+            for index, rank in zip(at, ranks, strict=True)
+        ]
+
+
+Count = Callable[[int, int], Array]  # (first, shift) -> pairs below, pairs in each bin; on the device
+
+
+def sample_size(n: int, d: int) -> int:
+    """Rows of the larger sample."""
+    return min(n, max(FIRST_ROWS, min(SECOND_ROWS, int((SECOND_WORK / d) ** 0.5))))
+
+
+def sample_rows(context: Context, measure: Metric, fraction: float, seed: int, *, rough: bool) -> Sample:
+    """Bracket the quantile from the distances within samples of the rows, the same on every rank.
+
+    Parameters
+    ----------
+    context : Context
+    measure : Metric
+    fraction : float
+        Share of the pairs.
+    seed : int
+    rough : bool
+        A smaller second sample will do.
+    """
+    dtype = np.dtype(context.dtype)
+    n, d = context.dataset_shape
+    pairs = n * (n - 1) // 2
+    rank = min(max(round(fraction * pairs), 1), pairs)
+    rng = np.random.default_rng(seed)
+    sample = Sample(0.0, 0.0, np.inf, np.inf, rank, np.nan, False)
+    first, second = min(n, FIRST_ROWS), sample_size(n, d)
+    for m in sorted({first, max(first, min(second, n // 8)) if rough else second}):
+        chosen = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
+        x = context.comm.all_gather(take_rows(context, chosen))
+        if m == n:
+            value, _ = _refine(context, _sample_count(context, measure, x), rank, sample, dtype)
+            return Sample(value, value, value, 0.0, rank, 0.0, True)
+        sample = _narrow(context, measure, x, sample, rank / pairs, dtype)
+    return sample
+
+
+def _sample_count(context: Context, measure: Metric, x: Array) -> Count:
+    def count(first: int, shift: int) -> Array:
+        out = context.kernels.xp.zeros(1 + BINS, dtype="int64")
+        context.kernels.pairs.pair_histogram(x, x, norm=measure.norm, diagonal=True, low=first, shift=shift, out=out)
+        return out
+
+    return count
+
+
+def _narrow(context: Context, measure: Metric, x: Array, before: Sample, share: float, dtype: np.dtype) -> Sample:
+    """The bracket that a (larger) sample gives, from a histogram within the bracket of the one before."""
+    kernels, m = context.kernels, x.shape[0]
+    first, stop = _bits(before.low, dtype), _bits(before.high, dtype)
+    shift = _shift(first, stop)
+    histogram = Histogram(kernels.xp, _sample_count(context, measure, x)(first, shift), first, shift)
+
+    def quantiles(*shares: float) -> list[int]:
+        sample_pairs = m * (m - 1) // 2
+        bins = histogram.bins_of([min(max(round(wanted * sample_pairs), 1), sample_pairs) for wanted in shares])
+        missed = [first if wanted < share else stop for wanted in shares]
+        return [end if at is None else at for at, end in zip(bins, missed, strict=True)]
+
+    value = _value(quantiles(share)[0], dtype)
+    deviation = before.deviation
+    if np.isnan(deviation):
+        within = kernels.xp.zeros(m, dtype="int64")
+        kernels.pairs.count_within(x, x, norm=measure.norm, threshold=value, out=within)
+        deviation = float(within.std()) / m
+    error = 2 * deviation / m**0.5 + 2 / m**2
+    steps = (-STANDARD_ERRORS, -1.96, 1.96, STANDARD_ERRORS)
+    low, *confidence, high = quantiles(*(share + step * error for step in steps))
+    middle, *ends = (measure.distance(at) for at in (value, *(_value(end, dtype) for end in confidence)))
+    far = max(abs(end - middle) for end in ends)
+    high = min(high + (1 << shift), _bits(np.inf, dtype))
+    return Sample(value, _value(low, dtype), _value(high, dtype), far, before.rank, deviation, False)
+
+
+def take_rows(context: Context, indices: np.ndarray) -> Array:
+    """Those of some rows, by ascending global number, that are this rank's."""
+    xp = context.kernels.xp
+    parts = []
+    for chunk in context.rows.chunks():
+        here = indices[(indices >= chunk.start) & (indices < chunk.stop)] - chunk.start
+        parts.append(chunk.x[xp.asarray(here)])
+    return xp.concatenate(parts)
+
+
+def pair_quantile(context: Context, sample: Sample, norm: str, tree: Any) -> tuple[float, int]:
+    """The exact reduced distance of the sample's rank, and the passes over all pairs that it took."""
+    if sample.complete:
+        return sample.value, 0
+    kernels = context.kernels
+
+    def count(first: int, shift: int) -> Array:
+        out = kernels.xp.zeros(1 + BINS, dtype="int64")
+        if tree is not None:
+            near_linear.pair_histogram(context, tree, first, shift, out)
+        else:
+            for x, y, diagonal in _half_pairs(context):
+                kernels.pairs.pair_histogram(x, y, norm=norm, diagonal=diagonal, low=first, shift=shift, out=out)
+        return context.comm.all_reduce(out, "sum")
+
+    return _refine(context, count, sample.rank, sample, np.dtype(context.dtype))
+
+
+def _refine(context: Context, count: Count, rank: int, bracket: Sample, dtype: np.dtype) -> tuple[float, int]:
+    """The value whose rank is given, from histograms within ever narrower brackets; and their number."""
+    first, stop = _bits(bracket.low, dtype), _bits(bracket.high, dtype)
+    passes = 0
+    while True:
+        shift = _shift(first, stop)
+        histogram = Histogram(context.kernels.xp, count(first, shift), first, shift)
+        passes += 1
+        (found,) = histogram.bins_of([rank])
+        if found is not None:
+            first, stop = found, found + (1 << shift)
+            if shift == 0:
+                return _value(found, dtype), passes
+        elif rank <= histogram.below:
+            first, stop = 0, first
+        else:
+            first, stop = first + (BINS << shift), _bits(np.inf, dtype)
+
+
+def _shift(first: int, stop: int) -> int:
+    """The narrowest bins, as a power of two of representable values, that cover the bracket."""
+    return max(0, (-(-(stop - first) // BINS) - 1).bit_length())
+
+
+def _bits(value: float, dtype: np.dtype) -> int:
+    return int(np.array(value, dtype).view(f"int{8 * dtype.itemsize}"))
+
+
+def _value(bits: int, dtype: np.dtype) -> float:
+    return float(np.array(bits, f"int{8 * dtype.itemsize}").view(dtype))
+
+
+def _half_pairs(context: Context) -> Iterator[tuple[Array, Array, bool]]:
+    """Tiles that hold every pair i < j once: (rows, columns, columns are the rows).
+
+    A pair of row blocks could be counted by either's owner. Ranks wait for each other as columns stream by, so that
+    each should have as much to do as any other for *every* column block. Between two ranks p < q, halves meet: p
+    counts its lower half against q's lower half and its upper against q's upper; q counts the rest. Within a rank,
+    block I meets the half of the blocks behind it, cyclically.
+    """
+    partition, me = context.partition, context.comm.rank
+    own = partition.blocks_of(me)
+    for chunk, block in context.all_pairs():
+        size = partition.block_rows
+        for j in range(block.start // size, -(-block.stop // size)):
+            start, stop = partition.bounds(j)
+            y = block.x[start - block.start : stop - block.start]
+            if chunk.start <= start and stop <= chunk.stop:
+                yield y, y, True
+            for first, last in _partners(own, partition.blocks_of(partition.owner(j)), j):
+                a, b = max(first * size, chunk.start), min(last * size, chunk.stop)
+                if a < b:
+                    yield chunk.x[a - chunk.start : b - chunk.start], y, False
+
+
+def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:
+    """Runs of own blocks that count their pairs with column block j, other than itself."""
+    if own == theirs:
+        count, at = len(own), j - own.start
+        # Partners lie 1 .. half before j; at a distance of count / 2 each pair would come twice.
+        half = count // 2 if count % 2 or at >= count // 2 else count // 2 - 1
+        runs = [(max(at - half, 0), at), (count + min(at - half, 0), count)]
+        return [(own.start + first, own.start + last) for first, last in runs]
+    middle, lower = own.start + len(own) // 2, j < theirs.start + len(theirs) // 2
+    same_half = own.start < theirs.start
+    return [(own.start, middle) if lower == same_half else (middle, own.stop)]

@@ -1,0 +1,145 @@
+"""How rows are made ready for the kernels, and which arithmetic their distances can afford."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.engine.rows import few_digits
+from mgclust.engine.spmd import Context
+from mgclust.errors import InputError
+from mgclust.kernels.pairs.metrics import Metric
+
+__all__ = ["Prepared", "choose_norm", "prepare_again", "prepare_rows", "refuse_out_of_range"]
+
+Array = Any
+# A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then about
+# 2e-6 for every pair. Where (d/dc)^2 goes with s^2, the error grows with s: no products there.
+DOT_CONDITION = 8.0
+MIN_FEATURES_FOR_DOT = 17
+PIECE_NUMBERS = 1 << 24  # of rows that are looked at together: temporaries are as large
+SIDE_BY_SIDE = 4096
+
+
+class Prepared(NamedTuple):
+    """What was done to the rows."""
+
+    radius: float  # largest squared length of a row since
+    origin: np.ndarray  # (n_features,) what was subtracted from every row, float64; 0 where rows are scaled instead
+
+
+def prepare_rows(context: Context, measure: Metric, weights: Array | None = None) -> Prepared:
+    """Centre (or normalise) the rows; about the mean of those that have a weight, if some have none."""
+    comm, xp, kernels = context.comm, context.kernels.xp, context.kernels
+    d = context.dataset_shape[1]
+    if measure.unit_rows:
+        _refuse_undefined(context, measure)
+        centre = np.zeros(d)
+    else:
+        centre = round_centre(context, weights)
+    context.rows.apply(measure.prepare(xp.asarray(centre)))
+    longest, largest = xp.zeros(1), _largest(context)
+    origin = xp.zeros((1, d), dtype=context.dtype)
+    for x in _pieces(context):
+        longest = xp.maximum(longest, kernels.pairs.reduced_distances(origin, x, norm="l2").max())
+    vanished = bool(comm.all_reduce(np.array([int(context.rows.vanished)]), "max")[0])
+    refuse_out_of_range(context, measure, largest, vanished)
+    offset = context.rows.offset
+    return Prepared(float(comm.all_reduce(longest, "max")[0]), centre if offset is None else offset + centre)
+
+
+def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None:
+    """Do to new rows what was done to those of an earlier run."""
+    xp, offset = context.kernels.xp, context.rows.offset
+    if measure.unit_rows:
+        _refuse_undefined(context, measure)
+    context.rows.apply(measure.prepare(xp.asarray(prepared.origin if offset is None else prepared.origin - offset)))
+    largest = _largest(context)
+    if not largest < (most := _range(context, measure)[1]):
+        raise InputError(
+            f"rows lie up to {largest:.3g} from those that were fitted, that should be below {most:.1g} with "
+            f"dtype='{context.dtype}'; leave such rows out."
+        )
+
+
+def _pieces(context: Context) -> Iterator[Array]:
+    """Own rows, a few at a time."""
+    step = max(1, PIECE_NUMBERS // context.dataset_shape[1])
+    for chunk in context.rows.chunks():
+        for start in range(0, len(chunk.x), step):
+            yield chunk.x[start : start + step]
+
+
+def _largest(context: Context) -> float:
+    """The largest absolute number of all ranks' rows."""
+    xp = context.kernels.xp
+    largest = xp.zeros(1)
+    for x in _pieces(context):
+        largest = xp.maximum(largest, abs(x).max())
+    return float(context.comm.all_reduce(largest, "max")[0])
+
+
+def refuse_out_of_range(context: Context, measure: Metric, largest: float, vanished: bool) -> None:
+    """Squares (of squares, for some metrics) must neither overflow nor lose digits to underflow."""
+    low, high = _range(context, measure)
+    if (largest or vanished) and not low < largest < high:
+        reach = f"reach {largest:.3g}" if np.isfinite(largest) else "overflow"
+        raise InputError(
+            f"centred values {reach}; with metric='{measure.name}' and dtype='{context.dtype}' that "
+            f"should be between {low:.1g} and {high:.1g}; rescale the data or use dtype='float64'."
+        )
+
+
+def _range(context: Context, measure: Metric) -> tuple[float, float]:
+    limits, power = np.finfo(context.dtype), 2 * measure.power
+    high = float(limits.max) ** (1 / power) / (4 * context.dataset_shape[1] ** 0.5)
+    return float(limits.tiny) ** (1 / power) * 2.0**20, high
+
+
+def _refuse_undefined(context: Context, measure: Metric) -> None:
+    count, first = 0, context.dataset_shape[0]
+    for chunk in context.rows.chunks():
+        bad = measure.undefined(chunk.x)
+        if bool(bad.any()):
+            count += int(bad.sum())
+            first = min(first, chunk.start + int(bad.argmax()))
+    count = int(context.comm.all_reduce(np.array([count]), "sum")[0])
+    first = int(context.comm.all_reduce(np.array([first]), "min")[0])
+    if count:
+        what = "constant" if measure.centre_rows else "all-zero"
+        raise InputError(
+            f"metric='{measure.name}' is undefined for {what} rows: {count} of them, the first is row {first}; "
+            "drop them or choose metric='euclidean'."
+        )
+
+
+def round_centre(context: Context, weights: Array | None = None) -> np.ndarray:
+    """The (weighted) mean of the rows, of few digits so that integers stay integers; float64."""
+    beside = [] if weights is None else [weights.astype("float64")[:, None]]
+    total = context.dataset_shape[0] if weights is None else context.sum_over_blocks(lambda _, w: w.sum(), *beside)
+    mean = context.sum_over_blocks(lambda x, *w: _column_sums(math.prod(w, start=x)), *beside) / total
+    about = context.kernels.xp.asarray(mean)
+    variance = (
+        context.sum_over_blocks(lambda x, *w: _column_sums(math.prod(w, start=(x - about) ** 2)), *beside) / total
+    )
+    return few_digits(mean, np.sqrt(variance))
+
+
+def _column_sums(x: Array) -> Array:
+    """Sums of the columns, float64. Many rows side by side: a GPU sums few columns of many rows slowly."""
+    d = x.shape[1]
+    side = max(1, SIDE_BY_SIDE // d)
+    whole = len(x) // side * side
+    sums = x[:whole].reshape(-1, side * d).sum(axis=0, dtype="float64").reshape(side, d).sum(axis=0)
+    return sums + x[whole:].sum(axis=0, dtype="float64")
+
+
+def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:
+    """Products where they are accurate enough at the scale s, direct differences elsewhere."""
+    affordable = measure.power == 1 and radius <= DOT_CONDITION * s
+    if measure.norm == "l2" and d >= MIN_FEATURES_FOR_DOT and affordable:
+        return "l2-dot"
+    return measure.norm

@@ -1,0 +1,6 @@
+"""Communities of graphs by modularity.
+
+`estimator` is Fast Newman. A graph is spread over the ranks (`levels`); the parallel strategy (`parallel`) alternates
+`local_moving` and `matching` with contraction; the greedy one merges on one rank (`hierarchy`) and leaves a
+`merge_tree`.
+"""

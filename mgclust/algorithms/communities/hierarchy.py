@@ -1,0 +1,149 @@
+"""A merge list that leads from single nodes to given communities, and on to one.
+
+Within each community, handshakes (see `handshakes`) go on until it is one node, whatever the gain; between them,
+merging is exact and greedy. Within a round a group grows from the pair that chose each other: lower number, then
+higher, then those that followed, ascending; the gain of each is computed exactly from the weights to those before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.communities.levels import Level, contract, modularity_of
+from mgclust.algorithms.communities.matching import Round, rounds
+from mgclust.algorithms.communities.merge_tree import MergeTree
+from mgclust.engine.spmd import Context
+from mgclust.kernels import load
+
+__all__ = ["greedy_tree", "nested_tree"]
+
+Array = Any
+GREEDY_LIMIT = 2**32  # of two_m: twice what local moving allows, which adds two such products
+
+
+def greedy_tree(context: Context, level: Level, device: str) -> MergeTree | None:
+    """Merge greedily, exactly, on one device.
+
+    Parameters
+    ----------
+    context : Context
+    level : Level
+    device : {"auto", "cpu", "cuda"}
+        "auto": the host.
+
+    Returns
+    -------
+    MergeTree or None
+        None on ranks other than 0.
+    """
+    start = modularity_of(level, level.kernels.xp.arange(level.n, dtype=np.int32))
+    merged = _greedy(context, level, device)
+    if merged is None:
+        return None
+    merges, gains = merged
+    tree = MergeTree(level.n, merges, gains, level.gain.two_m, start)
+    return tree.join_components(level.kernels.memory.to_host(level.strength), level.gain.resolution)
+
+
+def nested_tree(context: Context, level: Level, labels: Array, device: str) -> MergeTree | None:
+    """Merge to given communities, and from there greedily.
+
+    Parameters
+    ----------
+    context : Context
+    level : Level
+    labels : int32 array of shape (n,)
+        Connected communities, 0 .. K - 1, numbered by their smallest node.
+    device : {"auto", "cpu", "cuda"}
+        As for `greedy_tree`.
+
+    Returns
+    -------
+    MergeTree or None
+        Its first n - K merges lead to the communities; None on ranks other than 0.
+    """
+    kernels, n, gain = level.kernels, level.n, level.gain
+    start = modularity_of(level, kernels.xp.arange(n, dtype=np.int32))
+    strength = kernels.memory.to_host(level.strength)
+    names = np.arange(n, dtype=np.int64)  # the smallest node in each group
+    merges, gains = [], []
+    top, within = level, labels
+    for step in rounds(level, labels, salt=0, noise=0.0, any_sign=True):
+        kept, absorbed, gained, names = _merges_of(step, names)
+        merges.append(np.stack([kept, absorbed], axis=1))
+        gains.append(gained)
+        top, within = step.after, step.within
+        context.progress(1.0 - top.n / n, n_clusters=top.n)
+    # What is left has one node a community; put them in the communities' order.
+    top = contract(top, within, top.n)
+    order = np.argsort(kernels.memory.to_host(within))
+    merged = _greedy(context, top, device)
+    if merged is None:
+        return None
+    names = names[order]
+    merges.append(names[merged[0]])
+    gains.append(merged[1])
+    kind = np.int64 if gain.exact else np.float64
+    tree = MergeTree(
+        n, np.concatenate(merges), np.concatenate([each.astype(kind) for each in gains]), gain.two_m, start
+    )
+    return tree.join_components(strength, gain.resolution)
+
+
+def _merges_of(step: Round, names: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The merges of a round in their order, their gains, and the names of the groups."""
+    level, kernels = step.level, step.level.kernels
+    xp = kernels.xp
+    node = xp.arange(level.n, dtype=np.int64)
+    paired = (step.partner >= 0) & (step.partner[step.partner] == xp.arange(level.n, dtype=np.int32))
+    order = xp.where(step.representative == node, node, xp.where(paired, node + level.n, node + 2 * level.n))
+    before = level.comm.all_gather(kernels.graph.weights_before(level.rows, step.ids, order))
+    ids, order, before = (kernels.memory.to_host(each) for each in (step.ids, order, before))
+    strength = kernels.memory.to_host(level.strength)
+    turn = np.lexsort((order, ids))
+    ids, before, strength, names = ids[turn], before[turn], strength[turn], names[turn]
+    first = np.ones(len(turn), bool)
+    first[1:] = ids[1:] != ids[:-1]
+    sums = np.cumsum(strength) - strength
+    earlier = sums - sums[first][np.cumsum(first) - 1]  # strength of the group so far
+    # The smallest name so far in each group: a running minimum that later groups always undercut.
+    below = -ids.astype(np.int64) * (int(names.max()) + 1)
+    smallest = np.minimum.accumulate(names + below) - below
+    if level.gain.exact:
+        gained = level.gain.two_m * before - strength * earlier
+    else:
+        product = strength.astype(np.float64) * earlier.astype(np.float64)
+        gained = float(level.gain.two_m) * before.astype(np.float64) - level.gain.resolution * product
+    joins = ~first
+    so_far = smallest[np.flatnonzero(joins) - 1]
+    own = names[joins]
+    last = np.append(first[1:], True)
+    return np.minimum(so_far, own), np.maximum(so_far, own), gained[joins], smallest[last]
+
+
+def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Run the exact kernel on rank 0, with the whole graph."""
+    comm, rows = level.comm, level.rows
+    lengths = comm.all_gather(level.kernels.xp.diff(rows.starts))
+    columns = comm.all_gather(rows.columns)
+    weights = level.kernels.xp.ones(rows.entries, np.int32) if rows.weights is None else rows.weights
+    weights = comm.all_gather(weights)
+    if context.rank != 0:
+        return None
+    to_host = level.kernels.memory.to_host
+    starts = np.concatenate([[0], np.cumsum(to_host(lengths))])
+    # 2m m_ij and d_i d_j then fit into 63 bits; weights that were scaled have a sum far above.
+    exact = level.gain.resolution == 1.0 and level.gain.two_m < GREEDY_LIMIT
+    kind = np.int64 if exact else np.float64
+    kernels = load("cuda" if device == "cuda" else "cpu")
+    move = kernels.memory.to_device if device == "cuda" else to_host
+
+    def progress(done: int) -> None:
+        context.progress(done / level.n, n_clusters=level.n - done)
+
+    arrays = [starts, to_host(columns), to_host(weights).astype(kind), to_host(level.strength).astype(kind)]
+    return kernels.greedy_merges.greedy_merges(
+        *(move(array) for array in arrays), resolution=level.gain.resolution, on_progress=progress
+    )

@@ -1,0 +1,265 @@
+"""A graph spread over the ranks, from its edges down to ever coarser graphs of communities.
+
+Every rank owns consecutive nodes and their adjacency rows; vectors of one number a node are on every rank. A level is
+contracted from the one before: nodes of a group become one node, the weights between two groups one weight.
+
+Weights are integers throughout, so that sums have no order. Integer weights stay as they are while twice their total is
+below 2^51; others are multiplied by the power of two that makes it just fit into 51 bits, and rounded, but not to 0.
+Where twice the total is below 2^31, gains are exact in int64; else they are float64, each operation rounded, of exact
+sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mgclust.engine.comm import Comm, SoloComm
+from mgclust.engine.partition import Partition
+from mgclust.engine.spmd import Context
+from mgclust.errors import InputError
+from mgclust.kernels.graph.adjacency import Adjacency, Gain
+
+__all__ = ["MOST_RESOLUTION", "Level", "WeightScale", "contract", "modularity_of", "read_level"]
+
+Array = Any
+EXACT_LIMIT = 2**31  # of two_m
+MOST_RESOLUTION = 1e6  # far above what leaves any two nodes together, far below what gains could not hold
+WIDE_BITS = 51
+SHARED_ENTRIES = 1 << 20  # graphs of no more are on every rank whole: each does all, and none waits
+
+
+@dataclass
+class Level:
+    """A graph.
+
+    Attributes
+    ----------
+    kernels : module
+    comm : Comm
+        The ranks that share the rows; a `SoloComm` where every rank has them all.
+    n : int
+        Number of nodes.
+    entries : int
+        Neighbours of all nodes together: twice the number of edges.
+    rows : Adjacency
+        Of this rank's nodes, without self-loops.
+    strength : int64 array of shape (n,)
+        Sum of each node's weights, self-loops twice.
+    gain : Gain
+    largest : int
+        No weight on any rank is above; 0 where all weights are 1. Known where ranks share the rows.
+    shared : int
+        Coarser graphs of up to so many entries are on every rank whole.
+    bounds : sequence of int
+        First node of each of the ranks that share the rows, and n.
+    """
+
+    kernels: Any
+    comm: Comm
+    n: int
+    entries: int
+    rows: Adjacency
+    strength: Array
+    gain: Gain
+    largest: int = 0
+    shared: int = SHARED_ENTRIES
+    bounds: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class WeightScale:
+    """How weights became integers: multiplied by ``2**shift``, and rounded.
+
+    Attributes
+    ----------
+    shift : int
+    rounding : float
+        By how much a weight may have changed, as a share of the mean weight; 0 for integers.
+    """
+
+    shift: int = 0
+    rounding: float = 0.0
+
+
+def read_level(context: Context, n: int, resolution: float, shared: int = SHARED_ENTRIES) -> tuple[Level, WeightScale]:
+    """Read the edges, which are this rank's rows, and spread them by their nodes.
+
+    Parameters
+    ----------
+    context : Context
+        Rows are (u, v) in int32 or (u, v, weight) in float64; they are freed.
+    n : int
+        Number of nodes.
+    resolution : float
+    shared : int
+        See `Level`.
+
+    Returns
+    -------
+    Level, WeightScale
+    """
+    xp, kernels, comm = context.kernels.xp, context.kernels, context.comm
+    scale, integers = _weight_scale(context)
+    strength = xp.zeros(n, np.int64)
+    pieces: list[tuple[Array, Array, Array | None]] = []
+    for chunk in context.rows.chunks():
+        u, v = (chunk.x[:, column].astype(np.int32) for column in (0, 1))
+        weight = None if scale is None else _integers(xp, chunk.x[:, 2], scale)
+        ones = xp.ones(len(u), np.int64) if weight is None else weight
+        for ends in (u, v):
+            strength += kernels.graph.sum_by_id(ones, ends, n)
+        if weight is not None and len(weight):
+            kept = weight > 0  # an edge of weight 0 is none
+            u, v, weight = u[kept], v[kept], weight[kept]
+        pieces.append((xp.concatenate([u, v]), xp.concatenate([v, u]), None if weight is None else xp.tile(weight, 2)))
+    context.rows.release()
+    comm.queue_reduce(strength, "sum")
+    two_m = int(strength.sum())
+    exact = integers and resolution == 1.0 and two_m < EXACT_LIMIT
+    narrow = np.int32 if exact else np.int64
+    row, column = (xp.concatenate([piece[i] for piece in pieces]) for i in (0, 1))
+    weight = None if scale is None else xp.concatenate([piece[2] for piece in pieces]).astype(narrow)
+    del pieces
+    gain = Gain(two_m, resolution, exact)
+    if comm.size > 1:
+        heaviest = 0 if weight is None or not len(weight) else int(weight.max())
+        largest = int(comm.all_reduce(np.array([heaviest], np.int64), "max")[0])
+        parts_of = partial(kernels.graph.pair_parts, row, column, weight)
+        level = _owned(kernels, comm, n, strength, gain, largest, shared, parts_of)
+    else:
+        rows = kernels.graph.to_rows(*kernels.graph.sum_pairs(row, column, weight, count=n), first=0, stop=n)
+        level = Level(kernels, comm, n, rows.entries, rows, strength, gain)
+    return level, scale or WeightScale()
+
+
+def contract(level: Level, ids: Array, count: int) -> Level:
+    """Make the graph of groups.
+
+    Parameters
+    ----------
+    level : Level
+    ids : int32 array of shape (n,)
+        Group of each node, 0 .. count - 1.
+    count : int
+
+    Returns
+    -------
+    Level
+    """
+    kernels = level.kernels
+    strength = kernels.graph.sum_by_id(level.strength, ids, count)
+    if level.comm.size > 1:
+        parts_of = partial(kernels.graph.contract_parts, level.rows, ids)
+        return _owned(kernels, level.comm, count, strength, level.gain, level.largest, level.shared, parts_of)
+    rows = kernels.graph.to_rows(*kernels.graph.contract(level.rows, ids, count=count), first=0, stop=count)
+    return Level(kernels, level.comm, count, rows.entries, rows, strength, level.gain)
+
+
+def modularity_of(level: Level, labels: Array) -> float:
+    """Modularity of communities; the same number on any ranks and devices.
+
+    Parameters
+    ----------
+    level : Level
+    labels : int32 array of shape (n,)
+        Below n.
+
+    Returns
+    -------
+    float
+        0.0 where there are no edges.
+    """
+    kernels, gain = level.kernels, level.gain
+    if not gain.two_m:
+        return 0.0
+    cross = np.array([kernels.graph.cross_weight(level.rows, labels)], np.int64)
+    inside = gain.two_m - int(level.comm.all_reduce(cross)[0])
+    totals = kernels.graph.sum_by_id(level.strength, labels, level.n)
+    if gain.two_m < EXACT_LIMIT:
+        squares = float(int((totals * totals).sum()))
+    else:
+        squares = float(np.square(kernels.memory.to_host(totals).astype(np.float64)).sum())
+    return inside / gain.two_m - gain.resolution * squares / gain.two_m**2
+
+
+def _weight_scale(context: Context) -> tuple[WeightScale | None, bool]:
+    """How to make integers of the weights, None where there are none, and whether they are integers as they are."""
+    if context.dataset_shape[1] == 2:
+        return None, True
+    xp, comm = context.kernels.xp, context.comm
+
+    def facts(x: Array) -> Array:
+        weight = x[:, 2]
+        return xp.stack([weight.sum(), (weight != xp.rint(weight)).sum().astype(np.float64)])
+
+    total, broken = (float(value) for value in context.sum_over_blocks(facts))
+    if not math.isfinite(total):
+        raise InputError("the sum of all weights is beyond the range of float64; rescale them.")
+    least = xp.full(1, np.inf)
+    for chunk in context.rows.chunks():
+        if len(chunk.x):
+            least = xp.minimum(least, xp.where(chunk.x[:, 2] > 0, chunk.x[:, 2], np.inf).min())
+    least = float(comm.all_reduce(least, "min")[0])
+    if total == 0 or (not broken and 2 * total < 2.0**WIDE_BITS):
+        return WeightScale(), True
+    shift = WIDE_BITS - math.frexp(2 * total)[1]
+    mean = total / context.dataset_shape[0]
+    error = 0.5 if math.ldexp(least, shift) >= 0.5 else 1.0  # in units of the integers
+    return WeightScale(shift, math.ldexp(error, -shift) / mean), False
+
+
+def _integers(xp: Any, weight: Array, scale: WeightScale) -> Array:
+    """Weights as integers; what is above 0 stays so, or an edge would be lost that ties two parts together."""
+    rounded = xp.rint(xp.ldexp(weight, scale.shift)).astype(np.int64)
+    return xp.where(weight > 0, xp.maximum(rounded, 1), 0)
+
+
+def _owned(
+    kernels: Any,
+    comm: Comm,
+    n: int,
+    strength: Array,
+    gain: Gain,
+    largest: int,
+    shared: int,
+    parts_of: Callable[..., list[Array]],
+) -> Level:
+    """Bring every row to the rank that owns its node; all rows to all ranks where they are few.
+
+    `parts_of` is a kernel that cuts this rank's pairs by owner, given ``count``, ``bounds`` and ``largest``.
+    """
+    xp = kernels.xp
+    bounds = _bounds(kernels, strength, comm.size)
+    kind = np.dtype(np.int32 if gain.exact else np.int64) if largest else None
+    got = comm.exchange(parts_of(count=n, bounds=bounds, largest=largest))
+    row, column, weight = kernels.graph.sum_parts(got, count=n, largest=largest, kind=kind)
+    del got
+    entries, heaviest = len(row), 0 if weight is None or not len(weight) else int(weight.max())
+    entries = int(comm.all_reduce(np.array([entries], np.int64))[0])
+    largest = int(comm.all_reduce(np.array([heaviest], np.int64), "max")[0])
+    if largest and weight is None:
+        weight = xp.ones(len(row), np.int32 if gain.exact else np.int64)
+    if weight is not None:
+        weight = weight.astype(np.int32 if gain.exact else np.int64, copy=False)
+    first, stop = bounds[comm.rank], bounds[comm.rank + 1]
+    if entries <= shared:
+        row, column = comm.all_gather(row), comm.all_gather(column)
+        weight = None if weight is None else comm.all_gather(weight)
+        comm, first, stop = SoloComm(Partition(1, 1, 1), 1), 0, n
+    rows = kernels.graph.to_rows(row, column, weight, first=first, stop=stop)
+    return Level(kernels, comm, n, entries, rows, strength, gain, largest, shared, bounds)
+
+
+def _bounds(kernels: Any, strength: Array, size: int) -> list[int]:
+    """First node of each rank, and n: about equal strengths."""
+    xp = kernels.xp
+    sums = xp.cumsum(strength)
+    total = int(sums[-1])
+    wanted = xp.asarray(np.array([total * rank // size for rank in range(1, size)], np.int64))
+    return [0, *(int(node) for node in kernels.memory.to_host(xp.searchsorted(sums, wanted))), len(strength)]

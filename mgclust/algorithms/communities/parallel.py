@@ -1,0 +1,150 @@
+r"""Communities of large modularity in graphs of 10^6 to 10^10 edges, in parallel.
+
+Exact greedy merging goes one merge after the other. Here all nodes decide at once, and what they decide too hastily is
+mended on every scale::
+
+    climb      move nodes until nobody gains; communities become nodes; again (Louvain, BGLL 2008)
+    cycle      coarsen     within the communities, by handshakes of mutual best choice (see `handshakes`)
+               climb       from the coarsest graph
+               refine      back down: on each kept level nodes of that size move once more
+    ...        again, with other noise in the choices, until a cycle raises the modularity too little, or 5 to 8 times
+    parts      a community that fell into several connected parts becomes as many, which never lowers the modularity
+
+Small graphs are begun several times, since one start may end in a poor optimum; the best is kept.
+
+Guarantees: modularity never falls from one cycle to the next; every community is connected; labels are the same, bit
+for bit, on any number of ranks and on CPU and GPU (all sums are of integers, all ties have a rule). The modularity is
+that of the best partition found, not the largest there is.
+
+Cost, for E edges: about 12 E weights read before the first cycle and 12 E in each, 6 E sorted in each; 30 to 60 bytes
+an edge. Exchanges: n int32 for each class of each sweep, and all weights of a level once when it is contracted.
+
+References
+----------
+V. D. Blondel et al., J. Stat. Mech. P10008 (2008); V. A. Traag et al., Sci. Rep. 9:5233 (2019);
+R. Rotta, A. Noack, ACM J. Exp. Algorithmics 16:2.3 (2011); J. Riedy et al., PPAM 2011.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.algorithms.communities.levels import Level, modularity_of
+from mgclust.algorithms.communities.local_moving import climb, compact, move_nodes
+from mgclust.algorithms.communities.matching import coarsen
+from mgclust.engine.spmd import Context
+
+__all__ = ["communities", "connected_parts"]
+
+Array = Any
+NOISE = 0.5
+
+
+class Effort(NamedTuple):
+    """How long to go on with graphs of up to so many entries (twice the edges)."""
+
+    entries: float
+    starts: int
+    cycles: int
+    least_rise: float  # of the modularity in a cycle that another one follows
+
+
+EFFORTS = (
+    Effort(1 << 12, 16, 8, 1e-5),
+    Effort(1 << 15, 8, 8, 1e-5),
+    Effort(1 << 18, 6, 8, 1e-5),
+    Effort(1 << 20, 1, 8, 1e-5),
+    Effort(math.inf, 1, 5, 1e-4),
+)
+
+
+def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[dict[str, Any]]]:
+    """Find communities.
+
+    Parameters
+    ----------
+    context : Context
+        For the progress.
+    level : Level
+    seed : int
+
+    Returns
+    -------
+    labels : int32 array of shape (n,)
+        Numbered by their smallest node; on every rank.
+    report : list of dict
+        What was reached when: ``start``, ``cycle`` (0: before the first), ``n_clusters``, ``levels``, ``modularity``.
+    """
+    effort = next(effort for effort in EFFORTS if level.entries <= effort.entries)
+    report: list[dict[str, Any]] = []
+    best, reached = None, -np.inf
+    for start in range(effort.starts):
+        labels, modularity = _one_start(context, level, seed * 1009 + start, start, effort, report)
+        if modularity > reached:
+            best, reached = labels, modularity
+    assert best is not None
+    return connected_parts(level, best), report
+
+
+def _one_start(
+    context: Context, level: Level, seed: int, start: int, effort: Effort, report: list[dict[str, Any]]
+) -> tuple[Array, float]:
+    xp = level.kernels.xp
+    labels, count = compact(level, climb(level, xp.arange(level.n, dtype=np.int32), seed))
+    modularity = modularity_of(level, labels)
+
+    def note(cycle: int, levels: int) -> None:
+        entry = {"start": start, "cycle": cycle, "n_clusters": count, "levels": levels, "modularity": modularity}
+        report.append(entry)
+        context.progress((start + cycle / effort.cycles) / effort.starts, modularity=modularity, n_clusters=count)
+
+    note(0, 0)
+    for cycle in range(1, effort.cycles + 1):
+        salt = seed * 16 + cycle
+        after, levels = _cycle(level, labels, salt, NOISE if cycle > 1 else 0.0)
+        risen = modularity_of(level, after) - modularity
+        if risen > 0:
+            labels, count = compact(level, after)
+            modularity = modularity + risen
+        note(cycle, levels)
+        if risen < effort.least_rise:
+            break
+    return labels, modularity_of(level, labels)
+
+
+def _cycle(level: Level, labels: Array, salt: int, noise: float) -> tuple[Array, int]:
+    """Down to the communities and back; labels are numbered without gaps when they come in."""
+    kept, top, within = coarsen(level, labels, salt=salt, noise=noise)
+    assert within is not None
+    levels = len(kept)
+    labels = climb(top, within, salt)
+    while kept:
+        finer, ids = kept.pop()
+        labels = move_nodes(finer, labels[ids], salt)
+    return labels, levels
+
+
+def connected_parts(level: Level, labels: Array) -> Array:
+    """Split communities into their connected parts, numbered by their smallest node.
+
+    Parameters
+    ----------
+    level : Level
+    labels : int32 array of shape (n,)
+
+    Returns
+    -------
+    int32 array of shape (n,)
+    """
+    xp = level.kernels.xp
+    roots = xp.arange(level.n, dtype=np.int32)
+    while True:
+        before = roots.copy()
+        level.kernels.graph.spread_roots(level.rows, labels, roots)
+        level.comm.queue_reduce(roots, "min")
+        roots = roots[roots]
+        if bool((roots == before).all()):
+            return level.kernels.graph.number(roots)[0]

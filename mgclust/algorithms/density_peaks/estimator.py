@@ -1,0 +1,297 @@
+"""Density peaks as an estimator: its parameters, and other centres for what was found.
+
+The equations and what the ranks compute are in `mgclust.algorithms.density_peaks.ranks`, how centres are chosen in
+`mgclust.algorithms.density_peaks.decision_graph`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from mgclust.algorithms.base import Clusterer, Inputs, Job
+from mgclust.algorithms.density_peaks.decision_graph import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
+from mgclust.algorithms.density_peaks.ranks import density_peaks, estimate
+from mgclust.engine.spmd import Outcome
+from mgclust.errors import InputError
+from mgclust.kernels.pairs.metrics import METRICS
+from mgclust.params import Boolean, Choice, Constraint, Integer, Real, check_parameters
+from mgclust.result import Result
+
+__all__ = ["DensityPeaks"]
+
+
+class DensityPeaks(Clusterer):
+    """Density peaks clustering of Rodriguez and Laio (2014), exact, on one or many CPUs or GPUs.
+
+    Parameters
+    ----------
+    n_clusters : int, optional
+        Number of clusters: the rows with the largest ``rho * delta`` become centres. Without it, and without
+        `rho_min` and `delta_min`, the number is found by `automatic_count`: the largest drop of
+        ``log(rho * delta)``.
+    dc : float, optional
+        Cut-off distance, in the units of the metric. Found from `dc_fraction` if left out.
+    dc_fraction : float, default=0.02
+        Share of the pairs i < j that lie within dc; 0.01 to 0.02 is customary. dc is the
+        ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance.
+    dc_method : {"exact", "sample"}, default="exact"
+        "sample" takes dc from the distances among at most 32768 rows (fewer of many features) and reports its error
+        as `dc_error_`.
+    kernel : {"gaussian", "cutoff"}, default="gaussian"
+        How a neighbour counts for rho: ``exp(-(d / dc)^2)``, or 1 if ``d < dc``.
+    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
+    rho_min, delta_min : float, optional
+        Centres are the rows above both (the rectangle of the decision graph); at most `n_clusters` if that is given.
+    halo : bool, default=False
+        Also find each cluster's halo, the rows that may be noise, with one more pass.
+    algorithm : {"auto", "brute", "grid"}, default="auto"
+        "brute" passes over all pairs. "grid" takes near-linear time in one to three dimensions: dc, cutoff densities,
+        and delta for the densities found are the same bit for bit; the Gaussian rho has the relative error in
+        ``exactness_``, which may order rows of nearly equal density differently. "auto" takes it for
+        Euclidean data that it pays for.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+        Where to run: the active Dask client or else this process; this process; all GPUs of this machine; the given
+        cluster.
+    dtype : {"float32", "float64"}, default="float32"
+    memory_limit : int or str, optional
+        Device memory that one rank may use; data beyond it stay on the host and are streamed.
+    random_state : int, Generator or RandomState, optional
+        Seed of the sample of rows that brackets dc; it decides dc only with ``dc_method="sample"``.
+    verbose : bool, default=False
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,), int32
+        Cluster of each row; clusters are numbered by decreasing ``rho * delta`` of their centre.
+    cluster_centers_indices_ : ndarray of shape (n_clusters,), int64
+    n_clusters_ : int
+    dc_, dc_error_ : float
+        The cut-off distance and, if it was sampled, half the width of its 95% confidence interval (else 0).
+    rho_, delta_ : ndarray of shape (n_samples,), float64
+        Density without the row itself; distance to the nearest denser row.
+    nearest_higher_ : ndarray of shape (n_samples,), int64
+        That row; -1 for the densest one.
+    halo_ : ndarray of shape (n_samples,), bool
+        Whether the row is in its cluster's halo; all False without ``halo=True``.
+    exactness_ : dict
+        How the figures were found: algorithm, passes for dc, rows whose rho was recomputed by the direct sum.
+    timings_ : dict of str to float
+        Seconds per stage.
+    result_ : Result
+        All of it, to save or plot.
+    n_features_in_ : int
+
+    References
+    ----------
+    A. Rodriguez, A. Laio, Clustering by fast search and find of density peaks, Science 344:1492-1496, 2014.
+    K. Ge, H. Su, D. Li, X. Lu, Efficient parallel implementation of a density peaks clustering algorithm on graphics
+    processing unit, Frontiers of Information Technology & Electronic Engineering 18:915-927, 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust import DensityPeaks
+    >>> X = np.array([[0.0, 0], [0, 1], [1, 0], [9, 9], [9, 8], [8, 9]])
+    >>> DensityPeaks(n_clusters=2, dc=1.5).fit(X).labels_.tolist()
+    [0, 0, 0, 1, 1, 1]
+    """
+
+    method = "density-peaks"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "n_clusters": Integer(
+            at_least=1, optional=True, help="Number of clusters; automatic if left out.",
+            remedy="give the number of clusters or leave it out",
+        ),
+        "dc": Real(above=0, optional=True, help="Cut-off distance; from dc_fraction if left out."),
+        "dc_fraction": Real(above=0, at_most=1, help="Share of the pairs within dc."),
+        "dc_method": Choice("exact", "sample", help="How dc is found."),
+        "kernel": Choice("gaussian", "cutoff", help="How a neighbour counts for rho."),
+        "metric": Choice(*METRICS, help="Distance between rows."),
+        "rho_min": Real(optional=True, help="Centres have a larger rho."),
+        "delta_min": Real(optional=True, help="Centres have a larger delta."),
+        "halo": Boolean(help="Find the halo of each cluster as well."),
+        "algorithm": Choice("auto", "brute", "grid", help="All pairs, or near-linear in 1 to 3 dimensions."),
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        n_clusters: int | None = None,
+        *,
+        dc: float | None = None,
+        dc_fraction: float = 0.02,
+        dc_method: str = "exact",
+        kernel: str = "gaussian",
+        metric: str = "euclidean",
+        rho_min: float | None = None,
+        delta_min: float | None = None,
+        halo: bool = False,
+        algorithm: str = "auto",
+        device: str = "auto",
+        client: Any = "auto",
+        dtype: str = "float32",
+        memory_limit: int | str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.dc = dc
+        self.dc_fraction = dc_fraction
+        self.dc_method = dc_method
+        self.kernel = kernel
+        self.metric = metric
+        self.rho_min = rho_min
+        self.delta_min = delta_min
+        self.halo = halo
+        self.algorithm = algorithm
+        self.device = device
+        self.client = client
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def from_result(cls, result: Result) -> DensityPeaks:
+        """The estimator as it was when it had found a result, to choose other centres of a saved one.
+
+        Parameters
+        ----------
+        result : Result
+            Of this method, from `mgclust.load_result` perhaps.
+
+        Returns
+        -------
+        DensityPeaks
+            Fitted.
+
+        Raises
+        ------
+        InputError
+            It is another method's result.
+        """
+        if result.method != cls.method or result.labels is None:
+            raise InputError(f"method={result.method!r}: only a result of {cls.method} has a decision graph.")
+        names = cls().get_params()
+        model = cls(**{name: value for name, value in result.parameters.items() if name in names})
+        arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
+        model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
+        model.dc_, model.dc_error_ = result.scores["dc"], result.scores["dc_error"]
+        model.exactness_ = result.diagnostics.get("exactness", {})
+        model.timings_ = result.timings
+        model.n_features_in_ = result.source["shape"][1]
+        model._relabel(arrays["centers"], np.asarray(result.labels), arrays.get("halo"))
+        model.result_ = result
+        return model
+
+    def select_centers(
+        self,
+        n_clusters: int | None = None,
+        *,
+        rho_min: float | None = None,
+        delta_min: float | None = None,
+        rho_max: float | None = None,
+        delta_max: float | None = None,
+        indices: Any = None,
+    ) -> DensityPeaks:
+        """Choose other centres and relabel, without another pass over the data.
+
+        Parameters
+        ----------
+        n_clusters, rho_min, delta_min
+            As for the class.
+        rho_max, delta_max : float, optional
+            Centres lie above neither; the densest row must be one of them.
+        indices : sequence of int, optional
+            The centres themselves; the densest row must be one of them.
+
+        Returns
+        -------
+        self
+            With new `labels_`, `cluster_centers_indices_`, `n_clusters_` and `result_`. `halo_`, which would take a
+            pass, becomes all False.
+        """
+        check_is_fitted(self, "rho_")
+        wanted: dict[str, Any] = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
+        check_parameters({name: self.constraints[name] for name in wanted}, wanted)
+        upper: dict[str, Any] = {"rho_max": rho_max, "delta_max": delta_max}
+        check_parameters({name: Real(optional=True) for name in upper}, upper)
+        centers = choose_centers(self.rho_, self.delta_, indices=indices, **wanted, **upper)
+        self._relabel(centers, assign_labels(np, self.nearest_higher_, centers), None)
+        given: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
+        if indices is not None:
+            given["indices"] = centers.tolist()
+        parameters = {**self.result_.parameters, **wanted, **given, "halo": False}
+        automatic = not given and _is_automatic(wanted)
+        self.result_ = replace(self.result_, parameters=parameters, **self._findings(automatic, False))
+        return self
+
+    def _relabel(self, centers: np.ndarray, labels: np.ndarray, halo: np.ndarray | None) -> None:
+        self.cluster_centers_indices_ = centers
+        self.n_clusters_ = len(centers)
+        self.labels_ = labels
+        self.halo_ = np.zeros(len(labels), dtype=bool) if halo is None else halo
+
+    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+        n, n_clusters, dc = inputs.dataset.shape[0], parameters["n_clusters"], parameters["dc"]
+        limits = np.finfo(parameters["dtype"])
+        low, high = float(limits.tiny) ** 0.45, float(limits.max) ** 0.45
+        if dc is not None and not low < dc < high:
+            raise InputError(
+                f"dc={dc:g} should be between {low:.1g} and {high:.1g}, whose squares "
+                f"dtype='{parameters['dtype']}' holds; rescale the data or leave dc out."
+            )
+        if n_clusters is not None and n_clusters > n:
+            raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
+        own = ("metric", "dc", "dc_fraction", "dc_method", "kernel", "halo", "algorithm")
+        arguments = {name: parameters[name] for name in own}
+        arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
+        arguments["seed"] = self._seed(parameters["random_state"])
+        need = partial(estimate, metric=parameters["metric"], algorithm=parameters["algorithm"])
+        return Job(density_peaks, arguments, need, shift=not METRICS[parameters["metric"]].unit_rows)
+
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
+        value = outcome.value
+        self.rho_, self.delta_, self.nearest_higher_ = value["rho"], value["delta"], value["nearest_higher"]
+        self.dc_, self.dc_error_ = value["dc"], value["dc_error"]
+        self.exactness_ = value["exactness"]
+        self._relabel(value["centers"], value["labels"], value["halo"])
+        return Result(**self._findings(_is_automatic(frame["parameters"]), self.halo), **frame)
+
+    def _findings(self, automatic: bool, halo: bool) -> dict[str, Any]:
+        """The part of a Result that depends on the centres, and what to warn of."""
+        arrays = {
+            "rho": self.rho_,
+            "delta": self.delta_,
+            "nearest_higher": self.nearest_higher_,
+            "centers": self.cluster_centers_indices_,
+        }
+        if halo:
+            arrays["halo"] = self.halo_
+        drop = gamma_drop(self.rho_, self.delta_, self.cluster_centers_indices_)
+        warnings = []
+        if self.dc_error_:
+            warnings.append(
+                f"dc={self.dc_:g} was sampled: the exact value lies within {self.dc_error_:.2g} of it (95%)."
+            )
+        if automatic and drop < CLEAR_DROP:
+            warnings.append(
+                f"the centres do not stand out: the last one's rho * delta is only {drop:.2g} times the next row's. "
+                "Look at the decision graph; give n_clusters, or thresholds, or try another dc_fraction."
+            )
+        return {
+            "labels": self.labels_,
+            "arrays": arrays,
+            "scores": {"n_clusters": self.n_clusters_, "dc": self.dc_, "dc_error": self.dc_error_, "gamma_drop": drop},
+            "diagnostics": {"exactness": self.exactness_},
+            "warnings": warnings,
+        }
+
+
+def _is_automatic(parameters: dict[str, Any]) -> bool:
+    return all(parameters[name] is None for name in ("n_clusters", "rho_min", "delta_min"))

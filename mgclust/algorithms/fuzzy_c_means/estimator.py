@@ -1,0 +1,360 @@
+"""Fuzzy c-means as an estimator: its parameters, memberships of other rows, and what to warn of.
+
+The equations and what the ranks compute are in `mgclust.algorithms.fuzzy_c_means.ranks`, memberships of rows in given
+centres in `mgclust.algorithms.fuzzy_c_means.memberships`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
+
+from mgclust.algorithms.base import Clusterer, Inputs, Job, Progress
+from mgclust.algorithms.fuzzy_c_means.input import Start, checked_weights, kind_of_start
+from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
+from mgclust.algorithms.fuzzy_c_means.ranks import Fit, estimate, fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
+from mgclust.data import Dataset
+from mgclust.engine.checkpoint import Checkpoint
+from mgclust.engine.spmd import Outcome
+from mgclust.errors import InputError
+from mgclust.params import Choice, Constraint, Integer, Real
+from mgclust.result import Result
+
+__all__ = ["FuzzyCMeans"]
+
+SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
+# Nearer to 1, memberships in float32 would vanish before the rows' distances tell them apart.
+LEAST_M_IN_FLOAT32 = 1.25
+# From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times:
+# float32 is for data that are large enough for it to matter.
+FEW_NUMBERS = 1 << 20
+TYPICAL_ROWS = 1024  # heaviest rows, near which the origin should lie
+COINCIDE = 1e-6  # centres nearer than this times the rows' scale count as one
+
+
+class FuzzyCMeans(Clusterer):
+    """Fuzzy c-means of Bezdek (1981): every row belongs to every cluster to some degree, on one or many CPUs or GPUs.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    m : float, default=2.0
+        Fuzzifier, above 1: near 1 nearly every row belongs to one cluster (k-means), large m makes all memberships
+        alike.
+    init : {"k-means++", "random", "canopy"}, array or path of a .npy, default="k-means++"
+        Where centres start: drawn far from each other (k-means|| above 65,536 rows); random rows; the largest of as
+        many canopies (if m is above 2, followed by one step with m = 2, since a centre would hardly leave the row that
+        it lies on); or an array of shape (n_clusters, n_features), centres as `cluster_centers_` has them, or of
+        shape (n_samples, n_clusters), memberships whose rows sum to 1.
+    n_init : int, default=1
+        So many runs from different starts, in one and the same passes over the data; the lowest J is kept. Only where
+        starts are drawn ("k-means++", "random").
+    max_iter : int, default=300
+    tol : float, default=1e-4
+        The run ends when no centre moves farther than this times the root mean square distance of the rows from their
+        mean.
+    metric : {"euclidean", "cosine", "correlation"}, default="euclidean"
+        The last two scale each row to unit length first (correlation: centred by its own mean before); centres are
+        means of such rows.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+        As in `DensityPeaks`.
+    dtype : {"float32", "float64"}, default="float32"
+        Of rows, distances and memberships; sums over rows are float64. Small data (up to 2^20 numbers), m below 1.25
+        and ``m log2(n_clusters)`` above 100 take float64 whatever is asked for; see `computed_in_`.
+    memory_limit : int or str, optional
+        Device memory that one rank may use, for example "4 GiB"; rows that do not fit stay on the host and pass
+        through the device once an iteration.
+    random_state : int, Generator or RandomState, optional
+        Seed of the starts.
+    verbose : bool, default=False
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
+        In the units of the data; for cosine and correlation, means of rows of unit length.
+    labels_ : ndarray of shape (n_samples,), int32
+        Cluster of each row's largest membership; of equal ones the first.
+    memberships_ : ndarray of shape (n_samples, n_clusters) or zarr array
+        Above 64 MiB they are computed when first asked for, in one pass over the data, to which the model keeps a
+        reference; in a temporary zarr store where half of the free memory does not hold them.
+    objective_ : float
+        J at the final centres.
+    objective_history_ : ndarray of shape (n_iter + 1,), float64
+        J at the initial centres and after each iteration.
+    n_iter_ : int
+    stop_reason_ : {"tol", "max_iter"}
+        If "max_iter", there was a `ConvergenceWarning`.
+    partition_coefficient_, partition_entropy_, xie_beni_ : float
+        Validity indices at the final centres, see `mgclust.algorithms.fuzzy_c_means.ranks`. Xie-Beni is infinite where
+        centres coincide, and NaN for one cluster.
+    computed_in_ : {"float32", "float64"}
+        The type of rows, distances and memberships; see `dtype`.
+    timings_ : dict of str to float
+        Seconds per stage.
+    result_ : Result
+        All of it, to save or plot.
+    n_features_in_ : int
+
+    References
+    ----------
+    J. C. Bezdek, Pattern Recognition with Fuzzy Objective Function Algorithms, Plenum, 1981.
+    X. L. Xie, G. Beni, A validity measure for fuzzy clustering, IEEE Trans. Pattern Analysis and Machine Intelligence
+    13:841-847, 1991.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust import FuzzyCMeans
+    >>> X = np.array([[0.0], [0.2], [0.5], [0.8], [1.0]])
+    >>> model = FuzzyCMeans(2, random_state=0).fit(X)
+    >>> model.memberships_.max(axis=1).round(2).tolist()
+    [0.97, 0.99, 0.5, 0.99, 0.97]
+    """
+
+    _memberships: Any  # of the rows that were fitted, once they are known
+
+    method = "fuzzy-c-means"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "n_clusters": Integer(at_least=1, help="Number of clusters."),
+        "m": Real(above=1, help="Fuzzifier: near 1 as k-means, large all memberships alike.", remedy="2 is customary"),
+        "init": Start(help="Where centres start: a way, or a .npy of centres or of memberships."),
+        "n_init": Integer(at_least=1, help="Runs from different starts, in the same passes over the data."),
+        "max_iter": Integer(at_least=1, help="Most iterations."),
+        "tol": Real(at_least=0, help="Largest move of a centre that counts as none, relative to the data's spread."),
+        "metric": Choice(*SPACES, help="Distance between rows and centres."),
+    }
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        m: float = 2.0,
+        init: Any = "k-means++",
+        n_init: int = 1,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        metric: str = "euclidean",
+        device: str = "auto",
+        client: Any = "auto",
+        dtype: str = "float32",
+        memory_limit: int | str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.m = m
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.metric = metric
+        self.device = device
+        self.client = client
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Find centres.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+            Whatever `open_dataset` understands.
+        y : ignored
+        sample_weight : array of shape (n_samples,), optional
+            How much each row counts: not negative, not all 0.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(X, sample_weight=sample_weight)
+
+    def fit_dataset(
+        self,
+        dataset: Dataset,
+        on_progress: Progress | None = None,
+        *,
+        provenance: bool = True,
+        checkpoint: Checkpoint | None = None,
+        sample_weight: Any = None,
+    ) -> Result:
+        """See `Method.fit_dataset` and `fit`."""
+        weights = checked_weights(sample_weight, dataset.shape[0])
+        return self._run(Inputs(dataset, provenance, weights), on_progress, checkpoint)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Find each row's cluster: its nearest centre, of equally near ones the first.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int32
+        """
+        return self._memberships_of(X).labels()
+
+    def predict_memberships(self, X: Any, out: Any = None) -> Any:
+        """Memberships (1) of rows in the clusters found, a block of rows at a time.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+        out : path, optional
+            Of a zarr store to make and write into (by all workers of a cluster, which must see the path): for
+            memberships that memory does not hold.
+
+        Returns
+        -------
+        ndarray or zarr array of shape (n_samples, n_clusters)
+            float32 or float64, as the distances; rows sum to 1.
+        """
+        found = self._memberships_of(X)
+        return found.array() if out is None else found.store(out)
+
+    @property
+    def memberships_(self) -> Any:
+        """Memberships of the rows that were fitted."""
+        check_is_fitted(self, "cluster_centers_")
+        if self._memberships is None:
+            self._memberships = self._memberships_of(self._dataset).somewhere()
+        return self._memberships
+
+    def _memberships_of(self, X: Any) -> Memberships:
+        check_is_fitted(self, "cluster_centers_")
+        if hasattr(X, "columns"):
+            _check_feature_names(self, X, reset=False)
+        dataset = self._open_more(X)
+        place = {"client": self.client, "device": self.device, "memory_limit": self._checked()["memory_limit"]}
+        return Memberships(self._clusters, dataset, **place)
+
+    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+        n, d = inputs.dataset.shape
+        c, m, init = parameters["n_clusters"], parameters["m"], parameters["init"]
+        given, weights = None if isinstance(init, str) else init, inputs.weights
+        available = n if weights is None else int((weights > 0).sum())
+        if c > available:
+            which = "n_samples" if weights is None else "rows with a positive sample_weight"
+            raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
+        how = init if given is None else kind_of_start(given, n, d, c)
+        dtype = computed_in(n * d, m, c, parameters["dtype"])
+        arguments = {name: parameters[name] for name in ("metric", "n_clusters", "m", "max_iter", "tol")}
+        arguments["n_init"] = parameters["n_init"] if how in ("k-means++", "random") else 1
+        keep = Memberships.are_small(n, c, dtype)
+        arguments |= {"init": how, "given": given, "weights": weights, "keep_memberships": keep}
+        arguments["seed"] = self._seed(parameters["random_state"])
+        need = partial(estimate, models=arguments["n_init"], c=c, weighted=weights is not None)
+        typical = None if weights is None else np.argsort(-weights, kind="stable")[:TYPICAL_ROWS]
+        euclidean = parameters["metric"] == "euclidean"
+        return Job(fuzzy_c_means, arguments, need, shift=euclidean, typical=typical, dtype=dtype)
+
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
+        value = outcome.value
+        fit: Fit = value["fit"]
+        self._dataset, self.computed_in_ = inputs.dataset, value["dtype"]
+        self._clusters = Clusters(fit.centers, value["prepared"], self.metric, self.m, self.computed_in_)
+        self.cluster_centers_ = fit.centers + value["prepared"].origin
+        self.labels_ = value["labels"]
+        self._memberships = value["memberships"]
+        self.objective_history_ = np.array(value["history"])
+        self.objective_, self.n_iter_, self.stop_reason_ = value["history"][-1], fit.n_iter, fit.stop_reason
+        self.partition_coefficient_ = fit.squares / value["total"]
+        self.partition_entropy_ = fit.entropy / value["total"]
+        nearest = separations(fit.centers)
+        self.xie_beni_ = _xie_beni(fit.history[-1], value["total"], nearest)
+        self._alerts = alerts_of(self, fit, nearest, value["scale"])
+        return Result(
+            labels=self.labels_,
+            arrays={
+                "cluster_centers": self.cluster_centers_,
+                "objective_history": self.objective_history_,
+                "memberships": self._memberships_of(self._dataset).deferred()
+                if self._memberships is None
+                else self._memberships,
+            },
+            scores={
+                "n_clusters": len(fit.centers),
+                "objective": self.objective_,
+                "partition_coefficient": self.partition_coefficient_,
+                "partition_entropy": self.partition_entropy_,
+                "xie_beni": self.xie_beni_,
+                "n_iter": self.n_iter_,
+            },
+            diagnostics={
+                "stop_reason": fit.stop_reason,
+                "last_shift": fit.shift / value["scale"] if value["scale"] else 0.0,
+                "objectives": value["objectives"],
+                "best_init": value["best"],
+                "computed_in": self.computed_in_,
+            },
+            warnings=[text for text, _ in self._alerts],
+            **frame,
+        )
+
+
+def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
+    """The type to compute in."""
+    enough = numbers > FEW_NUMBERS and m >= LEAST_M_IN_FLOAT32 and m * math.log2(c) <= MOST_BITS
+    return dtype if enough else "float64"
+
+
+def separations(centers: np.ndarray) -> np.ndarray:
+    """Squared distance of each centre to the nearest other one; inf where there is none."""
+    nearest = np.full(len(centers), np.inf)
+    for j, center in enumerate(centers):
+        away = ((centers - center) ** 2).sum(axis=1)
+        away[j] = np.inf
+        nearest[j] = away.min()
+    return nearest
+
+
+def _xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
+    if len(nearest) < 2:
+        return math.nan
+    least = float(nearest.min())
+    return objective / (total * least) if least > 0 else math.inf
+
+
+def alerts_of(model: FuzzyCMeans, fit: Fit, nearest: np.ndarray, scale: float) -> list[tuple[str, type[Warning]]]:
+    """What should not be overlooked."""
+    found: list[tuple[str, type[Warning]]] = []
+    c = len(fit.centers)
+    if fit.stop_reason == "max_iter":
+        relative = fit.shift / scale if scale else fit.shift
+        found.append(
+            (
+                f"centres still moved by {relative:.2g} of the data's spread in iteration max_iter={fit.n_iter}, more "
+                f"than tol={model.tol:g}: raise max_iter or tol.",
+                ConvergenceWarning,
+            )
+        )
+    together = int((nearest <= (COINCIDE * scale) ** 2).sum())
+    if together:
+        found.append(
+            (
+                f"{together} of {c} centres coincide with another one: the data do not hold n_clusters={c} at "
+                f"m={model.m:g}; lower m (fuzzy c-means draws centres together in many dimensions), ask for fewer "
+                "clusters, or try another init.",
+                UserWarning,
+            )
+        )
+    if fit.idle:
+        found.append(
+            (
+                f"{fit.idle} of {c} clusters have no row with a membership above 0, their centres did not move: ask "
+                "for fewer clusters or try another init.",
+                UserWarning,
+            )
+        )
+    return found

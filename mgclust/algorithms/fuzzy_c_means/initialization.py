@@ -1,0 +1,254 @@
+r"""Where centres start: k-means++, k-means||, random rows, or canopies. The same rows on any number of ranks.
+
+With D^2(x) the squared distance of x to the nearest centre chosen so far and w its weight:
+
+k-means++ (Arthur and Vassilvitskii, SODA 2007)
+    Each next centre is a row, drawn with probability w D^2(x) / sum of w D^2. Of 2 + log(c) such rows the one is kept
+    that lowers the sum most. Needs all rows in one place and c passes over them.
+k-means|| (Bahmani et al., VLDB 2012), for more than `DIRECT_ROWS` rows
+    Five rounds. In each, every row becomes a candidate with probability l w D^2(x) / sum, independently, l = 2 c.
+    A candidate weighs as much as the rows that are nearest to it; k-means++ then chooses among the candidates.
+canopies
+    The rows that canopy clustering picks (see `mgclust.algorithms.canopy.estimator`), with the largest radius that
+    gives at least c of them; those with most rows around them.
+
+What makes it independent of the ranks: a row's random number is a function of the seed and of its number in the data;
+sums that decide are sums of integers, or `Context.sum_parts`; what needs all rows (or candidates) in one place is done
+by rank 0, which tells the others.
+
+Cost: a round of k-means|| is 2 c distances a row; all together are as much work as ten iterations of fuzzy c-means.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.canopy.centers import greedy_centers, priorities
+from mgclust.algorithms.common.pair_quantile import take_rows
+from mgclust.engine.spmd import Context
+
+__all__ = ["INITS", "starting_centers"]
+
+Array = Any
+INITS = ("k-means++", "random", "canopy")
+DIRECT_ROWS = 65_536  # so many rows are simply gathered
+DIRECT_NUMBERS = 1 << 26
+ROUNDS = 5
+OVERSAMPLING = 2
+MEMBERS_RADIUS = 1 / 0.7  # rows within t1 = t2 / 0.7 of a canopy's centre are its members, as in the paper
+SHRINK = 0.8
+SUM_BITS = 61
+
+
+def starting_centers(
+    context: Context, how: str, c: int, *, starts: int, weights: Array | None, total: float, seed: int
+) -> np.ndarray:
+    """Centres to start from, among the prepared rows.
+
+    Parameters
+    ----------
+    context : Context
+    how : {"k-means++", "random", "canopy"}
+    c : int
+        Number of centres, at most that of rows with a weight.
+    starts : int
+        So many independent sets of centres.
+    weights : array of shape (own rows,), optional
+        Of this rank's rows, on the device.
+    total : float
+        Sum of all weights.
+    seed : int
+
+    Returns
+    -------
+    ndarray of shape (starts, c, n_features), float64
+        Equal on all ranks.
+    """
+    n, d = context.dataset_shape
+    streams = np.random.SeedSequence(seed).spawn(starts)
+    if how == "random":
+        return np.stack([_random_rows(context, c, weights, np.random.default_rng(s)) for s in streams])
+    few = n <= DIRECT_ROWS and n * d <= DIRECT_NUMBERS
+    if how == "canopy":
+        chosen = None if few else _sample(n, d, streams[0])
+        rows, worth = _gather(context, chosen), _gather_weights(context, weights)
+        if worth is not None:
+            worth = worth if chosen is None else worth[context.kernels.xp.asarray(chosen)]
+            rows = context.kernels.xp.ascontiguousarray(rows[worth > 0])
+        return _by_rank_0(context, lambda: _largest_canopies(context.kernels, rows, c)[None])
+    everything = _gather(context, None) if few else None
+    found = []
+    for stream in streams:
+        rng = np.random.default_rng(stream)
+        if everything is not None:
+            candidates, worth = everything, _gather_weights(context, weights)
+        else:
+            candidates, worth = _candidates(context, c, weights, total, rng)
+        found.append(_by_rank_0(context, lambda: _plus_plus(context.kernels, candidates, worth, c, rng)))  # noqa: B023
+    return np.stack(found)
+
+
+def _by_rank_0(context: Context, function: Any) -> np.ndarray:
+    """What a function returns on rank 0, on all ranks."""
+    value: np.ndarray = context.comm.agree(function() if context.rank == 0 else None)
+    return value
+
+
+def _gather(context: Context, chosen: np.ndarray | None) -> Array:
+    """Some rows, by ascending number, or all, on every rank."""
+    everything = np.arange(context.dataset_shape[0])
+    return context.comm.all_gather(take_rows(context, everything if chosen is None else chosen))
+
+
+def _gather_weights(context: Context, weights: Array | None) -> Array | None:
+    return None if weights is None else context.comm.all_gather(weights).astype("float64")
+
+
+def _sample(n: int, d: int, stream: np.random.SeedSequence) -> np.ndarray:
+    rows = max(1, min(n, DIRECT_ROWS, DIRECT_NUMBERS // d))
+    return np.sort(np.random.default_rng(stream).choice(n, rows, replace=False))
+
+
+def _random_rows(context: Context, c: int, weights: Array | None, rng: np.random.Generator) -> np.ndarray:
+    n = context.dataset_shape[0]
+    everyone = _gather_weights(context, weights)
+    # Rows that count for nothing are no place to start from.
+    eligible = n if everyone is None else np.flatnonzero(context.kernels.memory.to_host(everyone) > 0)
+    chosen = np.sort(rng.choice(eligible, c, replace=False))
+    return np.asarray(context.kernels.memory.to_host(_gather(context, chosen)), np.float64)
+
+
+def _plus_plus(kernels: Any, x: Array, weights: Array | None, c: int, rng: np.random.Generator) -> np.ndarray:
+    """Greedy k-means++ among the rows that one device holds."""
+    xp = kernels.xp
+    n = len(x)
+    worth = xp.ones(n) if weights is None else weights
+    # Drawn by integers, whose cumulative sums are exact.
+    cumulative = _cumulative(xp, worth, float(worth.sum()))
+    chosen = [_draw(xp, cumulative, rng.random(1))[0]]
+    trials = 2 + int(np.log(c))
+    near = kernels.pairs.reduced_distances(x[chosen], x, norm="l2")[0].astype("float64")
+    while len(chosen) < c:
+        cost = near * worth
+        total = float(cost.sum())
+        if total <= 0.0:
+            # Every row coincides with a centre: any will do, and the caller sees that centres coincide.
+            left = np.setdiff1d(np.flatnonzero(kernels.memory.to_host(worth) > 0), chosen)
+            chosen += rng.choice(left if len(left) else chosen, c - len(chosen)).tolist()
+            break
+        drawn = _draw(xp, _cumulative(xp, cost, total), rng.random(trials))
+        lower = xp.minimum(near, kernels.pairs.reduced_distances(x[drawn], x, norm="l2").astype("float64"))
+        best = int(xp.argmin((lower * worth).sum(axis=1)))
+        near = lower[best]
+        chosen.append(drawn[best])
+    return np.asarray(kernels.memory.to_host(x[chosen]), np.float64)
+
+
+def _cumulative(xp: Any, values: Array, total: float) -> Array:
+    """Cumulative sums in integers of which the last is near 2^SUM_BITS."""
+    scale = 2.0 ** np.floor(SUM_BITS - np.log2(total))
+    return xp.cumsum(xp.rint(values * scale).astype("int64"))
+
+
+def _draw(xp: Any, cumulative: Array, uniforms: np.ndarray) -> list[int]:
+    """Rows drawn in proportion to the steps of the cumulative sums."""
+    levels = (uniforms * float(cumulative[-1])).astype(np.int64)
+    found: list[int] = xp.searchsorted(cumulative, xp.asarray(levels), side="right").tolist()
+    return [min(row, len(cumulative) - 1) for row in found]
+
+
+def _candidates(
+    context: Context, c: int, weights: Array | None, total: float, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """The candidates of k-means||, and the weight of the rows nearest to each."""
+    kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
+    n = context.dataset_shape[0]
+    near = xp.full(len(rows), xp.inf, dtype=context.dtype)
+    nearest = xp.full(len(rows), -1, dtype="int64")
+    worth = xp.ones(len(rows)) if weights is None else weights.astype("float64")
+    numbers, key = xp.arange(rows.start, rows.stop), int(rng.integers(2**63))
+    found = _first_row(context, worth, rng)
+    candidates = found
+    for turn in range(1, ROUNDS + 1):
+        _approach(context, found, len(candidates) - len(found), near, nearest)
+        cost = near.astype("float64") * worth
+        potential = float(context.fetch(context.sum_parts(_block_sums(context, cost)))()[0])
+        if potential <= 0.0:
+            break
+        chance = OVERSAMPLING * c * cost / potential
+        picked = kernels.memory.to_host(numbers[_uniform(xp, numbers + turn * n, key) < chance])
+        found = context.comm.all_gather(take_rows(context, picked))
+        candidates = xp.concatenate([candidates, found])
+    _approach(context, found, len(candidates) - len(found), near, nearest)
+    if len(candidates) < c:
+        # Fewer different rows than centres: these come twice.
+        again = xp.asarray(rng.choice(len(candidates), c - len(candidates)))
+        candidates = xp.concatenate([candidates, candidates[again]])
+    # Integers add up the same in any order; 2^SUM_BITS is more than all weights together.
+    scale = 2.0 ** np.floor(SUM_BITS - np.log2(total))
+    sums = xp.zeros((len(candidates), 1), dtype="int64")
+    kernels.label_sums.group_sums(worth[:, None], nearest.astype("int32"), scale=scale, out=sums)
+    return candidates, context.comm.all_reduce(sums, "sum")[:, 0] / scale
+
+
+def _first_row(context: Context, worth: Array, rng: np.random.Generator) -> Array:
+    """One row, drawn in proportion to the weights: the least of -log(uniform) / weight."""
+    xp, rows = context.kernels.xp, context.rows
+    numbers = xp.arange(rows.start, rows.stop)
+    u = _uniform(xp, numbers, int(rng.integers(2**63)))
+    time = xp.where(worth > 0, -xp.log1p(-u) / xp.where(worth > 0, worth, 1.0), xp.inf)
+    least = time.min(keepdims=True) if len(rows) else xp.full(1, xp.inf)
+    first = context.comm.all_reduce(least, "min")
+    own = numbers[time == first]
+    row = own.min(keepdims=True) if len(own) else xp.full(1, context.dataset_shape[0])
+    row = context.kernels.memory.to_host(context.comm.all_reduce(row.astype("int64"), "min"))
+    return _gather(context, row)
+
+
+def _approach(context: Context, found: Array, number: int, near: Array, nearest: Array) -> None:
+    """Lower every own row's squared distance to its nearest candidate by those just found."""
+    kernels, xp, first = context.kernels, context.kernels.xp, context.rows.start
+    if not len(found):
+        return
+    order = xp.arange(len(found), dtype="int32")
+    for chunk in context.chunks():
+        if len(chunk.x):
+            own = slice(chunk.start - first, chunk.stop - first)
+            kernels.pairs.nearest_higher(
+                chunk.x, found, xp.full(len(chunk.x), len(found), dtype="int32"), order,
+                norm="l2", y_start=number, best=near[own], best_index=nearest[own],
+            )  # fmt: skip
+
+
+def _block_sums(context: Context, values: Array) -> Array:
+    """Sums of own rows' values, one a block: shape (blocks, 1)."""
+    first, xp = context.rows.start, context.kernels.xp
+    bounds = [context.partition.bounds(block) for block in context.partition.blocks_of(context.rank)]
+    sums = [values[start - first : stop - first].sum(keepdims=True) for start, stop in bounds]
+    return xp.stack(sums) if sums else xp.zeros((0, 1))
+
+
+def _uniform(xp: Any, numbers: Array, seed: int) -> Array:
+    """A uniform random number in [0, 1) for each whole number."""
+    return (priorities(numbers, seed, xp).view("uint64") >> xp.uint64(11)).astype("float64") * 2.0**-53
+
+
+def _largest_canopies(kernels: Any, x: Array, c: int) -> np.ndarray:
+    """The c canopies with most rows, of those with the largest radius that gives so many."""
+    xp = kernels.xp
+    span = float(kernels.pairs.reduced_distances(x[:1], x, norm="l2").max())
+    threshold = max(span, np.finfo(x.dtype).tiny * 2.0**24)
+    centers = np.zeros(0, np.int64)
+    while len(centers) < min(c, len(x)) and threshold > np.finfo(x.dtype).tiny:
+        threshold *= SHRINK**2
+        centers = greedy_centers(kernels, x, norm="l2", threshold=threshold)
+    members = xp.zeros(len(centers), dtype="int64")
+    chosen = xp.ascontiguousarray(x[xp.asarray(centers)])
+    kernels.pairs.count_within(chosen, x, norm="l2", threshold=threshold * MEMBERS_RADIUS**2, out=members)
+    largest = np.argsort(-kernels.memory.to_host(members), kind="stable")[:c]
+    picked = centers[largest]
+    if len(picked) < c:  # fewer different rows than centres
+        picked = np.concatenate([picked, np.setdiff1d(np.arange(len(x)), picked)[: c - len(picked)]])
+    return np.asarray(kernels.memory.to_host(x[xp.asarray(picked)]), np.float64)

@@ -1,0 +1,112 @@
+"""What fuzzy c-means may be given beside rows: a start, and weights."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.fuzzy_c_means.initialization import INITS
+from mgclust.array_files import read_npy
+from mgclust.beneath import Beneath
+from mgclust.errors import InputError
+from mgclust.params import Constraint
+from mgclust.quoting import shortened
+
+__all__ = ["Start", "checked_weights", "kind_of_start"]
+
+
+class Start(Constraint):
+    """A way to start, centres, or memberships."""
+
+    type = "|".join((*INITS, "FILE"))
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        ways = ", ".join(map(repr, INITS))
+        return f"one of {ways}, or an array of centres or of memberships, or the path of a .npy with one"
+
+    def _check(self, name: str, value: Any) -> Any:
+        if isinstance(value, (str, os.PathLike)):
+            if os.fspath(value) in INITS:
+                return value
+            value = self._convert(os.fspath(value))
+            if isinstance(value, str):
+                raise self.refuse(name, value)
+        try:
+            array = _on_host(value)
+        except ValueError:
+            raise self.refuse(name, value) from None
+        if array.ndim != 2 or array.dtype.kind not in "iuf":
+            raise InputError(
+                f"{name} is an array of shape {array.shape} and dtype {shortened(array.dtype)}, it should be "
+                f"{self.expected}."
+            )
+        bad = ~np.isfinite(array)
+        if bad.any():
+            raise InputError(
+                f"{name} holds {bad.sum()} values that are NaN or infinite, the first in row "
+                f"{bad.any(axis=1).argmax()}; give finite numbers."
+            )
+        return array.astype(np.float64)
+
+    def _convert(self, text: str) -> Any:
+        if not text.endswith(".npy"):
+            return text
+        return read_npy(text, "a .npy of numbers")
+
+    def _read(self, file: Beneath) -> Any:
+        return read_npy(file, "a .npy of numbers")
+
+
+def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:
+    """Whether an array holds centres or memberships."""
+    if given.shape == (c, d):
+        return "centers"
+    if given.shape != (n, c):
+        raise InputError(
+            f"init has shape {given.shape}, it should be (n_clusters, n_features)=({c}, {d}), centres, or "
+            f"(n_samples, n_clusters)=({n}, {c}), memberships; transpose it or set n_clusters."
+        )
+    off = (given < 0).any(axis=1) | (abs(given.sum(axis=1) - 1.0) > 1e-3)
+    if off.any():
+        row = int(off.argmax())
+        raise InputError(
+            f"init holds {off.sum()} rows that are no memberships (not negative, summing to 1), the first is row {row} "
+            f"and sums to {given[row].sum():.6g}; divide each row by its sum."
+        )
+    empty = ~(given > 0).any(axis=0)
+    if empty.any():
+        raise InputError(f"init gives cluster {int(empty.argmax())} no row; every column needs a positive membership.")
+    return "memberships"
+
+
+def checked_weights(weights: Any, n: int) -> np.ndarray | None:
+    """Weights of n rows as float64; refuses those that are none."""
+    if weights is None:
+        return None
+    array = _on_host(weights)
+    if array.ndim == 0 and array.dtype.kind in "iuf":
+        array = np.full(n, float(array))
+    if array.dtype.kind not in "iufb" or array.shape != (n,):
+        raise InputError(
+            f"sample_weight has shape {array.shape} and dtype {array.dtype}, it should be numbers of shape ({n},), "
+            "one per row."
+        )
+    array = array.astype(np.float64)
+    bad = ~np.isfinite(array) | (array < 0)
+    if bad.any():
+        row = int(bad.argmax())
+        raise InputError(
+            f"sample_weight holds {bad.sum()} values that are negative, NaN or infinite, the first is "
+            f"{array[row]:g} at row {row}; give weights >= 0."
+        )
+    if not (array > 0).any():
+        raise InputError("sample_weight is zero for all rows; give at least one row a positive weight.")
+    return array
+
+
+def _on_host(values: Any) -> np.ndarray:
+    return np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") else values)

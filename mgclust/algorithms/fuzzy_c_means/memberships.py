@@ -1,0 +1,242 @@
+"""Memberships of rows in given centres: never all at once unless asked for.
+
+They are cheap to find again (one distance a centre) and large to keep (n x c), so a fit keeps none but those of small
+data; here they are made a block of rows at a time, into an array, into a zarr store, or into labels.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import weakref
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from mgclust.algorithms.common.preparation import Prepared, prepare_again
+from mgclust.array_files import Deferred
+from mgclust.data import Dataset
+from mgclust.engine.dask.cluster import connect
+from mgclust.engine.memory import Estimate, human
+from mgclust.engine.partition import LARGEST_BLOCK, Partition
+from mgclust.engine.spmd import Context, run
+from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.kernels.pairs.metrics import METRICS
+
+__all__ = ["Clusters", "Memberships", "assign", "estimate_rows"]
+
+Array = Any
+SMALL = 64 << 20  # bytes of memberships that a fit hands over at once
+PIECE = 64 << 20  # bytes of memberships on their way
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Centres, and what other rows need to meet them.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (c, n_features), float64
+        Among prepared rows.
+    prepared : Prepared
+        What was done to the rows that the centres come from.
+    metric : str
+    m : float
+    dtype : str
+        What was computed in.
+    """
+
+    centers: np.ndarray
+    prepared: Prepared
+    metric: str
+    m: float
+    dtype: str
+
+
+class Memberships:
+    """Memberships of a data set's rows in some clusters.
+
+    Parameters
+    ----------
+    clusters : Clusters
+    dataset : Dataset
+    client, device, memory_limit
+        Where to compute; see `FuzzyCMeans`.
+    """
+
+    def __init__(
+        self, clusters: Clusters, dataset: Dataset, *, client: Any, device: str, memory_limit: int | None
+    ) -> None:
+        self._clusters, self._dataset = clusters, dataset
+        self._client, self._device, self._memory_limit = client, device, memory_limit
+        self.shape = (dataset.shape[0], len(clusters.centers))
+        self.dtype = np.dtype(clusters.dtype)
+
+    @staticmethod
+    def are_small(n: int, c: int, dtype: str) -> bool:
+        """Whether a fit should hand them over at once."""
+        return n * c * np.dtype(dtype).itemsize <= SMALL
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of them all."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    def labels(self) -> np.ndarray:
+        """The nearest centre of each row, of equally near ones the first; int32."""
+        labels: np.ndarray = self._run("labels")
+        return labels
+
+    def array(self) -> np.ndarray:
+        """All in memory."""
+        free = psutil.virtual_memory().available
+        if 2 * self.nbytes > free:
+            raise InsufficientMemoryError(
+                f"memberships of {self.shape[0]} rows in {self.shape[1]} clusters take {human(self.nbytes)}, half of "
+                f"the free memory is {human(free // 2)}; give predict_memberships(X, out='memberships.zarr') to have "
+                "them written by blocks, or fewer rows."
+            )
+        memberships: np.ndarray = self._run("memberships")
+        return memberships
+
+    def store(self, path: str | os.PathLike[str]) -> Any:
+        """All in a new zarr store, which appears under its name when it is complete; returned open for reading."""
+        import zarr
+
+        if not isinstance(path, (str, os.PathLike)):
+            raise InputError(f"out={path!r} should be the path of a zarr store to make; give one, or leave it out.")
+        target = Path(os.path.abspath(path))
+        if os.path.lexists(target):
+            raise InputError(f"out={str(path)!r} exists; choose another name or remove it.")
+        if not target.parent.is_dir():
+            raise InputError(f"out={str(path)!r} cannot be made: {str(target.parent)!r} is no directory.")
+        unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+        try:
+            # A block of rows is written by one rank alone, so no two ever touch the same chunk of the store.
+            rows = Partition.plan(*self._dataset.shape, 1).block_rows
+            chunks = (min(rows, self.shape[0]), self.shape[1])
+            zarr.create_array(unfinished, shape=self.shape, chunks=chunks, dtype=self.dtype.name)
+            self._run(str(unfinished))
+            unfinished.rename(target)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        return zarr.open_array(target, mode="r")
+
+    def somewhere(self) -> Any:
+        """In memory if half of what is free holds them, else in a zarr store that goes with the array returned."""
+        if 2 * self.nbytes <= psutil.virtual_memory().available:
+            return self.array()
+        folder = tempfile.mkdtemp(prefix="mgclust-")
+        stored = self.store(Path(folder) / "memberships.zarr")
+        weakref.finalize(stored, shutil.rmtree, folder, ignore_errors=True)
+        return stored
+
+    def deferred(self) -> Deferred:
+        """To be written when a result is saved."""
+        return Deferred(self.shape, self.dtype, self.store)
+
+    def _run(self, what: str) -> Any:
+        with connect(client=self._client, device=self._device) as cluster:
+            return run(
+                memberships_of_rows,
+                self._dataset,
+                cluster,
+                parameters={"clusters": self._clusters, "what": what},
+                dtype=self.dtype.name,
+                memory_limit=self._memory_limit,
+                estimate=partial(_estimate, c=self.shape[1]),
+                shift=self._clusters.metric == "euclidean",
+                resident=False,
+            ).value
+
+
+def memberships_of_rows(context: Context, *, clusters: Clusters, what: str) -> np.ndarray | None:
+    """On every rank: "labels", "memberships", or the path of a zarr store to write the latter into."""
+    with context.stage("prepare"):
+        prepare_again(context, METRICS[clusters.metric], clusters.prepared)
+    with context.stage("memberships"):
+        if what == "labels":
+            return nearest_centers(context, clusters.centers)
+        if what == "memberships":
+            return all_memberships(context, clusters.centers, clusters.m)
+        import zarr
+
+        store = zarr.open_array(what, mode="r+")
+        for start, stop, u in _pieces(context, clusters.centers, clusters.m):
+            if stop > start:
+                store[start:stop] = u
+        context.comm.barrier()
+    return None
+
+
+def assign(context: Context, centers: np.ndarray, m: float, keep: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    """Labels of all prepared rows, and on rank 0 their memberships if they are to be kept."""
+    return nearest_centers(context, centers), all_memberships(context, centers, m) if keep else None
+
+
+def nearest_centers(context: Context, centers: np.ndarray) -> np.ndarray:
+    """The nearest centre of each row, of equally near ones the first; int32, on the host of every rank."""
+    kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
+    v = kernels.memory.to_device(centers.astype(context.dtype))
+    order = xp.arange(len(v), dtype="int32")
+    labels = xp.zeros(len(rows), dtype="int32")
+    for chunk in context.chunks():
+        count = len(chunk.x)
+        if count:
+            best, index = xp.full(count, xp.inf, dtype=context.dtype), xp.full(count, -1, dtype="int64")
+            # To a row that comes after all centres, every centre is "higher".
+            after = xp.full(count, len(v), dtype="int32")
+            kernels.pairs.nearest_higher(
+                chunk.x, v, after, order, norm="l2", y_start=0, best=best, best_index=index
+            )  # fmt: skip
+            labels[chunk.start - rows.start : chunk.stop - rows.start] = index
+    return np.asarray(kernels.memory.to_host(context.comm.all_gather(labels)))
+
+
+def all_memberships(context: Context, centers: np.ndarray, m: float) -> np.ndarray | None:
+    """Memberships of all rows on the host of rank 0."""
+    everything = np.empty((context.dataset_shape[0], len(centers)), context.dtype) if context.rank == 0 else None
+    for start, stop, u in _pieces(context, centers, m):
+        starts = context.comm.all_gather(np.array([[start, stop]]))
+        every = context.comm.all_gather(u)
+        if everything is not None:
+            first = 0
+            for begin, end in starts.tolist():
+                everything[begin:end] = every[first : first + end - begin]
+                first += end - begin
+    return everything
+
+
+def _pieces(context: Context, centers: np.ndarray, m: float) -> Any:
+    """Bounds and memberships of pieces of the own rows, whole blocks, equally many on every rank."""
+    kernels, rows = context.kernels, context.rows
+    v = kernels.memory.to_device(centers.astype(context.dtype))
+    blocks = max(1, PIECE // (context.partition.block_rows * len(v) * context.dtype.itemsize))
+    step = blocks * context.partition.block_rows
+    count = -(-len(rows) // step)
+    count = int(context.comm.all_reduce(np.array([count]), "max")[0])
+    for piece in range(count):
+        start = min(rows.start + piece * step, rows.stop)
+        stop = min(start + step, rows.stop)
+        u = kernels.xp.empty((stop - start, len(v)), dtype=context.dtype)
+        if stop > start:
+            kernels.fuzzy_c_means.memberships(rows.read(start, stop), v, m=m, out=u)
+        yield start, stop, np.asarray(kernels.memory.to_host(u))
+        context.progress((piece + 1) / count)
+
+
+def estimate_rows(n: int, d: int, c: int, itemsize: int) -> dict[str, int]:
+    """What labels and memberships of some rows take on a rank."""
+    block = min(n, LARGEST_BLOCK) * itemsize
+    return {"labels": 12 * n, "memberships of some rows": max(PIECE if n * c > PIECE else 0, block * c) + block * d}
+
+
+def _estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, c: int) -> Estimate:
+    what = estimate_rows(*shape, c, itemsize)
+    return Estimate(0, sum(what.values()), what)

@@ -1,0 +1,235 @@
+r"""Fuzzy c-means (Dunn 1973, Bezdek 1981) on any number of ranks; the memberships are never stored.
+
+With w_i the weight of row x_i (1 unless given), and d_ij the distance of row i and centre j, centres v and memberships
+u make as small as they can
+
+    J(u, v) = sum_i sum_j w_i u_ij^m d_ij^2        under    sum_j u_ij = 1,  m > 1
+
+by turns:
+
+    u_ij = 1 / sum_k (d_ij / d_ik)^(2 / (m - 1))                            (1)
+    v_j  = sum_i w_i u_ij^m x_i / sum_i w_i u_ij^m                          (2)
+
+(1) is computed as r^(1/(m-1)), r = min_k d_ik^2 / d_ij^2, divided by its sum over j: r lies in [0, 1] whatever m is,
+and with 0/0 = 1 a row that coincides with several centres is shared evenly between them.
+
+One pass over the rows does both (`mgclust.algorithms.fuzzy_c_means.weighted_sums`). A row's memberships exist while its
+weighted sums are taken; the pass gives, at the centres v it began with, all sums of (2), J, and the validity indices
+
+    partition coefficient   sum w u^2 / W                 from 1/c (nothing is clear) to 1 (every row has one cluster)
+    partition entropy       - sum w u log u / W           from 0 to log c                          W = sum_i w_i
+    Xie-Beni                J / (W min over j != k of |v_j - v_k|^2)         the smaller, the farther apart and tighter
+
+Restarts share the pass: it serves several sets of centres at once, each until it has settled.
+
+It ends when no centre moves farther than `tol` times the root mean square distance of the rows from their mean: in the
+data's own scale, whatever n, d, c and the units are.
+
+Cost of an iteration on a rank with k rows: k d numbers read once, 3 k c d multiply-adds or so. Memory: c (d + 1) sums
+for each block of rows, no n x c array. Communication: 2 (c (d + 1) + 3) numbers, whatever n is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.common.preparation import prepare_rows
+from mgclust.algorithms.fuzzy_c_means.initialization import starting_centers
+from mgclust.algorithms.fuzzy_c_means.memberships import assign, estimate_rows
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
+from mgclust.engine.checkpoint import Saved
+from mgclust.engine.memory import Estimate
+from mgclust.engine.partition import Partition
+from mgclust.engine.spmd import Context
+from mgclust.errors import InputError
+from mgclust.kernels.pairs.metrics import METRICS
+
+__all__ = ["Fit", "estimate", "fuzzy_c_means", "iterate"]
+
+Array = Any
+SCRATCH, GROUP = 512 << 20, 128  # bytes of sums that wait to be added, at most; rows in a group, at least
+CUSTOMARY_M = 2.0
+
+
+def fuzzy_c_means(
+    context: Context,
+    *,
+    metric: str,
+    n_clusters: int,
+    m: float,
+    init: str,
+    given: np.ndarray | None,
+    n_init: int,
+    max_iter: int,
+    tol: float,
+    weights: np.ndarray | None,
+    keep_memberships: bool,
+    seed: int,
+) -> dict[str, Any] | None:
+    """Run the method on every rank; rank 0 returns what `FuzzyCMeans.fit` reports."""
+    saved = context.checkpoint.load()
+    with context.stage("prepare"):
+        sums = WeightedSums(context, m, weights)
+        prepared = prepare_rows(context, METRICS[metric], sums.weights)
+        scale = sums.scale()
+    if saved is None:
+        with context.stage("init"):
+            if init == "memberships":
+                starts = sums.centers_of(given)[None]
+            elif init == "centers":
+                starts = _checked_centers(context, given, prepared.origin)[None]
+            else:
+                starts = starting_centers(
+                    context, init, n_clusters, starts=n_init, weights=sums.weights, total=sums.total, seed=seed
+                )
+                if m > CUSTOMARY_M:
+                    # A row on which a centre lies outweighs all others the more, the larger m is: off the rows, at
+                    # first.
+                    starts = WeightedSums(context, CUSTOMARY_M, weights).means_at(starts)
+            fits = [Fit(centers) for centers in starts]
+    else:
+        fits = saved_fits(saved)
+    with context.stage("iterate"):
+        iterate(context, sums, fits, saved, max_iter=max_iter, limit=tol * scale)
+    with context.stage("labels"):
+        best = int(np.argmin([fit.history[-1] for fit in fits]))
+        fit = fits[best]
+        labels, memberships = assign(context, fit.centers, m, keep_memberships)
+    if context.rank != 0:
+        return None
+    return {
+        "fit": fit,
+        "prepared": prepared,
+        "labels": labels,
+        "memberships": memberships,
+        "dtype": context.dtype.name,
+        "scale": scale,
+        "total": sums.total,
+        "best": best,
+        "objectives": [sums.unit * fit.history[-1] for fit in fits],
+        "history": [sums.unit * objective for objective in fit.history],
+    }
+
+
+@dataclass
+class Fit:
+    """One set of centres on its way.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (c, d), float64
+    history : list of float
+        J at the centres that each pass began with.
+    n_iter : int
+    stop_reason : str
+        "" while it goes on; "tol" or "max_iter".
+    shift : float
+        How far the centre that moved farthest did in the last iteration.
+    idle : int
+        Clusters that no row has any membership in: their centres stay where they are.
+    squares, entropy : float
+        Sums of w u^2 and of - w u log u at the final centres.
+    """
+
+    centers: np.ndarray
+    history: list[float] = field(default_factory=list)
+    n_iter: int = 0
+    stop_reason: str = ""
+    shift: float = math.inf
+    idle: int = 0
+    squares: float = math.nan
+    entropy: float = math.nan
+
+    def score(self, sums: np.ndarray, log2_scale: float) -> None:
+        """Take what a pass says of the centres it began with."""
+        self.history.append(math.ldexp(sums[-3], -int(log2_scale)))
+        self.squares, self.entropy = float(sums[-2]), float(sums[-1])
+
+    def update(self, sums: np.ndarray, moved: np.ndarray) -> None:
+        """Go on from where the centres moved."""
+        self.idle = int((sums[moved.size : -3] <= 0).sum())
+        self.shift = float(np.sqrt(((moved - self.centers) ** 2).sum(axis=1).max()))
+        self.centers = moved
+        self.n_iter += 1
+
+
+def iterate(
+    context: Context, sums: WeightedSums, fits: list[Fit], saved: Saved | None, *, max_iter: int, limit: float
+) -> None:
+    """Pass over the rows until every set of centres has settled, and once more to score where it ended.
+
+    Nobody waits for the decision whether to go on: the device moves the centres and begins with the next pass. Where a
+    set has settled, that pass is the one that scores it.
+    """
+    kernels, moving = context.kernels, [fit for fit in fits if not fit.stop_reason]
+    log2_scale = sums.log2_scale(len(fits[0].centers))
+    centers = kernels.memory.to_device(np.stack([fit.centers for fit in moving]))
+    found = sums.at(centers) if saved is None else kernels.memory.to_device(saved.arrays["found"])
+    while moving:
+        centers = kernels.fuzzy_c_means.weighted_means(found, centers)
+        scores, moved = context.fetch(found), context.fetch(centers)
+        found = sums.at(centers)
+        for fit, of_fit, to in zip(moving, scores(), moved(), strict=True):
+            fit.score(of_fit, log2_scale)
+            fit.update(of_fit, to)
+            if fit.shift <= limit:
+                fit.stop_reason = "tol"
+            elif fit.n_iter == max_iter:
+                fit.stop_reason = "max_iter"
+        context.progress(moving[0].n_iter / max_iter, objective=min(fit.history[-1] for fit in moving))
+        if any(fit.stop_reason for fit in moving):
+            scored = context.fetch(found)()
+            for fit, of_fit in zip(moving, scored, strict=True):
+                if fit.stop_reason:
+                    fit.score(of_fit, log2_scale)
+            left = [i for i, fit in enumerate(moving) if not fit.stop_reason]
+            moving, centers, found = [moving[i] for i in left], centers[left], found[left]
+        if moving and context.checkpoint.due():
+            save_fits(context, fits, found)
+
+
+def save_fits(context: Context, fits: list[Fit], found: Array) -> None:
+    """Save all sets of centres, and the sums at those that still move: what the next iteration begins with."""
+    told = [{name: value for name, value in asdict(fit).items() if name != "centers"} for fit in fits]
+    arrays = {"centers": np.stack([fit.centers for fit in fits]), "found": context.fetch(found)()}
+    context.checkpoint.save({"fits": told}, arrays)
+
+
+def saved_fits(saved: Saved) -> list[Fit]:
+    """The sets of centres as `save_fits` found them."""
+    return [Fit(centers, **told) for centers, told in zip(saved.arrays["centers"], saved.control["fits"], strict=True)]
+
+
+def _checked_centers(context: Context, given: np.ndarray | None, origin: np.ndarray) -> np.ndarray:
+    """Given centres among prepared rows; refuses those whose squared distances the rows' type does not hold."""
+    assert given is not None
+    with np.errstate(over="ignore", invalid="ignore"):
+        centers = given - origin
+    most = float(np.finfo(context.dtype).max) ** 0.5 / (4 * centers.shape[1] ** 0.5)
+    if not np.abs(centers).max() < most:
+        raise InputError(
+            f"init holds centres up to {np.abs(centers).max():.3g} from the mean of the rows, that should be below "
+            f"{most:.1g} with dtype='{context.dtype}'; give centres among the rows."
+        )
+    return centers
+
+
+def estimate(
+    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, models: int, c: int, weighted: bool
+) -> Estimate:
+    """What a rank needs beside its rows."""
+    n, d = shape
+    blocks = -(-Partition.plan(n, d, size).blocks // size)
+    sums = 8 * models * (c * d + c + 3)
+    what = {
+        "sums of blocks": 4 * blocks * sums,
+        "sums of groups of rows": min(SCRATCH, -(-n // (size * GROUP)) * sums),
+        **estimate_rows(n, d, c, itemsize),
+    }
+    if weighted:
+        what["weights"] = 8 * n + itemsize * (-(-n // size))
+    return Estimate(0, sum(what.values()), what, 4 * sums)

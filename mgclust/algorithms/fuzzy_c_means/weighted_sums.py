@@ -1,0 +1,118 @@
+"""The pass of fuzzy c-means: sums over all rows that the memberships at given centres weigh."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mgclust.engine.spmd import Context
+from mgclust.errors import InputError
+
+__all__ = ["MOST_BITS", "WeightedSums"]
+
+Array = Any
+MOST_BITS = 100  # where u^m is smaller than 2^-MOST_BITS in all rows, it is scaled: of weights only the ratios count
+TINY, MOST_EXPONENT = 1e-300, 900.0
+
+
+class WeightedSums:
+    """The pass: sums over all rows that the memberships at given centres weigh.
+
+    Parameters
+    ----------
+    context : Context
+        With prepared rows.
+    m : float
+    weights : ndarray of shape (n_samples,), optional
+    """
+
+    def __init__(self, context: Context, m: float, weights: np.ndarray | None) -> None:
+        self.context = context
+        self.m = m
+        # Only their ratios move centres; up to 1, none is too large for float32.
+        self.unit = 1.0 if weights is None else float(weights.max())
+        self.total = float(context.dataset_shape[0]) if weights is None else math.fsum(weights / self.unit)
+        self.weights = None  # of own rows, on the device
+        if weights is not None:
+            own = weights[context.rows.start : context.rows.stop] / self.unit
+            self.weights = context.kernels.memory.to_device(own.astype(context.dtype))
+
+    def log2_scale(self, c: int) -> float:
+        """Power of two by which all u^m are multiplied in the sums of c clusters, since they might vanish; mostly 0."""
+        bits = self.m * math.log2(c)
+        return float(math.ceil(bits)) if bits > MOST_BITS else 0.0
+
+    def at(self, centers: Array) -> Array:
+        """Sums of some models at their centres; queued, on a GPU.
+
+        Parameters
+        ----------
+        centers : float64 array of shape (models, c, d)
+            On the device, equal on all ranks.
+
+        Returns
+        -------
+        float64 array of shape (models, c * d + c + 3)
+            Of each model the sums of ``w u^m x`` (c times d) and ``w u^m`` (c); J; the sums of ``w u^2`` and
+            ``- w u log u``. The first three are scaled by ``2^log2_scale``. On the device.
+        """
+        context, kernels = self.context, self.context.kernels
+        models, c, d = centers.shape
+        own, size = context.partition.blocks_of(context.rank), context.partition.block_rows
+        parts = kernels.xp.zeros((len(own), models, c * d + c + 3))
+        v = centers.astype(context.dtype)
+        for chunk in context.chunks():
+            if len(chunk.x):
+                kernels.fuzzy_c_means.fuzzy_sums(
+                    chunk.x,
+                    v,
+                    m=self.m,
+                    log2_scale=self.log2_scale(c),
+                    weights=self._weights_of(chunk.start, chunk.stop),
+                    first_row=chunk.start,
+                    block_rows=size,
+                    out=parts[chunk.start // size - own.start : -(-chunk.stop // size) - own.start],
+                )
+        return context.sum_parts(parts)
+
+    def means_at(self, centers: np.ndarray) -> np.ndarray:
+        """One step of some models: the weighted means (2) at their centres; both (models, c, d), on the host."""
+        kernels = self.context.kernels
+        v = kernels.memory.to_device(centers)
+        return self.context.fetch(kernels.fuzzy_c_means.weighted_means(self.at(v), v))()
+
+    def scale(self) -> float:
+        """Root mean square distance of the rows from their mean: what one cluster adds up."""
+        d = self.context.dataset_shape[1]
+        mean = self.context.kernels.xp.zeros((1, 1, d))
+        for _ in range(2):  # at the origin, to find the mean; there, to find how far rows are
+            found = self.at(mean)
+            mean = self.context.kernels.fuzzy_c_means.weighted_means(found, mean)
+        return math.sqrt(max(0.0, float(self.context.fetch(found)()[0, -3]) / self.total))
+
+    def centers_of(self, memberships: np.ndarray | None) -> np.ndarray:
+        """Centres (2) of memberships that the caller has; (c, d) float64."""
+        assert memberships is not None
+        context, xp = self.context, self.context.kernels.xp
+        c, d = memberships.shape[1], context.dataset_shape[1]
+        parts = xp.zeros((len(context.partition.blocks_of(context.rank)), c * d + c))
+        for part, block in zip(parts, context.partition.blocks_of(context.rank), strict=True):
+            start, stop = context.partition.bounds(block)
+            u = xp.asarray(memberships[start:stop])
+            g = xp.exp2(xp.minimum(self.m * xp.log2(xp.maximum(u, TINY)) + self.log2_scale(c), MOST_EXPONENT))
+            g = xp.where(u > 0, g, 0.0)
+            weights = self._weights_of(start, stop)
+            if weights is not None:
+                g = g * weights[:, None]
+            part[: c * d] = xp.einsum("ij,if->jf", g, context.rows.block(block).astype("float64")).reshape(-1)
+            part[c * d :] = g.sum(axis=0)
+        sums = context.fetch(context.sum_parts(parts))()
+        if not (sums[c * d :] > 0).all():
+            raise InputError("init gives a cluster memberships in rows of sample_weight=0 alone; give it others.")
+        return sums[: c * d].reshape(c, d) / sums[c * d :, None]
+
+    def _weights_of(self, start: int, stop: int) -> Array | None:
+        first = self.context.rows.start
+        return None if self.weights is None else self.weights[start - first : stop - first]

@@ -1,0 +1,313 @@
+r"""Silhouettes (Rousseeuw, J. Comput. Appl. Math. 20:53, 1987), exact, on any number of ranks.
+
+With a_i the mean distance of row i to the other rows of its cluster and b_i the smallest of its mean distances to the
+rows of another cluster::
+
+    s_i = (b_i - a_i) / max(a_i, b_i),      0 in a cluster of one row
+
+All that is needed of a row are the sums of its distances to every cluster. There is never an n x n array.
+
+sqeuclidean, cosine, correlation
+    Reduced distances are squared, so that sums have a closed form about the cluster's mean mu, which cancels nothing::
+
+        sum over j in C of |x - x_j|^2 = |C| |x - mu|^2 + W,      W = sum over j in C of |x_j - mu|^2
+
+    Three looks at the rows (means, W, distances to the means), n K d multiply-adds, float64 from the rows on.
+    Communication per rank: K d sums and 8 n bytes.
+euclidean, manhattan
+    One pass over all pairs, n^2 d, that serves any number of labelings: each pair's distance is added, for every
+    labeling, to the sum of its column's cluster.
+
+Rows are met in pieces whose sums (rows x clusters of all labelings x 8 bytes) fit into memory; every piece meets all
+columns, so that pieces cost communication and no arithmetic. Sums across rows are integers in fixed point and a row's
+own sums do not depend on pieces or ranks: the same bits on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mgclust.engine.memory import Estimate
+from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.metrics import METRICS, Metric
+
+__all__ = ["SilhouetteScores", "estimate", "has_closed_form", "score_labelings", "score_with_matrix"]
+
+Array = Any
+
+FIXED_POINT_BITS = 60  # of 63: sums of rounded parts may exceed the bound by their rounding
+LEAST_PIECE = 256  # rows whose sums have to fit
+LARGEST_PIECE = 8 << 30  # bytes: kernels count the sums with 32 bits
+
+
+@dataclass(frozen=True)
+class SilhouetteScores:
+    """What the silhouettes of one labeling say.
+
+    Attributes
+    ----------
+    score : float
+        Mean over all rows.
+    cluster_means : ndarray of shape (K,), float64
+    sizes : ndarray of shape (K,), int64
+        Rows of each cluster.
+    samples : ndarray of shape (n_samples,), float64, or None
+        Silhouette of each row, where that was asked for.
+    """
+
+    score: float
+    cluster_means: np.ndarray
+    sizes: np.ndarray
+    samples: np.ndarray | None = None
+
+
+def score_labelings(
+    context: Context, measure: Metric, labelings: list[np.ndarray], *, keep_samples: bool = False
+) -> list[SilhouetteScores]:
+    """Score labelings of the same rows, together, on every rank.
+
+    Parameters
+    ----------
+    context : Context
+        Its rows have been through `prepare_rows` with `measure`.
+    measure : Metric
+    labelings : list of int32 ndarrays of shape (n_samples,)
+        Clusters 0 to K - 1, K >= 2, none of them empty; equal on all ranks.
+    keep_samples : bool
+        Return the silhouette of each row, too.
+
+    Returns
+    -------
+    list of SilhouetteScores
+        One a labeling; equal on all ranks.
+    """
+    if not labelings:
+        return []
+    scorer = _Scorer(context, labelings)
+    if has_closed_form(measure):
+        scorer.closed_form()
+    else:
+        scorer.all_pairs(measure)
+    return scorer.scores(keep_samples)
+
+
+def score_with_matrix(
+    context: Context, s: Array, highest: float, labelings: list[np.ndarray], *, keep_samples: bool = False
+) -> list[SilhouetteScores]:
+    """Score labelings by given similarities, on every rank.
+
+    Dissimilarities are ``-S``; where some similarity is positive, ``highest + 1 - S``, which is at least 1.
+
+    Parameters
+    ----------
+    context : Context
+    s : array of shape (m, at least n_samples), float32 or float64
+        Similarities of the own rows; -inf on the diagonal.
+    highest : float
+        The largest of all ranks'.
+    labelings, keep_samples
+        As in `score_labelings`.
+
+    Returns
+    -------
+    list of SilhouetteScores
+        One a labeling; equal on all ranks.
+    """
+    if not labelings:
+        return []
+    scorer = _Scorer(context, labelings)
+    scorer.matrix(s, highest + 1 if highest > 0 else 0.0)
+    return scorer.scores(keep_samples)
+
+
+def has_closed_form(measure: Metric) -> bool:
+    """Whether sums of distances follow from the means of the clusters."""
+    return measure.norm == "l2" and measure.squared
+
+
+class _Scorer:
+    """Labelings on one rank: clusters are numbered through, labeling l has ``edges[l]`` to ``edges[l + 1] - 1``."""
+
+    def __init__(self, context: Context, labelings: list[np.ndarray]) -> None:
+        self.context = context
+        self.sizes = [np.bincount(codes) for codes in labelings]
+        self.edges = np.cumsum([0, *map(len, self.sizes)]).tolist()
+        numbered = [codes + np.int32(first) for codes, first in zip(labelings, self.edges, strict=False)]
+        xp, own = context.kernels.xp, len(context.rows)
+        self.labels = xp.asarray(np.stack(numbered).astype(np.int32))
+        self.all_sizes = xp.asarray(np.concatenate(self.sizes))
+        self.samples = [xp.zeros(own, dtype="float64") for _ in labelings]
+
+    def scores(self, keep_samples: bool) -> list[SilhouetteScores]:
+        """What the silhouettes of all ranks say."""
+        found = []
+        for first, labels, values, sizes in zip(self.edges, self.labels, self.samples, self.sizes, strict=False):
+            samples = self.context.kernels.memory.to_host(self.context.comm.all_gather(values))
+            codes = self.context.kernels.memory.to_host(labels) - first
+            means = np.bincount(codes, weights=samples) / sizes
+            found.append(SilhouetteScores(float(samples.mean()), means, sizes, samples if keep_samples else None))
+        return found
+
+    def matrix(self, s: Array, shift: float) -> None:
+        """Silhouettes of the own rows in each labeling, from the dissimilarities ``shift - s``."""
+        context, xp = self.context, self.context.kernels.xp
+        n, first_row = context.dataset_shape[0], context.rows.start
+        clusters, widest = self.edges[-1], max(map(len, self.sizes))
+        pieces = [(a - first_row, b - first_row) for a, b in self._pieces(8 * clusters + 32 * widest + 8 * n)]
+        finite = (xp.where(s[a:b] > -xp.inf, abs(s[a:b]), 0) for a, b in pieces if b > a)
+        largest = xp.stack([xp.zeros((), s.dtype), *(part.max() for part in finite)]).max().reshape(1)
+        scale = _fixed_point(n * float(context.comm.all_reduce(largest, "max")[0]))
+        for done, (a, b) in enumerate(pieces):
+            sums = xp.zeros((b - a, clusters), dtype="int64")
+            context.kernels.label_sums.add_by_label(s[a:b], self.labels, n=n, scale=scale, out=sums)
+            for labeling, (first, last) in enumerate(pairwise(self.edges)):
+                sizes, own = self.all_sizes[first:last], self.labels[labeling, a + first_row : b + first_row] - first
+                means = shift - sums[:, first:last] / (scale * sizes)
+                means[xp.arange(b - a), own] -= shift / sizes[own]  # a row is not its own neighbour
+                self._keep(labeling, a + first_row, b + first_row, means, 0.0)
+            context.progress((done + 1) / len(pieces))
+
+    def all_pairs(self, measure: Metric) -> None:
+        """Silhouettes of the own rows in each labeling, from the distances of all pairs."""
+        context, xp = self.context, self.context.kernels.xp
+        n, d = context.dataset_shape
+        root = not measure.squared and measure.norm == "l2"
+        longest = 2 * _largest_value(context) * (d**0.5 if root else d)
+        scale = _fixed_point(n * longest)
+        clusters = self.edges[-1]
+        pieces = self._pieces(8 * clusters + 32 * max(map(len, self.sizes)))
+        done, total = 0, len(pieces) * context.comm.stream_length()
+        for start, stop in pieces:
+            x = context.rows.read(start, stop)
+            sums = xp.zeros((stop - start, clusters), dtype="int64")
+            for block in context.comm.stream(context.rows):
+                columns = xp.ascontiguousarray(self.labels[:, block.start : block.stop])
+                context.kernels.label_sums.cluster_sums(
+                    x,
+                    block.x,
+                    columns,
+                    norm=measure.norm,
+                    root=root,
+                    scale=scale,
+                    y_start=block.start,
+                    out=sums,
+                )
+                done += 1
+                context.progress(done / total)
+            for labeling, (first, last) in enumerate(pairwise(self.edges)):
+                means = sums[:, first:last] / self.all_sizes[first:last]
+                self._keep(labeling, start, stop, means, 0.0)
+
+    def closed_form(self) -> None:
+        """Silhouettes of the own rows in each labeling, from squared distances to the means of the clusters."""
+        context = self.context
+        n, d = context.dataset_shape
+        means, spread = self._means_and_spread()
+        # What rounding leaves of a distance 0.
+        floor = d * (_largest_value(context) * (n * 2.0**-FIXED_POINT_BITS + 2.0**-50)) ** 2
+        pieces = self._pieces(16 * d + 32 * max(map(len, self.sizes)))
+        for done, (start, stop) in enumerate(pieces):
+            x = context.rows.read(start, stop).astype("float64")
+            for labeling, (first, last) in enumerate(pairwise(self.edges)):
+                if stop > start:
+                    to_means = context.kernels.pairs.reduced_distances(x, means[first:last], norm="l2")
+                    self._keep(labeling, start, stop, to_means + spread[first:last], floor)
+                context.progress((2 + (done + (labeling + 1) / len(self.samples)) / len(pieces)) / 3)
+
+    def _means_and_spread(self) -> tuple[Array, Array]:
+        """Mean of each cluster, and the mean squared distance of its rows to it; float64."""
+        context, xp, rows = self.context, self.context.kernels.xp, self.context.rows
+        total = context.sum_over_blocks(lambda x: abs(x).sum(axis=0, dtype="float64"))
+        scale = _fixed_point(float(total.max()))
+        sums = xp.zeros((self.edges[-1], rows.n_features), dtype="int64")
+        for x, _, _, own in self._labeled_pieces(8 * rows.n_features, 0):
+            context.kernels.label_sums.group_sums(x, own, scale=scale, out=sums)
+        means = context.comm.all_reduce(sums, "sum") / (scale * self.all_sizes[:, None])
+        squares = xp.empty((len(self.labels), len(rows)), dtype="float64")
+        for x, at, labeling, own in self._labeled_pieces(32 * rows.n_features, 1):
+            differences = x - means[own]
+            squares[labeling, at] = _row_sums(differences * differences)
+        spread = []
+        for labels, mine, first, sizes in zip(self.labels, squares, self.edges, self.sizes, strict=False):
+            # Added in the order of the rows, on the host: a few large ones cost the others no digits.
+            weights = context.kernels.memory.to_host(context.comm.all_gather(mine))
+            codes = context.kernels.memory.to_host(labels) - first
+            spread.append(np.bincount(codes, weights=weights, minlength=len(sizes)) / sizes)
+        return means, xp.asarray(np.concatenate(spread))
+
+    def _labeled_pieces(self, row_bytes: int, look: int) -> Iterator[tuple[Array, slice, int, Array]]:
+        """Pieces of own rows, where they are among these, and each labeling's number and labels."""
+        pieces, first = self._pieces(row_bytes), self.context.rows.start
+        for done, (start, stop) in enumerate(pieces):
+            x = self.context.rows.read(start, stop)
+            for labeling in range(len(self.labels)) if stop > start else ():
+                own = self.context.kernels.xp.ascontiguousarray(self.labels[labeling, start:stop])
+                yield x, slice(start - first, stop - first), labeling, own
+            self.context.progress((look + (done + 1) / len(pieces)) / 3)
+
+    def _pieces(self, row_bytes: int) -> list[tuple[int, int]]:
+        """Bounds of pieces of the own rows, equally many on every rank, whose `row_bytes` fit into memory."""
+        context, rows = self.context, self.context.rows
+        budget = min(context.free // 4, context.kernels.memory.free_memory() // 2, LARGEST_PIECE)
+        count = max(rows.chunk_count, -(-len(rows) // max(1, budget // row_bytes)))
+        count = int(context.comm.all_reduce(np.array([count], np.int64), "max")[0])
+        step = -(-len(rows) // count)
+        edges = [min(rows.start + i * step, rows.stop) for i in range(count + 1)]
+        return list(pairwise(edges))
+
+    def _keep(self, labeling: int, start: int, stop: int, means: Array, floor: float) -> None:
+        """Silhouettes of own rows from the means of their distances to all rows of each cluster, overwriting these."""
+        context, xp = self.context, self.context.kernels.xp
+        first, last = self.edges[labeling : labeling + 2]
+        own = self.labels[labeling, start:stop] - first
+        rows, sizes = xp.arange(stop - start), self.all_sizes[first:last][own]
+        others = xp.maximum(sizes - 1, 1)
+        a = means[rows, own] * sizes / others
+        means[rows, own] = xp.inf
+        b = means.min(axis=1)
+        larger = xp.maximum(a, b)
+        defined = (larger > floor) & (sizes > 1)
+        values = xp.where(defined, (b - a) / xp.where(defined, larger, 1.0), 0.0)
+        self.samples[labeling][start - context.rows.start : stop - context.rows.start] = values
+
+
+def _row_sums(x: Array) -> Array:
+    """Sums along the rows of a scratch array, in an order that depends on its width alone."""
+    width = x.shape[1]
+    while width > 1:
+        half = -(-width // 2)
+        x[:, : width - half] += x[:, half:width]
+        width = half
+    return x[:, 0]
+
+
+def _fixed_point(bound: float) -> float:
+    """The largest power of two by which sums up to a bound stay within int64."""
+    return float(2.0 ** np.floor(FIXED_POINT_BITS - np.log2(bound))) if bound > 0 else 1.0
+
+
+def _largest_value(context: Context) -> float:
+    largest = context.kernels.xp.zeros(1)
+    for chunk in context.rows.chunks():
+        if chunk.x.shape[0]:
+            largest = context.kernels.xp.maximum(largest, abs(chunk.x).max())
+    return float(context.comm.all_reduce(largest, "max")[0])
+
+
+def estimate(
+    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, metric: str, n_clusters: int
+) -> Estimate:
+    """What a rank needs beside its rows."""
+    n, d = shape
+    what = {"labels and silhouettes": 40 * n}
+    piece = LEAST_PIECE * 40 * n_clusters
+    if has_closed_form(METRICS[metric]):
+        what["means of the clusters"] = 3 * 8 * n_clusters * d
+        piece += LEAST_PIECE * 48 * d
+    what["sums of some rows"] = piece
+    return Estimate(0, sum(what.values()), what, piece)

@@ -1,0 +1,290 @@
+"""Where ranks run: in this process, on all GPUs or cores of this machine, or on a running Dask cluster.
+
+`connect` decides and checks before any data is read; what cannot work is said in one sentence. In-process
+runs import neither Dask nor CuPy here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mgclust.engine import tls
+from mgclust.engine.certificates import Credentials
+from mgclust.engine.devices import cores, gpus, why_no_gpu
+from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
+
+__all__ = ["Cluster", "connect", "too_few", "workers_of"]
+
+CONNECT_TIMEOUT = 15.0
+WORKERS_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Ranks to run on.
+
+    Attributes
+    ----------
+    size : int
+        How many a run has.
+    device : str
+        "cpu" or "cuda".
+    client : distributed.Client or None
+        None: one rank in this process.
+    workers : tuple of str
+        Addresses of those that were there: a run is given `size` of them that no other run has, or of those that
+        came later. None in-process.
+    """
+
+    size: int
+    device: str
+    client: Any = None
+    workers: tuple[str, ...] = ()
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What another process needs beside the address of a cluster that `connect` has started; else None."""
+        security = getattr(self.client, "security", None)
+        if security is None or "\n" not in (security.tls_client_key or ""):
+            return None
+        return Credentials(security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
+
+
+@contextlib.contextmanager
+def connect(
+    client: Any = "auto", device: str = "auto", n_workers: int | None = None, credentials: Credentials | None = None
+) -> Iterator[Cluster]:
+    """The ranks that a run will have.
+
+    A cluster that this starts ("local") speaks only to holders of its certificates, which are in memory and end with
+    it. Others are as they were set up. Beware of those without TLS, such as ``distributed.LocalCluster()`` makes:
+    Dask runs whatever code it is sent, so every account of the machine, and every machine that reaches the address,
+    may do there what you may.
+
+    Parameters
+    ----------
+    client : "auto", None, "local", distributed.Client, str or Cluster
+        "auto": the active Dask client, where there is one, else this process. None: this process, without
+        Dask. "local": a new cluster of this machine, one worker a GPU (or a core, with ``device="cpu"``),
+        closed on leaving. A Client: its cluster. A scheduler's address: that cluster; for ``tls://`` the
+        certificates come from MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's
+        configuration. A Cluster: what an earlier `connect` found, as it is.
+    device : {"auto", "cpu", "cuda"}
+        "auto": GPUs if every rank has one, else CPUs.
+    n_workers : int, optional
+        Of a running cluster, use so many workers, beside other runs that leave so many; by default as many as there
+        are now. Of a local one, start so many.
+    credentials : Credentials, optional
+        With an address of ``tls://``: in place of the variables and of Dask's configuration.
+
+    Yields
+    ------
+    Cluster
+
+    Raises
+    ------
+    DeviceUnavailableError
+        No GPU, or not one for each worker.
+    ClusterUnavailableError
+        No scheduler, or fewer workers than are needed after half a minute.
+    InputError
+        Not what can be asked for.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise InputError(f"device={device!r} should be 'auto', 'cpu' or 'cuda'.")
+    if n_workers is not None and n_workers < 1:
+        raise InputError(f"n_workers={n_workers} should be >= 1.")
+    if credentials is not None and not (isinstance(client, str) and client.startswith("tls://")):
+        raise InputError(f"client={client!r} should be an address that begins with tls://, as credentials are given.")
+    if isinstance(client, Cluster):
+        yield client
+        return
+    if isinstance(client, str) and client == "auto":
+        client = _active_client()
+    if client is None:
+        if n_workers not in (None, 1):
+            raise InputError(f"n_workers={n_workers} needs a cluster; pass client='local' to start one here.")
+        yield Cluster(1, _local_device(device))
+        return
+    tls.guard()
+    with contextlib.ExitStack() as stack:
+        if isinstance(client, str):
+            if client == "local":
+                client = stack.enter_context(_local_cluster(_local_device(device), n_workers))
+                n_workers = None
+            else:
+                client = stack.enter_context(_remote_client(client, credentials))
+        if getattr(client, "asynchronous", True):
+            raise InputError(f"client={client!r} should be a synchronous distributed.Client (asynchronous=False).")
+        workers = _workers(client, n_workers or 1)
+        yield Cluster(n_workers or len(workers), _common_device(client, workers, device), client, workers)
+
+
+def _active_client() -> Any:
+    # Nobody can have a client without having imported distributed.
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return distributed.Client.current()
+    except ValueError:
+        return None
+
+
+def _local_device(device: str) -> str:
+    reason = why_no_gpu()
+    if device == "auto":
+        return "cpu" if reason else "cuda"
+    if device == "cuda" and reason:
+        raise DeviceUnavailableError(
+            f"device='cuda' needs an NVIDIA GPU: {reason}. Use device='cpu' (--cpu) or 'auto'."
+        )
+    return device
+
+
+@contextlib.contextmanager
+def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
+    import distributed
+
+    if device == "cuda" and n_workers is not None and n_workers > len(gpus()):
+        raise DeviceUnavailableError(f"n_workers={n_workers} should be <= {len(gpus())}, the GPUs of this machine.")
+    from mgclust.engine.dask.local_cluster import IN_A_SCRIPT, start
+
+    try:
+        cluster = start(device, n_workers or (cores() if device == "cpu" else None))
+    except ImportError as error:
+        raise DeviceUnavailableError(
+            "client='local' on GPUs needs dask-cuda; install mgclust[gpu-cu13] (or gpu-cu12), or use "
+            "client=None for one GPU."
+        ) from error
+    except RunFailed:
+        raise
+    except Exception as error:
+        # NVML's errors and failed nannies alike: who reads this needs the cause and what to do, not their
+        # trace.
+        raise RunFailed(
+            f"a local {device} cluster could not be started: {type(error).__name__}: {str(error).rstrip('.')}. "
+            f"{IN_A_SCRIPT}; client=None runs without a cluster."
+        ) from error
+    try:
+        from mgclust.engine.dask.tasks import IgnoreInterrupts
+
+        with distributed.Client(cluster, set_as_default=False) as client:
+            client.register_plugin(IgnoreInterrupts())
+            yield client
+    finally:
+        cluster.close()
+
+
+@contextlib.contextmanager
+def _remote_client(address: str, credentials: Credentials | None) -> Iterator[Any]:
+    import distributed
+
+    security = _security(address, credentials)
+    # In two steps, so that a client that could not connect can be closed here: left to the garbage collector,
+    # it may be closed in the middle of the next client's start, where both wait for one lock for ever.
+    client = distributed.Client.__new__(distributed.Client)
+    try:
+        client.__init__(address, timeout=CONNECT_TIMEOUT, set_as_default=False, security=security)
+    except (OSError, ValueError, RuntimeError, TypeError) as error:
+        with contextlib.suppress(Exception):
+            client.close(timeout=1)
+        hint = "Give the address that the scheduler prints, such as tcp://host:8786 or tls://host:8786."
+        if address.startswith("tls://"):
+            hint = "Set MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY to the PEM files that it trusts."
+        raise ClusterUnavailableError(
+            f"client={address!r}: no Dask scheduler answered there within {CONNECT_TIMEOUT:g} s "
+            f"({_first_line(error)}). {hint}"
+        ) from error
+    with client:
+        yield client
+
+
+def _security(address: str, credentials: Credentials | None) -> Any:
+    """TLS with the credentials, else from our own variables, else None: Dask then reads its configuration."""
+    from distributed import Security
+
+    if credentials is not None:
+        ca, cert, key = credentials.ca, credentials.cert, credentials.key
+        return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
+    paths = {part: os.environ.get(f"MGCLUST_TLS_{part}", "") for part in ("CA", "CERT", "KEY")}
+    if not address.startswith("tls://") or not any(paths.values()):
+        return None
+    if not all(paths.values()):
+        raise InputError("MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY should be set together.")
+    for part, path in paths.items():
+        if "\n" in path:
+            raise InputError(f"MGCLUST_TLS_{part} should be the path of a PEM file; keys do not belong into variables.")
+        if not os.path.exists(path):
+            raise InputError(f"{path} of MGCLUST_TLS_{part} does not exist; give the paths of PEM files.")
+    return Security(
+        tls_ca_file=paths["CA"], tls_client_cert=paths["CERT"], tls_client_key=paths["KEY"], require_encryption=True
+    )
+
+
+def workers_of(client: Any) -> dict[str, Any]:
+    """What the scheduler knows of each worker that is there now, by address.
+
+    `Client.scheduler_info` may tell of none: the client forgets them every two seconds, and reads what it keeps.
+    """
+    return client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+
+
+def too_few(client: Any, found: int, wanted: int) -> ClusterUnavailableError:
+    """What to say when workers are missing for longer than WORKERS_TIMEOUT."""
+    return ClusterUnavailableError(
+        f"the cluster at {client.scheduler.address} has {found} worker(s) after {WORKERS_TIMEOUT:g} "
+        f"s, {wanted} are needed; start some (dask worker, or dask cuda worker for GPUs)."
+    )
+
+
+def _workers(client: Any, wanted: int) -> tuple[str, ...]:
+    with contextlib.suppress(TimeoutError):
+        if len(workers_of(client)) < wanted:
+            client.wait_for_workers(wanted, timeout=WORKERS_TIMEOUT)
+    found = sorted(workers_of(client))
+    if len(found) < wanted:
+        raise too_few(client, len(found), wanted)
+    return tuple(found)
+
+
+def _common_device(client: Any, workers: tuple[str, ...], device: str) -> str:
+    """One device for all ranks, or why not."""
+    from mgclust.engine.dask.tasks import offer
+
+    try:
+        offers = client.run(offer, workers=list(workers))
+    except ModuleNotFoundError as error:
+        raise InputError(f"the workers cannot import {error.name}; install mgclust there, too.") from error
+    except Exception as error:
+        raise RunFailed(f"the workers did not answer: {type(error).__name__}: {error}.") from error
+    if device == "cpu":
+        return device
+    without = [address for address in workers if offers[address].why_no_gpu]
+    if device == "auto" and len(without) == len(workers):
+        return "cpu"
+    if without:
+        raise DeviceUnavailableError(
+            f"{len(without)} of {len(workers)} workers have no GPU, the first is {without[0]}: "
+            f"{offers[without[0]].why_no_gpu}. Use device='cpu', or a cluster of GPU workers only (dask cuda "
+            "worker)."
+        )
+    shared = [gpu for gpu, count in Counter(offers[address].gpu for address in workers).items() if count > 1]
+    if shared:
+        twins = [address for address in workers if offers[address].gpu == shared[0]]
+        raise DeviceUnavailableError(
+            f"workers {', '.join(twins)} would share one GPU; start one worker a GPU (dask cuda worker, or "
+            "client='local'), or use device='cpu'."
+        )
+    return "cuda"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

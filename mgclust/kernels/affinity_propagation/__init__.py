@@ -1,0 +1,1 @@
+"""Similarities with the noise that breaks ties, and the messages of one iteration (the equations: `messages`)."""

@@ -1,0 +1,49 @@
+"""Affinity propagation on the CPU: similarities, their noise and histogram, and one iteration of messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgclust.kernels.affinity_propagation import cpu_similarities
+from mgclust.kernels.affinity_propagation.cpu_messages import pass_columns, pass_rows
+from mgclust.kernels.affinity_propagation.cpu_similarities import jitter, noise_of, signed, value_histogram
+from mgclust.kernels.pairs.cpu_tasks import each_task
+
+__all__ = ["jitter", "pass_columns", "pass_rows", "similarities", "value_histogram"]
+
+Array = Any
+
+
+def similarities(
+    x: Array, y: Array, *, norm: str, factor: float, first_row: int, y_start: int, seed: int, out: Array
+) -> None:
+    """Write similarities, minus the distances, with the noise that breaks ties.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows, both float32 or both float64.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance s.
+    factor : float
+        The similarity is ``-factor * s``; noise as in `jitter`, draw 0 and tiny 100.
+    first_row, y_start : int
+        Global numbers of the first rows of x and y; y_start a multiple of 16.
+    seed : int
+        Below 2**64.
+    out : array of shape (m, padded(n)), the rows' type
+        Columns y_start .. y_start + k - 1 are written; -inf where a row meets itself.
+    """
+    if y_start % 16:
+        raise ValueError(f"y_start={y_start} is not a multiple of 16")
+    flat, d, negated = x.reshape(-1), x.shape[1], x.dtype.type(-factor)
+    eps, offset = noise_of(x.dtype, 100.0)
+    matrix, width = out.reshape(-1), out.shape[1]
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        cpu_similarities.similarities(
+            flat, d, start, stop, panels, columns, norm == "l1", negated, first_row, y_start + first, width,
+            signed(seed), eps, offset, matrix,
+        )  # fmt: skip
+
+    each_task(x, y, body)

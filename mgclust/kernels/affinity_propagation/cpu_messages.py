@@ -1,0 +1,306 @@
+"""Message passing on the CPU: one sweep over A and S an iteration. The equations: `messages`.
+
+A row is swept once, 32 columns at a time; for each vector::
+
+    load S, A, c;  A <- the new A;  store A            12 bytes an element in float32, 5 arithmetic operations
+    A + S >= m2 so far,  or  next_sigma S > a lower bound of the new u?       one branch, rarely taken
+
+The hot columns and the diagonal come first. They hold the latest maxima of the row, so that m1 and m2 start near
+their final values; and since u only rises with m1, the bound of u that is known on the way finds every column with
+R > 0, and few others: the vectors that have one are listed, and looked at again when u is known.
+
+Each row is the work of one thread. Column sums are integers: every thread has its own, and they are added at last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.affinity_propagation.cpu_similarities import rows_of_a_task
+from mgclust.kernels.affinity_propagation.messages import Messages
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.simd import WIDTH, add, element, first_lane, lanes_of, load, multiply, splat, store
+from mgclust.kernels.toolkit.simd_steps import (
+    add_fixed,
+    at_least,
+    fixed,
+    fma,
+    lanes_above,
+    negative_part,
+    positive_part,
+    reaches,
+    subtract,
+    zero_unless,
+)
+from mgclust.kernels.toolkit.threads import run_tasks, thread_count
+
+__all__ = ["pass_columns", "pass_rows"]
+
+Array = Any
+SMALL = 1 << 18  # elements up to which a second thread is not worth waking
+FEW = 4  # lanes with R > 0 up to which they are added one by one
+
+
+def pass_rows(
+    messages: Messages,
+    *,
+    sigma: float,
+    next_sigma: float,
+    damping: float,
+    next_damping: float,
+    scale: float,
+    negligible: float,
+) -> None:
+    """Finish A of the last iteration and begin the next: m1, j, m2, u, E, R(k,k) and own part of the sums.
+
+    Parameters
+    ----------
+    messages : Messages
+        In place: a, u, hot_column, hot_e, hot_a, hot_most and sums. Every row has a free hot place. Filled places
+        come before the free ones, as this function leaves them.
+    sigma, damping : float
+        Of the last iteration; before the first, 0 and 1: A stays 0.
+    next_sigma, next_damping : float
+        Of the iteration that begins.
+    scale : float
+        Of the fixed-point sums.
+    negligible : float
+        An E of at most this share of the larger of its row's |u| and its |S| counts as zero.
+    """
+    s = messages.s
+    real, (m, width) = s.dtype.type, s.shape
+    rows = max(m, 1)
+    if m * width > SMALL:
+        rows = max(1, min(rows_of_a_task(width), -(-m // (4 * thread_count()))))
+    tasks = -(-m // rows)
+    threads = min(thread_count(), tasks)
+    sums = np.zeros((max(threads, 1), width), np.int64)
+    bits = messages.sums.view(np.float64)[1]
+    most = np.zeros(max(threads, 1), np.int64)
+    a, flat = messages.a.reshape(-1), s.reshape(-1)
+
+    def task(index: int, thread: int) -> None:
+        filled = sweep_rows(
+            index * rows, min((index + 1) * rows, m), messages.first_row, width, a, flat, messages.c, messages.u,
+            messages.hot_column, messages.hot_e, messages.hot_a, messages.a_diagonal, messages.r_diagonal,
+            messages.preference, real(sigma), real(next_sigma), real(damping), real(1.0 - damping),
+            float(next_damping), float(scale), real(negligible), sums[thread], bits,
+        )  # fmt: skip
+        most[thread] = max(most[thread], filled)
+
+    run_tasks(tasks, task)
+    messages.sums[0] += sums.sum(axis=0)[: messages.n] if len(sums) > 1 else sums[0, : messages.n]
+    messages.hot_most[0] = max(messages.hot_most[0], most.max())
+
+
+def pass_columns(messages: Messages, *, damping: float, scale: float, slot: int) -> None:
+    """Finish an iteration for all columns: c, A(k,k), the exemplars and how many there are.
+
+    Parameters
+    ----------
+    messages : Messages
+        In place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts; sums become 0.
+    damping, scale : float
+        As `pass_rows` had them as `next_damping` and `scale`.
+    slot : int
+        Where exemplars and counts are written.
+    """
+    finish_columns(
+        messages.n, messages.sums, messages.sums.view(np.float64), messages.c, messages.r_diagonal,
+        messages.a_diagonal, messages.exemplars[slot], messages.last_exemplars, messages.counts[slot],
+        float(damping), float(scale),
+    )  # fmt: skip
+
+
+@inlined
+def _enter(m1: Any, j: int, m2: Any, value: Any, column: int) -> Any:
+    """The two largest after one more value; of equal ones the lowest column is j."""
+    if value > m1 or (value == m1 and column < j):
+        return value, column, m1
+    return m1, j, max(m2, value)
+
+
+@inlined
+def _finish_hot(
+    i: int, base: int, s: Any, c: Any, u: Any, hot_column: Any, hot_e: Any, hot_a: Any, sigma: Any, damping: Any,
+    rest: Any, m1: Any, j: int, m2: Any,
+) -> Any:  # fmt: skip
+    """A of a row's hot places, and the two largest of A + S with them; the number of filled places last."""
+    zero = s.dtype.type(0)
+    filled = 0
+    while filled < hot_column.shape[1] and hot_column[i, filled] >= 0:
+        k = hot_column[i, filled]
+        r = fma(sigma, s[base + k], -u) - hot_e[i, filled]
+        hot_a[i, filled] = fma(damping, hot_a[i, filled], rest * min(zero, c[k] - max(zero, r)))
+        m1, j, m2 = _enter(m1, j, m2, hot_a[i, filled] + s[base + k], k)
+        filled += 1
+    return m1, j, m2, filled
+
+
+@inlined
+def _sweep(
+    base: int, width: int, a: Any, s: Any, c: Any, old_u: Any, u: float, sigma: Any, next_sigma: Any, damping: Any,
+    rest: Any, next_damping: float, m1: Any, j: int, m2: Any, listed: Any,
+) -> Any:  # fmt: skip
+    """The sweep of a row: A, m1, j, m2, and the list of vectors in which R > 0 may be."""
+    real = s.dtype.type
+    sigmas, minus_u, dampings, rests = splat(sigma), splat(-old_u), splat(damping), splat(rest)
+    next_sigmas = splat(next_sigma)
+    seconds, minus_low = splat(m2), splat(-real(next_damping * u + (1.0 - next_damping) * m1))
+    count = 0
+    for p in range(width // WIDTH):
+        at = base + p * WIDTH
+        similarity = load(s, at)
+        r = positive_part(fma(sigmas, similarity, minus_u))
+        step = multiply(rests, negative_part(subtract(load(c, p * WIDTH), r)))
+        availability = fma(dampings, load(a, at), step)
+        store(a, at, availability)
+        value = add(availability, similarity)
+        if reaches(value, seconds, fma(next_sigmas, similarity, minus_low)):
+            near = at_least(value, m2)
+            while near:
+                lane = first_lane(near)
+                near &= near - 1
+                m1, j, m2 = _enter(m1, j, m2, element(value, lane), p * WIDTH + lane)
+            seconds, minus_low = splat(m2), splat(-real(next_damping * u + (1.0 - next_damping) * m1))
+            if lanes_above(fma(next_sigmas, similarity, minus_low), real(0)):
+                listed[count] = p
+                count += 1
+    return m1, j, m2, count
+
+
+@inlined
+def _renew_hot(
+    i: int, base: int, filled: int, a: Any, s: Any, u: Any, hot_column: Any, hot_e: Any, hot_a: Any, damping: Any,
+    own: int, step: Any, negligible: Any,
+) -> int:  # fmt: skip
+    """E <- damping E, and step added at column `own` (-1: nowhere); returns how many places are filled then."""
+    real = hot_e.dtype.type
+    kept = 0
+    found = False
+    for q in range(filled):
+        k, e = hot_column[i, q], damping * hot_e[i, q]
+        if k == own:
+            e += step
+            found = True
+        elif abs(e) <= negligible * max(abs(u), abs(s[base + k])):
+            a[base + k] = hot_a[i, q]
+            continue
+        hot_column[i, kept], hot_e[i, kept], hot_a[i, kept] = k, e, hot_a[i, q]
+        kept += 1
+    if own >= 0 and not found:
+        hot_column[i, kept], hot_e[i, kept], hot_a[i, kept] = own, step, a[base + own]
+        a[base + own] = real(-np.inf)
+        kept += 1
+    for q in range(kept, filled):
+        hot_column[i, q] = -1
+    return kept
+
+
+@inlined
+def _add_positive(
+    i: int, base: int, filled: int, count: int, a: Any, s: Any, u: Any, next_sigma: Any, scale: float, hot_column: Any,
+    hot_e: Any, listed: Any, sums: Any,
+) -> None:  # fmt: skip
+    """Add the R > 0 of a row to the sums: hot places, and the listed vectors but for columns kept elsewhere."""
+    real = s.dtype.type
+    zero, lowest = real(0), real(-np.inf)
+    next_sigmas, minus_u = splat(next_sigma), splat(-u)
+    for q in range(filled):
+        r = fma(next_sigma, s[base + hot_column[i, q]], -u) - hot_e[i, q]
+        if r > zero:
+            sums[hot_column[i, q]] += fixed(r, scale)
+    for t in range(count):
+        at = base + listed[t] * WIDTH
+        r = fma(next_sigmas, load(s, at), minus_u)
+        positive = lanes_above(r, zero) & lanes_above(load(a, at), lowest)
+        if lanes_of(positive) > FEW:
+            add_fixed(sums, listed[t] * WIDTH, zero_unless(positive, r), scale)
+            continue
+        while positive:
+            lane = first_lane(positive)
+            positive &= positive - 1
+            sums[listed[t] * WIDTH + lane] += fixed(element(r, lane), scale)
+
+
+@compiled
+def sweep_rows(
+    start: int,
+    stop: int,
+    first_row: int,
+    width: int,
+    a: Any,
+    s: Any,
+    c: Any,
+    u: Any,
+    hot_column: Any,
+    hot_e: Any,
+    hot_a: Any,
+    a_diagonal: Any,
+    r_diagonal: Any,
+    preference: Any,
+    sigma: Any,
+    next_sigma: Any,
+    damping: Any,
+    rest: Any,
+    next_damping: float,
+    scale: float,
+    negligible: Any,
+    sums: Any,
+    bits: Any,
+) -> int:
+    """`pass_rows` for rows start..stop-1; R(k,k) goes to `bits`. Returns the most places that a row fills."""
+    real = s.dtype.type
+    listed = np.empty(width // WIDTH, np.int32)
+    most = 0
+    for i in range(start, stop):
+        g, base, old_u = first_row + i, i * width, real(u[i])
+        m1, j, m2 = real(a_diagonal[g] + preference[g]), g, real(-np.inf)
+        m1, j, m2, filled = _finish_hot(i, base, s, c, old_u, hot_column, hot_e, hot_a, sigma, damping, rest, m1, j, m2)
+        m1, j, m2, count = _sweep(
+            base, width, a, s, c, old_u, u[i], sigma, next_sigma, damping, rest, next_damping, m1, j, m2, listed
+        )
+        u[i] = next_damping * u[i] + (1.0 - next_damping) * m1
+        own, step = (j, real(1.0 - next_damping) * (m2 - m1)) if j != g else (-1, real(0))
+        filled = _renew_hot(
+            i, base, filled, a, s, real(u[i]), hot_column, hot_e, hot_a, real(next_damping), own, step, negligible
+        )
+        most = max(most, filled)
+        others = m1 if j != g else m2
+        bits[g] = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - np.float64(others))
+        _add_positive(i, base, filled, count, a, s, real(u[i]), next_sigma, scale, hot_column, hot_e, listed, sums)
+    return most
+
+
+@compiled
+def finish_columns(
+    n: int,
+    sums: Any,
+    bits: Any,
+    c: Any,
+    r_diagonal: Any,
+    a_diagonal: Any,
+    exemplars: Any,
+    last_exemplars: Any,
+    counts: Any,
+    damping: float,
+    scale: float,
+) -> None:
+    """`pass_columns` on plain arrays; `bits` are the sums' as float64."""
+    total, changed = 0, 0
+    for k in range(n):
+        r, t = bits[1, k], np.float64(sums[0, k]) / scale
+        c[k] = r + t
+        r_diagonal[k] = r
+        a_diagonal[k] = damping * a_diagonal[k] + (1.0 - damping) * t
+        is_exemplar = int(a_diagonal[k] + r > 0.0)
+        exemplars[k] = is_exemplar
+        total += is_exemplar
+        changed += is_exemplar != last_exemplars[k]
+        last_exemplars[k] = is_exemplar
+        sums[0, k] = 0
+        sums[1, k] = 0
+    counts[0] = total
+    counts[1] = changed

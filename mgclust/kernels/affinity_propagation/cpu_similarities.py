@@ -1,0 +1,228 @@
+"""Similarities on the CPU: their making, the noise that breaks ties, and their histogram.
+
+Noise moves a value by no, one or two units of its last place, so a random byte is enough, and one block of Philox
+serves 16 columns. See `simd_steps.random_bytes` for who gets which byte.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.pairs.cpu_loops import pair_distances
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.simd import WIDTH, add_to, first_lane, lanes_of, load, multiply, splat, store
+from mgclust.kernels.toolkit.simd_steps import finite_or, fma, integers_below, lanes_above, ordered_keys, random_bytes
+from mgclust.kernels.toolkit.threads import run_tasks
+
+__all__ = ["TASK_ELEMENTS", "jitter", "similarities", "value_histogram"]
+
+Array = Any
+TASK_ELEMENTS = 1 << 20
+FULL = (1 << WIDTH) - 1
+
+
+def rows_of_a_task(columns: int) -> int:
+    """How many rows of a matrix make a task that is worth waking a thread for."""
+    return max(1, TASK_ELEMENTS // max(columns, 1))
+
+
+def noise_of(dtype: np.dtype, tiny: float) -> tuple[Any, Any]:
+    """The factor and the offset of the tie noise per unit of a random byte, in a matrix's type."""
+    limits = np.finfo(dtype)
+    return dtype.type(float(limits.eps) / 256), dtype.type(tiny * float(limits.smallest_normal) / 256)
+
+
+def jitter(s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: float) -> None:
+    """Add the noise that breaks ties to all own similarities.
+
+    Parameters
+    ----------
+    s : array of shape (m, padded(n))
+        Similarities, float32 or float64, in place. Infinite values stay as they are, and finite ones finite.
+    n : int
+        How many columns are no padding.
+    first_row : int
+        Global number of the first row.
+    seed : int
+        Below 2**64.
+    draw : int
+        A number that no other noise of the same seed has; `similarities` draws 0.
+    tiny : float
+        v becomes ``v + (eps * v + tiny * smallest_normal) * U``, U = byte / 256 by (seed, draw, row, column).
+    """
+    eps, offset = noise_of(s.dtype, tiny)
+    flat, rows, width = s.reshape(-1), rows_of_a_task(n), s.shape[1]
+
+    def task(index: int, _: int) -> None:
+        start, stop = index * rows, min((index + 1) * rows, len(s))
+        add_noise(flat, width, start, stop, n, first_row, signed(seed), draw, eps, offset)
+
+    run_tasks(-(-len(s) // rows), task)
+
+
+def value_histogram(values: Array, *, n: int, low: int, shift: int, out: Array) -> None:
+    """Count values by their bits, as integers in the values' order (-0.0 as 0.0); -inf is left out.
+
+    Parameters
+    ----------
+    values : array of shape (m, at least n)
+        float32 or float64, C-contiguous; the first n columns count.
+    n : int
+        Columns.
+    low, shift : int
+        With b = (key - low) >> shift: values with key < low are added to out[0], values with
+        0 <= b < bins to out[1 + b], the others to none.
+    out : int64 array of shape (bins + 1,)
+        Added to in place.
+    """
+    limits = np.iinfo(f"i{values.itemsize}")
+    bottom = min(max(low, int(limits.min)), int(limits.max))
+    high = min(max(low + ((len(out) - 1) << shift), int(limits.min)), int(limits.max))
+    flat, rows, width = values.reshape(-1), rows_of_a_task(n), values.shape[1]
+
+    def task(index: int, _: int) -> None:
+        start, stop = index * rows, min((index + 1) * rows, len(values))
+        counts, keys = np.zeros(len(out), np.int64), np.empty(WIDTH, limits.dtype)
+        count_keys(flat, width, start, stop, n, bottom, high, low, shift, keys, counts)
+        merge(counts, out)
+
+    run_tasks(-(-len(values) // rows), task)
+
+
+def signed(seed: int) -> int:
+    """The same 64 bits as a signed number."""
+    return (seed + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+@compiled
+def merge(counts: Any, out: Any) -> None:
+    """Add one task's counts to everybody's."""
+    for b in range(len(counts)):
+        if counts[b]:
+            add_to(out, b, counts[b])
+
+
+@inlined
+def with_noise(v: Any, column: int, row: int, draw: int, seed: int, eps: Any, offset: Any) -> Any:
+    """Tie noise on a vector of columns."""
+    return finite_or(fma(fma(v, eps, offset), random_bytes(v, column, row, draw, seed), v), v)
+
+
+@inlined
+def _store_part(out: Any, at: int, v: Any, buffer: Any, lanes: int) -> None:
+    if lanes == WIDTH:
+        store(out, at, v)
+    else:
+        store(buffer, 0, v)
+        for lane in range(lanes):
+            out[at + lane] = buffer[lane]
+
+
+@compiled
+def add_noise(
+    s: Any,
+    width: int,
+    start: int,
+    stop: int,
+    n: int,
+    first_row: int,
+    seed: int,
+    draw: int,
+    eps: Any,
+    offset: Any,
+) -> None:
+    """Tie noise on rows start..stop-1 of a matrix with `width` >= n columns, a multiple of WIDTH."""
+    factor, tiny = splat(eps), splat(offset)
+    buffer = np.empty(WIDTH, s.dtype)
+    for i in range(start, stop):
+        for k in range(0, n, WIDTH):
+            v = with_noise(load(s, i * width + k), k, first_row + i, draw, seed, factor, tiny)
+            _store_part(s, i * width + k, v, buffer, min(WIDTH, n - k))
+
+
+@compiled
+def similarities(
+    x: Any,
+    d: int,
+    start: int,
+    stop: int,
+    panels: Any,
+    columns: int,
+    manhattan: bool,
+    negated: Any,
+    first_row: int,
+    first_column: int,
+    width: int,
+    seed: int,
+    eps: Any,
+    offset: Any,
+    out: Any,
+) -> None:
+    """Write negated * s with tie noise for rows start..stop-1 and the panels' columns; -inf on the diagonal."""
+    scale, factor, tiny = splat(negated), splat(eps), splat(offset)
+    buffer = np.empty(WIDTH, x.dtype)
+    for i in range(start, stop, 4):
+        for p in range((columns + WIDTH - 1) // WIDTH):
+            lanes = min(WIDTH, columns - p * WIDTH)
+            k = first_column + p * WIDTH
+            s0, s1, s2, s3 = pair_distances(x, i, stop - 1, d, panels, p, manhattan)
+            row = first_row + i
+            v = with_noise(multiply(s0, scale), k, row, 0, seed, factor, tiny)
+            _store_part(out, i * width + k, v, buffer, lanes)
+            if i + 1 < stop:
+                v = with_noise(multiply(s1, scale), k, row + 1, 0, seed, factor, tiny)
+                _store_part(out, (i + 1) * width + k, v, buffer, lanes)
+            if i + 2 < stop:
+                v = with_noise(multiply(s2, scale), k, row + 2, 0, seed, factor, tiny)
+                _store_part(out, (i + 2) * width + k, v, buffer, lanes)
+            if i + 3 < stop:
+                v = with_noise(multiply(s3, scale), k, row + 3, 0, seed, factor, tiny)
+                _store_part(out, (i + 3) * width + k, v, buffer, lanes)
+    for i in range(start, stop):
+        j = first_row + i - first_column
+        if 0 <= j < columns:
+            out[i * width + first_row + i] = -np.inf
+
+
+@compiled
+def count_keys(
+    values: Any,
+    width: int,
+    start: int,
+    stop: int,
+    n: int,
+    bottom: int,
+    high: int,
+    low: int,
+    shift: int,
+    keys: Any,
+    out: Any,
+) -> None:
+    """Add the keys of rows start..stop-1: below `bottom` to out[0], below `high` to their bins above `low`."""
+    tail = np.empty(WIDTH, values.dtype)
+    below = 0
+    for i in range(start, stop):
+        for k in range(0, n, WIDTH):
+            lanes = min(WIDTH, n - k)
+            at = i * width + k
+            if lanes == WIDTH:
+                v = load(values, at)
+            else:
+                tail[:] = -np.inf
+                for lane in range(lanes):
+                    tail[lane] = values[at + lane]
+                v = load(tail, 0)
+            key = ordered_keys(v)
+            valid = lanes_above(v, values.dtype.type(-np.inf))
+            less = integers_below(key, bottom) & valid
+            within = (integers_below(key, high) & valid) & ~less
+            below += lanes_of(less)
+            if within:
+                store(keys, 0, key)
+            while within:
+                difference = np.uint64(keys[first_lane(within)]) - np.uint64(low)
+                out[1 + np.int64(difference >> np.uint64(shift))] += 1
+                within &= within - 1
+    out[0] += below

@@ -1,0 +1,236 @@
+// One iteration of affinity propagation on this rank's rows: the maths and the names are in messages.py.
+//
+// pass_rows reads A and S once and writes A once, a block a row. What depends on the row's maxima (its u, E, and which
+// responsibilities are positive) is not known before the row has been read; the row is not read twice because it can
+// be bounded beforehand:
+//
+//   hot columns and the diagonal    their top two values bound m1 and m2 from below, and m1 bounds the new u
+//   the sweep                       looks closer at a value only if it reaches the bound of m2 (rare), and
+//                                   remembers the columns with sigma S > bound of u: only there can R be positive
+//   afterwards                      m1, j, m2, u, E, and the sums over the remembered columns
+//
+// Sums over rows are of integers (fixed point), by atomics: any order gives the same bits.
+#include "pairs/pairs.cuh"
+
+#define THREADS 256
+#define WARPS (THREADS / 32)
+#define KEPT 1024  // columns remembered per row; beyond that the row is read again
+#define FULL 0xffffffffu
+
+struct alignas(16) Vec { real v[16 / sizeof(real)]; };
+#define VEC ((int)(16 / sizeof(real)))
+
+// Streaming loads and stores: A and S pass through the cache once an iteration, c should stay in it.
+__device__ __forceinline__ Vec stream(const real* p) {
+    Vec out;
+    *reinterpret_cast<float4*>(&out) = __ldcs(reinterpret_cast<const float4*>(p));
+    return out;
+}
+__device__ __forceinline__ void stream_out(real* p, const Vec& v) {
+    __stcs(reinterpret_cast<float4*>(p), *reinterpret_cast<const float4*>(&v));
+}
+
+struct Top {        // largest value, its lowest column, second largest value
+    real m1, m2;
+    int j;
+};
+
+__device__ __forceinline__ Top nothing() { return Top{-infinity(), -infinity(), 0x7fffffff}; }
+
+__device__ __forceinline__ void take(Top& t, real v, int j) {
+    if (v > t.m1 || (v == t.m1 && j < t.j)) {
+        t.m2 = t.m1;
+        t.m1 = v;
+        t.j = j;
+    } else if (v > t.m2) t.m2 = v;
+}
+
+__device__ __forceinline__ void take(Top& t, const Top& other) {
+    take(t, other.m1, other.j);
+    t.m2 = other.m2 > t.m2 ? other.m2 : t.m2;
+}
+
+__device__ __forceinline__ Top over_warp(Top t) {
+    for (int step = 16; step; step >>= 1) {
+        Top other;
+        other.m1 = __shfl_xor_sync(FULL, t.m1, step);
+        other.m2 = __shfl_xor_sync(FULL, t.m2, step);
+        other.j = __shfl_xor_sync(FULL, t.j, step);
+        take(t, other);
+    }
+    return t;
+}
+
+// A of one place, given the c and R of the iteration that is being finished.
+__device__ __forceinline__ real finished(real a, real c, real r, real damping, real rest) {
+    return fma(damping, a, rest * fmin((real)0, c - fmax((real)0, r)));
+}
+
+__device__ __forceinline__ void add_positive(uint64* sums, int k, real r, double scale) {
+    if (r > 0) atomicAdd(sums + k, (uint64)__double2ll_rn((double)r * scale));
+}
+
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_, double* u, int* hot_column_,
+          real* hot_e_, real* hot_a_, int* hot_most, const real* __restrict__ c, const double* __restrict__ r_diagonal,
+          const double* __restrict__ a_diagonal, const double* __restrict__ preference, uint64* sums,
+          double sigma_, double next_sigma_, double damping_, double next_damping, double scale, double negligible) {
+    __shared__ Top bound, part[WARPS];
+    __shared__ real low, new_u;
+    __shared__ int remembered, fresh;
+    __shared__ int kept_column[KEPT];
+    __shared__ real kept_s[KEPT];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int row = blockIdx.x, g = first_row + row;
+    const real* s = s_ + (int64)row * stride;
+    real* a = a_ + (int64)row * stride;
+    int* hot_column = hot_column_ + (int64)row * places;
+    real *hot_e = hot_e_ + (int64)row * places, *hot_a = hot_a_ + (int64)row * places;
+    const real sigma = (real)sigma_, next_sigma = (real)next_sigma_, damping = (real)damping_;
+    const real rest = (real)1 - damping, old_u = (real)u[row];
+
+    if (warp == 0) {
+        Top top = nothing();
+        for (int p = lane; p < places; p += 32) {
+            const int k = hot_column[p];
+            if (k < 0) continue;
+            const real v = s[k];
+            hot_a[p] = finished(hot_a[p], c[k], sigma * v - old_u - hot_e[p], damping, rest);
+            take(top, hot_a[p] + v, k);
+        }
+        if (lane == 0) take(top, (real)(a_diagonal[g] + preference[g]), g);
+        top = over_warp(top);
+        if (lane == 0) {
+            bound = top;
+            low = (real)(next_damping * u[row] + (1.0 - next_damping) * (double)top.m1);
+            remembered = 0;
+        }
+    }
+    __syncthreads();
+
+    Top mine = nothing();
+    const real least = bound.m2, lowest = low;
+    for (int k = threadIdx.x * VEC; k < stride; k += THREADS * VEC) {
+        const Vec cv = *reinterpret_cast<const Vec*>(c + k), sv = stream(s + k);
+        Vec av = stream(a + k);
+        real most = -infinity(), nearest = -infinity();
+#pragma unroll
+        for (int q = 0; q < VEC; ++q) {
+            av.v[q] = finished(av.v[q], cv.v[q], fma(sigma, sv.v[q], -old_u), damping, rest);
+            most = fmax(most, av.v[q] + sv.v[q]);
+            nearest = fmax(nearest, sv.v[q]);
+        }
+        stream_out(a + k, av);
+        if (most >= least && most > -infinity()) {
+#pragma unroll
+            for (int q = 0; q < VEC; ++q) {
+                const real v = av.v[q] + sv.v[q];
+                if (v >= least) take(mine, v, k + q);
+            }
+        }
+        if (fma(next_sigma, nearest, -lowest) > 0) {    // as R itself is rounded below, with a larger u
+#pragma unroll
+            for (int q = 0; q < VEC; ++q)
+                if (fma(next_sigma, sv.v[q], -lowest) > 0 && av.v[q] > -infinity()) {
+                    const int place = atomicAdd(&remembered, 1);
+                    if (place < KEPT) {
+                        kept_column[place] = k + q;
+                        kept_s[place] = sv.v[q];
+                    }
+                }
+        }
+    }
+    if (__any_sync(FULL, mine.m1 > -infinity())) mine = over_warp(mine);
+    if (lane == 0) part[warp] = mine;
+    __syncthreads();
+
+    const bool overflow = remembered > KEPT;
+    if (warp == 0) {
+        Top top = lane < WARPS ? part[lane] : nothing();
+        if (lane == 0) take(top, bound);
+        top = over_warp(top);
+        const double next_u = next_damping * u[row] + (1.0 - next_damping) * (double)top.m1;
+        int place = -1, free_place = -1;
+        for (int p = 0; p < places; p += 32) {
+            const int k = hot_column[p + lane];
+            const unsigned same = __ballot_sync(FULL, k == top.j), empty = __ballot_sync(FULL, k < 0);
+            if (same) place = p + __ffs(same) - 1;
+            if (empty && free_place < 0) free_place = p + __ffs(empty) - 1;
+        }
+        const bool is_fresh = top.j != g && place < 0;
+        if (is_fresh) place = free_place;
+        if (is_fresh && lane == 0) {
+            hot_column[place] = top.j;
+            hot_e[place] = 0;
+            hot_a[place] = a[top.j];
+            a[top.j] = -infinity();
+        }
+        __syncwarp();
+        const real boost = (real)((1.0 - next_damping) * ((double)top.m2 - (double)top.m1));
+        int filled = 0;
+        for (int p = lane; p < places; p += 32) {
+            const int k = hot_column[p];
+            if (k < 0) continue;
+            real e = (real)next_damping * hot_e[p];
+            if (p == place) e += boost;
+            const bool keep = p == place || fabs((double)e) > negligible * fmax(fabs(next_u), fabs((double)s[k]));
+            if (keep) {
+                hot_e[p] = e;
+                ++filled;
+            } else {
+                a[k] = hot_a[p];
+                hot_column[p] = -1;
+                e = 0;
+            }
+            // Where all columns will be looked at again, those given back are among them.
+            if (keep || !overflow) add_positive(sums, k, fma(next_sigma, s[k], -(real)next_u) - e, scale);
+        }
+        for (int step = 16; step; step >>= 1) filled += __shfl_xor_sync(FULL, filled, step);
+        if (lane == 0) {
+            const double others = top.j != g ? top.m1 : top.m2;
+            const double r_new = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - others);
+            sums[n + g] = (uint64)__double_as_longlong(r_new);
+            u[row] = next_u;
+            new_u = (real)next_u;
+            fresh = is_fresh ? top.j : -1;
+            atomicMax(hot_most, filled);
+        }
+    }
+    __syncthreads();
+
+    const real u_new = new_u;
+    if (!overflow) {
+        for (int p = threadIdx.x; p < remembered; p += THREADS)
+            if (kept_column[p] != fresh) add_positive(sums, kept_column[p], fma(next_sigma, kept_s[p], -u_new), scale);
+    } else {
+        for (int k = threadIdx.x; k < n; k += THREADS) {
+            const real r = fma(next_sigma, s[k], -u_new);
+            if (r > 0 && a[k] > -infinity()) add_positive(sums, k, r, scale);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+pass_columns(int n, uint64* sums, real* c, double* r_diagonal, double* a_diagonal, unsigned char* now,
+             unsigned char* last, uint64* counts, double damping, double scale) {
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    bool exemplar = false, differs = false;
+    if (k < n) {
+        const double r = __longlong_as_double((int64)sums[n + k]), t = (double)(int64)sums[k] / scale;
+        const double a = damping * a_diagonal[k] + (1.0 - damping) * t;
+        sums[k] = 0;
+        sums[n + k] = 0;
+        c[k] = (real)(r + t);
+        r_diagonal[k] = r;
+        a_diagonal[k] = a;
+        exemplar = a + r > 0;
+        differs = exemplar != (last[k] != 0);
+        now[k] = last[k] = exemplar;
+    }
+    const int found = __syncthreads_count(exemplar), changed = __syncthreads_count(differs);
+    if (threadIdx.x == 0) {
+        if (found) atomicAdd(counts, (uint64)found);
+        if (changed) atomicAdd(counts + 1, (uint64)changed);
+    }
+}

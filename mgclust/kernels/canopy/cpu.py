@@ -1,0 +1,153 @@
+"""What canopies need on the CPU: a greedily chosen independent set of a few rows, and lists of near columns.
+
+Both decide with the reduced distances of every other kernel, so that a pair is near for all of them or for none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.pairs.cpu_column_boxes import box_write, boxes_for
+from mgclust.kernels.pairs.cpu_loops import FULL, ROWS, pair_distances, valid_lanes
+from mgclust.kernels.pairs.cpu_tasks import each_task, pack
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.simd import (
+    WIDTH,
+    absolute_step,
+    broadcast,
+    first_lane,
+    load,
+    splat,
+    square_step,
+    values_below,
+)
+
+__all__ = ["first_independent", "write_within"]
+
+Array = Any
+
+
+def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> None:
+    """Pick rows in their order, each that no picked row before it is near.
+
+    One thread: a picked row rules out many that come after it, and 4096 rows take well under a millisecond a feature.
+
+    Parameters
+    ----------
+    x : array of shape (k, d)
+        Rows in order of priority, float32 or float64; k <= 4096.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance.
+    threshold : float
+        Rounded to the rows' type before it is compared: rows are near with s < threshold.
+    out : uint8 array of shape (k,)
+        1 where the row is picked, else 0; overwritten.
+    """
+    k, d = x.shape
+    panels = np.empty(-(-k // WIDTH) * WIDTH * d, x.dtype)
+    pack(x, panels)
+    pick(x.reshape(-1), d, k, panels, norm == "l1", x.dtype.type(threshold), out)
+
+
+def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:
+    """List each row's columns with s < threshold, in ascending order.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows, both float32 or both float64.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance.
+    threshold : float
+        Rounded to the rows' type before it is compared.
+    starts : int64 array of shape (m,)
+        Where each row's list begins; `count_within` with the same threshold says how long it is.
+    out : int32 array
+        Written from ``out[starts[i]]`` on.
+    """
+    flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
+    if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
+        box_write(x, boxes, norm == "l1", limit, starts, out)
+        return
+    ends = np.array(starts, np.int64)  # of the lists so far: a copy, which moves on from chunk to chunk
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        write(flat, d, start, stop, panels, columns, norm == "l1", limit, first, ends, out)
+
+    each_task(x, y, body)
+
+
+@inlined
+def _to_panel(x: Any, row: int, d: int, panels: Any, p: int, manhattan: bool) -> Any:
+    """Reduced distances of one row to a panel."""
+    s = splat(x.dtype.type(0))
+    base = p * d * WIDTH
+    if manhattan:
+        for k in range(d):
+            s = absolute_step(s, broadcast(x, row * d + k), load(panels, base + k * WIDTH))
+    else:
+        for k in range(d):
+            s = square_step(s, broadcast(x, row * d + k), load(panels, base + k * WIDTH))
+    return s
+
+
+@compiled
+def pick(x: Any, d: int, rows: int, panels: Any, manhattan: bool, threshold: Any, out: Any) -> None:
+    """Set out to 1 for rows that are picked, to 0 for the others; one bit a row tells which are ruled out."""
+    limit = x.dtype.type(threshold)
+    count = (rows + WIDTH - 1) // WIDTH
+    near = np.zeros(count, np.int64)
+    for i in range(rows):
+        own = i // WIDTH
+        out[i] = 0
+        if (near[own] >> (i % WIDTH)) & 1:
+            continue
+        out[i] = 1
+        for p in range(own, count):
+            if near[p] != FULL:
+                near[p] |= values_below(_to_panel(x, i, d, panels, p, manhattan), limit)
+
+
+@inlined
+def _append(mask: int, row: int, first: int, ends: Any, out: Any) -> None:
+    """Append the columns whose bits are set to a row's list."""
+    at = ends[row]
+    while mask:
+        out[at] = first + first_lane(mask)
+        at += 1
+        mask &= mask - 1
+    ends[row] = at
+
+
+@compiled
+def write(
+    x: Any,
+    d: int,
+    start: int,
+    stop: int,
+    panels: Any,
+    columns: int,
+    manhattan: bool,
+    threshold: Any,
+    number: int,
+    ends: Any,
+    out: Any,
+) -> None:
+    """Append the columns with s < threshold to the lists of rows start..stop-1; column 0 has this number."""
+    limit = x.dtype.type(threshold)
+    for begin in range(start, stop, ROWS):
+        end = min(begin + ROWS, stop)
+        for p in range((columns + WIDTH - 1) // WIDTH):
+            valid = valid_lanes(p, columns)
+            first = number + p * WIDTH
+            for i in range(begin, end, 4):
+                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+                _append(values_below(s0, limit) & valid, i, first, ends, out)
+                if i + 1 < end:
+                    _append(values_below(s1, limit) & valid, i + 1, first, ends, out)
+                if i + 2 < end:
+                    _append(values_below(s2, limit) & valid, i + 2, first, ends, out)
+                if i + 3 < end:
+                    _append(values_below(s3, limit) & valid, i + 3, first, ends, out)

@@ -1,0 +1,79 @@
+"""Canopies on a CUDA device (``canopy.cu``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from mgclust.kernels.pairs.gpu_launch import SIDE, direct, is_low, launch, run_length
+from mgclust.kernels.toolkit.gpu_compiler import compiled
+
+__all__ = ["first_independent", "write_within"]
+
+Array = Any
+WORD = 64
+THREADS = 128
+MOST_ROWS = 4096
+TILE_ROWS, TILE_COLUMNS = 8192, 1024  # distances of many features on their way to `write_below`
+WARPS = 4
+
+
+def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> None:
+    """Mark the rows that greedy picking takes; see `mgclust.kernels.canopy.cpu.first_independent`.
+
+    Parameters
+    ----------
+    x : array of shape (k, d)
+        In order of priority; at most 4096 rows.
+    norm : {"l2", "l1"}
+    threshold : float
+        A reduced distance: rows are near with s below it.
+    out : array of shape (k,), uint8
+    """
+    k, d = x.shape
+    if k > MOST_ROWS:
+        raise ValueError(f"k={k} should be <= {MOST_ROWS}.")
+    if not k:
+        return
+    words = -(-k // WORD)
+    bits = cp.empty((k, words), dtype=np.uint64)
+    module = compiled("canopy/canopy.cu", x.dtype.name, direct(norm))
+    sizes = (np.int32(k), np.int32(d), np.int32(words), x.dtype.type(threshold))
+    module.get_function("conflicts")((-(-k // THREADS), words), (THREADS,), (x, *sizes, bits))
+    module.get_function("pick")((1,), (WORD,), (bits, np.int32(k), np.int32(words), out))
+
+
+def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:
+    """List the columns within a threshold of each row; see `mgclust.kernels.canopy.cpu.write_within`.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+    norm : {"l2", "l1"}
+    threshold : float
+        A reduced distance; columns with s below it are listed, ascending.
+    starts : int64 array of shape (m,)
+        Where in `out` each row's list begins.
+    out : int32 array
+    """
+    (m, d), k = x.shape, y.shape[0]
+    if not m or not k:
+        return
+    norm, limit = direct(norm), x.dtype.type(threshold)
+    if is_low(x, norm):
+        kernel = compiled("canopy/canopy.cu", x.dtype.name, norm, DIM=d).get_function("write_within")
+        kernel((-(-m // THREADS),), (THREADS,), (x, np.int32(m), y, np.int32(k), limit, starts, out))
+        return
+    kernel = compiled("canopy/canopy.cu", x.dtype.name, norm).get_function("write_below")
+    tile = cp.empty((min(m, TILE_ROWS), min(k, TILE_COLUMNS)), x.dtype)
+    for start in range(0, m, TILE_ROWS):
+        rows = x[start : start + TILE_ROWS]
+        cursors = starts[start : start + TILE_ROWS].copy()
+        for first in range(0, k, TILE_COLUMNS):
+            few = y[first : first + TILE_COLUMNS]
+            stride = np.int64(tile.shape[1])
+            launch("distances", rows, few, norm, run_length(rows, few, SIDE), np.bool_(False), stride, tile)
+            sizes = (tile, np.int32(len(rows)), np.int32(len(few)), stride, limit, np.int32(first))
+            kernel((-(-len(rows) // WARPS),), (32 * WARPS,), (*sizes, cursors, out))

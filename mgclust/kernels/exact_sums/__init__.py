@@ -1,0 +1,1 @@
+"""Sums of float64 parts whose bits do not depend on their order."""

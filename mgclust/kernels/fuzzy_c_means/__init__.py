@@ -1,0 +1,1 @@
+"""Fuzzy c-means: the weighted sums of one pass over the rows, and memberships in given centres."""

@@ -1,0 +1,193 @@
+"""Fuzzy c-means on the CPU: one pass over the rows, memberships never stored.
+
+Rows come in *tiles* of 1024, aligned in the global numbers, and a tile in *panels* of 32 rows, one a lane. A panel's
+way, per model::
+
+    s_j  = |x - v_j|^2, four centres at a time           d subtractions, d multiply-adds       g[j] <- s_j
+    r_j  = s_min / s_j,  p_j = r_j^(1/(m-1))             a division, a logarithm, a power      g[j] <- p_j r_j
+    P = sum p_j;  also sum p_j^2 and sum p_j log2 p_j
+    g_j  = p_j r_j * w 2^scale / P^m                     since p_j^m = p_j r_j                 g[j] <- g_j
+
+With u_j = p_j / P this is w u_j^m, and the row's share of the objective needs no sum over the centres::
+
+    sum_j u_j^m s_j = s_min P / P^m        entropy = log P - sum p_j log p_j / P, both terms >= 0
+
+Then sum_i g_ij x_if of a run of panels is a product of two small matrices, of which eight or 192 sums are in registers
+at a time. Few features: a lane keeps adding its own rows, and the 32 lanes are added at the run's end (`add_by_lanes`).
+Many features: 32 features are the lanes, rows follow each other (`add_by_features`). Which it is depends on c and d.
+
+In `real` are the sums over the centres of a row, and at most 512 additions in a chain within a tile; tiles are added in
+float64, in ascending order. So the bits depend neither on threads nor on how the rows come, by multiples of 1024.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.fuzzy_c_means.cpu_steps import CENTERS, TILE, add_partial, add_tiles, write_memberships
+from mgclust.kernels.toolkit.simd import WIDTH
+from mgclust.kernels.toolkit.threads import run_tasks, thread_count
+
+__all__ = ["fuzzy_sums", "memberships", "weighted_means"]
+
+Array = Any
+HIGHEST = {4: 100.0, 8: 900.0}  # exponents, by the bytes of a number, that sums over many rows can bear
+SHORT = 128  # rows of a run when the features are the lanes: their g of a thousand centres stays in the L2 cache
+RUN_BYTES = 1 << 16  # of panels and g when the rows are the lanes: little more than the L1 cache
+PARTIAL_BYTES = 1 << 24  # of tiles' sums that wait to be added
+MOST_BYTES = 1 << 30  # of these, even if that keeps threads idle
+LEAST_TASK, TASK = 1 << 20, 1 << 23  # multiply-adds: less is not worth waking a thread; more would be shared unevenly
+
+
+def fuzzy_sums(
+    x: Array,
+    centers: Array,
+    *,
+    m: float,
+    log2_scale: float = 0.0,
+    weights: Array | None,
+    first_row: int,
+    block_rows: int,
+    out: Array,
+) -> None:
+    """Add the sums of one iteration of fuzzy c-means, for several models at once.
+
+    With s_ij the squared distance to centre j, u_ij proportional to s_ij^(-1/(m-1)) with sum 1 over j (centres at
+    distance 0 share a row), w the weights and g_ij = w_i u_ij^m 2^log2_scale.
+
+    Parameters
+    ----------
+    x : array of shape (k, d)
+        Rows, float32 or float64.
+    centers : array of shape (models, c, d), the rows' type
+        Of each model.
+    m : float
+        Above 1.
+    log2_scale : float
+        A whole number, not 0 where u^m would vanish in all rows: near m log2 c. What it makes too large is cut off:
+        rows that coincide with a centre, which then outweigh all others.
+    weights : array of shape (k,), the rows' type, or None
+        None: all 1.
+    first_row : int
+        Global number of the first row, a multiple of 1024.
+    block_rows : int
+        Rows of a block of the sums, a multiple of 1024.
+    out : float64 array of shape (blocks, models, c * d + c + 3)
+        Added to in place; row b belongs to block first_row // block_rows + b. Place j * d + f: sum of g_ij x_if;
+        c * d + j: sum of g_ij; then the sums of g_ij s_ij, of w_i u_ij^2 and of -w_i u_ij log u_ij.
+    """
+    if first_row % TILE or block_rows % TILE:
+        raise ValueError(f"first_row={first_row} or block_rows={block_rows} is not a multiple of {TILE}")
+    (k, d), (models, c, _) = x.shape, centers.shape
+    columns, tiles, threads = models * (c * d + c + 3), -(-k // TILE), thread_count()
+    by_features, run = _plan(c, d, x.itemsize)
+    wave = max(1, PARTIAL_BYTES // (8 * columns), min(2 * threads, MOST_BYTES // (8 * columns)))
+    wave = max(1, min(tiles, wave))
+    work = TILE * models * c * (d + 8)
+    step = max(1, LEAST_TASK // work, min(TASK // work, -(-wave // (4 * threads))))
+    counts = (run * (d + 1), run * padded(d) * by_features, run * c, models * (c + 3) * WIDTH)
+    spaces = [[aligned(count, x.dtype) for count in counts] for _ in range(threads)]
+    partial = np.empty(wave * columns)
+    flat, middle = x.reshape(-1), centers.reshape(-1)
+    own = flat[:0] if weights is None else np.ascontiguousarray(weights, x.dtype)
+    constants, plain = _constants(m, log2_scale, x.dtype), m == 2 and log2_scale == 0
+
+    for begin in range(0, tiles, wave):
+        end = min(begin + wave, tiles)
+
+        def task(index: int, thread: int, begin: int = begin, end: int = end) -> None:
+            first = begin + index * step
+            add_tiles(
+                flat, k, d, own, first, min(first + step, end), begin, middle, models, c, constants, plain, run,
+                by_features, *spaces[thread], partial,
+            )  # fmt: skip
+
+        run_tasks(-(-(end - begin) // step), task)
+        blocks = (first_row // TILE + np.arange(begin, end)) // (block_rows // TILE) - first_row // block_rows
+        _merge(partial, blocks, out.reshape(-1), columns)
+
+
+def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
+    """Write the memberships of rows: s_ij^(-1/(m-1)), scaled to sum 1 over the centres j.
+
+    Parameters
+    ----------
+    x : array of shape (k, d)
+        Rows, float32 or float64.
+    centers : array of shape (c, d), the rows' type
+        Centres.
+    m : float
+        Above 1.
+    out : array of shape (k, c), the rows' type
+        Written. Centres at distance 0 share a row.
+    """
+    (k, d), c = x.shape, len(centers)
+    constants, step = _constants(m, 0.0, x.dtype), max(1, TASK // (WIDTH * c * (d + 8))) * WIDTH
+    flat, middle = x.reshape(-1), centers.reshape(-1)
+
+    def task(index: int, _: int) -> None:
+        start = index * step
+        panels, g = aligned(d * WIDTH, x.dtype), aligned(c * WIDTH, x.dtype)
+        write_memberships(flat, d, start, min(start + step, k), middle, c, constants, m == 2, panels, g, out)
+
+    run_tasks(-(-k // step), task)
+
+
+def _plan(c: int, d: int, itemsize: int) -> tuple[bool, int]:
+    """Whether the features are the lanes of the sums, and the rows of a run."""
+    if 4 * c * d >= 3 * (-(-c // CENTERS) * CENTERS * padded(d)):
+        return True, SHORT
+    run = TILE
+    while run > 2 * SHORT and run * (c + d) * itemsize > RUN_BYTES:
+        run //= 2
+    return False, run
+
+
+def _constants(m: float, log2_scale: float, dtype: Any) -> Array:
+    """What the powers need, and the largest number (see `_weigh`)."""
+    return np.array([1 / (m - 1), m, log2_scale, HIGHEST[dtype.itemsize], np.finfo(dtype).max], dtype)
+
+
+def _merge(partial: Array, blocks: Array, out: Array, columns: int) -> None:
+    """Add the tiles' sums to those of their blocks."""
+    share = max(1 << 14, -(-columns // thread_count()))
+
+    def task(index: int, _: int) -> None:
+        add_partial(partial, blocks, columns, index * share, min((index + 1) * share, columns), out)
+
+    run_tasks(-(-columns // share), task)
+
+
+def padded(d: int) -> int:
+    """Features, filled up to whole vectors."""
+    return -(-d // WIDTH) * WIDTH
+
+
+def aligned(count: int, dtype: Any) -> Array:
+    """An array that starts at a cache line: a vector across two of them takes twice the time to load."""
+    itemsize = np.dtype(dtype).itemsize
+    raw = np.empty(count + 64 // itemsize, dtype)
+    skip = -raw.ctypes.data % 64 // itemsize
+    return raw[skip : skip + count]
+
+
+def weighted_means(sums: Array, centers: Array) -> Array:
+    """Move centres to the means of the rows that their clusters weigh.
+
+    Parameters
+    ----------
+    sums : float64 array of shape (models, c * d + c + 3)
+        Of all rows, laid out as `fuzzy_sums` does.
+    centers : float64 array of shape (models, c, d)
+
+    Returns
+    -------
+    float64 array of shape (models, c, d)
+        A cluster that no row has a membership in keeps its centre.
+    """
+    models, c, d = centers.shape
+    weights = sums[:, c * d : c * d + c, None]
+    means = sums[:, : c * d].reshape(models, c, d) / np.where(weights > 0, weights, 1.0)
+    return np.where(weights > 0, means, centers)

@@ -1,0 +1,306 @@
+"""Fuzzy c-means on a CUDA device (``fuzzy.cu``): few centres in one kernel, many by way of a tile of distances."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from mgclust.kernels.pairs.gpu_launch import SIDE, launch, run_length
+from mgclust.kernels.toolkit.gpu_compiler import compiled
+
+__all__ = ["fuzzy_sums", "memberships", "weighted_means"]
+
+Array = Any
+TILE_CLUSTERS, TILE_FEATURES = 8, 4  # sums that a thread holds
+GROUP_ROWS, SHORT_ROWS, LEAST_ROWS = 1024, 512, 128  # rows that a block, or a thread, adds in the rows' type
+SHARED_WANTED, SHARED_MOST = 64 << 10, 224 << 10  # bytes a block: three fit onto a multiprocessor, or one does
+SHARED_FOR_TWO = 28 << 10  # eight blocks fit
+THREADS_FOR_TILES = ((64, 16), (128, 128), (256, 256))  # threads, for at most so many that hold sums
+SCRATCH_BYTES = 512 << 20  # sums of groups of one launch
+TILE_NUMBERS = (
+    1 << 25
+)  # distances on their way from one kernel to the next: fewer would stay in the cache, but run short
+ADDERS = 128
+WARPS = 8  # rows of a block of tile_memberships
+STAGED_NUMBERS = 3 * 2 * 16 * 128  # STAGES of DEPTH rows of the tile and of x, in fuzzy.cu
+
+
+class _Exponents(NamedTuple):
+    """What the powers of memberships need, in the rows' type: `Powers` in ``fuzzy.cu``."""
+
+    m: Any
+    slope: Any  # 1 / (m - 1)
+    log2_scale: Any
+
+    @classmethod
+    def of(cls, m: float, log2_scale: float, dtype: Any) -> _Exponents:
+        return cls(dtype.type(m), dtype.type(1.0 / (m - 1.0)), dtype.type(log2_scale))
+
+    @property
+    def power(self) -> int:
+        """POWER in ``fuzzy.cu``: memberships of m = 2 are ratios."""
+        return int(self.m != 2 or self.log2_scale != 0)
+
+
+class Layout(NamedTuple):
+    """How the threads of a block share the work; see ``fuzzy.cu``."""
+
+    rows: int  # of a thread
+    clusters: int  # of a thread
+    cluster_lanes: int
+    slices: int
+    threads: int
+    buffers: int  # tiles of rows: with two, the next one arrives while one is worked on
+
+    def stride(self, d: int) -> int:
+        """Numbers of a row in shared memory."""
+        quads = -(-d // (4 * self.slices))
+        padded = 4 * self.slices * quads
+        return padded if self.slices >= 8 or quads % 2 else padded + 4 * self.slices
+
+    def shared(self, d: int, itemsize: int) -> int:
+        """Bytes of shared memory."""
+        tile_rows = self.rows * self.threads // (self.cluster_lanes * self.slices)
+        centers = self.clusters * self.cluster_lanes
+        numbers = (self.buffers * tile_rows + centers) * self.stride(d) + tile_rows * (centers + 4)
+        return itemsize * max(numbers, TILE_CLUSTERS * TILE_FEATURES * self.threads)
+
+    def sum_tiles(self, d: int) -> int:
+        """Threads that are needed to hold the sums of all centres and features."""
+        return self.clusters * self.cluster_lanes // TILE_CLUSTERS * -(-d // TILE_FEATURES)
+
+
+@functools.cache
+def layout_of(d: int, c: int, itemsize: int) -> Layout | None:
+    """The layout for so many features and centres; None where one block cannot hold the sums.
+
+    Of those that were tried on an H200 it is within a few percent of the fastest: small blocks while the sums are few,
+    and as few threads to a row as shared memory allows.
+    """
+    clusters = 8 if c <= 8 or itemsize == 8 else 16
+    lanes = 1 << (-(-c // clusters) - 1).bit_length()
+    rows = 2 if itemsize == 8 or (d <= 32 and lanes == 1) else 4
+    sum_tiles = clusters * lanes // TILE_CLUSTERS * -(-d // TILE_FEATURES)
+    # A thread for each centre, too: it sums that column of memberships.
+    enough = (threads for threads, most in THREADS_FOR_TILES if sum_tiles <= most and clusters * lanes <= threads)
+    threads = next(enough, None)
+    if threads is None:
+        return None
+    every = [
+        Layout(rows, clusters, lanes, slices, threads, 1) for slices in (1, 2, 4, 8, 16, 32) if slices * lanes <= 32
+    ]
+    fitting = [layout for layout in every if layout.shared(d, itemsize) <= SHARED_MOST]
+    if not fitting:
+        return None
+    chosen = next((layout for layout in fitting if layout.shared(d, itemsize) <= SHARED_WANTED), fitting[-1])
+    twice = chosen._replace(buffers=2)
+    return twice if twice.shared(d, itemsize) <= SHARED_FOR_TWO else chosen
+
+
+def fuzzy_sums(
+    x: Array,
+    centers: Array,
+    *,
+    m: float,
+    log2_scale: float = 0.0,
+    weights: Array | None,
+    first_row: int,
+    block_rows: int,
+    out: Array,
+) -> None:
+    """Add up what memberships weigh; see `mgclust.kernels.fuzzy_c_means.cpu.fuzzy_sums`.
+
+    Parameters
+    ----------
+    x : array of shape (k, d)
+    centers : array of shape (models, c, d)
+    m : float
+    log2_scale : float
+        Of u^m, where that would vanish.
+    weights : array of shape (k,) or None
+    first_row : int
+        Global number of the first row, a multiple of 1024.
+    block_rows : int
+        A multiple of 1024.
+    out : float64 array of shape (blocks, models, c * d + c + 3)
+        Added to in place.
+    """
+    if not len(x):
+        return
+    layout = layout_of(x.shape[1], centers.shape[1], x.dtype.itemsize)
+    exponents = _Exponents.of(m, log2_scale, x.dtype)
+    if layout is None:
+        _sums_by_tiles(x, centers, exponents, weights, first_row, block_rows, out)
+    else:
+        _sums_in_one(x, centers, exponents, weights, first_row, block_rows, out, layout)
+
+
+def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
+    """Memberships of rows.
+
+    Parameters
+    ----------
+    x : array of shape (k, d)
+    centers : array of shape (c, d)
+    m : float
+    out : array of shape (k, c), the rows' type
+    """
+    if len(x):
+        _distances(x, centers, out)
+        _memberships_of_tile(out, _Exponents.of(m, 0.0, out.dtype), None, only_u=True, scores=out)
+
+
+def weighted_means(sums: Array, centers: Array) -> Array:
+    """Move centres to the means of the rows that their clusters weigh; see ``cpu.py``.
+
+    Parameters
+    ----------
+    sums : float64 array of shape (models, c * d + c + 3)
+    centers : float64 array of shape (models, c, d)
+
+    Returns
+    -------
+    float64 array of shape (models, c, d)
+    """
+    _, c, d = centers.shape
+    return _MOVE(sums, centers, c, d, sums.shape[1], cp.empty_like(centers))
+
+
+_MOVE = cp.ElementwiseKernel(
+    "raw float64 sums, float64 center, int64 c, int64 d, int64 length",
+    "float64 moved",
+    """
+    const long long model = i / (c * d), at = i % (c * d);
+    const double weight = sums[model * length + c * d + at / d];
+    moved = weight > 0 ? sums[model * length + at] / weight : center;
+    """,
+    "weighted_means",
+)
+
+
+def _sums_in_one(
+    x: Array,
+    centers: Array,
+    exponents: _Exponents,
+    weights: Array | None,
+    first_row: int,
+    block_rows: int,
+    out: Array,
+    layout: Layout,
+) -> None:
+    (_, d), (models, c, _) = x.shape, centers.shape
+    length = c * d + c + 3
+    group = _group_rows(block_rows, layout, d)
+    fused = _fused(x.dtype.name, d, layout, exponents.power)
+    step = max(1, SCRATCH_BYTES // (8 * models * length * (block_rows // group))) * block_rows
+    start = 0
+    while start < len(x):
+        # A launch ends where a block of rows does.
+        stop = min(len(x), (first_row + start) // block_rows * block_rows + step - first_row)
+        part, groups = x[start:stop], -(-(stop - start) // group)
+        partial = cp.empty((groups, models, length))
+        heavy = None if weights is None else weights[start:stop]
+        sizes = (
+            part,
+            np.int64(len(part)),
+            centers,
+            np.int32(c),
+            *exponents,
+            _or_null(heavy),
+            np.int32(group),
+        )
+        fused.kernel((models, groups), (layout.threads,), (*sizes, partial), shared_mem=layout.shared(d, x.itemsize))
+        _add_runs(fused.add, partial, first_row + start, len(part), group, block_rows, out, first_row)
+        start = stop
+
+
+def _sums_by_tiles(
+    x: Array, centers: Array, exponents: _Exponents, weights: Array | None, first_row: int, block_rows: int, out: Array
+) -> None:
+    (_, d), (models, c, _) = x.shape, centers.shape
+    length = c * d + c + 3
+    rows = (
+        max(1, min(TILE_NUMBERS // c, SCRATCH_BYTES // (8 * models * length) * SHORT_ROWS) // GROUP_ROWS) * GROUP_ROWS
+    )
+    tile = cp.empty((min(rows, len(x)), c), x.dtype)
+    scores = cp.empty((len(tile), 3))
+    partial = cp.empty((-(-len(tile) // SHORT_ROWS), models, length), x.dtype)
+    module = compiled("fuzzy_c_means/fuzzy.cu", x.dtype.name, POWER=exponents.power)
+    sums = module.get_function("tile_sums")
+    sums.max_dynamic_shared_size_bytes = STAGED_NUMBERS * x.itemsize
+    for start in range(0, len(x), rows):
+        part = x[start : start + rows]
+        few, pieces = tile[: len(part)], -(-len(part) // SHORT_ROWS)
+        heavy = None if weights is None else weights[start : start + rows]
+        for model in range(models):
+            _distances(part, centers[model], few)
+            _memberships_of_tile(few, exponents, heavy, only_u=False, scores=scores)
+            grid = (-(-d // SIDE), -(-c // SIDE), pieces)
+            sizes = (few, np.int32(len(part)), np.int32(c), part, np.int32(d), scores, np.int32(SHORT_ROWS))
+            arguments = (*sizes, np.int64(models * length), partial[0, model])
+            sums(grid, (256,), arguments, shared_mem=STAGED_NUMBERS * x.itemsize)
+        _add_runs(
+            module.get_function("add_pieces"),
+            partial,
+            first_row + start,
+            len(part),
+            SHORT_ROWS,
+            block_rows,
+            out,
+            first_row,
+        )
+
+
+def _distances(x: Array, centers: Array, out: Array) -> None:
+    """Squared distances of all pairs, by direct differences."""
+    launch("distances", x, centers, "l2", run_length(x, centers, SIDE), np.bool_(False), np.int64(out.shape[1]), out)
+
+
+def _memberships_of_tile(
+    tile: Array, exponents: _Exponents, weights: Array | None, *, only_u: bool, scores: Array
+) -> None:
+    kernel = compiled("fuzzy_c_means/fuzzy.cu", tile.dtype.name, POWER=exponents.power).get_function("tile_memberships")
+    sizes = (tile, np.int32(tile.shape[0]), np.int32(tile.shape[1]), *exponents)
+    kernel((-(-len(tile) // WARPS),), (32 * WARPS,), (*sizes, _or_null(weights), np.bool_(only_u), scores))
+
+
+def _add_runs(
+    kernel: Any, partial: Array, first_row: int, rows: int, run_rows: int, block_rows: int, out: Array, out_row: int
+) -> None:
+    """Add the sums of runs of rows, in order, to those of their blocks."""
+    length = out[0].size
+    first, last = first_row // block_rows, (first_row + rows - 1) // block_rows
+    sizes = (np.int64(first_row), np.int64(rows), np.int32(run_rows), np.int64(block_rows), np.int64(length))
+    grid = (-(-length // ADDERS), last - first + 1)
+    kernel(grid, (ADDERS,), (partial, *sizes, out[first - out_row // block_rows :]))
+
+
+def _group_rows(block_rows: int, layout: Layout, d: int) -> int:
+    """Rows that a block of threads adds up: by the size of the data alone, so that any rank chooses the same."""
+    most = GROUP_ROWS if layout.threads >= 2 * layout.sum_tiles(d) else SHORT_ROWS
+    # Of few rows, short groups: there should be several blocks of threads for each multiprocessor.
+    group = LEAST_ROWS
+    while 2 * group <= min(most, block_rows // 8):
+        group *= 2
+    return group
+
+
+class _Fused(NamedTuple):
+    kernel: Any
+    add: Any
+
+
+@functools.cache
+def _fused(dtype: str, d: int, layout: Layout, power: int) -> _Fused:
+    sizes = {name.upper(): value for name, value in layout._asdict().items()}
+    module = compiled("fuzzy_c_means/fuzzy.cu", dtype, DIM=d, POWER=power, **sizes)
+    kernel = module.get_function("fuzzy_sums")
+    kernel.max_dynamic_shared_size_bytes = layout.shared(d, np.dtype(dtype).itemsize)
+    return _Fused(kernel, module.get_function("add_groups"))
+
+
+def _or_null(array: Array | None) -> Any:
+    return np.uint64(0) if array is None else array

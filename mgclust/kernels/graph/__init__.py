@@ -1,0 +1,1 @@
+"""Adjacency rows (`adjacency`): moves between communities, matching, groups of nodes, contraction."""

@@ -1,0 +1,146 @@
+"""What the kernels of graphs share on the CPU: parts of rows for threads, weights, and sums by key of one row.
+
+Sums by key live in a small hash table that a task owns: it fits the longest row rather than the graph, so that it
+stays in the nearest cache and many threads cost no memory. Weights are integers, and so are their sums: neither the
+order of the entries nor the number of threads shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.graph.adjacency import Adjacency, Gain
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.threads import run_tasks, thread_count
+
+__all__ = [
+    "EMPTY",
+    "clear_others",
+    "each_part",
+    "factors",
+    "longest_row",
+    "mix",
+    "parts_of",
+    "score",
+    "slot_of",
+    "table_bits",
+    "unsigned",
+    "weight_of",
+    "weights_or_none",
+]
+
+Array = Any
+EMPTY = -1
+ALONE = 1 << 16  # entries that one thread reads sooner than another one starts
+PART = 1 << 14  # entries at least of a task
+FINEST = 3  # bits of the smallest table
+NO_WEIGHTS = np.empty(0, np.int32)
+
+
+def parts_of(starts: Array) -> list[int]:
+    """Bounds of parts of about as many entries each: one part where threads do not pay."""
+    rows, entries = len(starts) - 1, int(starts[-1] - starts[0])
+    threads = thread_count() if entries > ALONE else 1
+    if threads == 1:
+        return [0, rows]
+    count = min(8 * threads, entries // PART)
+    inner = np.searchsorted(starts, starts[0] + entries * np.arange(1, count) // count)
+    return [0, *inner.tolist(), rows]
+
+
+def each_part(rows: Adjacency, body: Callable[[int, int], None]) -> None:
+    """Call ``body(start, stop)`` for ranges of the rows, on threads where that pays."""
+    parts = rows.plan.get("parts")
+    if parts is None:
+        parts = rows.plan["parts"] = parts_of(rows.starts)
+    if len(parts) == 2:
+        body(0, parts[1])
+    else:
+        run_tasks(len(parts) - 1, lambda index, _: body(parts[index], parts[index + 1]))
+
+
+def longest_row(rows: Adjacency) -> int:
+    """Entries of the longest row, at least 1."""
+    longest = rows.plan.get("longest")
+    if longest is None:
+        longest = rows.plan["longest"] = longest_of(rows.starts)
+    return int(longest)
+
+
+def weights_or_none(weights: Array | None) -> Array:
+    """Weights for `weight_of`, which reads an empty array as ones: one compiled kernel instead of two."""
+    return NO_WEIGHTS if weights is None else weights
+
+
+def factors(gain: Gain) -> tuple[float, float]:
+    """The constants of `score`, whose type says in which arithmetic it is computed."""
+    return (gain.two_m, 1) if gain.exact else (float(gain.two_m), float(gain.resolution))
+
+
+def clear_others(rows: Adjacency, out: Array) -> None:
+    """Set to -1 what belongs to nodes that are not own."""
+    if rows.rows < len(out):
+        out[: rows.first] = -1
+        out[rows.first + rows.rows :] = -1
+
+
+@compiled
+def longest_of(starts: Array) -> int:
+    """Entries of the longest row, at least 1."""
+    longest = 1
+    for row in range(len(starts) - 1):
+        longest = max(longest, starts[row + 1] - starts[row])
+    return longest
+
+
+@inlined
+def unsigned(index: Any) -> Any:
+    """An index that is not negative, which saves the test for those that count from the end."""
+    return np.uint32(index)
+
+
+@inlined
+def weight_of(weights: Any, entry: int) -> Any:
+    """Weight of an entry."""
+    return np.int64(weights[entry]) if len(weights) else np.int64(1)
+
+
+@inlined
+def score(two_m: Any, factor: Any, weight: Any, d: Any, e: Any) -> Any:
+    """Gain of a merge, in int64 or float64 as the type of two_m says; nothing is fused."""
+    kind = type(two_m)
+    return two_m * kind(weight) - factor * (kind(d) * kind(e))
+
+
+@inlined
+def mix(x: Any) -> Any:
+    """Scramble 64 bits."""
+    x = np.uint64(x)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+@inlined
+def table_bits(keys: int) -> int:
+    """Size of a table that is at most half full."""
+    bits = FINEST
+    while (1 << bits) < 2 * keys:
+        bits += 1
+    return bits
+
+
+@inlined
+def slot_of(keys: Any, bits: int, key: Any) -> Any:
+    """The slot that holds a key, or the empty one where it belongs."""
+    mask = (1 << bits) - 1
+    slot = (np.int64(key) * 2654435769 & 0xFFFFFFFF) >> (32 - bits)
+    while keys[slot] != key and keys[slot] != EMPTY:
+        slot = (slot + 1) & mask
+    return slot

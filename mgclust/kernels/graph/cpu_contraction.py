@@ -1,0 +1,327 @@
+"""Smaller graphs out of groups of nodes, on the CPU: entries are summed by pairs of groups.
+
+::
+
+    own rows, on any thread             entries that leave the group are counted
+    own nodes in the order of groups    each row's place behind the others of its group
+    own rows, on any thread             those entries are written there: the groups of their ends, and weights
+    new rows, on any thread             equal columns are added up in a small hash table, then sorted
+    parts are put together              a copy
+
+Most entries of good communities end at the first step, and all but the hash table is read from front to back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.graph.adjacency import Adjacency
+from mgclust.kernels.graph.cpu_adjacency import (
+    EMPTY,
+    each_part,
+    parts_of,
+    slot_of,
+    table_bits,
+    weight_of,
+    weights_or_none,
+)
+from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
+from mgclust.kernels.toolkit.threads import run_tasks
+
+__all__ = ["contract", "sum_pairs", "to_rows"]
+
+Array = Any
+SHORT = 24  # entries that are sorted before they are added up, by insertion
+RADIX = 8  # bits of a digit, where there are more
+
+
+def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int) -> tuple[Array, Array, Array | None]:
+    """Sort pairs of numbers, add up those that are equal, and drop those of a number with itself.
+
+    Parameters
+    ----------
+    row, column : int32 arrays of shape (pairs,)
+        Below count, in any order.
+    weight : int32 or int64 array of shape (pairs,), optional
+        None: all are 1.
+    count : int
+
+    Returns
+    -------
+    row, column : int32 arrays
+        Ascending by (row, column).
+    weight : array of the weights' type, or None
+        Their sums, int32 where they came as None; None where they came as None and all are 1.
+    """
+    weights = weights_or_none(weight)
+    starts = np.zeros(count + 1, np.int64)
+    columns, moved = np.empty(len(row), np.int32), np.empty(len(weights), weights.dtype)
+    sort_by_row(row, column, weights, starts, columns, moved)
+    rows, found, sums = _fold(starts, columns, moved)
+    if weight is None and (not len(sums) or sums.max() == 1):
+        return rows, found, None
+    return rows, found, sums
+
+
+def contract(rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, Array]:
+    """Sum own entries by the groups of their ends, without those within a group.
+
+    Parameters
+    ----------
+    rows : Adjacency
+        Own rows.
+    ids : int32 array of shape (n,)
+        Group of each node of the graph, below count.
+    count : int
+
+    Returns
+    -------
+    row, column : int32 arrays
+        Ascending by (row, column), each pair once.
+    weight : array
+        int32, or int64 where the weights are.
+    """
+    weights = weights_or_none(rows.weights)
+    places, starts = np.empty(rows.rows, np.int64), np.zeros(count + 1, np.int64)
+    each_part(rows, lambda start, stop: leaving(start, stop, rows.first, rows.starts, rows.columns, ids, places))
+    arrange(ids, rows.first, places, starts)
+    kept = int(starts[count])
+    columns, moved = np.empty(kept, np.int32), np.empty(min(kept, len(weights)), weights.dtype)
+
+    def body(start: int, stop: int) -> None:
+        leave(start, stop, rows.first, rows.starts, rows.columns, weights, ids, places, columns, moved)
+
+    each_part(rows, body)
+    return _fold(starts, columns, moved)
+
+
+def to_rows(row: Array, column: Array, weight: Array | None, *, first: int, stop: int) -> Adjacency:
+    """Return sorted pairs as rows.
+
+    Parameters
+    ----------
+    row, column : int32 arrays of shape (pairs,)
+        Ascending by (row, column).
+    weight : array of shape (pairs,), optional
+        None: all are 1.
+    first, stop : int
+        The rows are numbered first .. stop - 1.
+
+    Returns
+    -------
+    Adjacency
+    """
+    starts = np.zeros(stop - first + 1, np.int64)
+    count_rows(row, first, starts)
+    return Adjacency(first, starts, column, weight)
+
+
+def _fold(starts: Array, columns: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """Add up equal columns of each row, and close the gaps: in place, since fresh memory costs more than the sums."""
+    sums = weights if len(weights) else np.empty(len(columns), weights.dtype)
+    lengths = np.empty(len(starts) - 1, np.int32)
+    parts = parts_of(starts)
+    written = np.zeros(len(parts), np.int64)
+
+    def add_up(index: int, _: int) -> None:
+        part = parts[index], parts[index + 1]
+        written[index + 1] = fold(*part, starts, columns, weights, sums, lengths)
+
+    run_tasks(len(parts) - 1, add_up)
+    ends = written.cumsum()
+    for index in range(1, len(parts) - 1):
+        begin, end, gap = ends[index], ends[index + 1], starts[parts[index]] - ends[index]
+        for array in (columns, sums):
+            array[begin:end] = array[begin + gap : end + gap]
+    total = int(ends[-1])
+    columns.resize(total, refcheck=False)
+    sums.resize(total, refcheck=False)
+    return np.repeat(np.arange(len(lengths), dtype=np.int32), lengths), columns, sums
+
+
+@compiled
+def sort_by_row(row: Array, column: Array, weights: Array, starts: Array, columns: Array, moved: Array) -> None:
+    """Counting sort: fill starts (zero before), columns and moved."""
+    for i in range(len(row)):
+        starts[row[i]] += 1
+    at = 0
+    for r in range(len(starts)):
+        length = starts[r]
+        starts[r] = at
+        at += length
+    for i in range(len(row)):
+        at = starts[row[i]]
+        starts[row[i]] = at + 1
+        columns[at] = column[i]
+        if len(weights):
+            moved[at] = weights[i]
+    _ends_to_starts(starts)
+
+
+@compiled
+def leaving(start: int, stop: int, first: int, starts: Array, columns: Array, ids: Array, counts: Array) -> None:
+    """Count the entries of rows start..stop-1 that leave the group."""
+    for row in range(start, stop):
+        own, count = ids[first + row], 0
+        for entry in range(starts[row], starts[row + 1]):
+            count += ids[columns[entry]] != own
+        counts[row] = count
+
+
+@compiled
+def arrange(ids: Array, first: int, places: Array, starts: Array) -> None:
+    """Turn each row's count into its place, in the order of groups; fill starts (zero before)."""
+    for row in range(len(places)):
+        starts[ids[first + row]] += places[row]
+    at = 0
+    for i in range(len(starts)):
+        length = starts[i]
+        starts[i] = at
+        at += length
+    for row in range(len(places)):
+        i = ids[first + row]
+        at = starts[i]
+        starts[i] += places[row]
+        places[row] = at
+    _ends_to_starts(starts)
+
+
+@inlined
+def _ends_to_starts(starts: Array) -> None:
+    """Each row ended where the next begins."""
+    for i in range(len(starts) - 1, 0, -1):
+        starts[i] = starts[i - 1]
+    starts[0] = 0
+
+
+@compiled
+def leave(
+    start: int,
+    stop: int,
+    first: int,
+    starts: Array,
+    columns: Array,
+    weights: Array,
+    ids: Array,
+    places: Array,
+    kept: Array,
+    moved: Array,
+) -> None:
+    """Write the entries of rows start..stop-1 that leave the group to the rows' places."""
+    for row in range(start, stop):
+        own, at = ids[first + row], places[row]
+        for entry in range(starts[row], starts[row + 1]):
+            i = ids[columns[entry]]
+            if i != own:
+                kept[at] = i
+                if len(weights):
+                    moved[at] = weights[entry]
+                at += 1
+
+
+@compiled
+def fold(begin: int, end: int, starts: Array, columns: Array, weights: Array, sums: Array, lengths: Array) -> int:
+    """Sort rows begin..end-1 and add up equal columns, in place: packed from ``starts[begin]`` on; return how many."""
+    longest = 1
+    for row in range(begin, end):
+        longest = max(longest, starts[row + 1] - starts[row])
+    size = 1 << table_bits(longest)
+    keys, table = np.full(size, EMPTY, np.int32), np.zeros(size, np.int64)
+    found, spare = np.empty(longest, np.int64), np.empty(longest, np.int64)
+    at = starts[begin]
+    for row in range(begin, end):
+        first, k = starts[row], starts[row + 1] - starts[row]
+        if k > SHORT:
+            k = sum_columns(row, first, k, columns, weights, keys, table, found)
+        else:
+            k = list_columns(row, first, k, columns, weights, table, found)
+        if k > SHORT:
+            sort_digits(found, spare, k, len(lengths))
+        else:
+            insert_all(found, k)
+        last, before = np.int64(EMPTY), at
+        for i in range(k):
+            slot = found[i] & 0xFFFFFFFF
+            if found[i] >> 32 == last:
+                sums[at - 1] += table[slot]
+            else:
+                last = found[i] >> 32
+                columns[at], sums[at] = last, table[slot]
+                at += 1
+            keys[slot], table[slot] = EMPTY, 0
+        lengths[row] = at - before
+    return at - starts[begin]
+
+
+@inlined
+def list_columns(row: int, first: int, k: int, columns: Any, weights: Any, table: Any, found: Any) -> int:
+    """Copy a short row, but for its own number: column << 32 | where its weight is in the table; return how many."""
+    kept = 0
+    for i in range(k):
+        found[kept] = np.int64(columns[first + i]) << 32 | kept
+        table[kept] = weight_of(weights, first + i)
+        kept += columns[first + i] != row
+    table[kept] = 0  # where an entry of its own number came last
+    return kept
+
+
+@inlined
+def sum_columns(row: int, first: int, k: int, columns: Any, weights: Any, keys: Any, table: Any, found: Any) -> int:
+    """Add up the equal columns of a long row, but for its own number; found as in `list_columns`."""
+    bits, kept = table_bits(k), 0
+    for i in range(first, first + k):
+        key = columns[i]
+        if key == row:
+            continue
+        slot = slot_of(keys, bits, key)
+        if keys[slot] == EMPTY:
+            keys[slot] = key
+            found[kept] = np.int64(key) << 32 | slot
+            kept += 1
+        table[slot] += weight_of(weights, i)
+    return kept
+
+
+@inlined
+def insert_all(found: Array, k: int) -> None:
+    """Sort the first k by insertion: they often come nearly in order."""
+    for i in range(1, k):
+        value = found[i]
+        j = i
+        while j > 0 and found[j - 1] > value:
+            found[j] = found[j - 1]
+            j -= 1
+        found[j] = value
+
+
+@called
+def sort_digits(found: Array, spare: Array, k: int, count: int) -> None:
+    """Sort the first k by their upper halves, digit by digit from the lowest."""
+    ends = np.empty(1 << RADIX, np.int64)
+    shift, mask = 32, (1 << RADIX) - 1
+    while (count - 1) >> (shift - 32):
+        ends[:] = 0
+        for i in range(k):
+            ends[found[i] >> shift & mask] += 1
+        total = 0
+        for digit in range(1 << RADIX):
+            total += ends[digit]
+            ends[digit] = total
+        for i in range(k - 1, -1, -1):
+            digit = found[i] >> shift & mask
+            ends[digit] -= 1
+            spare[ends[digit]] = found[i]
+        for i in range(k):
+            found[i] = spare[i]
+        shift += RADIX
+
+
+@compiled
+def count_rows(row: Array, first: int, starts: Array) -> None:
+    """Fill starts."""
+    for i in range(len(row)):
+        starts[row[i] - first + 1] += 1
+    for r in range(1, len(starts)):
+        starts[r] += starts[r - 1]

@@ -1,0 +1,162 @@
+"""Groups of nodes on the CPU: their numbers and sums, their connected parts, weights within them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.graph.adjacency import Adjacency
+from mgclust.kernels.graph.cpu_adjacency import each_part, weight_of, weights_or_none
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+
+__all__ = ["number", "spread_roots", "sum_by_id", "weights_before"]
+
+Array = Any
+
+
+def number(representative: Array) -> tuple[Array, int]:
+    """Number groups in the order of the nodes that stand for them.
+
+    Parameters
+    ----------
+    representative : int32 array of shape (n,)
+        The node that stands for each node's group, which stands for itself.
+
+    Returns
+    -------
+    ids : int32 array of shape (n,)
+        Number of each node's group.
+    count : int
+        How many groups there are.
+    """
+    ids = np.empty(len(representative), np.int32)
+    return ids, number_groups(representative, ids)
+
+
+def sum_by_id(values: Array, ids: Array, count: int) -> Array:
+    """Sum the values of each group.
+
+    Parameters
+    ----------
+    values : int64 array of shape (n,)
+    ids : int32 array of shape (n,)
+        Below count.
+    count : int
+
+    Returns
+    -------
+    int64 array of shape (count,)
+    """
+    out = np.zeros(count, np.int64)
+    add_values(values, ids, out)
+    return out
+
+
+def spread_roots(rows: Adjacency, labels: Array, roots: Array) -> None:
+    """Lower the roots of nodes that own entries connect within a community to the smallest of them.
+
+    Parameters
+    ----------
+    rows : Adjacency
+        Own rows.
+    labels : int32 array of shape (n,)
+        Communities.
+    roots : int32 array of shape (n,)
+        A node of the same connected part, at most the node itself. In place.
+    """
+    unite(rows.first, rows.starts, rows.columns, labels, roots)
+
+
+def weights_before(rows: Adjacency, ids: Array, order: Array) -> Array:
+    """Sum each own node's weights to nodes of its group that come before it.
+
+    Parameters
+    ----------
+    rows : Adjacency
+        Own rows.
+    ids : int32 array of shape (n,)
+        Groups.
+    order : int32 or int64 array of shape (n,)
+
+    Returns
+    -------
+    int64 array of shape (rows,)
+    """
+    out = np.empty(rows.rows, np.int64)
+    weights = weights_or_none(rows.weights)
+
+    def body(start: int, stop: int) -> None:
+        add_before(start, stop, rows.first, rows.starts, rows.columns, weights, ids, order, out)
+
+    each_part(rows, body)
+    return out
+
+
+@compiled
+def number_groups(representative: Array, ids: Array) -> int:
+    """Fill ids; return how many groups there are."""
+    count = 0
+    for v in range(len(representative)):
+        if representative[v] == v:
+            ids[v] = count
+            count += 1
+    for v in range(len(representative)):
+        if representative[v] != v:
+            ids[v] = ids[representative[v]]
+    return count
+
+
+@compiled
+def add_values(values: Array, ids: Array, out: Array) -> None:
+    """Sum the values of each group."""
+    for v in range(len(values)):
+        out[ids[v]] += values[v]
+
+
+@inlined
+def root_of(roots: Array, v: int) -> int:
+    """The last root, with the way to it halved."""
+    while roots[v] != v:
+        roots[v] = roots[roots[v]]
+        v = roots[v]
+    return v
+
+
+@compiled
+def unite(first: int, starts: Array, columns: Array, labels: Array, roots: Array) -> None:
+    """Unite the ends of own entries within a community, then point all nodes at their last root."""
+    stop = first + len(starts) - 1
+    for row in range(len(starts) - 1):
+        v = first + row
+        for entry in range(starts[row], starts[row + 1]):
+            u = columns[entry]
+            if labels[u] != labels[v] or v < u < stop:  # the row of u has this entry, too
+                continue
+            a, b = root_of(roots, v), root_of(roots, u)
+            roots[max(a, b)] = min(a, b)
+    for v in range(len(roots)):
+        roots[v] = roots[roots[v]]
+
+
+@compiled
+def add_before(
+    start: int,
+    stop: int,
+    first: int,
+    starts: Array,
+    columns: Array,
+    weights: Array,
+    ids: Array,
+    order: Array,
+    out: Array,
+) -> None:
+    """Fill out for rows start..stop-1."""
+    for row in range(start, stop):
+        v = first + row
+        total = np.int64(0)
+        for entry in range(starts[row], starts[row + 1]):
+            u = columns[entry]
+            if ids[u] == ids[v] and order[u] < order[v]:
+                total += weight_of(weights, entry)
+        out[row] = total

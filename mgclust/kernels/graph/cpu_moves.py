@@ -1,0 +1,304 @@
+"""Moves between communities on the CPU: who would rather be where, and who has to think again.
+
+Each kernel walks along own rows of the adjacency matrix, 1 to 10 ns an entry and thread; what it finds for a node
+depends on the arguments alone. Gains are compared as they are computed, in int64 or float64 (`score`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.affinity_propagation.cpu_similarities import signed
+from mgclust.kernels.graph.adjacency import Adjacency, Gain
+from mgclust.kernels.graph.cpu_adjacency import (
+    EMPTY,
+    clear_others,
+    each_part,
+    factors,
+    longest_row,
+    mix,
+    score,
+    slot_of,
+    table_bits,
+    unsigned,
+    weight_of,
+    weights_or_none,
+)
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+
+__all__ = ["apply_moves", "cross_weight", "propose_moves", "wake"]
+
+Array = Any
+FEW = 12  # neighbours whose labels are compared with each other
+
+
+def propose_moves(
+    rows: Adjacency,
+    strength: Array,
+    labels: Array,
+    totals: Array,
+    active: Array,
+    *,
+    gain: Gain,
+    classes: int,
+    turn: int,
+    salt: int,
+    out: Array,
+    tally: Array,
+) -> None:
+    """Find the community that each own node whose turn it is would rather be in.
+
+    Parameters
+    ----------
+    rows : Adjacency
+        Own rows.
+    strength : int64 array of shape (n,)
+    labels : int32 array of shape (n,)
+        Communities, numbers below n.
+    totals : int64 array of shape (n,)
+        Summed strength of each community.
+    active : uint8 array of shape (n,)
+        Nodes that are 0 stay.
+    gain : Gain
+    classes, turn, salt : int
+        Node v moves now if ``(mix(v * 0x9E3779B97F4A7C15 + salt) >> 33) % classes == turn``.
+    out : int32 array of shape (n,)
+        The new community, or -1; a node that is best off alone moves into the community of its own number, where
+        that is empty. Overwritten.
+    tally : int64 array of shape (2,)
+        The number of moves and what each adds to the modularity, in units of 2^-40, are added to it.
+    """
+    two_m, factor = factors(gain)
+    weights, longest, salt = weights_or_none(rows.weights), longest_row(rows), signed(salt)
+    clear_others(rows, out)
+    sums = []
+
+    def body(start: int, stop: int) -> None:
+        sums.append(
+            propose(
+                start, stop, rows.first, rows.starts, rows.columns, weights, longest, strength, labels, totals, active,
+                two_m, factor, classes, turn, salt, out,
+            )
+        )  # fmt: skip
+
+    each_part(rows, body)
+    for moves, gained in sums:
+        tally[0] += moves
+        tally[1] += gained
+
+
+def apply_moves(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
+    """Move nodes, and their strength.
+
+    Parameters
+    ----------
+    proposal : int32 array of shape (n,)
+        New communities, -1: stays.
+    strength : int64 array of shape (n,)
+    labels : int32 array of shape (n,)
+        In place.
+    totals : int64 array of shape (n,)
+        In place.
+    """
+    move(proposal, strength, labels, totals)
+
+
+def wake(rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:
+    """Activate the neighbours of nodes that moved, but for those of the same community.
+
+    Parameters
+    ----------
+    rows : Adjacency
+        Own rows.
+    proposal : int32 array of shape (n,)
+        Not negative where a node moved.
+    labels : int32 array of shape (n,)
+        Communities after the moves.
+    active : uint8 array of shape (n,)
+        Set to 1 in place.
+    """
+
+    def body(start: int, stop: int) -> None:
+        activate(start, stop, rows.first, rows.starts, rows.columns, proposal, labels, active)
+
+    each_part(rows, body)
+
+
+def cross_weight(rows: Adjacency, labels: Array) -> int:
+    """Sum of the weights between communities, own rows' entries.
+
+    Parameters
+    ----------
+    rows : Adjacency
+        Own rows.
+    labels : int32 array of shape (n,)
+
+    Returns
+    -------
+    int
+    """
+    weights = weights_or_none(rows.weights)
+    sums: list[int] = []
+
+    def body(start: int, stop: int) -> None:
+        sums.append(crossing(start, stop, rows.first, rows.starts, rows.columns, weights, labels))
+
+    each_part(rows, body)
+    return sum(sums)
+
+
+@compiled
+def propose(
+    start: int,
+    stop: int,
+    first: int,
+    starts: Array,
+    columns: Array,
+    weights: Array,
+    longest: int,
+    strength: Array,
+    labels: Array,
+    totals: Array,
+    active: Array,
+    two_m: Any,
+    factor: Any,
+    classes: int,
+    turn: int,
+    salt: int,
+    out: Array,
+) -> Any:
+    """Fill out for rows start..stop-1; return the number of moves, and their gain in units of 2^-40."""
+    size = 1 << table_bits(longest)
+    keys, sums, slots = np.full(size, EMPTY, np.int32), np.zeros(size, np.int64), np.empty(longest, np.int32)
+    near = np.empty(longest, np.int32)
+    square = np.float64(two_m) * np.float64(two_m)
+    nothing = two_m * 0
+    moves, gained = 0, np.int64(0)
+    for row in range(start, stop):
+        v = first + row
+        out[v] = -1
+        if active[v] == 0:
+            continue
+        if classes > 1:
+            h = mix(np.uint64(v) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt))
+            if np.int64(h >> np.uint64(33)) % classes != turn:
+                continue
+        begin, k = starts[row], starts[row + 1] - starts[row]
+        a, d = labels[v], strength[v]
+        for i in range(k):
+            near[i] = labels[unsigned(columns[begin + i])]
+        if k <= FEW:
+            best, to, own = best_of_few(near, k, a, d, weights, begin, totals, two_m, factor)
+        else:
+            best, to, own = best_of_many(near, k, a, d, weights, begin, totals, two_m, factor, keys, sums, slots)
+        stay = score(two_m, factor, own, d, totals[a] - d)
+        if to < 0 or best <= stay:
+            best, to = stay, -1
+        if totals[v] == 0 and nothing > best:
+            best, to = nothing, v
+        if to >= 0:
+            out[v] = to
+            moves += 1
+            gained += np.int64(np.rint(np.float64(best - stay) * 2.0 / square * 1099511627776.0))
+    return moves, gained
+
+
+@inlined
+def better(g: Any, b: Any, best: Any, to: Any) -> bool:
+    """Whether a community's score comes before the best so far."""
+    return to < 0 or g > best or (g == best and b < to)
+
+
+@inlined
+def best_of_few(
+    near: Any, k: int, a: int, d: Any, weights: Any, begin: int, totals: Any, two_m: Any, factor: Any
+) -> Any:
+    """Best score among a row's k labels but for a, its label, the weight to a; labels meet each other, each time."""
+    best, to, own = two_m * 0, np.int64(-1), np.int64(0)
+    for i in range(k):
+        b = near[i]
+        total = np.int64(0)
+        for j in range(k):
+            if near[j] == b:
+                total += weight_of(weights, begin + j)
+        if b == a:
+            own = total
+        else:
+            g = score(two_m, factor, total, d, totals[unsigned(b)])
+            if better(g, b, best, to):
+                best, to = g, np.int64(b)
+    return best, to, own
+
+
+@inlined
+def best_of_many(
+    near: Any,
+    k: int,
+    a: int,
+    d: Any,
+    weights: Any,
+    begin: int,
+    totals: Any,
+    two_m: Any,
+    factor: Any,
+    keys: Any,
+    sums: Any,
+    slots: Any,
+) -> Any:
+    """As `best_of_few`, by a table that is empty before and after."""
+    bits = table_bits(k)
+    for i in range(k):
+        slot = slot_of(keys, bits, near[i])
+        keys[slot] = near[i]
+        sums[slot] += weight_of(weights, begin + i)
+        slots[i] = slot
+    best, to, own = two_m * 0, np.int64(-1), np.int64(0)
+    for i in range(k):
+        b, total = near[i], sums[slots[i]]
+        if b == a:
+            own = total
+        else:
+            g = score(two_m, factor, total, d, totals[unsigned(b)])
+            if better(g, b, best, to):
+                best, to = g, np.int64(b)
+    for i in range(k):
+        keys[slots[i]], sums[slots[i]] = EMPTY, 0
+    return best, to, own
+
+
+@compiled
+def move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
+    """Move nodes, and their strength."""
+    for v in range(len(proposal)):
+        to = proposal[v]
+        if to >= 0:
+            totals[labels[v]] -= strength[v]
+            totals[to] += strength[v]
+            labels[v] = to
+
+
+@compiled
+def activate(
+    start: int, stop: int, first: int, starts: Array, columns: Array, proposal: Array, labels: Array, active: Array
+) -> None:
+    """Activate neighbours of rows start..stop-1: threads may write the same 1 at once."""
+    for row in range(start, stop):
+        if proposal[first + row] >= 0:
+            label = labels[first + row]
+            for entry in range(starts[row], starts[row + 1]):
+                if labels[columns[entry]] != label:
+                    active[columns[entry]] = 1
+
+
+@compiled
+def crossing(start: int, stop: int, first: int, starts: Array, columns: Array, weights: Array, labels: Array) -> Any:
+    """Sum of the weights between communities."""
+    total = np.int64(0)
+    for row in range(start, stop):
+        label = labels[first + row]
+        for entry in range(starts[row], starts[row + 1]):
+            if labels[columns[entry]] != label:
+                total += weight_of(weights, entry)
+    return total

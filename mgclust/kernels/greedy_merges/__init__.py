@@ -1,0 +1,1 @@
+"""Greedy modularity merging after Newman: merge by merge, exact."""

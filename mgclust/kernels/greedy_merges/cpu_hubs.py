@@ -1,0 +1,238 @@
+"""Long rows, where one community meets hundreds of thousands: its best pair without looking at all of them.
+
+A hub's gain with neighbour k is a line in the hub's strength D, ``two_m * w_k - D * d_k``, and D only grows. Above the
+hub's table stands a tree: the winner of every 16 cells, of every 16 of these, and so on, each node with the D
+*until* which its winner certainly stays ahead. When D has grown, only nodes past their time are looked at again.
+Neighbours that have grown since they were *seen*, away from the hub, have lines that lie too high: bounds, put right
+when they win.
+
+Times are computed in float64, with a margin above all rounding, their own and that of the gains: a node may be looked
+at too early, never too late. At D itself lines are compared as all pairs are, by their gains, then by labels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.greedy_merges.cpu_keys import LAST, Graph, called, gain_of, inlined, put, tie_of
+
+__all__ = ["FREE", "HUB", "NODES", "forget", "past_time", "refresh_hub", "update"]
+
+Array = Any
+FREE = -1
+HUB = 8  # tables of at least 2^HUB cells are hubs
+SPAN = 4  # a node stands above 2^SPAN cells or nodes
+MARGIN = 2.0**-48  # 32 roundings
+PAST = -1.0  # a time that has passed
+
+# The nodes of a table that begins at cell c begin at c / 8, which leaves room enough: lowest level first, top last.
+NODES = {
+    "i": np.dtype(
+        [
+            ("until", np.float64),
+            ("seen", np.int64),
+            ("weight", np.int32),
+            ("cell", np.int32),
+        ]
+    ),
+    "f": np.dtype(
+        [
+            ("until", np.float64),
+            ("seen", np.float64),
+            ("weight", np.float64),
+            ("cell", np.int32),
+        ],
+        align=True,
+    ),
+}
+
+
+@called
+def past_time(graph: Graph, row: int) -> None:
+    """Let all nodes of a hub be looked at again."""
+    first = graph.slots[row].begin >> 3
+    for at in range(first, first + ((1 << np.int64(graph.bits[row])) >> 3)):
+        graph.nodes[at].until = PAST
+
+
+@inlined
+def ahead_until(graph: Graph, weight: Any, d: Any, other_weight: Any, e: Any, strength: Any) -> float:
+    """The hub's strength until which a line, ahead now, stays above another whatever the rounding."""
+    if weight == other_weight and d == e:
+        return np.inf  # equal for ever; labels, which decide, are compared whenever a line changes
+    height = graph.two_m * ((weight - other_weight) - MARGIN * max(weight, other_weight))
+    slope = graph.factor * ((e - d) - MARGIN * max(d, e))
+    if slope >= 0:
+        return np.inf if height + strength * slope > 0 else PAST
+    return height / -slope
+
+
+@inlined
+def lower_times(nodes: Array, first: int, at: int, bits: int, until: float) -> None:
+    """Let a node, number `at` of its level's 2^bits from `first` on, and all above it be looked at by then."""
+    while nodes[first + at].until > until:
+        nodes[first + at].until = until
+        if bits == 0:
+            return
+        first += 1 << bits
+        bits, at = max(0, bits - SPAN), at >> SPAN
+
+
+@inlined
+def forget(graph: Graph, row: int, cell: int) -> None:
+    """Say that a cell gives up its line; that matters where it wins, and so in a lowest node."""
+    first = graph.slots[row].begin >> 3
+    own = cell - graph.slots[row].begin
+    if graph.nodes[first + (own >> SPAN)].cell == own:
+        lower_times(graph.nodes, first, own >> SPAN, np.int64(graph.bits[row]) - SPAN, PAST)
+
+
+@called
+def update(graph: Graph, row: int, cell: int) -> None:
+    """Tell a hub's tree the new line of a cell, as far up as it matters.
+
+    A node past its time is left to `settle`, and so are those above it: their times are no later.
+    """
+    strength, begin = graph.strength[row], graph.slots[row].begin
+    bits: Any = np.int64(graph.bits[row])
+    weight, d = graph.cells[cell].weight, graph.seen[cell]
+    gain = gain_of(graph, weight, strength, d)
+    label = graph.slots[graph.cells[cell].slot].label
+    above, own = begin >> 3, np.int32(cell - begin)
+    at, until = np.int64(own), np.inf
+    while bits > 0:
+        first, bits, at = above, max(0, bits - SPAN), at >> SPAN
+        above = first + (1 << bits)
+        node = graph.nodes[first + at]
+        if node.until <= strength:
+            return
+        if node.cell >= 0:
+            if node.cell != own:
+                other = gain_of(graph, node.weight, strength, node.seen)
+                its = graph.slots[graph.cells[begin + node.cell].slot].label
+                if gain < other or (gain == other and label > its):
+                    until = min(until, ahead_until(graph, node.weight, node.seen, weight, d, strength))
+                    lower_times(graph.nodes, first, at, bits, until)
+                    return
+            # All that the old line was ahead of, until its time, the new one is ahead of until both have passed.
+            until = min(until, ahead_until(graph, weight, d, node.weight, node.seen, strength))
+        if until <= strength:
+            lower_times(graph.nodes, first, at, bits, PAST)
+            return
+        node.cell, node.weight, node.seen, node.until = own, weight, d, min(node.until, until)
+
+
+@inlined
+def look_at_cells(graph: Graph, row: int, index: int) -> None:
+    """Find the winner of a lowest node, and its time."""
+    cells, seen, strength, begin = graph.cells, graph.seen, graph.strength[row], graph.slots[row].begin
+    node, start = graph.nodes[(begin >> 3) + index], begin + (index << SPAN)
+    found, gain, until = -1, graph.lowest, np.inf
+    for at in range(start, start + (1 << SPAN)):
+        slot = cells[at].slot
+        if slot == FREE:
+            continue
+        own = gain_of(graph, cells[at].weight, strength, seen[at])
+        label = graph.slots[slot].label
+        if found < 0 or own > gain or (own == gain and label < graph.slots[cells[found].slot].label):
+            found, gain = at, own
+    node.cell = -1
+    if found >= 0:
+        weight, d = cells[found].weight, seen[found]
+        for at in range(start, start + (1 << SPAN)):
+            if cells[at].slot != FREE and at != found:
+                until = min(
+                    until,
+                    ahead_until(graph, weight, d, cells[at].weight, seen[at], strength),
+                )
+        node.cell, node.weight, node.seen = found - begin, weight, d
+    node.until = until
+
+
+@inlined
+def look_at_nodes(graph: Graph, row: int, start: int, stop: int, into: int) -> None:
+    """Find the winner among nodes that are up to date, and its time."""
+    cells, nodes, strength, begin = graph.cells, graph.nodes, graph.strength[row], graph.slots[row].begin
+    found, gain, until = -1, graph.lowest, np.inf
+    for at in range(start, stop):
+        until = min(until, nodes[at].until)
+        if nodes[at].cell < 0:
+            continue
+        own = gain_of(graph, nodes[at].weight, strength, nodes[at].seen)
+        label = graph.slots[cells[begin + nodes[at].cell].slot].label
+        if (
+            found < 0
+            or own > gain
+            or (own == gain and label < graph.slots[cells[begin + nodes[found].cell].slot].label)
+        ):
+            found, gain = at, own
+    nodes[into].cell = -1
+    if found >= 0:
+        weight, d = nodes[found].weight, nodes[found].seen
+        for at in range(start, stop):
+            if nodes[at].cell >= 0 and at != found:
+                until = min(
+                    until,
+                    ahead_until(graph, weight, d, nodes[at].weight, nodes[at].seen, strength),
+                )
+        nodes[into].cell, nodes[into].weight, nodes[into].seen = nodes[found].cell, weight, d
+    nodes[into].until = until
+
+
+@called
+def settle(graph: Graph, row: int) -> int:
+    """Bring the top of a hub's tree up to date, before it the nodes below that are past their time; where it is.
+
+    Goes down where it has to, and back, with notes of its way: a function that calls itself cannot be kept on disk.
+    """
+    nodes, strength = graph.nodes, graph.strength[row]
+    first, index, ahead = graph.way[0], graph.way[1], graph.way[2]
+    bits: Any = np.int64(graph.bits[row]) - SPAN
+    level = 1
+    first[1] = graph.slots[row].begin >> 3
+    while bits > 0:
+        first[level + 1] = first[level] + (1 << bits)
+        bits, level = max(0, bits - SPAN), level + 1
+    top = level
+    index[top] = ahead[top] = 0
+    if nodes[first[top]].until > strength:
+        return first[top]
+    while level <= top:
+        if level == 1:
+            look_at_cells(graph, row, index[1])
+            level = 2
+            continue
+        stop = min(first[level - 1] + ((index[level] + 1) << SPAN), first[level])
+        child = first[level - 1] + ahead[level]
+        while child < stop and nodes[child].until > strength:
+            child += 1
+        if child < stop:
+            level -= 1
+            index[level] = child - first[level]
+            ahead[level + 1] = index[level] + 1
+            ahead[level] = index[level] << SPAN
+        else:
+            look_at_nodes(graph, row, first[level - 1] + (index[level] << SPAN), stop, first[level] + index[level])
+            level += 1
+    return first[top]
+
+
+@called
+def refresh_hub(graph: Graph, row: int) -> None:
+    """Give a hub the key of its tree's winner; where that line lies too high, it is put right first, once."""
+    cells, seen, begin = graph.cells, graph.seen, graph.slots[row].begin
+    cell = begin + graph.nodes[settle(graph, row)].cell
+    if cell < begin:
+        put(graph.keys, graph.levels, row, graph.lowest, LAST)
+        return
+    if seen[cell] != graph.strength[cells[cell].slot]:
+        seen[cell] = graph.strength[cells[cell].slot]
+        update(graph, row, cell)
+        cell = begin + graph.nodes[settle(graph, row)].cell
+    slot = cells[cell].slot
+    gain = gain_of(graph, cells[cell].weight, graph.strength[row], seen[cell])
+    put(graph.keys, graph.levels, row, gain, tie_of(graph.slots[row].label, graph.slots[slot].label))
+    graph.keys[row].other = slot
+    graph.keys[row].stamp = graph.slots[slot].version if seen[cell] == graph.strength[slot] else -1

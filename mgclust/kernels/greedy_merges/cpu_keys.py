@@ -1,0 +1,159 @@
+"""Which pair of communities comes next: each community's best pair as its key, and a tree of these keys.
+
+A community is a *slot*, the number of the node whose row it keeps, and has a *label*, its smallest node. A key may be
+an upper bound of what the slot has, never less. Keys are compared by gain, then by tie, so that the top of the tree
+is the pair to merge as soon as it is no mere bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.kernels.toolkit.cpu_compiler import uncounted
+
+__all__ = [
+    "KEYS",
+    "LAST",
+    "SLOTS",
+    "Graph",
+    "called",
+    "compiled",
+    "gain_of",
+    "inlined",
+    "lowest_of",
+    "new_keys",
+    "put",
+    "raise_key",
+    "tie_of",
+]
+
+Array = Any
+
+# Without counts of references, which took twice the time of the steps themselves: no function here makes an array.
+compiled = uncounted()
+called = uncounted(no_cpython_wrapper=True)
+inlined = uncounted(no_cpython_wrapper=True, forceinline=True)
+
+FAN = 3  # the tree has 2^FAN children a node
+LAST = 2**63 - 1  # a tie that loses against all others: no pair
+SLOTS = np.dtype(
+    [
+        ("begin", np.int64),
+        ("length", np.int32),
+        ("label", np.int32),
+        ("version", np.int32),
+    ],
+    align=True,
+)
+# Of a slot, `other` is the one with which it has its key, and `stamp` what its version was then, -1 in a bound. Of an
+# inner node, `other` is the slot from which it has its key.
+KEYS = {
+    kind: np.dtype([("gain", real), ("tie", np.int64), ("other", np.int32), ("stamp", np.int32)])
+    for kind, real in (("i", np.int64), ("f", np.float64))
+}
+
+
+class Graph(NamedTuple):
+    """What a run holds, a tuple of arrays."""
+
+    cells: Array  # (slot, weight): tables of 2^bits cells each, see `cpu_rows`
+    seen: Array  # for hubs, beside each cell: the neighbour's strength when it was last looked at
+    nodes: Array  # for hubs: who wins in a stretch of cells, and for how long; see `cpu_hubs`
+    tail: Array  # (1,) int64: cells in use, those of absorbed rows among them
+    slots: Array  # begin: first cell; length: neighbours; label; version: merges so far
+    bits: Array  # uint8, of each slot's table
+    strength: Array  # int64 or float64, of each slot
+    keys: Array  # of the slots, then of the inner nodes, level by level; the root is the last
+    levels: Array  # int64: where each level begins in `keys`
+    way: Array  # (3, 16) int64: notes of `settle`
+    two_m: Any  # sum of all strengths
+    factor: Any  # resolution, in the type of the strengths
+    lowest: Any  # gain of a slot that has no pair
+
+
+def lowest_of(dtype: Any) -> Any:
+    """Less than any gain."""
+    return dtype.type(np.iinfo(np.int64).min if dtype.kind == "i" else -np.inf)
+
+
+def new_keys(n: int, dtype: Any) -> tuple[Array, Array]:
+    """Keys of n slots that nothing is known of: bounds above any gain, so that each is looked at when it comes first.
+
+    Returns
+    -------
+    keys, levels : arrays
+        As in `Graph`.
+    """
+    counts, left = [], max(n, 2)
+    while left > 1:
+        counts.append(left + -left % (1 << FAN))
+        left = counts[-1] >> FAN
+    counts.append(1)
+    levels = np.cumsum([0, *counts[:-1]], dtype=np.int64)
+    keys = np.zeros(sum(counts), KEYS[dtype.kind])
+    keys["gain"], keys["tie"], keys["stamp"] = lowest_of(dtype), LAST, -1
+    for level, first in enumerate(levels):
+        slots = np.arange(0, n, 1 << (FAN * level))  # the first below each node that has any
+        known = keys[first : first + len(slots)]
+        known["gain"] = np.iinfo(np.int64).max if dtype.kind == "i" else np.inf
+        known["tie"] = slots
+        known["other"] = slots if level else 0
+    return keys, levels
+
+
+@inlined
+def gain_of(graph: Graph, weight: Any, d: Any, e: Any) -> Any:
+    """What a merge adds, as written: nothing is accumulated."""
+    return graph.two_m * weight - graph.factor * (d * e)
+
+
+@inlined
+def tie_of(a: int, b: int) -> Any:
+    """Order among equal gains: the smaller label, then the larger."""
+    return (np.int64(min(a, b)) << 32) | max(a, b)
+
+
+@inlined
+def better(gain: Any, tie: int, than: Any) -> bool:
+    """Whether a gain and a tie come before a key."""
+    return gain > than.gain or (gain == than.gain and tie < than.tie)
+
+
+@called
+def put(keys: Array, levels: Array, slot: int, gain: Any, tie: int) -> None:
+    """Set a slot's key, and what the tree says above it."""
+    rises = better(gain, tie, keys[slot])
+    keys[slot].gain, keys[slot].tie = gain, tie
+    node = slot
+    for level in range(1, len(levels)):
+        first = levels[level - 1] + ((node >> FAN) << FAN)
+        node >>= FAN
+        key = keys[levels[level] + node]
+        if rises:
+            if not better(gain, tie, key):
+                return
+            key.gain, key.tie, key.other = gain, tie, slot
+        else:
+            if key.other != slot:
+                return
+            best = first
+            for child in range(first + 1, first + (1 << FAN)):
+                if better(keys[child].gain, keys[child].tie, keys[best]):
+                    best = child
+            key.gain, key.tie = keys[best].gain, keys[best].tie
+            key.other = keys[best].other if level > 1 else best
+
+
+@inlined
+def raise_key(graph: Graph, row: int, slot: int, gain: Any) -> None:
+    """Let a row's key be its pair with this slot if that comes before it."""
+    key = graph.keys[row]
+    if gain < key.gain:
+        return
+    tie = tie_of(graph.slots[row].label, graph.slots[slot].label)
+    if gain > key.gain or tie <= key.tie:
+        put(graph.keys, graph.levels, row, gain, tie)
+        key.other = slot
+        key.stamp = graph.slots[slot].version

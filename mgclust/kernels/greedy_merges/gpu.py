@@ -1,0 +1,147 @@
+"""Greedy modularity merging on a CUDA device (``greedy.cu``): one block that runs for a tenth of a second a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from mgclust.errors import InputError
+from mgclust.kernels.toolkit.gpu_compiler import compiled
+
+__all__ = ["greedy_merges"]
+
+Array = Any
+THREADS = 512  # of the one block: short rows leave most of them idle, long ones would like more
+WARP = 32
+ROWS = 4  # warps of a block in the kernels around the merging, each with a row or node of its own
+SHARED_NODES = 1900  # as in greedy.cu
+SPARE = 1024
+MOST_ENTRIES = (2**31 - 2**14) // 2 - SPARE  # positions in a pool of twice as many are int32
+NO_ROOM, DONE = 2, 1  # what the kernel says besides "not yet done"
+
+
+def greedy_merges(
+    starts: Array,
+    columns: Array,
+    weights: Array,
+    strength: Array,
+    *,
+    resolution: float,
+    on_progress: Callable[[int], None],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Merge the best connected pair until none is left; see `mgclust.kernels.greedy_merges.cpu.greedy_merges`.
+
+    Parameters
+    ----------
+    starts, columns, weights : int64 array of shape (n + 1,), int32 and int64 or float64 arrays of shape (nnz,)
+        A symmetric matrix without a diagonal, in CSR form, columns ascending in each row.
+    strength : array of shape (n,)
+        Of the weights' dtype.
+    resolution : float
+        1.0 where weights are int64.
+    on_progress : callable
+        Takes the number of merges done, about ten times a second. If it raises, nothing is left running.
+
+    Returns
+    -------
+    merges : int32 ndarray of shape (k, 2)
+        Kept and absorbed.
+    gains : ndarray of shape (k,)
+        Of the weights' dtype.
+
+    Notes
+    -----
+    Takes 32 bytes of device memory for each of the nnz entries and about 90 for each node; at the times when rows
+    that grew have used that up, 68 bytes for each entry that is left.
+    """
+    n = len(strength)
+    if not len(columns):
+        return np.empty((0, 2), np.int32), np.empty(0, weights.dtype)
+    if len(columns) > MOST_ENTRIES:
+        raise InputError(
+            f"n_edges={len(columns) // 2} between different nodes should be <= {MOST_ENTRIES // 2} for "
+            "strategy='greedy' on a GPU: use strategy='parallel' or device='cpu'."
+        )
+    # Summed on the host, so that it is the CPU's sum to the last bit.
+    scale = weights.dtype.type(cp.asnumpy(strength).sum()), np.float64(resolution)
+    module = compiled("greedy_merges/greedy.cu", "float64", INTEGER=int(weights.dtype.kind == "i"), THREADS=THREADS)
+    graph = _prepared(module, starts, columns, weights, strength, scale)
+    merges, gains = cp.empty((n, 2), np.int32), cp.empty(n, weights.dtype)
+    state = cp.array([0, len(columns), 0], np.int32)  # merges done, the pool's end, why the kernel returned
+    kernel = module.get_function("merge")
+    while True:
+        kernel((1,), (THREADS,), (*graph.arguments(), *scale, merges, gains, state))
+        done, _, reason = (int(value) for value in cp.asnumpy(state))
+        on_progress(done)
+        if reason == DONE:
+            return cp.asnumpy(merges[:done]), cp.asnumpy(gains[:done])
+        if reason == NO_ROOM:
+            state[1] = _make_room(module, graph)
+
+
+@dataclass
+class _Graph:
+    """The kernel's structures; their layouts are in ``greedy.cu``."""
+
+    entries: Array  # (pool, 4) int32
+    communities: Array  # (n, 4) int32
+    rows: Array  # (n, 4) int32: start, used, capacity, live
+    times: Array  # (n, 2) int32
+    keys: Array  # (nodes of the tree, 4) int32
+    pairs: Array  # (nodes of the tree, 2) int32
+    offsets: Array  # of the tree's levels, and the number of nodes, int32
+    shared_from: int
+
+    def arguments(self) -> tuple[Any, ...]:
+        pool, root_level = np.int32(len(self.entries)), np.int32(len(self.offsets) - 2)
+        tree = self.keys, self.pairs, self.offsets, root_level, np.int32(self.shared_from)
+        return (self.entries, pool, self.communities, self.rows, self.times, *tree)
+
+
+def _prepared(module: Any, starts: Array, columns: Array, weights: Array, strength: Array, scale: Any) -> _Graph:
+    """All nodes apart: every row, and the tree above what is best in each."""
+    n = len(strength)
+    sizes = [n]
+    while sizes[-1] > 1:
+        sizes.append(-(-sizes[-1] // WARP))
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    nodes = int(offsets[-1])
+    shared_from = int(offsets[np.flatnonzero(nodes - offsets <= SHARED_NODES)[0]])
+    graph = _Graph(
+        entries=cp.empty((2 * len(columns) + SPARE, 4), np.int32),
+        communities=cp.empty((n, 4), np.int32),
+        rows=cp.empty((n, 4), np.int32),
+        times=cp.empty((n, 2), np.int32),
+        keys=cp.empty((nodes, 4), np.int32),
+        pairs=cp.empty((nodes, 2), np.int32),
+        offsets=cp.asarray(offsets),
+        shared_from=shared_from,
+    )
+    arrays = graph.entries, graph.communities, graph.rows, graph.times, graph.keys, graph.pairs
+    block = (WARP * ROWS,)
+    values = (starts, columns, weights, strength, np.int32(n), *scale)
+    module.get_function("prepare")((-(-n // ROWS),), block, (*values, *arrays))
+    above = module.get_function("best_of_children")
+    for level in range(len(sizes) - 1):
+        below = np.int32(offsets[level]), np.int32(sizes[level])
+        parents = np.int32(offsets[level + 1]), np.int32(sizes[level + 1])
+        above((-(-sizes[level + 1] // ROWS),), block, (graph.keys, graph.pairs, *below, *parents))
+    return graph
+
+
+def _make_room(module: Any, graph: _Graph) -> int:
+    """Move all rows to the front of a pool of twice the size that they need; returns how much they need."""
+    live = graph.rows[:, 3].astype(np.int64)
+    starts = cp.cumsum(live) - live
+    count, n = int(live.sum()), len(live)
+    entries = cp.empty((2 * count + SPARE, 4), np.int32)
+    places = cp.empty(len(graph.entries), np.int32)
+    arrays = graph.entries, graph.rows, starts, np.int32(n), entries, places
+    module.get_function("gather")((-(-n // ROWS),), (WARP * ROWS,), arrays)
+    module.get_function("relink")((-(-count // 256),), (256,), (entries, places, np.int32(count)))
+    graph.entries = entries
+    return count

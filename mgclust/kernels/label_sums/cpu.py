@@ -1,0 +1,336 @@
+"""What clusters need on the CPU: nearest exemplars, and sums over the members of many labelings at once.
+
+`cluster_sums` meets a panel of 32 rows, one a lane, with groups of 1024 columns::
+
+    s (1024 columns x 32 rows, 128 KB in float32) stays in the L2 cache        d steps a pair, once
+    each labeling: its columns of the group, cluster by cluster                1 load and 1 addition a vector
+    each cluster in it: the partial sum becomes fixed point, is added to out   32 integer additions
+
+so that 30 labelings of 100 features cost little more than one. Partial sums depend on the group alone, and what is
+added are integers: the bits depend neither on threads nor on how the columns come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.affinity_propagation.cpu_similarities import merge, rows_of_a_task
+from mgclust.kernels.pairs.cpu_loops import pack, pair_distances
+from mgclust.kernels.toolkit.cpu_compiler import compiled
+from mgclust.kernels.toolkit.simd import WIDTH, add, load, splat, store
+from mgclust.kernels.toolkit.simd_steps import add_fixed, fixed, square_root
+from mgclust.kernels.toolkit.threads import run_tasks, thread_count
+
+__all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "same_label_sums"]
+
+Array = Any
+GROUP = 1024  # columns, aligned in the global numbers, whose partial sums are rounded together
+PARTIAL = 512  # columns at most in one of them
+PRIVATE_BYTES = 1 << 28  # more than this and threads do not get sums each
+
+
+def same_label_sums(s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:
+    """Add to each column its similarities to the own rows of its label, but for its own row.
+
+    Parameters
+    ----------
+    s : array of shape (m, padded(n))
+        Similarities of own rows, float32 or float64; finite within a label.
+    labels : int32 array of shape (n,)
+        Not negative.
+    n, first_row : int
+        Columns, and the global number of the first own row.
+    scale : float
+        Of the fixed-point sums: rint(s * scale) is added.
+    out : int64 array of shape (n,)
+        Added to in place.
+    """
+    members = np.argsort(labels[:n], kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(labels[:n]))])
+    flat, rows, width = s.reshape(-1), rows_of_a_task(n), s.shape[1]
+
+    def task(index: int, _: int) -> None:
+        sums = np.zeros(n, np.int64)
+        start, stop = index * rows, min((index + 1) * rows, len(s))
+        add_same_label(flat, width, start, stop, first_row, labels, members, starts, float(scale), sums)
+        merge(sums, out)
+
+    run_tasks(-(-len(s) // rows), task)
+
+
+def best_columns(s: Array, columns: Array, *, out: Array) -> None:
+    """Find each row's largest similarity among some columns.
+
+    Parameters
+    ----------
+    s : array of shape (m, at least n)
+        Similarities, float32 or float64.
+    columns : int64 array of shape (K,)
+        Ascending.
+    out : int32 array of shape (m,)
+        Positions in `columns`, the lowest of equals; written.
+    """
+    rows, width = rows_of_a_task(len(columns)), s.shape[1]
+    flat = s.reshape(-1)
+
+    def task(index: int, _: int) -> None:
+        find_best(flat, width, index * rows, min((index + 1) * rows, len(s)), columns, out)
+
+    run_tasks(-(-len(s) // rows), task)
+
+
+def cluster_sums(
+    x: Array, y: Array, labels: Array, *, norm: str, root: bool, scale: float, y_start: int, out: Array
+) -> None:
+    """Add to each row, for each cluster of several labelings, its summed distances to the cluster's columns.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows, both float32 or both float64.
+    labels : int32 array of shape (L, k)
+        Each column's cluster in each labeling; clusters are numbered through over all labelings.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance s.
+    root : bool
+        Sum sqrt(s), not s.
+    scale : float
+        Of the fixed-point sums: rint(partial * scale) is added, where a partial sum has at most 512 columns of one
+        cluster, within 1024 consecutive ones.
+    y_start : int
+        Global number of y's first row, a multiple of 1024.
+    out : int64 array of shape (m, number of clusters)
+        Added to in place.
+    """
+    if y_start % GROUP:
+        raise ValueError(f"y_start={y_start} is not a multiple of {GROUP}")
+    (m, d), k = x.shape, len(y)
+    panels = np.empty(-(-m // WIDTH) * WIDTH * d, x.dtype)
+    pack(x, 0, panels, 0, -(-m // WIDTH))
+    flat, manhattan, segments = y.reshape(-1), norm == "l1", _Segments(labels)
+    buffers = np.empty((thread_count(), GROUP * WIDTH), x.dtype)
+
+    def fill(panel: int, start: int, stop: int, buffer: Array) -> None:
+        group_distances(flat, d, start, stop, panels, panel, manhattan, root, buffer)
+
+    _by_panels(m, k, d + len(labels), segments, fill, buffers, scale, out)
+
+
+def add_by_label(values: Array, labels: Array, *, n: int, scale: float, out: Array) -> None:
+    """Add to each row, for each cluster of several labelings, its summed values in the cluster's columns.
+
+    Parameters
+    ----------
+    values : array of shape (m, at least n)
+        float32 or float64; -inf is left out.
+    labels : int32 array of shape (L, n)
+        As in `cluster_sums`.
+    n : int
+        Columns.
+    scale : float
+        As in `cluster_sums`.
+    out : int64 array of shape (m, number of clusters)
+        Added to in place.
+    """
+    m, width = values.shape
+    flat, segments = values.reshape(-1), _Segments(labels[:, :n])
+    buffers = np.empty((thread_count(), GROUP * WIDTH), values.dtype)
+
+    def fill(panel: int, start: int, stop: int, buffer: Array) -> None:
+        group_values(flat, width, start, stop, panel * WIDTH, min((panel + 1) * WIDTH, m), buffer)
+
+    _by_panels(m, n, len(labels), segments, fill, buffers, scale, out)
+
+
+def group_sums(x: Array, labels: Array, *, scale: float, out: Array) -> None:
+    """Add each row to its cluster's sum of rows.
+
+    Parameters
+    ----------
+    x : array of shape (m, d)
+        Rows, float32 or float64.
+    labels : int32 array of shape (m,)
+        Clusters.
+    scale : float
+        Of the fixed-point sums: rint(x * scale) is added.
+    out : int64 array of shape (number of clusters, d)
+        Added to in place.
+    """
+    m, d = x.shape
+    threads = max(1, min(thread_count(), m * d // (1 << 18), PRIVATE_BYTES // max(out.nbytes, 1)))
+    sums = [out] + [np.zeros_like(out) for _ in range(threads - 1)]
+
+    def task(index: int, _: int) -> None:
+        add_rows(x, labels, m * index // threads, m * (index + 1) // threads, float(scale), sums[index])
+
+    run_tasks(threads, task)
+    for part in sums[1:]:
+        out += part
+
+
+class _Segments:
+    """Columns of each group, labeling by labeling, by cluster and then by number, cut into partial sums.
+
+    Of group t: `order` (L, k) holds positions within the group; partial sums `first[t] .. first[t + 1]` take
+    positions `bounds[b] .. bounds[b + 1]` of the flat order and belong to `cluster[b]`.
+    """
+
+    def __init__(self, labels: Array) -> None:
+        layers, k = labels.shape
+        self.groups = -(-k // GROUP)
+        self.order = np.empty(layers * k, np.int16)
+        bounds, clusters, first, done = [], [], [0], 0
+        for start in range(0, k, GROUP):
+            part = labels[:, start : start + GROUP]
+            order = np.argsort(part, axis=1, kind="stable")
+            ordered = np.take_along_axis(part, order, axis=1)
+            size = part.shape[1]
+            self.order[done : done + layers * size] = order.reshape(-1)
+            begins = _begins(ordered)
+            bounds.append(begins + done)
+            clusters.append(ordered.reshape(-1)[begins])
+            first.append(first[-1] + len(begins))
+            done += layers * size
+        self.bounds = np.concatenate([*bounds, [done]]).astype(np.int64)
+        self.cluster = np.concatenate([*clusters, []]).astype(np.int64)
+        self.first = np.array(first)
+
+
+def _begins(ordered: Array) -> Array:
+    """Where, in rows of ascending labels, a new label begins, or one has gone on for PARTIAL columns."""
+    layers, size = ordered.shape
+    new = np.ones((layers, size), bool)
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    at = np.arange(size)
+    since = at - np.maximum.accumulate(np.where(new, at, 0), axis=1)
+    return np.flatnonzero(new | (since % PARTIAL == 0))
+
+
+def _by_panels(
+    m: int,
+    k: int,
+    cost: int,
+    segments: _Segments,
+    fill: Callable[[int, int, int, Array], None],
+    buffers: Array,
+    scale: float,
+    out: Array,
+) -> None:
+    """Let every panel of 32 rows meet every group of columns; `fill` writes a group's values, 32 rows a column."""
+    panels = -(-m // WIDTH)
+    step = max(1, min((1 << 22) // max(1, k * WIDTH * cost), -(-panels // (4 * thread_count()))))
+
+    def task(index: int, thread: int) -> None:
+        buffer = buffers[thread]
+        for group in range(segments.groups):
+            start, stop = group * GROUP, min((group + 1) * GROUP, k)
+            for panel in range(index * step, min((index + 1) * step, panels)):
+                fill(panel, start, stop, buffer)
+                add_segments(
+                    buffer, segments.order, segments.bounds, segments.cluster, segments.first[group],
+                    segments.first[group + 1], panel * WIDTH, min((panel + 1) * WIDTH, m), float(scale), out,
+                )  # fmt: skip
+
+    run_tasks(-(-panels // step), task)
+
+
+@compiled
+def add_same_label(
+    s: Any,
+    width: int,
+    start: int,
+    stop: int,
+    first_row: int,
+    labels: Any,
+    members: Any,
+    starts: Any,
+    scale: float,
+    out: Any,
+) -> None:
+    """`same_label_sums` for rows start..stop-1; members: columns by label, from `starts` on."""
+    for i in range(start, stop):
+        g = first_row + i
+        for q in range(starts[labels[g]], starts[labels[g] + 1]):
+            k = members[q]
+            if k != g:
+                out[k] += fixed(s[i * width + k], scale)
+
+
+@compiled
+def find_best(s: Any, width: int, start: int, stop: int, columns: Any, out: Any) -> None:
+    """`best_columns` for rows start..stop-1."""
+    for i in range(start, stop):
+        best, found = s[i * width + columns[0]], 0
+        for q in range(1, len(columns)):
+            value = s[i * width + columns[q]]
+            if value > best:
+                best, found = value, q
+        out[i] = found
+
+
+@compiled
+def add_rows(x: Any, labels: Any, start: int, stop: int, scale: float, out: Any) -> None:
+    """`group_sums` for rows start..stop-1."""
+    for i in range(start, stop):
+        for f in range(x.shape[1]):
+            out[labels[i], f] += fixed(x[i, f], scale)
+
+
+@compiled
+def group_distances(
+    y: Any, d: int, start: int, stop: int, panels: Any, panel: int, manhattan: bool, root: bool, buffer: Any
+) -> None:
+    """Distances of a panel's 32 rows to columns start..stop-1, 32 a column."""
+    for j in range(start, stop, 4):
+        s0, s1, s2, s3 = pair_distances(y, j, stop - 1, d, panels, panel, manhattan)
+        if root:
+            s0, s1, s2, s3 = square_root(s0), square_root(s1), square_root(s2), square_root(s3)
+        at = (j - start) * WIDTH
+        store(buffer, at, s0)
+        store(buffer, at + WIDTH, s1)
+        store(buffer, at + 2 * WIDTH, s2)
+        store(buffer, at + 3 * WIDTH, s3)
+
+
+@compiled
+def group_values(values: Any, width: int, start: int, stop: int, first: int, last: int, buffer: Any) -> None:
+    """Values of rows first..last-1 in columns start..stop-1, 32 a column; 0 for -inf."""
+    for i in range(first, last):
+        for j in range(start, stop):
+            v = values[i * width + j]
+            buffer[(j - start) * WIDTH + i - first] = v if v > -np.inf else 0
+
+
+@compiled
+def add_segments(
+    buffer: Any,
+    order: Any,
+    bounds: Any,
+    cluster: Any,
+    first: int,
+    last: int,
+    row: int,
+    stop: int,
+    scale: float,
+    out: Any,
+) -> None:
+    """Add the partial sums first..last-1 of a group to rows row..stop-1; four chains each, joined in pairs."""
+    sums = np.empty(WIDTH, np.int64)
+    for b in range(first, last):
+        begin, end = bounds[b], bounds[b + 1]
+        t0 = splat(buffer.dtype.type(0))
+        t1, t2, t3 = t0, t0, t0
+        for q in range(begin, end - 3, 4):
+            t0 = add(t0, load(buffer, np.int64(order[q]) * WIDTH))
+            t1 = add(t1, load(buffer, np.int64(order[q + 1]) * WIDTH))
+            t2 = add(t2, load(buffer, np.int64(order[q + 2]) * WIDTH))
+            t3 = add(t3, load(buffer, np.int64(order[q + 3]) * WIDTH))
+        for q in range(end - (end - begin) % 4, end):
+            t0 = add(t0, load(buffer, np.int64(order[q]) * WIDTH))
+        sums[:] = 0
+        add_fixed(sums, 0, add(add(t0, t1), add(t2, t3)), scale)
+        for i in range(row, stop):
+            out[i, cluster[b]] += sums[i - row]

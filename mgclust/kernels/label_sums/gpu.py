@@ -1,0 +1,242 @@
+"""Sums over columns that share a label, on a CUDA device (in the ``.cu`` files of pairs and affinity propagation).
+
+A partial sum adds the columns of one label within a group of 1024 in their order; partial sums are added as integers.
+So no bit depends on how columns are split over calls, rows over ranks, or blocks over the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from mgclust.kernels.pairs.gpu_launch import GROUP, direct, distances, is_low, rows_per_thread
+from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
+
+__all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "same_label_sums"]
+
+Array = Any
+THREADS = 256
+LOW_THREADS = 128  # of a block in pairs/low.cu
+SIDE = 128  # rows of a block in pairs/high.cu
+FOUR = 4  # columns that are added to each other first
+PIECE = 32  # columns of a partial sum in affinity_propagation/matrices.cu
+PARTIAL = 512  # columns of a partial sum in pairs/low.cu and pairs/high.cu
+STAGED = 16  # rows that a block of add_by_label holds
+TILE_NUMBERS = 1 << 24  # distances on their way from one kernel to the next: 64 MB, most of it stays in the cache
+
+
+def cluster_sums(
+    x: Array, y: Array, labels: Array, *, norm: str, root: bool, scale: float, y_start: int, out: Array
+) -> None:
+    """Add up the distances of each row to all columns, by the columns' clusters.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+    labels : array of shape (n_labelings, k), int32
+        Clusters of the columns, numbered through over all labelings.
+    root : bool
+        Sum the square roots of the reduced distances.
+    scale : float
+        Of the fixed-point sums, a power of two.
+    y_start : int
+        Global number of the first column, a multiple of 1024.
+    out : array of shape (m, n_clusters), int64
+        Added to in place.
+    """
+    if y_start % GROUP:
+        raise ValueError(f"y_start={y_start} should be a multiple of {GROUP}.")
+    if not x.shape[0] or not y.shape[0]:
+        return
+    norm = direct(norm)
+    if is_low(x, norm) or len(labels) == 1:
+        for labeling in labels:
+            _fused_cluster_sums(x, y, labeling, norm, root, scale, out)
+        return
+    # Distances of many features cost more than to store them and to read them again for each labeling.
+    pieces = _pieces(labels)
+    rows = min(x.shape[0], 16384)
+    columns = max(1, TILE_NUMBERS // (rows * GROUP)) * GROUP
+    tile = cp.empty((rows, min(columns, y.shape[0])), x.dtype)
+    for start in range(0, x.shape[0], rows):
+        part = x[start : start + rows]
+        for first in range(0, y.shape[0], columns):
+            few = y[first : first + columns]
+            distances(part, few, norm=norm, root=root, out=tile)
+            _add_pieces(tile[: len(part)], len(few), pieces, first, scale, out[start : start + rows])
+
+
+def add_by_label(values: Array, labels: Array, *, n: int, scale: float, out: Array) -> None:
+    """Add up the values of each row by the labels of their columns; -inf is no value.
+
+    Parameters
+    ----------
+    values : array of shape (m, stride)
+    labels : array of shape (n_labelings, n), int32
+        Numbered through over all labelings.
+    n : int
+        Columns that count.
+    scale : float
+        Of the fixed-point sums, a power of two.
+    out : array of shape (m, n_clusters), int64
+        Added to in place.
+    """
+    if values.shape[0]:
+        _add_pieces(values, n, _pieces(labels), 0, scale, out)
+
+
+def group_sums(x: Array, labels: Array, *, scale: float, out: Array) -> None:
+    """Add each row to the row of its label.
+
+    Parameters
+    ----------
+    x : array of shape (m, d)
+    labels : array of shape (m,), int32
+    scale : float
+        Of the fixed-point sums, a power of two.
+    out : array of shape (n_labels, d), int64
+        Added to in place.
+    """
+    if x.size:
+        kernel = compiled("affinity_propagation/matrices.cu", x.dtype.name).get_function("group_sums")
+        sizes = (np.int64(x.size), np.int32(x.shape[1]))
+        kernel((-(-x.size // THREADS),), (THREADS,), (x, *sizes, labels, np.float64(scale), out))
+
+
+def same_label_sums(s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:
+    """Add up each column of own rows over the other rows that share its label.
+
+    Parameters
+    ----------
+    s : array of shape (m, stride)
+    labels : array of shape (n,), int32
+        Of all rows.
+    n : int
+        Columns that count.
+    first_row : int
+        Global number of the first row.
+    scale : float
+        Of the fixed-point sums, a power of two.
+    out : array of shape (n,), int64
+        Added to in place.
+    """
+    m = s.shape[0]
+    if m:
+        columns = -(-n // THREADS)
+        rows = max(1, -(-m * columns // (32 * multiprocessors())))
+        kernel = compiled("affinity_propagation/matrices.cu", s.dtype.name).get_function("same_label_sums")
+        sizes = (s, np.int32(m), np.int32(n), np.int64(s.shape[1]), np.int32(first_row))
+        kernel((columns, -(-m // rows)), (THREADS,), (*sizes, labels, np.float64(scale), np.int32(rows), out))
+
+
+def best_columns(s: Array, columns: Array, *, out: Array) -> None:
+    """Find each row's largest value among a few columns.
+
+    Parameters
+    ----------
+    s : array of shape (m, stride)
+    columns : array of shape (k,), int64
+        Ascending.
+    out : array of shape (m,), int32
+        Position in `columns`; of equal values the lowest.
+    """
+    if s.shape[0]:
+        kernel = compiled("affinity_propagation/matrices.cu", s.dtype.name).get_function("best_columns")
+        sizes = (s, np.int32(s.shape[0]), np.int64(s.shape[1]), columns, np.int32(columns.size))
+        kernel((-(-s.shape[0] // (THREADS // 32)),), (THREADS,), (*sizes, out))
+
+
+class _Pieces(NamedTuple):
+    """Columns sorted by labeling, group and label, cut into pieces (see add_by_label in matrices.cu)."""
+
+    order: Array  # (n_labelings * n,) columns
+    start: Array  # (pieces + 1,) where in `order` each begins
+    label: Array  # (pieces,)
+    first: Array  # (n_labelings, groups + 1) the first piece of each group
+    groups: int
+
+
+def _pieces(labels: Array) -> _Pieces:
+    count, n = labels.shape
+    groups = -(-n // GROUP)
+    order, starts, firsts, found = [], [], [], 0
+    for labeling in range(count):
+        group = cp.arange(n, dtype=cp.int64) // GROUP
+        key = (group << 32) | labels[labeling]
+        by_key = cp.argsort(key, kind="stable")
+        begins = _piece_begins(key[by_key], PIECE)
+        order.append(by_key.astype(cp.int32))
+        starts.append(begins + labeling * n)
+        firsts.append(cp.searchsorted(begins, cp.arange(groups + 1) * GROUP) + found)
+        found += len(begins)
+    every, start = cp.concatenate(order), cp.concatenate(starts)
+    label = labels.reshape(-1)[every[start].astype(cp.int64) + start // n * n]
+    start = cp.concatenate([start, cp.asarray([count * n])]).astype(cp.int32)
+    return _Pieces(every, start, label, cp.stack(firsts).astype(cp.int32), groups)
+
+
+def _piece_begins(key: Array, most: int) -> Array:
+    """Positions in a sorted array where a key begins, and every `most` positions after that."""
+    begins = cp.ones(len(key), bool)
+    begins[1:] = key[1:] != key[:-1]
+    where = cp.flatnonzero(begins)
+    position = cp.arange(len(key)) - where[cp.cumsum(begins) - 1]
+    return cp.flatnonzero(position % most == 0)
+
+
+def _add_pieces(values: Array, n: int, pieces: _Pieces, first: int, scale: float, out: Array) -> None:
+    """Values of columns ``first`` to ``first + n - 1``; first is a multiple of GROUP."""
+    m, stride = values.shape
+    kernel = compiled("affinity_propagation/matrices.cu", values.dtype.name).get_function("add_by_label")
+    shared = STAGED * (GROUP + 1) * values.itemsize
+    kernel.max_dynamic_shared_size_bytes = shared
+    grid = (-(-m // STAGED), -(-n // GROUP))
+    sizes = (values, np.int32(m), np.int32(n), np.int64(stride), np.int32(first))
+    lists = (pieces.order, pieces.start, pieces.label, pieces.first, np.int32(len(pieces.first)))
+    kernel(
+        grid, (THREADS,), (*sizes, *lists, np.int32(pieces.groups), np.float64(scale), np.int32(out.shape[1]), out),
+        shared_mem=shared,
+    )  # fmt: skip
+
+
+def _fused_cluster_sums(x: Array, y: Array, labels: Array, norm: str, root: bool, scale: float, out: Array) -> None:
+    """Columns sorted by cluster, within it by group: a row's total stays in a register for a whole cluster."""
+    (m, d), k = x.shape, len(y)
+    key = (labels.astype(cp.int64) << 32) | (cp.arange(k, dtype=cp.int64) // GROUP)
+    order = cp.argsort(key, kind="stable")
+    begins = _piece_begins(key[order], PARTIAL)
+    lengths = cp.diff(cp.concatenate([begins, cp.asarray([k])]))
+    stops = cp.cumsum(-(-lengths // FOUR))  # in fours: partial sums begin at multiples of four
+    starts = stops - -(-lengths // FOUR)
+    total = int(stops[-1])
+    partial = cp.cumsum(cp.bincount(begins, minlength=k)) - 1
+    place = starts[partial] * FOUR + cp.arange(k) - begins[partial]
+    columns = cp.zeros(total * FOUR, cp.int64)
+    columns[place] = order
+    cluster = cp.full(total * FOUR, -1, cp.int32)
+    cluster[place] = labels[order]
+    ends = cp.zeros(total, cp.int32)
+    last = cp.ones(len(starts), bool)
+    last[:-1] = cluster[starts[1:] * FOUR] != cluster[starts[:-1] * FOUR]
+    ends[stops - 1] = cp.where(last, 3, 1)
+
+    low = is_low(x, norm)
+    rows = rows_per_thread(m, d, x.dtype) * LOW_THREADS if low else SIDE
+    count = max(1, min(-(-16 * multiprocessors() // -(-m // rows)), -(-k // GROUP)))
+    # Runs begin where partial sums do; of a few columns several may begin at the same, and all but one are empty.
+    cuts = cp.concatenate([starts, cp.asarray([total])])
+    runs = cuts[cp.searchsorted(cuts, cp.arange(count + 1) * total // count)]
+    ends[runs[1:] - 1] = 3
+    lists = ((runs * FOUR).astype(cp.int32), cluster, ends)
+    sums = (np.bool_(root), np.float64(scale), np.int32(out.shape[1]), out)
+    if low:
+        module = compiled("pairs/low.cu", x.dtype.name, norm, DIM=d, ROWS=rows // LOW_THREADS)
+        sizes: tuple[Any, ...] = (x, np.int32(m), y[columns])
+    else:
+        module = compiled("pairs/high.cu", x.dtype.name, norm)
+        sizes = (x, np.int32(m), y[columns], np.int32(d))
+    grid = (-(-m // rows), count)
+    module.get_function("cluster_sums")(grid, (LOW_THREADS if low else THREADS,), (*sizes, *lists, *sums))

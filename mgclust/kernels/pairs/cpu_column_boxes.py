@@ -1,0 +1,375 @@
+"""Columns in boxes: what `mgclust.kernels.pairs.cpu` does with all pairs, but without the columns that are far away.
+
+For few features and many columns. These are halved along the widest feature until panels of 32 near ones are left; 32
+consecutive panels make a node, 32 of these a node of the next level, and each knows its tight box, as in
+`low_dimension.box_tree` (which sorts along a curve, in up to three dimensions). A row goes down the tree, 32 boxes at a
+time::
+
+    bound = the chain of s over the gaps between row and box, 0 inside      a lower bound for *computed* s: every
+    a panel whose bound is below the threshold: s of its 32 columns         rounding in the chain is monotone
+
+So answers have the bits of comparing all pairs. A row visits one panel at a time where the all-pairs loops share a
+panel among 64 rows: some rows are tried first, and boxes are used where few of the panels are near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import intrinsic
+
+from mgclust.kernels.low_dimension.cpu_tree import gap_step
+from mgclust.kernels.pairs.cpu_loops import pack
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.simd import (
+    WIDTH,
+    Format,
+    broadcast,
+    element,
+    first_lane,
+    lanes_of,
+    load,
+    splat,
+    square_step,
+    store,
+    values_below,
+    values_differ,
+)
+from mgclust.kernels.toolkit.simd import absolute_step as absolute
+from mgclust.kernels.toolkit.threads import run_tasks
+
+__all__ = ["Boxes", "box_border", "box_count", "box_nearest", "box_write", "boxes_for"]
+
+Array = Any
+MOST_FEATURES = 8
+LEAST_COLUMNS = 512
+LEAST_PAIRS = 1 << 25  # fewer are compared before a tree is built
+TRIED_ROWS = 64
+NEAR_SHARE = 0.08  # of the panels, on average: a visit costs a row as much as ten panels cost the all-pairs loops
+TASK_ROWS = 1024
+LEVELS = 8
+SHORT = 24  # lists up to this length are sorted by insertion
+NOBODY = 2**62
+
+
+class Boxes(NamedTuple):
+    """Columns by panel, and the boxes above them."""
+
+    index: Array  # (panels * 32,) int64: number of the column at each position; a large one after the last
+    panels: Array  # flat [panel][feature][32]; infinity after the last
+    low: Array  # flat [panel of nodes][feature][32], level after level, panels of columns first
+    high: Array
+    starts: Array  # first panel of nodes of each level, and how many there are
+    order: Array  # (k,) int64: the column at each position
+
+
+def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None) -> Boxes | None:
+    """Put columns into boxes if that will pay: few features, many pairs, and few of the panels near a row.
+
+    Parameters
+    ----------
+    x, y : arrays of shape (m, d) and (k, d)
+    manhattan : bool
+    limit : number of the rows' type, optional
+        The threshold; without one, the nearest column is wanted.
+    """
+    (m, d), k = x.shape, len(y)
+    if d > MOST_FEATURES or k < LEAST_COLUMNS or m * k < LEAST_PAIRS:
+        return None
+    boxes = _build(np.ascontiguousarray(y))
+    count, few = -(-k // WIDTH), np.ascontiguousarray(x[:: max(1, m // TRIED_ROWS)])
+    if limit is None:
+        best, found = np.full(len(few), np.inf, x.dtype), np.full(len(few), -1, np.int64)
+        visited = nearest(few.reshape(-1), d, 0, len(few), *boxes[:5], manhattan, best, found)
+    else:
+        visited = visits(few.reshape(-1), d, len(few), *boxes[:5], manhattan, limit)
+    return boxes if visited <= NEAR_SHARE * count * len(few) else None
+
+
+def box_count(x: Array, boxes: Boxes, manhattan: bool, limit: Any, out: Array) -> None:
+    """Add the number of columns with s < limit to each row's."""
+    flat, d = x.reshape(-1), x.shape[1]
+    _by_rows(len(x), lambda a, b: count(flat, d, a, b, *boxes[:5], manhattan, limit, out))
+
+
+def box_write(x: Array, boxes: Boxes, manhattan: bool, limit: Any, starts: Array, out: Array) -> None:
+    """List each row's columns with s < limit, ascending."""
+    flat, d = x.reshape(-1), x.shape[1]
+    _by_rows(len(x), lambda a, b: write(flat, d, a, b, *boxes[:5], manhattan, limit, starts, out))
+
+
+def box_border(
+    x: Array, boxes: Boxes, x_labels: Array, y_labels: Array, manhattan: bool, limit: Any, out: Array
+) -> None:
+    """Mark rows that have a column of another label with s < limit."""
+    flat, d = x.reshape(-1), x.shape[1]
+    own = np.asarray(x_labels, np.int32)
+    labels = np.zeros(len(boxes.index), np.int32)
+    labels[: len(boxes.order)] = np.asarray(y_labels)[boxes.order]
+    _by_rows(len(x), lambda a, b: border(flat, d, a, b, *boxes[:5], manhattan, own, labels, limit, out))
+
+
+def box_nearest(x: Array, boxes: Boxes, manhattan: bool, y_start: int, best: Array, best_index: Array) -> None:
+    """Lower each row's best to its nearest column, of equally near ones the first."""
+    flat, d = x.reshape(-1), x.shape[1]
+    shifted = boxes._replace(index=boxes.index + y_start)
+    _by_rows(len(x), lambda a, b: nearest(flat, d, a, b, *shifted[:5], manhattan, best, best_index))
+
+
+def _by_rows(m: int, body: Callable[[int, int], object]) -> None:
+    def task(index: int, _: int) -> None:
+        body(index * TASK_ROWS, min((index + 1) * TASK_ROWS, m))
+
+    run_tasks(-(-m // TASK_ROWS), task)
+
+
+def _build(y: Array) -> Boxes:
+    k, d = y.shape
+    order = _halved(y)
+    count = -(-k // WIDTH)
+    panels = np.empty(count * d * WIDTH, y.dtype)
+    pack(y[order], 0, panels, 0, count)
+    index = np.full(count * WIDTH, NOBODY, np.int64)
+    index[:k] = order
+    shaped = panels.reshape(count, d, WIDTH)
+    low = shaped.min(axis=2)
+    high = np.where(np.isfinite(shaped), shaped, -np.inf).max(axis=2)
+    lows, highs, starts = [], [], [0]
+    while True:
+        lows.append(_in_panels(low, np.inf))
+        highs.append(_in_panels(high, -np.inf))
+        starts.append(starts[-1] + len(lows[-1]))
+        if len(low) <= WIDTH:
+            break
+        low, high = lows[-1].min(axis=2), highs[-1].max(axis=2)
+    low, high = (np.ascontiguousarray(np.concatenate(levels)).reshape(-1) for levels in (lows, highs))
+    return Boxes(index, panels, low, high, np.array(starts), order)
+
+
+def _in_panels(values: Array, fill: float) -> Array:
+    """(nodes, d) as (panels of 32 nodes, d, 32)."""
+    missing = -len(values) % WIDTH
+    filled = np.concatenate([values, np.full((missing, values.shape[1]), fill, values.dtype)])
+    return filled.reshape(-1, WIDTH, values.shape[1]).transpose(0, 2, 1)
+
+
+def _halved(y: Array) -> Array:
+    """Columns in an order in which every 32, 1024, ... from the start on are near each other."""
+    order = np.arange(len(y))
+    pending = [(0, len(y))]
+    while pending:
+        a, b = pending.pop()
+        if b - a <= WIDTH:
+            continue
+        unit = WIDTH  # of the largest nodes that are smaller than this run: none is to lie on both sides
+        while unit * WIDTH < b - a:
+            unit *= WIDTH
+        middle = max(1, round((b - a) / (2 * unit))) * unit
+        part = y[order[a:b]]
+        widest = part[:, np.argmax(part.max(axis=0) - part.min(axis=0))]
+        order[a:b] = order[a:b][np.argpartition(widest, middle - 1)]
+        pending += [(a, a + middle), (a + middle, b)]
+    return order
+
+
+@intrinsic
+def gap_absolute(_: Any, s: Any, own: Any, low: Any, high: Any) -> Any:
+    """s + the gap between a number and an interval, 0 inside: one term of a Manhattan distance to a box."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        total, x, c, e = arguments
+        gap = Format(s.scalar).constant(0.0)
+        for other in (builder.fsub(c, x), builder.fsub(x, e)):
+            gap = builder.select(builder.fcmp_ordered(">", other, gap), other, gap)
+        return builder.fadd(total, gap)
+
+    return s(s, own, low, high), generate
+
+
+@inlined
+def _to_boxes(x: Any, row: int, d: int, low: Any, high: Any, panel: int, manhattan: bool) -> Any:
+    """Lower bounds of the reduced distances of a row to a panel of boxes."""
+    s = splat(x.dtype.type(0))
+    base = panel * d * WIDTH
+    if manhattan:
+        for k in range(d):
+            at = base + k * WIDTH
+            s = gap_absolute(s, broadcast(x, row * d + k), load(low, at), load(high, at))
+    else:
+        for k in range(d):
+            at = base + k * WIDTH
+            own = broadcast(x, row * d + k)
+            s = gap_step(s, own, own, load(low, at), load(high, at))
+    return s
+
+
+@inlined
+def _to_columns(x: Any, row: int, d: int, panels: Any, panel: int, manhattan: bool) -> Any:
+    """Reduced distances of a row to a panel."""
+    s = splat(x.dtype.type(0))
+    base = panel * d * WIDTH
+    if manhattan:
+        for k in range(d):
+            s = absolute(s, broadcast(x, row * d + k), load(panels, base + k * WIDTH))
+    else:
+        for k in range(d):
+            s = square_step(s, broadcast(x, row * d + k), load(panels, base + k * WIDTH))
+    return s
+
+
+@inlined
+def _next_panel(
+    x: Any, row: int, d: int, low: Any, high: Any, starts: Any, manhattan: bool, limit: Any, pending: Any, panel: Any,
+    level: int,
+) -> Any:  # fmt: skip
+    """The next panel whose bound is below the limit, or -1, and the level to go on from; begins above the top."""
+    top = len(starts) - 2
+    if level > top:
+        level = top
+        panel[top] = 0
+        pending[top] = values_below(_to_boxes(x, row, d, low, high, starts[top], manhattan), limit)
+    while level <= top:
+        left = pending[level]
+        if left == 0:
+            level += 1
+            continue
+        node = panel[level] * WIDTH + first_lane(left)
+        pending[level] = left & (left - 1)
+        if level == 0:
+            return node, level
+        level -= 1
+        panel[level] = node
+        pending[level] = values_below(_to_boxes(x, row, d, low, high, starts[level] + node, manhattan), limit)
+    return -1, level
+
+
+@compiled
+def visits(
+    x: Any, d: int, rows: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool, limit: Any
+) -> int:
+    """How many panels some rows have to look at."""
+    pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
+    seen = 0
+    for row in range(rows):
+        node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, LEVELS)
+        while node >= 0:
+            seen += 1
+            node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, level)
+    return seen
+
+
+@compiled
+def count(
+    x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
+    limit: Any, out: Any,
+) -> None:  # fmt: skip
+    """Add to out the number of columns with s < limit, for rows start..stop-1."""
+    pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
+    for row in range(start, stop):
+        within = 0
+        node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, LEVELS)
+        while node >= 0:
+            within += lanes_of(values_below(_to_columns(x, row, d, panels, node, manhattan), limit))
+            node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, level)
+        out[row] += within
+
+
+@compiled
+def write(
+    x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
+    limit: Any, firsts: Any, out: Any,
+) -> None:  # fmt: skip
+    """Write the columns with s < limit, ascending, from firsts on, for rows start..stop-1."""
+    pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
+    for row in range(start, stop):
+        first = firsts[row]
+        end = first
+        node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, LEVELS)
+        while node >= 0:
+            near = values_below(_to_columns(x, row, d, panels, node, manhattan), limit)
+            while near:
+                out[end] = index[node * WIDTH + first_lane(near)]
+                end += 1
+                near &= near - 1
+            node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, level)
+        if end - first > SHORT:
+            out[first:end].sort()
+            continue
+        for i in range(first + 1, end):
+            value = out[i]
+            j = i - 1
+            while j >= first and out[j] > value:
+                out[j + 1] = out[j]
+                j -= 1
+            out[j + 1] = value
+
+
+@compiled
+def border(
+    x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
+    x_labels: Any, y_labels: Any, limit: Any, out: Any,
+) -> None:  # fmt: skip
+    """Set out for rows that have a column of another label with s < limit; y_labels by position."""
+    pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
+    for row in range(start, stop):
+        node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, LEVELS)
+        while node >= 0:
+            differ = values_differ(load(y_labels, node * WIDTH), x_labels[row])
+            if values_below(_to_columns(x, row, d, panels, node, manhattan), limit) & differ:
+                out[row] = 1
+                break
+            node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, level)
+
+
+@compiled
+def nearest(
+    x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
+    best: Any, best_index: Any,
+) -> int:  # fmt: skip
+    """Lower best to the least (s, index) of all columns, nearest boxes first; returns how many panels that took."""
+    top = len(starts) - 2
+    pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
+    bounds = np.empty(LEVELS * WIDTH, x.dtype)
+    infinity = x.dtype.type(np.inf)
+    seen = 0
+    for row in range(start, stop):
+        near, found = best[row], best_index[row]
+        level = top
+        panel[top] = 0
+        fresh = True
+        while level <= top:
+            if fresh:
+                fresh = False
+                s = _to_boxes(x, row, d, low, high, starts[level] + panel[level], manhattan)
+                store(bounds, level * WIDTH, s)
+                pending[level] = values_below(s, infinity)
+            left = pending[level]
+            lane, bound = 0, infinity
+            while left:
+                other = first_lane(left)
+                left &= left - 1
+                if bounds[level * WIDTH + other] < bound:
+                    lane, bound = other, bounds[level * WIDTH + other]
+            if bound > near or pending[level] == 0:
+                level += 1
+                continue
+            pending[level] &= ~(np.int64(1) << lane)
+            node = panel[level] * WIDTH + lane
+            if level:
+                level -= 1
+                panel[level] = node
+                fresh = True
+                continue
+            seen += 1
+            s = _to_columns(x, row, d, panels, node, manhattan)
+            maybe = values_below(s, np.nextafter(near, infinity))
+            while maybe:
+                at = first_lane(maybe)
+                maybe &= maybe - 1
+                value, number = element(s, at), index[node * WIDTH + at]
+                if value < near or (value == near and number < found):
+                    near, found = value, number
+        best[row], best_index[row] = near, found
+    return seen

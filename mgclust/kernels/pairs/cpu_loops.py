@@ -1,0 +1,409 @@
+"""All pairs, by tiles: the inner loops of `mgclust.kernels.pairs.cpu`.
+
+Columns are packed into *panels* of 32, feature by feature, so that a panel's k-th feature is one vector::
+
+    y (k, d) row-major          panels: [panel][feature][column within the panel]
+
+         rows of x              one panel (d x 32 reals: in L1 up to d ~ 300, in L2 beyond)
+       i  . . . . d      k=0  |y0 y1 y2 ... y31|     s_i    += (x_i   - y)^2     4 rows x 32 columns of s
+       i+1. . . . d      k=1  |y0 y1 y2 ... y31|     s_i+1  += (x_i+1 - y)^2     stay in registers while
+       i+2               ...  |                |     s_i+2  += (x_i+2 - y)^2     k runs over the features
+       i+3               d-1  |                |     s_i+3  += (x_i+3 - y)^2
+
+Every pair costs d subtractions and d fused multiply-adds, in one chain over k, and next to no memory traffic
+(a panel is reused by ROWS rows: 128 d bytes per 32 * ROWS pairs). A matrix product needs only the d
+multiply-adds, but then a pass over its result, an error bound, and a second look at borderline pairs.
+Measured on two Zen 5 cores at d = 64: this loop with its Gaussian 2.3e9 pairs/s, OpenBLAS's sgemm alone
+1.3e9. So "l2-dot" and "l2" are the same direct differences here, and every answer is exact in `real`.
+
+Then per pair: Gaussian 13 instructions, count 1 compare, histogram 2 compares, nearest 2 compares; what
+happens rarely (a pair inside the bracket, a nearer point) is found as a set bit of the compare's mask.
+
+All functions release the GIL and take flat arrays; a row's result is the work of one call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.simd import (
+    WIDTH,
+    absolute_step,
+    add,
+    add_to,
+    bits_below,
+    bits_of,
+    broadcast,
+    element,
+    exp2_of,
+    first_lane,
+    lanes_of,
+    load,
+    multiply,
+    ordered_below,
+    splat,
+    square_step,
+    store,
+    total,
+    values_below,
+    values_differ,
+)
+
+__all__ = ["ROWS", "SUM_TILE", "border", "count", "distances", "gaussian", "histogram", "nearest", "pack"]
+
+SUM_TILE = 512
+ROWS = 64  # rows that meet a panel while it is in L1; their partial sums are 64 * 32 reals
+FULL = (1 << WIDTH) - 1
+
+
+@compiled
+def pack(y: Any, start: int, panels: Any, first: int, last: int) -> None:
+    """Fill panels first..last-1 with the columns of y from row `start` on; infinity after the last."""
+    n, d = y.shape
+    for p in range(first, last):
+        for lane in range(WIDTH):
+            j = start + p * WIDTH + lane
+            base = p * d * WIDTH + lane
+            if j < n:
+                for k in range(d):
+                    panels[base + k * WIDTH] = y[j, k]
+            else:
+                for k in range(d):
+                    panels[base + k * WIDTH] = np.inf
+
+
+@inlined
+def pair_distances(x: Any, i: int, last: int, d: int, panels: Any, p: int, manhattan: bool) -> Any:
+    """Reduced distances of rows i..i+3 (those beyond `last` repeat it) to a panel, as four vectors."""
+    a = i * d
+    b, c, e = min(i + 1, last) * d, min(i + 2, last) * d, min(i + 3, last) * d
+    base = p * d * WIDTH
+    s0 = splat(x.dtype.type(0))
+    s1 = s0
+    s2 = s0
+    s3 = s0
+    if manhattan:
+        for k in range(d):
+            y = load(panels, base + k * WIDTH)
+            s0 = absolute_step(s0, broadcast(x, a + k), y)
+            s1 = absolute_step(s1, broadcast(x, b + k), y)
+            s2 = absolute_step(s2, broadcast(x, c + k), y)
+            s3 = absolute_step(s3, broadcast(x, e + k), y)
+    else:
+        for k in range(d):
+            y = load(panels, base + k * WIDTH)
+            s0 = square_step(s0, broadcast(x, a + k), y)
+            s1 = square_step(s1, broadcast(x, b + k), y)
+            s2 = square_step(s2, broadcast(x, c + k), y)
+            s3 = square_step(s3, broadcast(x, e + k), y)
+    return s0, s1, s2, s3
+
+
+@inlined
+def valid_lanes(panel: int, columns: int) -> int:
+    """Mask of a panel's lanes that are columns, not padding."""
+    return FULL if (panel + 1) * WIDTH <= columns else (1 << (columns - panel * WIDTH)) - 1
+
+
+@inlined
+def _gaussian_step(sums: Any, r: int, s: Any, coefficient: Any, squared: bool) -> None:
+    if squared:
+        s = multiply(s, s)
+    store(sums, r * WIDTH, add(load(sums, r * WIDTH), exp2_of(multiply(s, coefficient))))
+
+
+@inlined
+def _keep(s: Any, i: int, valid: int, number: int, near: Any, near_index: Any) -> None:
+    """Insert the lanes nearer than row i's last neighbour into its sorted list; equal ones in order of arrival."""
+    last = near.shape[1] - 1
+    nearer = values_below(s, near[i, last]) & valid
+    while nearer:
+        lane = first_lane(nearer)
+        nearer &= nearer - 1
+        value = element(s, lane)
+        q = last
+        if value < near[i, q]:
+            while q > 0 and near[i, q - 1] > value:
+                near[i, q] = near[i, q - 1]
+                near_index[i, q] = near_index[i, q - 1]
+                q -= 1
+            near[i, q] = value
+            near_index[i, q] = number + lane
+
+
+@inlined
+def _mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: bool) -> None:
+    """Mark the panels with the columns that rows leave out; columns of other chunks are in none."""
+    for i in range(start, stop):
+        p = (numbers[i] - number) // WIDTH
+        if 0 <= p < own.size:
+            own[p] = mark
+
+
+@inlined
+def _swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, number: int) -> None:
+    """Save the lanes in which rows i.. are about to meet themselves; called again afterwards, put them back."""
+    for q in range(rows):
+        lane = numbers[i + q] - number
+        if 0 <= lane < WIDTH:
+            at = (r + q) * WIDTH + lane
+            saved[q], sums[at] = sums[at], saved[q]
+
+
+@compiled
+def gaussian(
+    x: Any,
+    d: int,
+    start: int,
+    stop: int,
+    panels: Any,
+    columns: int,
+    manhattan: bool,
+    factor: Any,
+    power: int,
+    out: Any,
+    numbers: Any,
+    number: int,
+    near: Any,
+    near_index: Any,
+) -> None:
+    """Add to out the sum of 2^(factor s^power), for rows start..stop-1; column 0 has this number.
+
+    A row leaves out the column of the number given for it. If near has columns, the nearest columns are kept there too,
+    sorted by s.
+    """
+    count = (columns + WIDTH - 1) // WIDTH
+    sums = np.empty(ROWS * WIDTH, x.dtype)
+    saved = np.empty(4, x.dtype)
+    own = np.zeros(count, np.bool_)  # panels with a column that one of the rows at hand leaves out
+    coefficient = splat(x.dtype.type(factor))
+    squared = power == 2
+    keep = near.shape[1] > 0
+    tile = SUM_TILE // WIDTH
+    for begin in range(start, stop, ROWS):
+        end = min(begin + ROWS, stop)
+        _mark_own(own, numbers, begin, end, number, True)
+        for first in range(0, count, tile):
+            sums[:] = 0
+            for p in range(first, min(first + tile, count)):
+                valid = valid_lanes(p, columns)
+                meets_itself = own[p]
+                for i in range(begin, end, 4):
+                    s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+                    if keep:
+                        j = number + p * WIDTH
+                        _keep(s0, i, valid, j, near, near_index)
+                        if i + 1 < end:
+                            _keep(s1, i + 1, valid, j, near, near_index)
+                        if i + 2 < end:
+                            _keep(s2, i + 2, valid, j, near, near_index)
+                        if i + 3 < end:
+                            _keep(s3, i + 3, valid, j, near, near_index)
+                    r = i - begin
+                    if meets_itself:
+                        _swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
+                    _gaussian_step(sums, r, s0, coefficient, squared)
+                    _gaussian_step(sums, r + 1, s1, coefficient, squared)
+                    _gaussian_step(sums, r + 2, s2, coefficient, squared)
+                    _gaussian_step(sums, r + 3, s3, coefficient, squared)
+                    if meets_itself:
+                        _swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
+            for i in range(begin, end):
+                out[i] += np.float64(total(load(sums, (i - begin) * WIDTH)))
+        _mark_own(own, numbers, begin, end, number, False)
+
+
+@compiled
+def count(
+    x: Any,
+    d: int,
+    start: int,
+    stop: int,
+    panels: Any,
+    columns: int,
+    manhattan: bool,
+    threshold: Any,
+    out: Any,
+) -> None:
+    """Add to out the number of columns with s < threshold, for rows start..stop-1."""
+    limit = x.dtype.type(threshold)
+    for begin in range(start, stop, ROWS):
+        end = min(begin + ROWS, stop)
+        for p in range((columns + WIDTH - 1) // WIDTH):
+            valid = valid_lanes(p, columns)
+            for i in range(begin, end, 4):
+                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+                out[i] += lanes_of(values_below(s0, limit) & valid)
+                if i + 3 < end:
+                    out[i + 1] += lanes_of(values_below(s1, limit) & valid)
+                    out[i + 2] += lanes_of(values_below(s2, limit) & valid)
+                    out[i + 3] += lanes_of(values_below(s3, limit) & valid)
+                else:
+                    if i + 1 < end:
+                        out[i + 1] += lanes_of(values_below(s1, limit) & valid)
+                    if i + 2 < end:
+                        out[i + 2] += lanes_of(values_below(s2, limit) & valid)
+
+
+@inlined
+def tally(s: Any, valid: int, low: int, high: int, shift: int, out: Any) -> int:
+    """Count a vector: returns how many are below the bracket, adds those within to their bins."""
+    below = bits_below(s, low) & valid
+    within = (bits_below(s, high) & valid) ^ below
+    while within:
+        add_to(out, 1 + ((bits_of(s, first_lane(within)) - low) >> shift), 1)
+        within &= within - 1
+    return lanes_of(below)
+
+
+@compiled
+def histogram(
+    x: Any,
+    d: int,
+    start: int,
+    stop: int,
+    panels: Any,
+    columns: int,
+    manhattan: bool,
+    skip: int,
+    low: int,
+    high: int,
+    shift: int,
+    out: Any,
+) -> int:
+    """Count pairs by the bits of s: return those below low, add those below high to their bins of out.
+
+    Column j pairs with row i when j > i - skip; skip = stop or more takes all columns.
+    """
+    below = 0
+    for begin in range(start, stop, ROWS):
+        end = min(begin + ROWS, stop)
+        for p in range(max(0, begin - skip + 1) // WIDTH, (columns + WIDTH - 1) // WIDTH):
+            valid = valid_lanes(p, columns)
+            for i in range(begin, end, 4):
+                first = i - skip + 1 - p * WIDTH  # lane of row i's first column
+                if first >= WIDTH:
+                    break
+                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+                m0, m1, m2, m3 = valid, valid, valid, valid
+                if first + 3 > 0:
+                    m0 &= FULL << max(first, 0)
+                    m1 &= FULL << max(first + 1, 0)
+                    m2 &= FULL << max(first + 2, 0)
+                    m3 &= FULL << max(first + 3, 0)
+                below += tally(s0, m0, low, high, shift, out)
+                if i + 1 < end:
+                    below += tally(s1, m1, low, high, shift, out)
+                if i + 2 < end:
+                    below += tally(s2, m2, low, high, shift, out)
+                if i + 3 < end:
+                    below += tally(s3, m3, low, high, shift, out)
+    return below
+
+
+@inlined
+def _improve(
+    s: Any, order: Any, x_order: Any, i: int, valid: int, numbers: Any, j: int, best: Any, best_index: Any
+) -> None:
+    nearer = ordered_below(s, best[i], order, x_order[i]) & valid
+    while nearer:
+        lane = first_lane(nearer)
+        nearer &= nearer - 1
+        value, number = element(s, lane), numbers[j + lane]
+        if value < best[i] or (value == best[i] and number < best_index[i]):
+            best[i] = value
+            best_index[i] = number
+
+
+@compiled
+def nearest(
+    x: Any,
+    d: int,
+    rows: int,
+    panels: Any,
+    columns: int,
+    manhattan: bool,
+    x_order: Any,
+    y_order: Any,
+    numbers: Any,
+    best: Any,
+    best_index: Any,
+) -> None:
+    """Lower best to the least (s, numbers[j]) of columns with y_order[j] < x_order[i].
+
+    Rows and columns come sorted by order, so about half of the pairs are not looked at; y_order is padded.
+    """
+    for begin in range(0, rows, ROWS):
+        end = min(begin + ROWS, rows)
+        for p in range((columns + WIDTH - 1) // WIDTH):
+            j = p * WIDTH
+            if y_order[j] >= x_order[end - 1]:
+                break
+            valid = valid_lanes(p, columns)
+            order = load(y_order, j)
+            for i in range(begin, end, 4):
+                if y_order[j] >= x_order[min(i + 3, end - 1)]:
+                    continue
+                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+                _improve(s0, order, x_order, i, valid, numbers, j, best, best_index)
+                if i + 1 < end:
+                    _improve(s1, order, x_order, i + 1, valid, numbers, j, best, best_index)
+                if i + 2 < end:
+                    _improve(s2, order, x_order, i + 2, valid, numbers, j, best, best_index)
+                if i + 3 < end:
+                    _improve(s3, order, x_order, i + 3, valid, numbers, j, best, best_index)
+
+
+@compiled
+def border(
+    x: Any,
+    d: int,
+    start: int,
+    stop: int,
+    panels: Any,
+    columns: int,
+    manhattan: bool,
+    x_labels: Any,
+    y_labels: Any,
+    threshold: Any,
+    out: Any,
+) -> None:
+    """Set out for rows that have a column of another label with s < threshold; y_labels is padded."""
+    limit = x.dtype.type(threshold)
+    for begin in range(start, stop, ROWS):
+        end = min(begin + ROWS, stop)
+        for p in range((columns + WIDTH - 1) // WIDTH):
+            valid = valid_lanes(p, columns)
+            labels = load(y_labels, p * WIDTH)
+            for i in range(begin, end, 4):
+                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+                if values_below(s0, limit) & values_differ(labels, x_labels[i]) & valid:
+                    out[i] = 1
+                if i + 1 < end and values_below(s1, limit) & values_differ(labels, x_labels[i + 1]) & valid:
+                    out[i + 1] = 1
+                if i + 2 < end and values_below(s2, limit) & values_differ(labels, x_labels[i + 2]) & valid:
+                    out[i + 2] = 1
+                if i + 3 < end and values_below(s3, limit) & values_differ(labels, x_labels[i + 3]) & valid:
+                    out[i + 3] = 1
+
+
+@compiled
+def distances(
+    x: Any, d: int, start: int, stop: int, panels: Any, columns: int, manhattan: bool, first: int, out: Any
+) -> None:
+    """Write s into out[i, first + j] for rows start..stop-1."""
+    for p in range((columns + WIDTH - 1) // WIDTH):
+        width = min(WIDTH, columns - p * WIDTH)
+        buffer = np.empty(4 * WIDTH, x.dtype)
+        for i in range(start, stop, 4):
+            s0, s1, s2, s3 = pair_distances(x, i, stop - 1, d, panels, p, manhattan)
+            store(buffer, 0, s0)
+            store(buffer, WIDTH, s1)
+            store(buffer, 2 * WIDTH, s2)
+            store(buffer, 3 * WIDTH, s3)
+            for r in range(min(4, stop - i)):
+                for lane in range(width):
+                    out[i + r, first + p * WIDTH + lane] = buffer[r * WIDTH + lane]

@@ -1,0 +1,84 @@
+"""Who meets whom on the CPU: columns packed into panels a chunk at a time, rows shared out among the threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.pairs import cpu_loops as pairs
+from mgclust.kernels.pairs.cpu_loops import SUM_TILE
+from mgclust.kernels.toolkit.simd import WIDTH
+from mgclust.kernels.toolkit.threads import run_tasks, thread_count
+
+__all__ = ["by_rows", "chunk_columns", "each_task", "nearest_in_chunk", "pack", "padded"]
+
+Array = Any
+CHUNK_BYTES = 4 << 20
+TASK_PAIRS = 4 << 20
+LEAST_TASK = 1 << 22  # multiply-adds: less is not worth waking a thread
+
+
+def each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int], None]) -> None:
+    """Call ``body(start, stop, panels, first, columns, thread)`` until all rows have met all columns.
+
+    `first` is the chunk's first column; chunks come in ascending order, one at a time.
+    """
+    (m, d), k = x.shape, y.shape[0]
+    chunk = chunk_columns(x)
+    panels = np.empty(-(-min(chunk, k) // WIDTH) * WIDTH * d, x.dtype)
+    for first in range(0, k, chunk):
+        columns = min(chunk, k - first)
+        pack(y[first : first + columns], panels)
+
+        def task(start: int, stop: int, thread: int, first: int = first, columns: int = columns) -> None:
+            body(start, stop, panels, first, columns, thread)
+
+        by_rows(m, d, columns, task)
+
+
+def chunk_columns(x: Array) -> int:
+    """How many columns are packed at a time."""
+    return int(max(1, CHUNK_BYTES // (x.shape[1] * x.itemsize * SUM_TILE)) * SUM_TILE)
+
+
+def by_rows(m: int, d: int, columns: int, body: Callable[[int, int, int], None]) -> None:
+    """Call ``body(start, stop, thread)`` until all rows are done, a task's worth of pairs at a time."""
+    rows = max(-(-m // (4 * thread_count())), LEAST_TASK // (columns * d))
+    rows = max(8, -(-min(rows, TASK_PAIRS // columns) // 4) * 4)
+    run_tasks(-(-m // rows), lambda index, thread: body(index * rows, min((index + 1) * rows, m), thread))
+
+
+def pack(y: Array, panels: Array) -> None:
+    """Fill panels with all columns of y."""
+    count = -(-y.shape[0] // WIDTH)
+    step = max(64, -(-count // thread_count()))
+    run_tasks(-(-count // step), lambda t, _: pairs.pack(y, 0, panels, t * step, min((t + 1) * step, count)))
+
+
+def padded(values: Array, fill: int) -> Array:
+    """Int32 copy, filled up to a multiple of WIDTH."""
+    out = np.full(-(-len(values) // WIDTH) * WIDTH, fill, np.int32)
+    out[: len(values)] = values
+    return out
+
+
+def nearest_in_chunk(
+    x: Array, y: Array, x_order: Array, y_order: Array, norm: str, y_start: int, best: Array, best_index: Array
+) -> None:
+    """Lower each row's best to its nearest column of higher density, in one chunk of columns."""
+    columns, d = y.shape
+    ascending = np.argsort(y_order)
+    panels = np.empty(-(-columns // WIDTH) * WIDTH * d, x.dtype)
+    pack(y[ascending], panels)
+    order = padded(y_order[ascending], np.iinfo(np.int32).max)
+    numbers = y_start + ascending
+
+    def body(start: int, stop: int, thread: int) -> None:
+        rows = start + np.argsort(x_order[start:stop])
+        own, own_order, near, found = x[rows].reshape(-1), x_order[rows], best[rows], best_index[rows]
+        pairs.nearest(own, d, len(rows), panels, columns, norm == "l1", own_order, order, numbers, near, found)
+        best[rows], best_index[rows] = near, found
+
+    by_rows(x.shape[0], x.shape[1], columns, body)

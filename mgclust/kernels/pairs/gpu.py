@@ -1,0 +1,189 @@
+"""All-pairs kernels on one CUDA device: the signatures of `mgclust.kernels.pairs.cpu`, the work in ``.cu`` files.
+
+Few features (d <= 16) go to ``low.cu``, more to ``high.cu``; both are compiled once per
+number type, norm (and, low, d) for the device at hand and kept in CuPy's cache on disk. A call queues its
+kernels and returns; `synchronize` waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from mgclust.kernels.pairs.gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
+
+__all__ = [
+    "NEIGHBORS",
+    "border",
+    "count_within",
+    "gaussian_sum",
+    "nearest_higher",
+    "pair_histogram",
+    "reduced_distances",
+]
+
+Array = Any
+
+NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `nearest_higher` passes over all pairs
+SCRATCH_BYTES = 256 << 20  # group sums of one launch
+LOG2_E = 1.4426950408889634
+
+
+def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array) -> None:
+    """Count the pairs below a bracket of reduced distances and in each of its bins.
+
+    Parameters
+    ----------
+    x : array of shape (m, d), float32 or float64
+    y : array of shape (k, d), same dtype
+    norm : {"l2", "l2-dot", "l1"}
+    diagonal : bool
+        `x` and `y` are the same rows; only pairs i < j count.
+    low : int
+        The bracket begins at the value with these IEEE bits (as an integer: monotone for s >= 0).
+    shift : int
+        A bin is ``2**shift`` representable values wide.
+    out : array of shape (bins + 1,), int64
+        ``out[0]`` grows by the pairs below the bracket, ``out[1 + b]`` by those in bin b.
+    """
+    bits = np.int32 if x.dtype == np.float32 else np.int64
+    infinity = int(np.array(np.inf, dtype=x.dtype).view(bits))
+    width = min((out.size - 1) << shift, infinity - low)
+    unsigned = np.uint32 if bits is np.int32 else np.uint64
+    launch(
+        "histogram", x, y, direct(norm), run_length(x, y, TILE),
+        bits(low), unsigned(width), np.int32(shift), np.bool_(diagonal), out,
+    )  # fmt: skip
+
+
+def gaussian_sum(
+    x: Array,
+    y: Array,
+    *,
+    norm: str,
+    scale: float,
+    power: int,
+    out: Array,
+    rows: Array | None = None,
+    y_start: int = 0,
+    near: Array | None = None,
+    near_index: Array | None = None,
+) -> None:
+    """Add to each row the sum over all columns of ``exp(-scale * s**power)``.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+    scale : float
+    power : {1, 2}
+    out : array of shape (m,), float64
+        Added to in place, columns in ascending order.
+    rows : int64 array of shape (m,), optional
+        Global number of the column that each row leaves out: its own, or one that is equal to the row. (Subtracting its
+        1 afterwards would lose the digits of a small sum.)
+    y_start : int
+        Global number of the first column, a multiple of 1024.
+    near, near_index : None
+        Nearest rows are not kept on a GPU: NEIGHBORS is 0.
+    """
+    if near is not None or near_index is not None:
+        raise ValueError("near and near_index should be None where NEIGHBORS is 0.")
+    if rows is None:
+        rows = cp.full(x.shape[0], -1, dtype=np.int64)
+    factor = x.dtype.type(scale * LOG2_E)
+    name = "gaussian_squared" if power == 2 else "gaussian"
+    step = GROUP * max(1, SCRATCH_BYTES // (8 * max(1, x.shape[0])))
+    for start in range(0, y.shape[0], step):
+        columns = y[start : start + step]
+        groups = cp.empty((-(-columns.shape[0] // GROUP), x.shape[0]), dtype=np.float64)
+        launch(name, x, columns, norm, GROUP, factor, (rows - (y_start + start)).astype(np.int32), groups)
+        by_rows("add_groups", x, norm, groups, np.int32(groups.shape[0]), np.int32(x.shape[0]), out)
+
+
+def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
+    """Add to each row the number of columns with ``s_ij < threshold``, the row itself included.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+    threshold : float
+        A reduced distance.
+    out : array of shape (m,), int64
+    """
+    launch("count", x, y, direct(norm), run_length(x, y, TILE), x.dtype.type(threshold), out)
+
+
+def nearest_higher(
+    x: Array,
+    y: Array,
+    x_order: Array,
+    y_order: Array,
+    *,
+    norm: str,
+    y_start: int,
+    best: Array,
+    best_index: Array,
+) -> None:
+    """Lower each row's nearest higher neighbour, by the columns that come before it in `order`.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+    x_order, y_order : arrays of shape (m,) and (k,), int32
+        Position by decreasing density, 0 for the densest row of all; no two alike.
+    y_start : int
+        Global index of the first column. Calls must come with ascending columns.
+    best : array of shape (m,), dtype of `x`
+        Smallest s so far, inf at first; updated.
+    best_index : array of shape (m,), int64
+        Its global index, -1 at first; updated. Of equal s, the lowest index stays.
+    """
+    run = run_length(x, y, GROUP)  # not shorter: each run starts its search afresh
+    shape = (-(-y.shape[0] // run), x.shape[0])
+    part_best = cp.empty(shape, dtype=x.dtype)
+    part_index = cp.empty(shape, dtype=np.int32)
+    launch("nearest", x, y, direct(norm), run, x_order, y_order, best, part_best, part_index)
+    by_rows(
+        "merge_nearest", x, norm, part_best, part_index, np.int32(shape[0]), np.int32(shape[1]),
+        np.int64(y_start), best, best_index,
+    )  # fmt: skip
+
+
+def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:
+    """Mark the rows that have a column of another label within the threshold.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+    x_labels, y_labels : arrays of shape (m,) and (k,), int32
+        Not negative.
+    threshold : float
+        A reduced distance; the column must lie below it.
+    out : array of shape (m,), uint8
+        Set to 1 where such a column exists, left alone elsewhere.
+    """
+    threshold = x.dtype.type(threshold)
+    launch("border", x, y, direct(norm), run_length(x, y, TILE), x_labels, y_labels, threshold, out)
+
+
+def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
+    """The reduced distances of a few rows to all columns, by direct differences.
+
+    Parameters
+    ----------
+    x, y, norm
+        As in `pair_histogram`.
+
+    Returns
+    -------
+    array of shape (m, k), dtype of `x`
+    """
+    out = cp.empty((x.shape[0], y.shape[0]), dtype=x.dtype)
+    distances(x, y, norm=direct(norm), root=False, out=out)
+    return out

@@ -1,0 +1,96 @@
+"""How the all-pairs kernels are started: which file, which grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
+
+__all__ = ["GROUP", "TILE", "by_rows", "direct", "distances", "is_low", "launch", "rows_per_thread", "run_length"]
+
+Array = Any
+LOW_DIMENSIONS = 16
+GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
+TILE = 256  # columns that a block of low.cu reads at a time: the shortest run
+SIDE = 128  # rows and columns of a tile in high.cu
+THREADS = 128  # threads of a block in low.cu
+FEW_PAIRS = 1 << 16  # one thread a pair does for these
+
+
+def is_low(x: Array, norm: str) -> bool:
+    """Whether low.cu is for these rows."""
+    return x.shape[1] <= LOW_DIMENSIONS and norm != "l2-dot"
+
+
+def direct(norm: str) -> str:
+    """The norm where a threshold decides: near it, products would need a second look (see high.cu)."""
+    return "l2" if norm == "l2-dot" else norm
+
+
+def run_length(x: Array, y: Array, unit: int) -> int:
+    """Columns for one block where their split does not matter: long runs, yet blocks enough for the device."""
+    row_blocks = max(1, x.shape[0] // 512)
+    runs = max(1, min(-(-16 * multiprocessors() // row_blocks), -(-y.shape[0] // unit)))
+    return unit * -(-y.shape[0] // (runs * unit))
+
+
+def launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) -> None:
+    """Start an all-pairs kernel: rows along the grid's x, runs of columns along its y."""
+    (m, d), k = x.shape, y.shape[0]
+    if not m or not k:
+        return
+    sizes: tuple[Any, ...]
+    if is_low(x, norm) and name != "distances":  # which high.cu writes for any number of features
+        rows = rows_per_thread(m, d, x.dtype)
+        module = compiled("pairs/low.cu", x.dtype.name, norm, DIM=d, ROWS=rows)
+        grid, threads = (-(-m // (rows * THREADS)), -(-k // run)), THREADS
+        sizes = (x, np.int32(m), y, np.int32(k))
+    else:
+        module = compiled("pairs/high.cu", x.dtype.name, norm)
+        grid, threads = (-(-m // SIDE), -(-k // run)), 256
+        sizes = (x, np.int32(m), y, np.int32(k), np.int32(d), *_squared_norms(module, x, y, norm))
+    if name not in ("gaussian", "gaussian_squared"):  # its run is GROUP, in the kernel too
+        sizes = (*sizes, np.int32(run))
+    module.get_function(name)(grid, (threads,), (*sizes, *arguments))
+
+
+def rows_per_thread(m: int, d: int, dtype: Any) -> int:
+    """More rows reuse a column's read more often; fewer rows make more threads of a small m."""
+    most = 4 if d > 6 or dtype == np.float64 else 8
+    return next((rows for rows in (8, 4, 2) if rows <= most and m >= rows * THREADS * multiprocessors()), 1)
+
+
+def _squared_norms(module: Any, x: Array, y: Array, norm: str) -> tuple[Array, Array]:
+    if norm != "l2-dot":
+        return x, y  # not read
+    out = []
+    for rows in (x, y):
+        lengths = cp.empty(rows.shape[0], dtype=rows.dtype)
+        blocks = (-(-rows.shape[0] // 256),)
+        arguments = (rows, np.int32(rows.shape[0]), np.int32(rows.shape[1]), lengths)
+        module.get_function("squared_norms")(blocks, (256,), arguments)
+        out.append(lengths)
+    return out[0], out[1]
+
+
+def by_rows(name: str, x: Array, norm: str, *arguments: Any) -> None:
+    """Start a kernel of any.cu with one thread a row."""
+    if x.shape[0]:
+        kernel = compiled("pairs/any.cu", x.dtype.name, norm).get_function(name)
+        kernel((-(-x.shape[0] // 256),), (256,), arguments)
+
+
+def distances(x: Array, y: Array, *, norm: str, root: bool, out: Array) -> None:
+    """Write the reduced distances of all pairs, or their square roots, to ``out[:, : len(y)]``."""
+    (m, d), k = x.shape, y.shape[0]
+    if m * k <= FEW_PAIRS or is_low(x, norm):
+        few = cp.ascontiguousarray(out[:, :k])
+        if few.size:
+            kernel = compiled("pairs/any.cu", x.dtype.name, norm).get_function("distances")
+            kernel((-(-few.size // 256),), (256,), (x, np.int32(m), y, np.int32(k), np.int32(d), few))
+            out[:, :k] = cp.sqrt(few) if root else few
+        return
+    launch("distances", x, y, norm, run_length(x, y, SIDE), np.bool_(root), np.int64(out.shape[1]), out)

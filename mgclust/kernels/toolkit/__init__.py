@@ -1,0 +1,1 @@
+"""What the kernels are written with: compilers of both devices, threads, vectors of 32 columns, hashing."""

@@ -1,0 +1,391 @@
+"""More vector operations, beside `simd`: message passing, memberships, random numbers, keys, fixed point.
+
+As there, each is one named function with its roundings written down, so that a kernel's bits are defined by its
+source. NaN compares false everywhere: a lane of ``0 * inf`` is nobody's maximum and adds nothing.
+
+`log2_of` splits a lane into 2^e g with g in [sqrt(1/2), sqrt(2)): the result is e + f P(f), f = g - 1, so that it
+has full relative accuracy near 1, and is 0 at 1. P is the polynomial of least relative error: 3e-8 (float32), 1e-18
+(float64).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from mgclust.kernels.toolkit.simd import INT64, MASK, WIDTH, Format, Vector, call_intrinsic, pointer_to, spread_lanes
+
+__all__ = [
+    "add_doubles",
+    "add_fixed",
+    "at_least",
+    "divide",
+    "finite_or",
+    "fixed",
+    "fma",
+    "greater",
+    "integers_below",
+    "lanes_above",
+    "lesser",
+    "log2_of",
+    "negative_part",
+    "ordered_keys",
+    "positive_part",
+    "quotient_or_one",
+    "random_bytes",
+    "reaches",
+    "square_root",
+    "subtract",
+    "zero_unless",
+]
+
+INT32 = ir.IntType(32)
+PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+PHILOX_ROUNDS = 10
+LOG2_SINGLE = (
+    1.4426950036525477,
+    -0.7213473468034032,
+    0.4809106429176262,
+    -0.36070368275273645,
+    0.2879162488217083,
+    -0.2389448234364125,
+    0.21571560236941845,
+    -0.20726973056130865,
+    0.1258370079617391,
+)
+LOG2_DOUBLE = (
+    1.4426950408889634,
+    -0.7213475204444818,
+    0.48089834696299105,
+    -0.36067376022220776,
+    0.2885390081766877,
+    -0.24044917348694214,
+    0.2060992917028423,
+    -0.18033687976307997,
+    0.1602994389328278,
+    -0.14426951143630823,
+    0.13115448890696368,
+    -0.1202247641295784,
+    0.11096726163465251,
+    -0.10303666500310844,
+    0.096309247967458,
+    -0.09046572374701903,
+    0.0838957711896095,
+    -0.0767586577838038,
+    0.07819151950230414,
+    -0.09080384532573572,
+    0.08233624563309176,
+    -0.03496850081697011,
+)
+
+
+def _mask(builder: Any, lanes: Any) -> Any:
+    return builder.zext(builder.bitcast(lanes, MASK), INT64)
+
+
+def _same(build: Callable[[Any, list[Any], Format], Any]) -> Callable[..., Any]:
+    """Code generation of an operation whose arguments and result are of one type."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.return_type
+        return build(builder, arguments, Format(kind.scalar if isinstance(kind, Vector) else kind))
+
+    return generate
+
+
+@intrinsic
+def subtract(_: Any, a: Any, b: Any) -> Any:
+    """a - b."""
+    return a(a, b), _same(lambda builder, values, fmt: builder.fsub(*values))
+
+
+@intrinsic
+def fma(_: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c with one rounding, of vectors or of scalars."""
+    lanes = f"v{WIDTH}" if isinstance(a, Vector) else ""
+    name = f"llvm.fma.{lanes}f{(a.scalar if lanes else a).bitwidth}"
+    return a(a, b, c), _same(lambda builder, values, fmt: call_intrinsic(builder, name, values))
+
+
+@intrinsic
+def square_root(_: Any, vector: Any) -> Any:
+    """Square root of each lane, correctly rounded."""
+
+    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+        return call_intrinsic(builder, f"llvm.sqrt.{fmt.suffix}", values)
+
+    return vector(vector), _same(build)
+
+
+@intrinsic
+def divide(_: Any, a: Any, b: Any) -> Any:
+    """a / b."""
+    return a(a, b), _same(lambda builder, values, fmt: builder.fdiv(*values))
+
+
+@intrinsic
+def quotient_or_one(_: Any, a: Any, b: Any) -> Any:
+    """a / b; 1 where b is 0."""
+
+    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+        zero = builder.fcmp_ordered("==", values[1], fmt.constant(0.0))
+        return builder.select(zero, fmt.constant(1.0), builder.fdiv(*values))
+
+    return a(a, b), _same(build)
+
+
+def _chosen(sign: str) -> Callable[..., Any]:
+    return _same(lambda builder, values, fmt: builder.select(builder.fcmp_ordered(sign, *values), *values))
+
+
+@intrinsic
+def lesser(_: Any, a: Any, b: Any) -> Any:
+    """min(a, b); b where one of them is NaN."""
+    return a(a, b), _chosen("<")
+
+
+@intrinsic
+def greater(_: Any, a: Any, b: Any) -> Any:
+    """max(a, b); b where one of them is NaN."""
+    return a(a, b), _chosen(">")
+
+
+@intrinsic
+def log2_of(_: Any, vector: Any) -> Any:
+    """Logarithm to base 2 of each lane, for finite lanes >= 0; -inf for 0. See the module's essay."""
+
+    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+        def whole(value: int) -> Any:
+            return ir.Constant(fmt.integers, [value] * WIDTH)
+
+        single = fmt.integer.width == 32
+        # A lane below the smallest normal number is scaled up by a power of 2, and its exponent lowered again.
+        tiny = builder.fcmp_ordered("<", values[0], fmt.constant(2.0**-126 if single else 2.0**-1022))
+        scaled = builder.select(tiny, builder.fmul(values[0], fmt.constant(2.0**fmt.mantissa)), values[0])
+        bits = builder.bitcast(scaled, fmt.integers)
+        root = whole(0x3F3504F3 if single else 0x3FE6A09E667F3BCD)  # of 1/2
+        exponent = builder.ashr(builder.sub(bits, root), whole(fmt.mantissa))
+        g = builder.bitcast(builder.sub(bits, builder.shl(exponent, whole(fmt.mantissa))), fmt.vector)
+        e = builder.sitofp(exponent, fmt.vector)
+        e = builder.fsub(e, builder.select(tiny, fmt.constant(float(fmt.mantissa)), fmt.constant(0.0)))
+        f = builder.fsub(g, fmt.constant(1.0))
+        polynomial = LOG2_SINGLE if single else LOG2_DOUBLE
+        p = fmt.constant(polynomial[-1])
+        for coefficient in polynomial[-2::-1]:
+            p = call_intrinsic(builder, f"llvm.fma.{fmt.suffix}", [p, f, fmt.constant(coefficient)])
+        result = call_intrinsic(builder, f"llvm.fma.{fmt.suffix}", [f, p, e])
+        positive = builder.fcmp_ordered(">", values[0], fmt.constant(0.0))
+        return builder.select(positive, result, fmt.constant(-float("inf")))
+
+    return vector(vector), _same(build)
+
+
+def _part(sign: str) -> Callable[..., Any]:
+    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+        zero = fmt.constant(0.0)
+        return builder.select(builder.fcmp_ordered(sign, values[0], zero), values[0], zero)
+
+    return _same(build)
+
+
+@intrinsic
+def positive_part(_: Any, vector: Any) -> Any:
+    """max(0, lane); 0 for NaN."""
+    return vector(vector), _part(">")
+
+
+@intrinsic
+def negative_part(_: Any, vector: Any) -> Any:
+    """min(0, lane); 0 for NaN."""
+    return vector(vector), _part("<")
+
+
+@intrinsic
+def finite_or(_: Any, vector: Any, other: Any) -> Any:
+    """The lanes that are finite; in place of the others, those of the second vector."""
+
+    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+        size = call_intrinsic(builder, f"llvm.fabs.{fmt.suffix}", values[:1])
+        return builder.select(builder.fcmp_ordered("<", size, fmt.constant(float("inf"))), *values)
+
+    return vector(vector, other), _same(build)
+
+
+@intrinsic
+def reaches(_: Any, values: Any, limits: Any, others: Any) -> Any:
+    """Mask of lanes with values >= limits, or others > 0: one branch for both."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first = builder.fcmp_ordered(">=", *arguments[:2])
+        second = builder.fcmp_ordered(">", arguments[2], Format(others.scalar).constant(0.0))
+        return _mask(builder, builder.or_(first, second))
+
+    return types.int64(values, limits, others), generate
+
+
+def _against(sign: str) -> Callable[..., Any]:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _mask(builder, builder.fcmp_ordered(sign, arguments[0], spread_lanes(builder, arguments[1])))
+
+    return generate
+
+
+@intrinsic
+def at_least(_: Any, vector: Any, limit: Any) -> Any:
+    """Mask of lanes >= limit."""
+    return types.int64(vector, limit), _against(">=")
+
+
+@intrinsic
+def lanes_above(_: Any, vector: Any, limit: Any) -> Any:
+    """Mask of lanes > limit."""
+    return types.int64(vector, limit), _against(">")
+
+
+@intrinsic
+def ordered_keys(_: Any, vector: Any) -> Any:
+    """Signed integers in the order of the lanes: their bits, all but the sign flipped below 0; -0.0 counts as 0.0."""
+    scalar = types.int32 if vector.scalar == types.float32 else types.int64
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        fmt = Format(vector.scalar)
+        bits = builder.bitcast(builder.fadd(arguments[0], fmt.constant(0.0)), fmt.integers)
+        width = fmt.integer.width
+        sign = builder.ashr(bits, ir.Constant(fmt.integers, [width - 1] * WIDTH))
+        flips = builder.and_(sign, ir.Constant(fmt.integers, [(1 << (width - 1)) - 1] * WIDTH))
+        return builder.xor(bits, flips)
+
+    return Vector(scalar)(vector), generate
+
+
+@intrinsic
+def integers_below(_: Any, vector: Any, limit: Any) -> Any:
+    """Mask of integer lanes < limit, a number that their type can hold."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = arguments[0].type.element
+        bound = arguments[1] if kind.width == 64 else builder.trunc(arguments[1], kind)
+        return _mask(builder, builder.icmp_signed("<", arguments[0], spread_lanes(builder, bound)))
+
+    return types.int64(vector, types.int64), generate
+
+
+@intrinsic
+def zero_unless(_: Any, mask: Any, vector: Any) -> Any:
+    """The lanes whose bit in the mask is set; 0 in place of the others."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lanes = builder.bitcast(builder.trunc(arguments[0], MASK), ir.VectorType(ir.IntType(1), WIDTH))
+        return builder.select(lanes, arguments[1], Format(vector.scalar).constant(0.0))
+
+    return vector(types.int64, vector), generate
+
+
+def _to_fixed(builder: Any, value: Any, scale: Any, name: str, integers: Any) -> Any:
+    return builder.fptosi(call_intrinsic(builder, name, [builder.fmul(value, scale)]), integers)
+
+
+@intrinsic
+def fixed(_: Any, value: Any, scale: Any) -> Any:
+    """value * scale in float64, to the nearest integer, even at ties."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = arguments[0] if value == types.float64 else builder.fpext(arguments[0], ir.DoubleType())
+        return _to_fixed(builder, wide, arguments[1], "llvm.rint.f64", INT64)
+
+    return types.int64(value, types.float64), generate
+
+
+@intrinsic
+def add_fixed(_: Any, sums: Any, index: Any, vector: Any, scale: Any) -> Any:
+    """Add `fixed` of each lane to as many consecutive int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, position, value, factor = arguments
+        integers = ir.VectorType(INT64, WIDTH)
+        pointer = pointer_to(context, builder, sums, array, position, integers)
+        if vector.scalar == types.float32:
+            value = builder.fpext(value, ir.VectorType(ir.DoubleType(), WIDTH))
+        added = _to_fixed(builder, value, spread_lanes(builder, factor), f"llvm.rint.v{WIDTH}f64", integers)
+        builder.store(builder.add(builder.load(pointer, align=8), added), pointer, align=8)
+        return context.get_dummy_value()
+
+    return types.void(sums, types.int64, vector, types.float64), generate
+
+
+@intrinsic
+def add_doubles(_: Any, sums: Any, index: Any, vector: Any) -> Any:
+    """Add the lanes to as many consecutive float64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        doubles = ir.VectorType(ir.DoubleType(), WIDTH)
+        pointer = pointer_to(context, builder, sums, arguments[0], arguments[1], doubles)
+        wide = arguments[2] if vector.scalar == types.float64 else builder.fpext(arguments[2], doubles)
+        builder.store(builder.fadd(builder.load(pointer, align=8), wide), pointer, align=8)
+        return context.get_dummy_value()
+
+    return types.void(sums, types.int64, vector), generate
+
+
+def _philox(builder: Any, counter: list[Any], key: list[Any], lanes: int) -> list[Any]:
+    """Philox4x32-10 (Salmon et al., SC 2011) on words kept in 64 bits, whose upper halves are 0."""
+    kind = ir.VectorType(INT64, lanes)
+    low, half = ir.Constant(kind, [0xFFFFFFFF] * lanes), ir.Constant(kind, [32] * lanes)
+    for turn in range(PHILOX_ROUNDS):
+        if turn:
+            key = [
+                builder.and_(builder.add(word, ir.Constant(kind, [step] * lanes)), low)
+                for word, step in zip(key, PHILOX_KEY_STEPS, strict=True)
+            ]
+        first, second = (
+            builder.mul(counter[2 * h], ir.Constant(kind, [PHILOX_MULTIPLIERS[h]] * lanes)) for h in range(2)
+        )
+        counter = [
+            builder.xor(builder.xor(builder.lshr(second, half), counter[1]), key[0]),
+            builder.and_(second, low),
+            builder.xor(builder.xor(builder.lshr(first, half), counter[3]), key[1]),
+            builder.and_(first, low),
+        ]
+    return counter
+
+
+@intrinsic
+def random_bytes(_: Any, like: Any, first: Any, row: Any, draw: Any, seed: Any) -> Any:
+    """Random whole numbers 0..255, in `like`'s type, for columns first .. first + 31 of a row.
+
+    `first` is a multiple of 16. Column k takes byte k % 16, lowest first, of the words of Philox4x32-10 at the counter
+    (k // 16, row, draw, 0) with the key (seed & 0xffffffff, seed >> 32): any rank, thread or device finds the number
+    by itself.
+    """
+    lanes = WIDTH // 16
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, column, row_number, draw_number, key = arguments
+        low = ir.Constant(INT64, 0xFFFFFFFF)
+        kind = ir.VectorType(INT64, lanes)
+
+        def spread(word: Any) -> Any:
+            return spread_lanes(builder, builder.and_(word, low), lanes)
+
+        block = spread_lanes(builder, builder.lshr(column, ir.Constant(INT64, 4)), lanes)
+        counter = [
+            builder.add(block, ir.Constant(kind, list(range(lanes)))),
+            spread(row_number),
+            spread(draw_number),
+            ir.Constant(kind, [0] * lanes),
+        ]
+        words = _philox(builder, counter, [spread(key), spread(builder.lshr(key, ir.Constant(INT64, 32)))], lanes)
+        drawn = ir.Constant(ir.VectorType(INT32, 4 * lanes), ir.Undefined)
+        for block_number in range(lanes):
+            for w, word in enumerate(words):
+                value = builder.trunc(builder.extract_element(word, INT32(block_number)), INT32)
+                drawn = builder.insert_element(drawn, value, INT32(4 * block_number + w))
+        drawn = builder.bitcast(drawn, ir.VectorType(ir.IntType(8), WIDTH))  # little-endian, as all that Numba knows
+        return builder.uitofp(drawn, Format(like.scalar).vector)
+
+    return like(like, types.int64, types.int64, types.int64, types.int64), generate

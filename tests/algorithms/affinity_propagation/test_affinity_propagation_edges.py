@@ -1,0 +1,163 @@
+"""Affinity propagation at the edges: equal points, preferences from far away, diagonals, numbers that vanish."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.cluster import AffinityPropagation as Sklearn
+
+from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, silhouette_samples, silhouette_score
+from mgclust.algorithms.affinity_propagation import estimator as affinity_propagation
+from mgclust.errors import InputError, InsufficientMemoryError
+
+
+@pytest.fixture(autouse=True)
+def types_as_asked(monkeypatch):
+    """Small data, too, are computed in the type that is asked for."""
+    monkeypatch.setattr(affinity_propagation, "FEW_SIMILARITIES", 0)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def fit(X, **parameters):
+    return AffinityPropagation(client=None, device="cpu", **parameters).fit(X)
+
+
+def adaptive(X, **parameters):
+    return AdaptiveAffinityPropagation(client=None, device="cpu", **parameters).fit(X)
+
+
+@pytest.fixture
+def blobs():
+    centers = np.repeat([[0.0, 0], [9, 0], [0, 9]], 20, axis=0)
+    return centers + np.random.default_rng(0).normal(size=(60, 2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1.0])
+def test_equal_points_are_one_cluster(value, dtype):
+    X = np.full((50, 2), value)
+    assert len(fit(X, dtype=dtype).cluster_centers_indices_) == 1
+    assert len(fit(X, dtype=dtype, preference=-10.0).cluster_centers_indices_) == 1
+    with pytest.raises(InputError, match="all similarities are equal"):
+        adaptive(X, dtype=dtype)
+
+
+def test_similarities_of_zero_are_one_cluster():
+    model = fit(np.zeros((6, 6)), affinity="precomputed")
+    assert model.labels_.tolist() == [0] * 6
+
+
+def test_a_scan_needs_a_median_below_zero():
+    X = np.r_[np.zeros((45, 2)), np.random.default_rng(0).normal(size=(10, 2))]
+    with pytest.raises(InputError, match=r"is 0, should be < 0.*drop duplicate rows"):
+        adaptive(X)
+    with pytest.raises(InputError, match="subtract the largest similarity"):
+        adaptive(np.random.default_rng(0).uniform(size=(30, 30)), affinity="precomputed")
+
+
+@pytest.mark.parametrize("sign, diagonal", [(1, 0.0), (1, 3.0), (-1, -5.0), (-1, 0.0)])
+@pytest.mark.parametrize("n", [29, 30])
+def test_a_given_diagonal_counts_for_the_median(n, sign, diagonal):
+    for seed in range(5):
+        S = sign * np.random.default_rng(seed).uniform(size=(n, n))
+        np.fill_diagonal(S, diagonal)
+        model = fit(S, affinity="precomputed", damping=0.8, dtype="float64")
+        assert model.preference_ == pytest.approx(np.median(S), rel=1e-12)
+        theirs = Sklearn(affinity="precomputed", damping=0.8, random_state=0).fit(S)
+        np.testing.assert_array_equal(model.labels_, theirs.labels_)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("lowest", [-1e6, -1e16, -1e30])
+def test_rows_that_are_never_to_be_exemplars(lowest, dtype):
+    X = np.random.default_rng(1).normal(size=(200, 3))
+    preference = np.full(200, -3.0)
+    preference[100:] = lowest
+    model = fit(X, preference=preference, dtype=dtype)
+    theirs = Sklearn(preference=preference, random_state=0).fit(X)
+    assert model.cluster_centers_indices_.max() < 100
+    np.testing.assert_array_equal(model.labels_, theirs.labels_)
+
+
+def test_a_preference_that_no_sum_can_hold_is_refused():
+    X = np.random.default_rng(1).normal(size=(200, 3))
+    with pytest.raises(InputError, match=r"preference=-1e\+20 should be >= -"):
+        fit(X, preference=-1e20)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_one_similarity_far_above_the_others(dtype):
+    X = np.random.default_rng(1).normal(size=(200, 3))
+    S = -((X[:, None] - X[None]) ** 2).sum(-1)
+    S[3, 7] = 1e9
+    options = {"affinity": "precomputed", "preference": -3.0, "damping": 0.7}
+    np.testing.assert_array_equal(
+        fit(S, dtype=dtype, **options).labels_, Sklearn(random_state=0, **options).fit(S).labels_
+    )
+
+
+def test_numbers_that_vanish_in_float32_are_refused(blobs):
+    labels = np.repeat([0, 1, 2], 20)
+    for call in (fit, adaptive, lambda X: silhouette_score(X, labels, client=None)):
+        with pytest.raises(InputError, match=r"reach 0;.*use dtype='float64'"):
+            call(blobs * 1e-50)
+    exact = silhouette_score(blobs, labels, client=None, dtype="float64")
+    assert silhouette_score(blobs * 1e-50, labels, client=None, dtype="float64") == pytest.approx(exact, rel=1e-9)
+
+
+def test_a_fixed_preference_stands_in_the_scan(blobs):
+    model = adaptive(blobs, preference=-20.0)
+    assert model.scan_["preference"].tolist() == [-20.0]
+    assert model.preference_ == -20.0
+    assert "at preference -20," in model.log_[0]
+    vector = np.full(60, -20.0)
+    vector[0] = -1e3
+    other = adaptive(blobs, preference=vector)
+    assert other.scan_["preference"].tolist() == [-20.0]
+    np.testing.assert_array_equal(other.preference_, vector)
+
+
+def test_labels_for_refuses_what_is_no_candidate(blobs):
+    model = adaptive(blobs)
+    for wrong in ("3", None, [3], 2.5, 59):
+        with pytest.raises(InputError, match="k="):
+            model.labels_for(wrong)
+
+
+def test_unsigned_labels(blobs):
+    labels = np.repeat([0, 1, 2], 20)
+    large = labels.astype(np.uint64) + np.uint64(2**63)
+    ours, theirs = (silhouette_samples(blobs, each, client=None) for each in (labels, large))
+    np.testing.assert_array_equal(theirs, ours)
+
+
+def test_a_scan_with_one_cluster_says_so(blobs):
+    model = adaptive(np.repeat(blobs[:10], 4, axis=0))
+    assert model.n_clusters_ == 1
+    assert "one cluster" in model.result_.warnings[0]
+
+
+def test_warnings_name_the_line_that_called_fit(blobs):
+    with pytest.warns(match="exemplar") as caught:
+        AffinityPropagation(client=None, max_iter=1).fit(blobs)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("estimator", [AffinityPropagation, AdaptiveAffinityPropagation])
+def test_a_refusal_for_memory_names_a_share_of_the_rows_that_fits(estimator):
+    X = np.random.default_rng(0).normal(size=(2000, 3))
+    with pytest.raises(InsufficientMemoryError, match=r"availabilities 30.*What would fit: ") as refusal:
+        estimator(client=None, device="cpu", memory_limit="12 MiB").fit(X)
+    share = int(re.search(r"about (\d+)% of the rows", str(refusal.value))[1])
+    assert 40 < share < 62  # 12 of 33 MiB, and nearly all of it grows with the square
+    fewer = estimator(client=None, device="cpu", memory_limit="12 MiB", max_iter=2)
+    assert len(fewer.fit(X[: 2000 * share // 100]).labels_) == 2000 * share // 100

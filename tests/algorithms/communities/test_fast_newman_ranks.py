@@ -1,0 +1,125 @@
+"""The same bits on 1, 2, 3 and 4 CPU ranks: `FastNewman` and `modularity`."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from mgclust import FastNewman, modularity
+from mgclust.algorithms import base
+from mgclust.algorithms.communities import estimator as fast_newman
+from mgclust.datasets import make_random_network
+from support import graphs
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def network():
+    made = make_random_network(8, 150, 16, 0.7)
+    return made.edges, made.n_nodes
+
+
+def loops_and_lone_nodes():
+    return graphs.random_graph(4, 3_000, 9_000, "integers"), 3_200
+
+
+def hub():
+    leaves = np.arange(1, 5_001)
+    return np.vstack([np.column_stack([np.zeros_like(leaves), leaves]), [[1, 2], [3, 4]]]).astype(np.int32), 5_001
+
+
+# Blocks hold 1,024 edges at least: karate leaves ranks without any.
+CASES = {
+    "network": network,
+    "real": lambda: graphs.load_graph("cora"),
+    "integers, loops, lone nodes": loops_and_lone_nodes,
+    "floats": lambda: (graphs.random_graph(5, 2_000, 8_000, "floats"), 2_000),
+    "hub": hub,
+    "fewer blocks than ranks": lambda: graphs.load_graph("karate"),
+    "no edges": lambda: (np.zeros((0, 2), np.int32), 10),
+}
+
+
+@pytest.fixture
+def fit_on(ranks, monkeypatch):
+    """Fit on a number of ranks: what `connect` would open with so many workers."""
+
+    def fit(size, graph, **parameters):
+        for module in (base, fast_newman):  # the fit, and the merges where they are asked for later
+            monkeypatch.setattr(module, "connect", lambda **_: ranks(size))
+        model = FastNewman(device="cpu", **parameters).fit(graph)
+        assert model.result_.hardware["ranks"] == size
+        return model
+
+    return fit
+
+
+def bits(model) -> dict[str, str]:
+    """Hashes of all that a fit tells, but for times."""
+    values = {
+        "labels": model.labels_,
+        "merges": model.merges_,
+        "history": model.modularity_history_,
+        "modularity": model.modularity_,
+        "rounds": repr(model.rounds_).encode(),
+    }
+    return {
+        name: hashlib.sha256(value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()).hexdigest()
+        for name, value in values.items()
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parallel_has_the_same_bits(case, fit_on):
+    graph = CASES[case]()
+    expected = bits(fit_on(1, graph, strategy="parallel"))
+    for size in (2, 3, 4) if case in ("network", "integers, loops, lone nodes") else (3,):
+        assert bits(fit_on(size, graph, strategy="parallel")) == expected, f"on {size} ranks"
+
+
+@pytest.mark.parametrize("case", ["integers, loops, lone nodes", "floats"])
+def test_greedy_and_other_parameters_have_the_same_bits(case, fit_on):
+    graph = CASES[case]()
+    for parameters in ({}, {"strategy": "parallel", "resolution": 1.5}, {"strategy": "parallel", "n_clusters": 5}):
+        expected = bits(fit_on(1, graph, **parameters))
+        assert bits(fit_on(3, graph, **parameters)) == expected
+
+
+def test_the_order_of_the_edges_is_none_of_the_answer(fit_on):
+    edges, n = network()
+    turned = np.random.default_rng(0).permutation(edges)[:, ::-1]
+    expected = bits(fit_on(1, (edges, n), strategy="parallel"))
+    assert bits(fit_on(2, (np.ascontiguousarray(turned), n), strategy="parallel")) == expected
+
+
+def test_files_and_clients_reach_the_workers(client, tmp_path):
+    edges, n = network()
+    np.savez(tmp_path / "g.npz", edges=edges, n=n)
+    (tmp_path / "g.txt").write_text("".join(f"{u} {v}\n" for u, v in edges.tolist()))
+    expected = bits(FastNewman(strategy="parallel", device="cpu", client=None).fit((edges, n)))
+    for source in ("g.npz", "g.txt"):
+        there = FastNewman(strategy="parallel", device="cpu", client=client).fit(tmp_path / source)
+        assert bits(there) == expected, source
+    labels = np.arange(n) % 8
+    alone = modularity((edges, n), labels, client=None, device="cpu")
+    assert modularity(tmp_path / "g.npz", labels, client=client, device="cpu") == alone
+
+
+def test_levels_that_stay_apart_have_the_same_bits(ranks):
+    """Small coarse graphs are on every rank whole; here none is, as with large graphs."""
+    from mgclust import open_graph
+    from mgclust.engine.spmd import run
+
+    edges, n = network()
+    arguments = {"strategy": "parallel", "resolution": 1.0, "n_clusters": None, "hierarchy": True, "seed": 0}
+    found = []
+    for size in (1, 3):
+        with ranks(size) as cluster:
+            parameters = {**arguments, "n": n, "device": "cpu", "shared": 64}
+            outcome = run(
+                fast_newman.fast_newman, open_graph((edges, n)), cluster, parameters=parameters, dtype="int32"
+            )
+        found.append((outcome.value["labels"].tolist(), outcome.value["tree"].merges.tolist()))
+    assert found[0] == found[1]

@@ -1,0 +1,115 @@
+"""The same bits on 1, 2, 3 and 4 CPU ranks, with rows in memory or streamed from outside it."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from mgclust import DensityPeaks
+from mgclust.algorithms import base
+from mgclust.engine.memory import Residency
+from mgclust.errors import InsufficientMemoryError
+from support.points import load_points
+
+ATTRIBUTES = ("rho_", "delta_", "nearest_higher_", "labels_", "cluster_centers_indices_", "halo_")
+
+CASES = {
+    # name: (rows, parameters); blocks hold 1,024 rows, so 5,000 make five of them and 700 leave ranks without any
+    "2-D grid": ("s1", {"algorithm": "grid"}),
+    "2-D brute": ("s1", {"algorithm": "brute"}),
+    "cutoff": ("s2", {"kernel": "cutoff", "algorithm": "brute"}),
+    "double": ("s1", {"dtype": "float64", "algorithm": "brute"}),
+    "3-D grid": ((5000, 3), {"algorithm": "grid"}),
+    "cutoff grid": ("s2", {"kernel": "cutoff", "algorithm": "grid"}),
+    "products": ((4500, 40), {}),
+    "manhattan": ((3000, 6), {"metric": "manhattan"}),
+    "cosine": ((3000, 20), {"metric": "cosine"}),
+    "more than the dc sample": ((6000, 400), {}),
+    "sampled dc": ((6000, 400), {"dc_method": "sample", "random_state": 3}),
+    "given dc": ((3000, 2), {"dc": 0.5}),
+    "fewer blocks than ranks": ((700, 2), {}),
+    "automatic centres": ("s1", {"n_clusters": None}),
+}
+
+
+def rows_of(case) -> np.ndarray:
+    source = CASES[case][0]
+    if isinstance(source, str):
+        return load_points(source)[0]
+    rng = np.random.default_rng(source)
+    centers = 4 * rng.normal(size=(12, source[1]))
+    return (rng.normal(size=source) + centers[rng.integers(0, 12, source[0])]).astype("float32")
+
+
+@pytest.fixture
+def fit_on(ranks, monkeypatch):
+    """Fit on a number of ranks: what `connect` would open with so many workers."""
+
+    def fit(size, X, **parameters):
+        monkeypatch.setattr(base, "connect", lambda **_: ranks(size))
+        options = {"n_clusters": 12, "halo": True, "device": "cpu", **parameters}
+        return DensityPeaks(**options).fit(X)
+
+    return fit
+
+
+def bits(model) -> dict[str, str]:
+    values = {name: np.ascontiguousarray(getattr(model, name)) for name in ATTRIBUTES}
+    values["dc_"] = np.float64(model.dc_)
+    return {name: hashlib.sha256(value.tobytes()).hexdigest()[:12] for name, value in values.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_same_bits_on_any_number_of_ranks(case, fit_on):
+    X, parameters = rows_of(case), CASES[case][1]
+    alone = bits(fit_on(1, X, **parameters))
+    for size in (2, 3, 4):
+        assert bits(fit_on(size, X, **parameters)) == alone, f"on {size} ranks"
+
+
+@pytest.mark.parametrize("case", ["2-D brute", "cutoff", "products", "more than the dc sample"])
+def test_same_bits_when_rows_are_streamed(case, fit_on, monkeypatch):
+    """One block of own rows at a time, as if they did not fit."""
+    X, parameters = rows_of(case), CASES[case][1]
+    resident = bits(fit_on(1, X, **parameters))
+    monkeypatch.setattr(Residency, "resident", lambda self, rows: False)
+    monkeypatch.setattr(Residency, "chunk_rows", property(lambda self: self.block_rows))
+    assert bits(fit_on(1, X, **parameters)) == resident
+
+
+@pytest.mark.slow
+def test_same_bits_under_a_memory_limit(fit_on, tmp_path):
+    """33 MB of rows on the first of two ranks, where rows may take 26: read from the file, chunk by chunk."""
+    X = np.random.default_rng(1).normal(size=(7000, 2000)).astype("float32")
+    X[:2000] += 1
+    options = {"dc": 63.0, "halo": False}
+    free = bits(fit_on(1, X, **options))
+    np.save(tmp_path / "rows.npy", X)
+    assert bits(fit_on(2, tmp_path / "rows.npy", memory_limit=52_000_000, **options)) == free
+
+
+def test_a_limit_that_cannot_be_kept_is_refused(fit_on):
+    with pytest.raises(InsufficientMemoryError, match=r"needed .* there .* What would fit"):
+        fit_on(1, rows_of("2-D brute"), memory_limit=1_000_000)
+
+
+def test_same_bits_from_arrays_files_and_chunks(fit_on, tmp_path):
+    dask_array = pytest.importorskip("dask.array")
+    X = rows_of("2-D brute")
+    expected = bits(fit_on(1, X, algorithm="brute"))
+    np.save(tmp_path / "rows.npy", X)
+    np.savez(tmp_path / "rows.npz", X=X)
+    np.savetxt(tmp_path / "rows.csv", X, delimiter=",", fmt="%.9g")
+    for source in (tmp_path / "rows.npy", str(tmp_path / "rows.npz"), tmp_path / "rows.csv"):
+        assert bits(fit_on(2, source, algorithm="brute")) == expected, source
+    chunked = dask_array.from_array(X, chunks=(777, 2))
+    assert bits(fit_on(3, chunked, algorithm="brute")) == expected
+
+
+def test_client_parameter_reaches_the_workers(client):
+    X = rows_of("2-D brute")
+    there = DensityPeaks(n_clusters=12, device="cpu", client=client, halo=True).fit(X)
+    here = DensityPeaks(n_clusters=12, device="cpu", client=None, halo=True).fit(X)
+    assert bits(there) == bits(here)

@@ -1,0 +1,228 @@
+"""Labels that a user brings, and what silhouettes are by definition; each case small enough to think through."""
+
+import numpy as np
+import pytest
+
+from mgclust import silhouette_samples, silhouette_score
+from mgclust.algorithms import Silhouette
+from mgclust.algorithms.silhouette import ranks as silhouette_scores
+from mgclust.algorithms.silhouette.labels import encode_labels, read_labels
+from mgclust.data import open_dataset
+from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.result import Result
+
+METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "correlation")
+HERE = {"client": None, "device": "cpu"}
+
+
+def rows(n=60, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 3
+    return 3 + rng.normal(size=(n, d)) + 2 * rng.normal(size=(3, d))[labels], labels
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_one_row_at_a_time(metric):
+    """The definition in a loop."""
+    from scipy.spatial.distance import cdist
+
+    X, labels = rows()
+    d = cdist(X, X, "cityblock" if metric == "manhattan" else metric)
+    expected = []
+    for i, label in enumerate(labels):
+        own = (labels == label) & (np.arange(len(X)) != i)
+        a, b = d[i, own].mean(), min(d[i, labels == k].mean() for k in range(3) if k != label)
+        expected.append((b - a) / max(a, b))
+    found = silhouette_samples(X, labels, metric=metric, dtype="float64", **HERE)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert silhouette_score(X, labels, metric=metric, dtype="float64", **HERE) == found.mean()
+
+
+@pytest.mark.parametrize("metric", METRICS[:3])
+def test_a_row_alone_has_silhouette_zero(metric):
+    X, labels = rows()
+    labels = labels.copy()
+    labels[7] = 9
+    found = silhouette_samples(X, labels, metric=metric, **HERE)
+    assert found[7] == 0 and (found[np.arange(60) != 7] != 0).all()
+
+
+@pytest.mark.parametrize("metric", METRICS[:3])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_that_coincide(metric, dtype):
+    """0 where every distance is 0, and 1 where only those within the cluster are."""
+    same = np.full((6, 3), 1 / 3)
+    assert (silhouette_samples(same, [0, 0, 0, 1, 1, 1], metric=metric, dtype=dtype, **HERE) == 0).all()
+    two = np.repeat([[0.1, 0.2], [5.3, 0.7]], 4, axis=0)
+    found = silhouette_samples(two, np.repeat([0, 1], 4), metric=metric, dtype=dtype, **HERE)
+    np.testing.assert_allclose(found, 1, atol=1e-12)
+
+
+def test_an_outlier_does_not_blur_the_others():
+    """Sums in fixed point: their resolution depends on the largest value."""
+    from sklearn.metrics import silhouette_samples as reference
+
+    X, labels = rows(300)
+    X[0] *= 1e6
+    for metric in ("euclidean", "sqeuclidean"):
+        found = silhouette_samples(X, labels, metric=metric, dtype="float64", **HERE)
+        expected = reference(
+            X, labels, metric=lambda a, b, p=metric: ((a - b) ** 2).sum() ** (0.5 + 0.5 * (p[0] == "s"))
+        )
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+def test_rows_far_from_the_origin():
+    X, labels = rows()
+    near = silhouette_samples(X, labels, **HERE)
+    np.testing.assert_allclose(silhouette_samples(X + 2.0**24, labels, **HERE), near, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [3, 3, 1, 1, 7],
+        ["b", "b", "a", "a", "c"],
+        np.array(["b", "b", "a", "a", "c"], dtype=object),
+        [3.0, 3.0, 1.0, 1.0, 7.0],
+        np.array([[3], [3], [1], [1], [7]]),
+        np.array([3, 3, 1, 1, 7], dtype=np.uint8),
+        np.array([3, 3, 1, 1, 7], dtype=object),
+    ],
+)
+def test_labels_are_any_integers_or_strings(labels):
+    codes, classes = encode_labels(labels, 5)
+    assert codes.tolist() == [1, 1, 0, 0, 2] and codes.dtype == np.int32
+    assert classes.tolist() in ([1, 3, 7], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([0, 1, 0], "3 of them for n_samples=5 rows; give one label for each row"),
+        ([0, 1, -1, 1, -1], r"labels=-1 in row 2 \(of 2 negative ones\) should be >= 0.*drop them"),
+        ([4] * 5, r"n_clusters=1 should be >= 2 and <= n_samples - 1 = 4.*all rows have one label"),
+        ([0, 1, 2, 3, 4], "n_clusters=5 .* each row has a label of its own"),
+        ([0.5, 1, 1, 0, 0], r"labels=0\.5 in row 0 should be an integer or a string"),
+        ([0, 1, np.nan, 1, 0], "labels=nan in row 2"),
+        (np.zeros((5, 2)), r"labels of shape \(5, 2\) should be one-dimensional"),
+        ([[1], [1, 2], [], [1], [2]], "one label for each row"),
+        ([None, 1, 1, 2, 2], "labels of type object should be integers, or strings"),
+        (np.array([1, 2, 1, 2, 1], dtype=complex), "should be integers, or strings"),
+        (None, "labels=None should be a label for each row, or the path.*--labels FILE"),
+    ],
+)
+def test_labels_that_fit_no_rows(labels, expected):
+    with pytest.raises(InputError, match=expected):
+        silhouette_samples(np.eye(5), labels, **HERE)
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+CSV = {
+    "ours": "row,label\n0,4\n1,4\n2,5\n",
+    "with a halo": "row,label,halo\n0,4,0\n1,4,1\n2,5,0\n",
+    "other order": "label;row\n5;2\n4;0\n4;1\n",
+    "bare": "4\n4\n5\n\n",
+    "headed": "cluster\n4\n4\n5\n",
+    "headed by another name": "\ufeffregion\r\n4\r\n4\r\n5",
+    "whole numbers": "4.0\n4.0\n5.0\n",
+    "other columns": "x,Label,y\n0.1, 4 ,0.2\n0.1,4,0.2\n0.1,5,0.2\n",
+}
+
+
+@pytest.mark.parametrize("name", CSV)
+def test_labels_from_text(name, tmp_path):
+    assert read_labels(write(tmp_path / "l.csv", CSV[name])).tolist() == [4, 4, 5]
+
+
+def test_labels_from_arrays_and_results(tmp_path):
+    labels = np.array([4, 4, 5])
+    np.save(tmp_path / "l.npy", labels)
+    np.savez(tmp_path / "l.npz", X=np.eye(3), y=labels)
+    np.savez_compressed(tmp_path / "one.npz", anything=labels)
+    Result("x", labels).save(tmp_path / "result")
+    sources = [tmp_path / name for name in ("l.npy", "l.npz", "one.npz", "result", "result/labels.csv")]
+    for source in [*sources, f"file://{tmp_path}/l.npy"]:
+        assert read_labels(source).tolist() == [4, 4, 5], source
+    assert read_labels(write(tmp_path / "s.tsv", "row\tlabel\n0\tb\n1\ta\n")).tolist() == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("l.csv", "", "is empty; it should hold one label a line"),
+        ("l.csv", "a,b\n1,2\n", "has 2 columns, none of them called 'label'"),
+        ("l.csv", "row,label\n0,1\n1\n", "line 3 has no label or another number of fields"),
+        ("l.csv", "row,label\n0,1\n1,\n", "line 3 has no label"),
+        ("l.csv", "row,label\n0,1\n0,2\n", "column 'row' should hold 0 to 1, each once"),
+        ("l.npy", "nonsense", "is not a whole .npy array"),
+        ("l.npz", "nonsense", "is damaged or truncated"),
+        ("l.txt", "1\n2\n", r"should be \.npy, \.npz, \.csv, \.tsv or a result directory"),
+        ("l.csv", None, "does not exist"),
+    ],
+)
+def test_files_without_labels(name, text, expected, tmp_path):
+    if text is not None:
+        write(tmp_path / name, text)
+    with pytest.raises(InputError, match=expected):
+        read_labels(tmp_path / name)
+
+
+def test_arrays_that_are_refused(tmp_path):
+    np.save(tmp_path / "pickle.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match=r"not a whole \.npy array of numbers or strings"):
+        read_labels(tmp_path / "pickle.npy")
+    np.savez(tmp_path / "two.npz", a=[1], b=[2])
+    with pytest.raises(InputError, match="holds a, b; name the array 'labels'"):
+        read_labels(tmp_path / "two.npz")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(InputError, match=r"no result\.json"):
+        read_labels(tmp_path / "other")
+    Result("x").save(tmp_path / "none")
+    with pytest.raises(InputError, match="is a result without labels"):
+        read_labels(tmp_path / "none")
+
+
+def test_a_result_says_what_was_scored():
+    X, labels = rows()
+    names = np.array(["c", "a", "b"], dtype=object)[labels]
+    names[0] = "alone"
+    result = Silhouette(names, **HERE).fit_dataset(open_dataset(X))
+    assert result.method == "silhouette" and result.arrays["classes"].tolist() == ["a", "alone", "b", "c"]
+    samples, means = result.arrays["samples"], result.arrays["cluster_silhouettes"]
+    assert result.scores["silhouette"] == samples.mean() and result.scores["n_clusters"] == 4
+    assert result.scores["min_cluster_silhouette"] == means.min()
+    np.testing.assert_allclose(means, [samples[result.labels == k].mean() for k in range(4)])
+    assert result.warnings == ["1 of 4 clusters have one row: its silhouette is 0 by definition."]
+    assert "classes" not in Silhouette(labels, **HERE).fit_dataset(open_dataset(X)).arrays
+    assert "random_state" not in {option.name for option in Silhouette.options()}
+
+
+def test_pieces_are_counted_by_memory(monkeypatch):
+    """Any number of pieces gives the same bits."""
+    X, labels = rows(3000)
+    expected = {metric: silhouette_samples(X, labels, metric=metric, **HERE) for metric in METRICS}
+    pieces, counts = silhouette_scores._Scorer._pieces, []
+
+    def few(self, row_bytes):
+        whole = len(pieces(self, row_bytes))
+        with monkeypatch.context() as patch:
+            patch.setattr(self.context, "free", 4 * row_bytes * 700)
+            found = pieces(self, row_bytes)
+        counts.append((whole, len(found), max(stop - start for start, stop in found)))
+        return found
+
+    monkeypatch.setattr(silhouette_scores._Scorer, "_pieces", few)
+    for metric in METRICS:
+        np.testing.assert_array_equal(silhouette_samples(X, labels, metric=metric, **HERE), expected[metric])
+    assert set(counts) == {(1, 5, 600)}
+
+
+def test_too_little_memory_is_refused():
+    X, labels = rows(3000)
+    with pytest.raises(InsufficientMemoryError, match=r"labels and silhouettes .* What would fit"):
+        silhouette_samples(X, labels, memory_limit=100_000, **HERE)

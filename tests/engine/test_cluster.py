@@ -1,0 +1,276 @@
+"""`cluster.connect`: where ranks run, and the sentence for what cannot work."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+
+import dask
+import distributed
+import numpy as np
+import psutil
+import pytest
+
+from mgclust.data import open_dataset
+from mgclust.engine import devices, spmd
+from mgclust.engine.certificates import Credentials, throwaway
+from mgclust.engine.dask import cluster as cluster_module
+from mgclust.engine.dask import local_cluster
+from mgclust.engine.dask.cluster import connect, workers_of
+from mgclust.errors import DeviceUnavailableError, InputError, RunFailed
+from support import rank_jobs
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(cluster_module, "why_no_gpu", lambda: "the CUDA driver finds no GPU")
+
+
+def test_none_is_this_process(no_gpu):
+    with connect(None) as found:
+        assert (found.size, found.device, found.client, found.workers) == (1, "cpu", None, ())
+
+
+def test_auto_without_a_client_is_this_process():
+    with connect("auto", "cpu") as found:
+        assert found.client is None
+
+
+def test_auto_finds_the_active_client(client):
+    with client.as_current(), connect("auto", "cpu") as found:
+        assert found.client is client
+        assert found.size == 4
+
+
+def test_workers_that_the_client_forgets_are_not_lost(client):
+    """`Client.scheduler_info` told of no workers now and then, and runs ended that had lost none."""
+    with (
+        dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}),
+        distributed.Client(client.scheduler.address, set_as_default=False) as forgetful,
+    ):
+        assert {len(workers_of(forgetful)) for _ in range(300)} == {4}
+
+
+@pytest.mark.parametrize("where", [None, "local"])
+def test_no_gpu_where_one_was_asked_for(no_gpu, where):
+    with pytest.raises(DeviceUnavailableError, match="device='cuda' needs an NVIDIA GPU: the CUDA"):
+        connect(where, "cuda").__enter__()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"device": "tpu"}, "device='tpu' should be 'auto', 'cpu' or 'cuda'"),
+        ({"n_workers": 0}, "n_workers=0 should be >= 1"),
+        ({"client": None, "n_workers": 2}, "n_workers=2 needs a cluster"),
+        ({"client": 7}, "client=7 should be a synchronous"),
+        ({"client": "nowhere"}, "client='nowhere': no Dask scheduler answered"),
+        ({"client": "tcp://127.0.0.1:9"}, "no Dask scheduler answered there within 1 s"),
+        ({"client": "bogus://127.0.0.1:9"}, "no Dask scheduler answered"),
+    ],
+)
+def test_wrong_arguments(monkeypatch, arguments, message):
+    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 1.0)
+    with pytest.raises(InputError, match=message):
+        connect(**arguments).__enter__()
+
+
+def test_part_of_a_cluster(client):
+    with connect(client, "auto", n_workers=3) as found:
+        assert found.size == 3
+        assert len(found.workers) == 4  # a run is given three of them that are free
+        assert found.device == "cpu" or devices.gpus()
+
+
+def test_more_workers_than_there_are(client, monkeypatch):
+    monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 0.5)
+    with pytest.raises(InputError, match=r"has 4 worker\(s\) after 0.5 s, 9 are needed"):
+        connect(client, "cpu", n_workers=9).__enter__()
+
+
+def test_what_was_connected_is_taken_as_it_is(client):
+    with connect(client, "cpu", n_workers=2) as found, connect(found) as again:
+        assert again is found
+    assert client.status == "running"
+
+
+def test_address_of_a_scheduler(client):
+    with connect(client.scheduler.address, "cpu") as found:
+        assert found.size == 4
+        assert found.client is not client
+        assert spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found).value.shape == (4, 2)
+    assert found.client.status == "closed"
+
+
+def _offers(*gpus):
+    """What ``client.run(offer)`` would say of workers with these GPUs; "" for none."""
+    from mgclust.engine.dask.tasks import Offer
+
+    def run(function, workers):
+        return {
+            address: Offer(gpu, "" if gpu else "the CUDA driver finds no GPU", 1, 1)
+            for address, gpu in zip(workers, gpus, strict=True)
+        }
+
+    return run
+
+
+def test_gpus_on_every_worker_are_taken(client, monkeypatch):
+    monkeypatch.setattr(client, "run", _offers("a", "b", "c", "d"))
+    with connect(client) as found:
+        assert found.device == "cuda"
+    with connect(client, "cpu") as found:
+        assert found.device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "device", "message"),
+    [
+        (("a", "b", "", "d"), "auto", "1 of 4 workers have no GPU, the first is tcp://"),
+        (("", "", "", ""), "cuda", "4 of 4 workers have no GPU"),
+        (("a", "a", "a", "a"), "auto", "would share one GPU; start one worker a GPU"),
+    ],
+)
+def test_workers_that_cannot_be_one_rank_a_gpu(client, monkeypatch, gpus, device, message):
+    monkeypatch.setattr(client, "run", _offers(*gpus))
+    with pytest.raises(DeviceUnavailableError, match=message):
+        connect(client, device).__enter__()
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    """A scheduler with TLS and two workers, and the environment that opens it."""
+    pytest.importorskip("cryptography")
+    import distributed
+
+    security = distributed.Security.temporary()
+    folder = tmp_path_factory.mktemp("tls")
+    environment = {}
+    for name, pem in (
+        ("CA", security.tls_ca_file),
+        ("CERT", security.tls_client_cert),
+        ("KEY", security.tls_client_key),
+    ):
+        (folder / name).write_text(pem)
+        environment[f"MGCLUST_TLS_{name}"] = str(folder / name)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=security, protocol="tls"
+    ) as running:
+        yield running.scheduler_address, environment
+
+
+def test_tls(tls, monkeypatch):
+    address, environment = tls
+    assert address.startswith("tls://")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    x = np.random.default_rng(5).normal(size=(3000, 2)).astype(np.float32)
+    with connect(address, "cpu") as found:
+        assert found.size == 2
+        sums = spmd.run(rank_jobs.gram, open_dataset(x), found).value[0]
+    with connect(None, "cpu") as found:
+        assert spmd.run(rank_jobs.gram, open_dataset(x), found).value[0].tobytes() == sums.tobytes()
+
+
+def test_tls_without_certificates(tls, monkeypatch):
+    address, environment = tls
+    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 1.0)
+    with pytest.raises(InputError, match="MGCLUST_TLS_CA"):
+        connect(address, "cpu").__enter__()
+    monkeypatch.setenv("MGCLUST_TLS_CA", environment["MGCLUST_TLS_CA"])
+    with pytest.raises(InputError, match="should be set together"):
+        connect(address, "cpu").__enter__()
+    monkeypatch.setenv("MGCLUST_TLS_CERT", environment["MGCLUST_TLS_CERT"])
+    monkeypatch.setenv("MGCLUST_TLS_KEY", "-----BEGIN PRIVATE KEY-----\nsecret\n")
+    with pytest.raises(InputError, match="MGCLUST_TLS_KEY should be the path of a PEM file") as caught:
+        connect(address, "cpu").__enter__()
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("MGCLUST_TLS_KEY", "/nowhere.pem")
+    with pytest.raises(InputError, match=r"/nowhere.pem of MGCLUST_TLS_KEY does not exist"):
+        connect(address, "cpu").__enter__()
+
+
+def test_local_cluster_is_closed_afterwards():
+    with connect("local", "cpu", n_workers=2) as found:
+        assert found.size == 2
+        scheduler = found.client.scheduler.address
+        assert {address[:6] for address in (scheduler, *found.workers)} == {"tls://"}
+        assert spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found).value.shape == (2, 2)
+    assert found.client.status == "closed"
+
+
+def children():
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_a_local_cluster_whose_workers_do_not_come(tmp_path, monkeypatch):
+    """They hang while they start."""
+    (tmp_path / "hang.py").write_text("import time\ntime.sleep(600)\n")
+    with connect("local", "cpu", n_workers=1):  # what multiprocessing keeps for itself is there
+        pass
+    monkeypatch.setattr(local_cluster, "LONGEST_START", 5.0)
+    before = children()
+    with (
+        dask.config.set({"distributed.worker.preload": [str(tmp_path / "hang.py")]}),
+        pytest.raises(RunFailed, match="a local cpu cluster were not there after 5 s, and it was ended") as caught,
+    ):
+        connect("local", "cpu", n_workers=2).__enter__()
+    assert "client=None" in str(caught.value)
+    assert "may say why. In a script, call mgclust below `if __name__ == '__main__':`; else" in str(caught.value)
+    assert children() <= before
+
+
+def test_a_local_cluster_that_refuses_is_one_sentence(monkeypatch):
+    """Dask's own errors end with a full stop."""
+
+    def refuse(*_):
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr(local_cluster, "_started", refuse)
+    with pytest.raises(RunFailed, match=r"RuntimeError: Nanny failed to start\. In a script, call mgclust below"):
+        connect("local", "cpu", n_workers=2).__enter__()
+
+
+def test_a_local_cluster_whose_workers_cannot_be_started(monkeypatch):
+    """As where a process may make no semaphores: Dask waits without end for the end of what never began."""
+
+    class Refusing:
+        def Queue(self):
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("distributed.nanny.get_mp_context", Refusing)
+    monkeypatch.setattr(local_cluster, "LONGEST_START", 3.0)
+    monkeypatch.setattr(local_cluster, "END", 1.0)
+    before = children()
+    with pytest.raises(RunFailed, match="a local cpu cluster were not there after 3 s, and it was ended"):
+        connect("local", "cpu", n_workers=2).__enter__()
+    assert children() <= before
+
+
+def test_local_cluster_with_its_credentials(monkeypatch):
+    """As an attempt of the service reaches the cluster of its runner; they go through JSON."""
+    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 2.0)
+    with connect("local", "cpu", n_workers=2) as started:
+        address = started.client.scheduler.address
+        given = json.loads(json.dumps(dataclasses.asdict(started.credentials)))
+        with connect(address, "cpu", n_workers=1, credentials=Credentials(**given)) as found:
+            assert found.size == 1
+            assert spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found).value.shape == (1, 2)
+        with pytest.raises(InputError, match="no Dask scheduler answered"):
+            connect(address, "cpu", credentials=throwaway()["client"]).__enter__()
+        with pytest.raises(InputError, match="no Dask scheduler answered"):
+            connect(address, "cpu").__enter__()
+
+
+@pytest.mark.parametrize("client", ["tcp://127.0.0.1:1", "local", None, "auto"])
+def test_credentials_go_with_tls(client):
+    with pytest.raises(InputError, match="should be an address that begins with tls://"):
+        connect(client, credentials=Credentials("", "", "")).__enter__()
+
+
+def test_a_cluster_that_was_given_has_no_credentials_to_hand_on(client):
+    with connect(client, "cpu") as found:
+        assert found.credentials is None

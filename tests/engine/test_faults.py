@@ -1,0 +1,223 @@
+"""What happens to a run when a worker dies, hangs, or the caller goes away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from mgclust.data import open_dataset
+from mgclust.engine import spmd
+from mgclust.engine.dask import driver
+from mgclust.engine.dask.cluster import connect
+from mgclust.errors import CollectiveTimeout, WorkerLost
+from support import rank_jobs
+
+pytestmark = pytest.mark.timeout(90)
+
+
+@pytest.fixture
+def dataset():
+    return open_dataset(np.random.default_rng(3).normal(size=(4500, 3)).astype(np.float32))
+
+
+def until(condition, seconds=15.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def names(folder, pattern):
+    return sorted(path.name for path in folder.glob(pattern))
+
+
+@contextlib.contextmanager
+def when(condition, action):
+    """Do something in a thread as soon as a condition holds."""
+
+    def act():
+        until(condition)
+        action()
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    yield
+    thread.join()
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_killed_worker_ends_the_run_and_is_named(client, dataset, tmp_path, victim):
+    """The others come back and can be used at once; the nanny's new worker does not disturb."""
+    killed = []
+
+    def kill():
+        os.kill(int((tmp_path / f"pid-{victim}").read_text()), signal.SIGKILL)
+        killed.append(time.monotonic())
+
+    with connect(client, "cpu") as cluster, when(lambda: len(names(tmp_path, "pid-*")) == 4, kill):
+        with pytest.raises(WorkerLost, match=rf"rank {victim} was lost") as caught:
+            spmd.run(rank_jobs.slow, dataset, cluster, parameters={"folder": str(tmp_path)})
+        assert time.monotonic() - killed[0] < 5
+        assert cluster.workers[victim] in str(caught.value)
+    survivors = [f"left-{rank}" for rank in range(4) if rank != victim]
+    assert names(tmp_path, "left-*") == survivors
+    with connect(client, "cpu", n_workers=3) as cluster:
+        spmd.run(rank_jobs.collectives, dataset, cluster)
+    client.wait_for_workers(4, timeout=30)
+    with connect(client, "cpu") as cluster:
+        assert spmd.run(rank_jobs.collectives, dataset, cluster).ranks == 4
+
+
+def test_worker_that_dies_in_a_collective(client, dataset):
+    began = time.monotonic()
+    with connect(client, "cpu") as cluster, pytest.raises(WorkerLost, match="rank 3"):
+        spmd.run(rank_jobs.die, dataset, cluster, parameters={"rank": 3})
+    assert time.monotonic() - began < 8
+
+
+def test_worker_that_dies_while_it_loads(client, dataset):
+    with connect(client, "cpu") as cluster, pytest.raises(WorkerLost):
+        spmd.run(rank_jobs.where, rank_jobs.Deadly((5000, 2)), cluster)
+
+
+def run_with_a_stopped_worker(client, dataset, folder, timeout):
+    """Stop the process of rank 1 once all ranks compute; it goes on afterwards."""
+    stopped = []
+
+    def freeze():
+        stopped.append(int((folder / "pid-1").read_text()))
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    try:
+        with connect(client, "cpu") as cluster, when(lambda: len(names(folder, "pid-*")) == 4, freeze):
+            spmd.run(rank_jobs.slow, dataset, cluster, parameters={"folder": str(folder)}, timeout=timeout)
+    finally:
+        os.kill(stopped[0], signal.SIGCONT)
+
+
+def check_that_the_next_run_works(client, dataset, folder):
+    until(lambda: "left-1" in names(folder, "left-*"))
+    with connect(client, "cpu") as cluster:
+        spmd.run(rank_jobs.collectives, dataset, cluster)
+
+
+def test_worker_that_hangs(client, dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "GRACE", 0.5)
+    monkeypatch.setattr(driver, "TELL", 0.5)
+    with pytest.raises(CollectiveTimeout, match=r"rank 1 .* timeout=1 s"):
+        run_with_a_stopped_worker(client, dataset, tmp_path, timeout=1.0)
+    check_that_the_next_run_works(client, dataset, tmp_path)
+
+
+def test_worker_that_is_stopped(client, dataset, tmp_path, monkeypatch):
+    """It is named long before the ranks that wait for it give up."""
+    monkeypatch.setattr(driver, "SILENT", 5.0)
+    monkeypatch.setattr(driver, "GRACE", 0.5)
+    monkeypatch.setattr(driver, "TELL", 0.5)
+    with pytest.raises(WorkerLost, match=r"of rank 1 has not answered for \d+ s: its process is stopped or hangs"):
+        run_with_a_stopped_worker(client, dataset, tmp_path, timeout=80.0)
+    check_that_the_next_run_works(client, dataset, tmp_path)
+
+
+def test_ctrl_c_stops_all_ranks_before_it_is_raised(client, dataset, tmp_path):
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with connect(client, "cpu") as cluster, when(lambda: len(names(tmp_path, "pid-*")) == 4, interrupt):
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            spmd.run(rank_jobs.slow, dataset, cluster, parameters={"folder": str(tmp_path)})
+        assert time.monotonic() - began < 5
+        assert len(names(tmp_path, "left-*")) == 4
+        assert not names(tmp_path, "done-*")
+        spmd.run(rank_jobs.collectives, dataset, cluster)
+
+
+def test_two_runs_at_once_wait_for_each_other(client, dataset, tmp_path):
+    """From two threads of one client, and from a second client."""
+    import distributed
+
+    def one(which):
+        folder = tmp_path / str(which)
+        folder.mkdir()
+        parameters = {"folder": str(folder), "tiles": 10, "seconds": 0.02}
+        with connect(other if which % 2 else client, "cpu", n_workers=2 + which % 3) as cluster:
+            spmd.run(rank_jobs.slow, dataset, cluster, parameters=parameters)
+            return len(names(folder, "done-*")) == cluster.size
+
+    address = client.scheduler.address
+    with distributed.Client(address, set_as_default=False) as other, ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(one, range(6)))
+
+
+def test_a_caller_that_dies_frees_ranks_and_lock(client, dataset, tmp_path):
+    code = (
+        "import numpy as np, support.rank_jobs as rank_jobs\n"
+        "from mgclust.data import open_dataset\n"
+        "from mgclust.engine import spmd\n"
+        "from mgclust.engine.dask.cluster import connect\n"
+        f"with connect({client.scheduler.address!r}, 'cpu') as cluster:\n"
+        "    spmd.run(rank_jobs.slow, open_dataset(np.ones((9, 2))), cluster,\n"
+        f"             parameters=dict(folder={str(tmp_path)!r}))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    caller = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    try:
+        until(lambda: len(names(tmp_path, "pid-*")) == 4)
+    finally:
+        caller.kill()
+        caller.wait()
+    began = time.monotonic()
+    with connect(client, "cpu") as cluster:
+        spmd.run(rank_jobs.collectives, dataset, cluster)
+    assert time.monotonic() - began < 15
+    assert len(names(tmp_path, "left-*")) == 4
+    assert not names(tmp_path, "done-*")
+
+
+def test_nothing_is_kept_on_workers_afterwards(client, dataset):
+    assert set(client.run(rank_jobs.kept).values()) == {0}
+
+
+SCRIPT = """
+import sys, numpy as np, support.rank_jobs as rank_jobs
+from mgclust.data import open_dataset
+from mgclust.engine import spmd
+from mgclust.engine.dask.cluster import connect
+if __name__ == "__main__":
+    with connect("local", "cpu", n_workers=2) as cluster:
+        spmd.run(rank_jobs.slow, open_dataset(np.ones((9, 2))), cluster, parameters={"folder": sys.argv[1]})
+"""
+
+
+def test_ctrl_c_in_a_terminal_reaches_a_local_cluster_in_order(tmp_path):
+    """A terminal interrupts the workers, too: they should leave it to the caller."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    caller = subprocess.Popen(
+        [sys.executable, script, tmp_path],
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until(lambda: len(names(tmp_path, "pid-*")) == 2, 30)
+        os.killpg(caller.pid, signal.SIGINT)
+        _, noise = caller.communicate(timeout=10)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(caller.pid, signal.SIGKILL)
+    assert noise.strip().endswith("KeyboardInterrupt")
+    assert "distributed" not in noise.replace("/distributed/", "")
+    assert names(tmp_path, "left-*") == ["left-0", "left-1"]
+    assert not names(tmp_path, "done-*")

@@ -1,0 +1,227 @@
+"""Runs that ask for some of a cluster's workers go side by side; in order of arrival where there are not enough."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from types import SimpleNamespace
+
+import distributed
+import numpy as np
+import pytest
+
+from mgclust.data import open_dataset
+from mgclust.engine import spmd
+from mgclust.engine.dask import cluster as cluster_module
+from mgclust.engine.dask import leases
+from mgclust.engine.dask.cluster import connect
+from mgclust.errors import ClusterUnavailableError, InputError, RunCancelled
+from support import rank_jobs
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def until(condition, seconds=15.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def pids(folder):
+    """Of the ranks of a run that has begun."""
+    return {int(path.read_text()) for path in folder.glob("pid-*") if path.stat().st_size}
+
+
+def waiting(client):
+    """How many runs wait for workers."""
+
+    def count(dask_scheduler):
+        return sum(not lease.workers for lease in vars(dask_scheduler).get("mgclust_leases", {}).values())
+
+    return client.run_on_scheduler(count)
+
+
+@pytest.fixture
+def begin(client, tmp_path):
+    """A function that begins a run of so many workers, of a client of its own; ended by creating ``end`` in its folder.
+
+    Yields the run's folder and a future of when it began and ended.
+    """
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(8))
+        folders = []
+
+        def start(size, **options):
+            folder = tmp_path / str(len(folders))
+            folder.mkdir()
+            folders.append(folder)
+
+            def run():
+                with (
+                    distributed.Client(client.scheduler.address, set_as_default=False) as own,
+                    connect(own, "cpu", n_workers=size) as cluster,
+                ):
+                    return spmd.run(
+                        rank_jobs.until_told,
+                        open_dataset(np.ones((9, 2))),
+                        cluster,
+                        parameters={"folder": str(folder)},
+                        **options,
+                    ).value
+
+            return folder, pool.submit(run)
+
+        yield start
+        for folder in folders:
+            (folder / "end").touch()
+
+
+def test_runs_of_two_workers_go_side_by_side(begin):
+    (one, first), (two, second) = begin(2), begin(2)
+    until(lambda: len(pids(one)) == len(pids(two)) == 2)
+    assert not first.done()
+    assert not second.done()
+    assert not pids(one) & pids(two)
+    for folder in (one, two):
+        (folder / "end").touch()
+    assert first.result()[0] == second.result()[0] == 2
+
+
+def test_first_come_first_served(client, begin):
+    """A run of all workers waits for both halves, and a later run of two for it, though two are free meanwhile."""
+    (one, first), (two, second) = begin(2), begin(2)
+    until(lambda: len(pids(one)) == len(pids(two)) == 2)
+    every, all_of_them = begin(4)
+    until(lambda: waiting(client) == 1)
+    late, last = begin(2)
+    until(lambda: waiting(client) == 2)
+    (one / "end").touch()
+    first.result()
+    time.sleep(0.6)
+    assert not pids(every)
+    assert not pids(late)
+    (two / "end").touch()
+    until(lambda: len(pids(every)) == 4)
+    assert pids(every) == pids(one) | pids(two)
+    assert not pids(late)
+    (every / "end").touch()
+    until(lambda: len(pids(late)) == 2)
+    (late / "end").touch()
+    ends = [each.result()[1:] for each in (second, all_of_them, last)]
+    assert all(before[1] <= after[0] for before, after in pairwise(ends))
+
+
+def test_who_gives_up_waiting_keeps_nobody_waiting(client, begin):
+    one, first = begin(3)
+    until(lambda: len(pids(one)) == 3)
+
+    def cancel(event):
+        if event["stage"] == "waiting for the cluster" and waiting(client) == 2:
+            raise RunCancelled("enough.")
+
+    _, impatient = begin(4, on_progress=cancel)
+    until(lambda: waiting(client) == 1)
+    small, last = begin(1)
+    with pytest.raises(RunCancelled):
+        impatient.result(10)
+    until(lambda: pids(small))
+    assert not first.done()
+    for folder in (one, small):
+        (folder / "end").touch()
+    assert last.result()[0] == 1
+
+
+def test_a_client_that_is_killed_frees_its_workers(client, begin, tmp_path):
+    """Both the one that computes and the one that waits."""
+    code = (
+        "import sys, numpy as np, support.rank_jobs as rank_jobs\n"
+        "from mgclust.data import open_dataset\n"
+        "from mgclust.engine import spmd\n"
+        "from mgclust.engine.dask.cluster import connect\n"
+        f"with connect({client.scheduler.address!r}, 'cpu', n_workers=3) as cluster:\n"
+        "    spmd.run(rank_jobs.until_told, open_dataset(np.ones((9, 2))), cluster,\n"
+        "             parameters=dict(folder=sys.argv[1]))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    callers = []
+    try:
+        for ready in (lambda: len(pids(folder)) == 3, lambda: waiting(client) == 1):
+            callers.append(subprocess.Popen([sys.executable, "-c", code, folder], env=environment))
+            until(ready, 30)
+    finally:
+        for caller in callers:
+            caller.kill()
+        for caller in callers:
+            caller.wait()
+    every, run = begin(4)
+    until(lambda: len(pids(every)) == 4, 10)
+    (every / "end").touch()
+    assert run.result()[0] == 4
+
+
+def test_more_workers_than_are_left(client, begin, monkeypatch):
+    """Who waits for workers that have gone meanwhile is told so, and holds nobody up."""
+    monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 1.0)
+    with connect(client, "cpu") as found:
+        grown = cluster_module.Cluster(5, "cpu", client, found.workers)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(spmd.run, rank_jobs.where, open_dataset(np.ones((9, 2))), grown)
+            until(lambda: waiting(client) == 1)
+            small, _ = begin(4)
+            until(lambda: len(pids(small)) == 4)
+            with pytest.raises(ClusterUnavailableError, match=r"has 4 worker\(s\) after 1 s, 5 are needed"):
+                asked.result(10)
+    assert waiting(client) == 0
+
+
+def test_a_scheduler_without_mgclust(client, monkeypatch):
+    def run_on_scheduler(*_):
+        raise ModuleNotFoundError("No module named 'mgclust'", name="mgclust")
+
+    monkeypatch.setattr(client, "run_on_scheduler", run_on_scheduler)
+    with connect(client, "cpu") as found, pytest.raises(InputError, match="the scheduler cannot import mgclust"):
+        spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found)
+
+
+def scheduler_of(*workers):
+    """As much of Dask's scheduler as leases look at."""
+    return SimpleNamespace(
+        running=[SimpleNamespace(address=address) for address in workers],
+        clients={name: SimpleNamespace(last_seen=time.time()) for name in "ab"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "hosts"),
+    [
+        ((2,), ["b"]),  # the host that has just enough
+        ((3,), ["a"]),
+        ((1, 3), ["c", "a"]),
+        ((4,), ["ab"]),  # none has enough: as few as may be
+        ((2, 2, 2), ["b", "a", "ac"]),
+    ],
+)
+def test_workers_of_a_run_are_near_each_other(sizes, hosts):
+    workers = [f"tcp://{host}:{port}" for host, count in (("a", 3), ("b", 2), ("c", 1)) for port in range(count)]
+    scheduler = scheduler_of(*workers)
+    given = [leases.take(str(i), "a", size, scheduler)[0] for i, size in enumerate(sizes)]
+    assert [len(workers) for workers in given] == list(sizes)
+    assert ["".join(sorted({address[6] for address in workers})) for workers in given] == hosts
+
+
+def test_a_client_that_is_not_heard_of_loses_its_workers():
+    scheduler = scheduler_of("tcp://a:1")
+    assert leases.take("first", "a", 1, scheduler)[0]
+    assert not leases.take("second", "b", 1, scheduler)[0]
+    scheduler.clients["a"].last_seen -= leases.PATIENCE + 1
+    assert leases.take("second", "b", 1, scheduler)[0] == ["tcp://a:1"]
+    leases.give_back("second", scheduler)
+    assert not scheduler.mgclust_leases

@@ -1,0 +1,76 @@
+"""Compiled kernels are kept on disk where that is possible; where it is not, they compute all the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+KERNELS = """
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, uncounted
+
+@inlined
+def half(x):
+    return x / 2
+
+@compiled
+def twice(x):
+    return 4 * half(x)
+
+@uncounted(no_cpython_wrapper=False)
+def same(x):
+    return x
+"""
+# The cache is there when the module is loaded, and not when there is something to be kept.
+SPOIL = """
+import os, pathlib
+cache = pathlib.Path(os.environ.get("NUMBA_CACHE_DIR", "none"))
+for folder in cache.glob("*"):
+    folder.rmdir()
+    folder.write_text("no folder")
+"""
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """Runs the kernels in a process whose home cannot be written, not even by root: it lies below a file."""
+
+    def run(before="", **environment):
+        (tmp_path / "kernels.py").write_text(KERNELS)
+        (tmp_path / "__pycache__").touch()  # nor beside the code
+        (tmp_path / "file").touch()
+        own = {
+            "HOME": str(tmp_path / "file" / "home"), "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
+        code = f"import kernels\n{before}\nprint(kernels.twice(1.5), kernels.same(2))"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
+        return subprocess.run(
+            [sys.executable, "-c", code], env=kept | own | environment, capture_output=True, text=True
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("locators", ["", "UserWideCacheLocator"])
+def test_without_a_folder_for_a_cache(ran, locators):
+    done = ran(NUMBA_CACHE_LOCATOR_CLASSES=locators)
+    assert done.stdout == "3.0 2\n", done.stderr
+    assert done.stderr.count("compiled kernels cannot be kept on disk") == 1
+    assert "set NUMBA_CACHE_DIR to a folder that can be written." in done.stderr
+
+
+def test_a_folder_that_is_gone_when_it_is_needed(ran, tmp_path):
+    done = ran(SPOIL, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert done.stdout == "3.0 2\n", done.stderr
+    assert done.stderr.count("compiled kernels cannot be kept on disk") == 1
+
+
+def test_a_folder_is_used(ran, tmp_path):
+    """The second process loads what the first one has compiled."""
+    hits = "import atexit; atexit.register(lambda: print(sum(kernels.twice.stats.cache_hits.values())))"
+    for found in (0, 1):
+        done = ran(hits, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+        assert (done.stdout, done.stderr) == (f"3.0 2\n{found}\n", "")

@@ -1,0 +1,310 @@
+"""Moves, partners and contractions of communities on the CPU, each against a few lines of plain Python."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mgclust.kernels import load
+from mgclust.kernels.graph import cpu_adjacency as _cpu_adjacency
+from mgclust.kernels.graph.adjacency import Adjacency, Gain
+
+cpu = load("cpu")
+
+MASK = 2**64 - 1
+WEIGHTS = [None, np.int32, np.int64]
+GAINS = [(True, 1.0), (False, 0.7)]
+
+
+def graph(n: int, edges: int, weights, seed: int = 0) -> tuple[Adjacency, np.ndarray, np.ndarray]:
+    """All rows of a random graph, its dense matrix, its strengths; a few nodes of many neighbours among them."""
+    rng = np.random.default_rng([n, edges, seed])
+    ends = np.minimum(rng.integers(0, n, (edges, 2)), rng.integers(0, n, (edges, 2)))
+    dense = np.zeros((n, n), np.int64)
+    for u, v in ends[ends[:, 0] != ends[:, 1]]:
+        dense[u, v] = dense[v, u] = 1 if weights is None else rng.integers(1, 4) * (2**33 if weights is np.int64 else 1)
+    row, column = np.nonzero(dense)
+    starts = np.searchsorted(row, np.arange(n + 1)).astype(np.int64)
+    weight = None if weights is None else dense[row, column].astype(weights)
+    return Adjacency(0, starts, column.astype(np.int32), weight), dense, dense.sum(0)
+
+
+def part(rows: Adjacency, first: int, stop: int) -> Adjacency:
+    """Some of the rows."""
+    starts = rows.starts[first : stop + 1]
+    entries = slice(starts[0], starts[-1])
+    weights = None if rows.weights is None else rows.weights[entries].copy()
+    return Adjacency(first, starts - starts[0], rows.columns[entries].copy(), weights)
+
+
+def mix(x: int) -> int:
+    x &= MASK
+    x ^= x >> 30
+    x = x * 0xBF58476D1CE4E5B9 & MASK
+    x ^= x >> 27
+    x = x * 0x94D049BB133111EB & MASK
+    return x ^ x >> 31
+
+
+def score(gain: Gain, w: int, d: int, e: int):
+    w, d, e = int(w), int(d), int(e)
+    if gain.exact:
+        return gain.two_m * w - d * e
+    return float(gain.two_m) * float(w) - gain.resolution * (float(d) * float(e))
+
+
+def gain_of(strength: np.ndarray, how: tuple[bool, float], weights) -> Gain:
+    exact, resolution = how
+    return Gain(int(strength.sum()), resolution, exact and weights is not np.int64)
+
+
+def state(n: int, strength: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    labels = np.random.default_rng([n, seed]).integers(0, max(n // 4, 1), n).astype(np.int32)
+    totals = np.zeros(n, np.int64)
+    np.add.at(totals, labels, strength)
+    return labels, totals
+
+
+def moves(dense, own, strength, labels, totals, active, gain, classes, turn, salt):
+    out, tally = np.full(len(labels), -1), [0, 0]
+    for v in own:
+        if not active[v] or (mix(v * 0x9E3779B97F4A7C15 + salt) >> 33) % classes != turn:
+            continue
+        a, d = labels[v], strength[v]
+        stay = score(gain, dense[v, labels == a].sum(), d, totals[a] - d)
+        others = [b for b in np.unique(labels[dense[v] > 0]) if b != a]
+        scores = [score(gain, dense[v, labels == b].sum(), d, totals[b]) for b in others]
+        best = max(scores, default=-math.inf)
+        if best > stay:
+            out[v], new = others[scores.index(best)], best
+        if max(stay, best) < 0 and totals[v] == 0:
+            out[v], new = v, 0
+        if out[v] >= 0:
+            tally[0] += 1
+            tally[1] += round((float(new - stay) * 2.0) / (float(gain.two_m) * float(gain.two_m)) * 1099511627776.0)
+    return out, tally
+
+
+@pytest.mark.parametrize("how", GAINS)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_moves_follow_their_definition(weights, how) -> None:
+    rows, dense, strength = graph(90, 500, weights)
+    gain, n = gain_of(strength, how, weights), len(dense)
+    seen = set()
+    for seed, (first, stop) in enumerate([(0, n), (20, 70), (5, 5), (0, n), (0, n)]):
+        labels, totals = state(n, strength, seed)
+        active = (np.random.default_rng(seed).random(n) < 0.8).astype(np.uint8)
+        classes, turn, salt = [(1, 0, 3), (3, 1, 2**64 - 5), (1, 0, 0), (2, 1, 2**63), (1, 0, 1)][seed]
+        out, tally = np.full(n, 7, np.int32), np.array([5, 100])
+        cpu.graph.propose_moves(
+            part(rows, first, stop), strength, labels, totals, active, gain=gain, classes=classes, turn=turn, salt=salt,
+            out=out, tally=tally,
+        )  # fmt: skip
+        expected = moves(dense, range(first, stop), strength, labels, totals, active, gain, classes, turn, salt)
+        np.testing.assert_array_equal(out, expected[0])
+        assert (tally - [5, 100]).tolist() == expected[1]
+        seen.update(out == np.arange(n))
+        old = labels.copy()
+        cpu.graph.apply_moves(out, strength, labels, totals)
+        np.testing.assert_array_equal(labels, np.where(out >= 0, out, old))
+        np.testing.assert_array_equal(totals, np.bincount(labels, strength, n).astype(np.int64))
+        woken = np.zeros(n, np.uint8)
+        cpu.graph.wake(part(rows, first, stop), out, labels, woken)
+        apart = (dense > 0) & (labels[:, None] != labels)
+        np.testing.assert_array_equal(woken, apart[out >= 0].any(0))
+    assert seen == {False, True}  # some nodes went off alone
+
+
+def test_a_node_alone_in_its_community_and_equal_gains() -> None:
+    rows, _, strength = graph(2, 0, None)
+    path = Adjacency(0, np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1], np.int32), None)
+    strength, labels = np.array([1, 2, 1]), np.arange(3, dtype=np.int32)
+    out, tally = np.empty(3, np.int32), np.zeros(2, np.int64)
+    gain, active = Gain(4, 1.0, True), np.ones(3, np.uint8)
+    cpu.graph.propose_moves(
+        path, strength, labels, strength.copy(), active, gain=gain, classes=1, turn=0, salt=0, out=out, tally=tally
+    )
+    assert out.tolist() == [1, 0, 1]  # 0 and 2 gain the same: the smaller
+    assert tally.tolist() == [3, 3 * (2 * 2 * 2**40 // 16)]
+    cpu.graph.propose_moves(
+        rows, np.zeros(2, np.int64), labels[:2], np.zeros(2, np.int64), active[:2], gain=gain, classes=1, turn=0,
+        salt=0, out=out, tally=tally,
+    )  # fmt: skip
+    assert out[:2].tolist() == [-1, -1]  # no neighbours
+
+
+def partners(dense, own, strength, within, gain, any_sign, noise, salt):
+    out = np.full(len(dense), -1)
+    for v in own:
+        best = None
+        for u in np.flatnonzero(dense[v]):
+            g = score(gain, dense[v, u], strength[v], strength[u])
+            if (g <= 0 and not any_sign) or (within is not None and within[u] != within[v]):
+                continue
+            a, b = int(min(u, v)), int(max(u, v))
+            h = mix(a * 0x9E3779B97F4A7C15 + b * 0xC2B2AE3D27D4EB4F + salt)
+            s = (
+                float(g)
+                / math.sqrt(float(strength[v]) * float(strength[u]))
+                * (1.0 - noise * (float(h >> 40) / 2.0**24))
+            )
+            if best is None or (s, h, -u) > best:
+                best, out[v] = (s, h, -u), u
+    return out
+
+
+@pytest.mark.parametrize("how", GAINS)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_partners_follow_their_definition(weights, how) -> None:
+    rows, dense, strength = graph(90, 400, weights, 1)
+    n = len(dense)
+    gain, within = gain_of(strength, how, weights), np.arange(n, dtype=np.int32) % 3
+    for first, stop, inside, any_sign, noise, salt in [
+        (0, n, None, False, 0.0, 1), (10, 60, within, False, 0.3, 2**64 - 1), (0, n, within, True, 0.5, 7),
+        (0, n, None, True, 0.0, 2**63),
+    ]:  # fmt: skip
+        out = np.full(n, 7, np.int32)
+        cpu.graph.best_partners(
+            part(rows, first, stop), strength, inside, gain=gain, any_sign=any_sign, noise=noise, salt=salt, out=out
+        )
+        expected = partners(dense, range(first, stop), strength, inside, gain, any_sign, noise, salt)
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_pairs_and_those_that_join_them(share: float) -> None:
+    rng = np.random.default_rng(3)
+    partner = rng.integers(-1, 60, 60).astype(np.int32)
+    partner[[3, 8]], partner[[20, 4]], partner[5] = [8, 3], [4, 20], 5
+    mutual = np.array([p >= 0 and partner[p] == v for v, p in enumerate(partner)])
+    assert 0.5 * mutual.sum() < 0.3 * (partner >= 0).sum()
+    expected = np.where(mutual, np.minimum(partner, np.arange(60)), np.arange(60))
+    if share:
+        follows = ~mutual & (partner >= 0) & mutual[partner]
+        expected[follows] = expected[partner[follows]]
+    representative = cpu.graph.pair_up(partner, share=share)
+    assert representative.dtype == np.int32
+    np.testing.assert_array_equal(representative, expected)
+
+    ids, count = cpu.graph.number(representative)
+    numbers = np.unique(representative, return_inverse=True)
+    assert (ids.dtype, count) == (np.int32, len(numbers[0]))
+    np.testing.assert_array_equal(ids, numbers[1])
+    values = rng.integers(0, 2**60, 60)
+    np.testing.assert_array_equal(
+        cpu.graph.sum_by_id(values, ids, count), [values[ids == i].sum() for i in range(count)]
+    )
+
+
+def listed(dense: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    dense = dense * (1 - np.eye(len(dense), dtype=np.int64))
+    return *np.nonzero(dense), dense[np.nonzero(dense)]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize(("n", "edges"), [(1, 0), (7, 30), (400, 3000), (300, 20000)])
+def test_contraction_sums_by_pairs_of_groups(n: int, edges: int, weights) -> None:
+    rows, dense, _ = graph(n, edges, weights)
+    for first, stop, count in [(0, n, n), (0, n, -(-n // 3)), (n // 3, n // 2, 1 + n // 50)]:
+        ids = np.random.default_rng(count).permutation(np.arange(n) % count).astype(np.int32)
+        member = np.eye(count, dtype=np.int64)[ids]
+        own = part(rows, first, stop)
+        row, column, weight = cpu.graph.contract(own, ids, count=count)
+        for found, expected in zip(
+            (row, column, weight), listed(member[first:stop].T @ dense[first:stop] @ member), strict=True
+        ):
+            np.testing.assert_array_equal(found, expected)
+        assert (row.dtype, column.dtype, weight.dtype) == (np.int32, np.int32, weights or np.int32)
+
+        again = cpu.graph.to_rows(row, column, weight, first=0, stop=count)
+        np.testing.assert_array_equal(again.starts, np.searchsorted(row, np.arange(count + 1)))
+
+        inside = np.array([dense[v, (ids == ids[v]) & (np.arange(n)[::-1] < n - 1 - v)].sum() for v in range(n)])
+        order = np.arange(n)[::-1].astype(np.int64 if weights else np.int32)
+        np.testing.assert_array_equal(cpu.graph.weights_before(own, ids, order.copy()), inside[first:stop])
+        assert cpu.graph.cross_weight(own, ids) == dense[first:stop][ids[first:stop, None] != ids].sum()
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize(("count", "pairs"), [(1, 3), (5, 0), (40, 3000), (70000, 3000), (100, 100)])
+def test_pairs_are_sorted_and_added_up(count: int, pairs: int, weights) -> None:
+    rng = np.random.default_rng([count, pairs])
+    row, column = (count * rng.random((2, pairs)) ** 2).astype(np.int32)
+    weight = None if weights is None else rng.integers(1, 9, pairs).astype(weights)
+    expected: dict[tuple[int, int], int] = {}
+    for i, pair in enumerate(zip(row.tolist(), column.tolist(), strict=True)):
+        if pair[0] != pair[1]:
+            expected[pair] = expected.get(pair, 0) + (1 if weight is None else int(weight[i]))
+    found = cpu.graph.sum_pairs(row, column, weight, count=count)
+    assert list(zip(found[0].tolist(), found[1].tolist(), strict=True)) == sorted(expected)
+    sums = [expected[pair] for pair in sorted(expected)]
+    if weight is None and set(sums) <= {1}:
+        assert found[2] is None
+    else:
+        assert found[2].dtype == (weights or np.int32)
+        assert found[2].tolist() == sums
+
+
+def test_rows_from_another_first_number() -> None:
+    rows = cpu.graph.to_rows(np.array([4, 4, 6], np.int32), np.array([1, 6, 4], np.int32), None, first=3, stop=8)
+    assert (rows.first, rows.starts.tolist(), rows.weights) == (3, [0, 0, 2, 2, 3, 3], None)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_roots_are_the_smallest_of_a_connected_part(ranks: int) -> None:
+    rows, dense, _ = graph(300, 350, None)
+    n = len(dense)
+    labels = np.random.default_rng(0).integers(0, 3, n).astype(np.int32)
+    expected = np.arange(n)
+    near = (dense > 0) & (labels[:, None] == labels) | np.eye(n, dtype=bool)
+    for _ in range(n):
+        expected = np.array([expected[near[v]].min() for v in range(n)])
+    bounds = np.linspace(0, n, ranks + 1).astype(int)
+    roots = np.arange(n, dtype=np.int32)
+    for _ in range(1 if ranks == 1 else 20):
+        each = [roots.copy() for _ in range(ranks)]
+        for rank in range(ranks):
+            cpu.graph.spread_roots(part(rows, bounds[rank], bounds[rank + 1]), labels, each[rank])
+        roots = np.min(each, axis=0)
+    np.testing.assert_array_equal(roots, expected)
+
+
+def everything(rows: Adjacency, strength: np.ndarray) -> list[np.ndarray]:
+    n = len(strength)
+    gain, (labels, totals) = Gain(int(strength.sum()), 1.0, True), state(n, strength)
+    out, partner, tally, active = (
+        np.empty(n, np.int32),
+        np.empty(n, np.int32),
+        np.zeros(2, np.int64),
+        np.ones(n, np.uint8),
+    )
+    woken = np.zeros(n, np.uint8)
+    cpu.graph.propose_moves(
+        rows, strength, labels, totals, active, gain=gain, classes=2, turn=1, salt=9, out=out, tally=tally
+    )
+    cpu.graph.wake(rows, out, labels, woken)
+    cpu.graph.best_partners(rows, strength, None, gain=gain, any_sign=False, noise=0.2, salt=9, out=partner)
+    crossing = np.array(cpu.graph.cross_weight(rows, labels))
+    return [
+        out,
+        tally,
+        woken,
+        partner,
+        crossing,
+        *cpu.graph.contract(rows, labels, count=n),
+        cpu.graph.weights_before(rows, labels, partner),
+    ]
+
+
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, _, strength = graph(500, 20000, np.int32)
+    alone = everything(part(rows, 0, 500), strength)
+    monkeypatch.setattr(_cpu_adjacency, "ALONE", 100)
+    monkeypatch.setattr(_cpu_adjacency, "PART", 10)
+    monkeypatch.setattr(_cpu_adjacency, "thread_count", lambda: 3)
+    shared = part(rows, 0, 500)
+    for one, other in zip(alone, everything(shared, strength), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(shared.plan["parts"]) == 25

@@ -1,0 +1,224 @@
+"""The near-linear kernels: the tree's answers bit for bit those of all pairs, the grid's within its stated error."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from mgclust.kernels import load
+from mgclust.kernels.low_dimension.box_tree import BoxTree
+from mgclust.kernels.low_dimension.gaussian_grid import SPACING, GaussianGrid, grid_convolve, plan_gaussian_grid
+
+cpu = load("cpu")
+
+REALS = (np.float32, np.float64)
+INTEGER = {4: np.int32, 8: np.int64}
+
+
+def uniform(n: int, d: int) -> np.ndarray:
+    return np.random.default_rng([n, d]).random((n, d))
+
+
+def blobs(n: int, d: int) -> np.ndarray:
+    """Blobs of very different widths, and a far outlier."""
+    rng = np.random.default_rng([n, d, 1])
+    which = rng.integers(0, 7, n)
+    x = rng.standard_normal((7, d))[which] * 3 + rng.standard_normal((n, d)) * 10.0 ** -which[:, None]
+    x[n // 2] = 1000
+    return x
+
+
+def lattice(n: int, d: int) -> np.ndarray:
+    """Many ties and duplicates, in random order."""
+    return np.random.default_rng([n, d, 2]).integers(0, 9, (n, d)).astype(float)
+
+
+def equal(n: int, d: int) -> np.ndarray:
+    return np.full((n, d), 0.5)
+
+
+CASES = [
+    (uniform, 1, 2),
+    (uniform, 2, 3),
+    (uniform, 31, 1),
+    (lattice, 32, 2),
+    (lattice, 33, 3),
+    (uniform, 1024, 2),
+    (lattice, 1025, 1),
+    (equal, 1500, 2),
+    (blobs, 3000, 1),
+    (blobs, 5000, 2),
+    (lattice, 5000, 2),
+    (lattice, 5000, 3),
+    (blobs, 4000, 3),
+    (uniform, 33000, 2),
+]
+
+
+@pytest.fixture(params=REALS, ids=["float32", "float64"])
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=CASES, ids=[f"{make.__name__}-{n}-{d}" for make, n, d in CASES])
+def x(request, dtype):
+    make, n, d = request.param
+    return make(n, d).astype(dtype)
+
+
+def typical(x: np.ndarray) -> float:
+    """A reduced distance that some pairs have, exactly."""
+    some = cpu.pairs.reduced_distances(x[:60], x[:600], norm="l2")
+    return float(np.quantile(some, 0.2, method="nearest"))
+
+
+def thirds(n: int) -> list[tuple[int, int]]:
+    bounds = [0, n // 3, n // 3, 2 * n // 3, n]  # one rank has nothing
+    return list(pairwise(bounds))
+
+
+def test_tree_holds_every_row_once_in_tight_boxes(x):
+    tree = BoxTree.build(x, np)
+    n, d = x.shape
+    assert (np.sort(tree.index) == np.arange(n)).all()
+    assert (tree.rows == x[tree.index]).all()
+    panel = tree.panels.transpose(0, 2, 1).reshape(-1, d)
+    assert (panel[:n] == tree.rows).all() and (panel[n:] == np.inf).all()
+    for level, (first, last) in enumerate(pairwise(tree.level_starts)):
+        low = tree.low[first:last].transpose(0, 2, 1).reshape(-1, d)
+        high = tree.high[first:last].transpose(0, 2, 1).reshape(-1, d)
+        size = 32 ** (level + 1)
+        for node in range(len(low)):
+            own = tree.rows[node * size : (node + 1) * size]
+            if len(own):
+                assert (low[node] == own.min(0)).all() and (high[node] == own.max(0)).all()
+            else:
+                assert (low[node] == np.inf).all() and (high[node] == -np.inf).all()
+
+
+def test_tree_nearest_higher(x):
+    n = len(x)
+    order = np.random.default_rng(8).permutation(n).astype(np.int32)
+    expected, expected_index = np.full(n, np.inf, x.dtype), np.full(n, -1, np.int64)
+    cpu.pairs.nearest_higher(x, x, order, order, norm="l2", y_start=0, best=expected, best_index=expected_index)
+    tree = BoxTree.build(x, np)
+    for start, stop in thirds(n):
+        best, index = np.empty(stop - start, x.dtype), np.empty(stop - start, np.int64)
+        cpu.low_dimension.tree_nearest_higher(tree, order, start=start, stop=stop, best=best, best_index=index)
+        assert (best == expected[tree.index[start:stop]]).all()
+        assert (index == expected_index[tree.index[start:stop]]).all()
+
+
+@pytest.mark.parametrize("bracket", ["narrow", "wide", "everything"])
+def test_tree_pair_histogram(x, bracket):
+    if bracket == "everything" and len(x) > 6000:
+        pytest.skip("opens every box")
+    middle = int(np.array(typical(x), x.dtype).view(INTEGER[x.itemsize]))
+    width = {"narrow": 1000, "wide": 1 << (20 if x.itemsize == 4 else 49), "everything": 0}[bracket]
+    low, bins = (max(0, middle - width), 100) if width else (0, 500)
+    span = 2 * width if width else int(np.iinfo(INTEGER[x.itemsize]).max)
+    shift = 0
+    while span >> shift >= bins:
+        shift += 1
+    expected = np.zeros(bins + 1, np.int64)
+    cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=low, shift=shift, out=expected)
+    tree = BoxTree.build(x, np)
+    for parts in (1, 3):
+        found = np.zeros(bins + 1, np.int64)
+        for part in range(parts):
+            cpu.low_dimension.tree_pair_histogram(tree, part=part, parts=parts, low=low, shift=shift, out=found)
+        assert (found == expected).all()
+
+
+def test_tree_count_within(x):
+    n, threshold = len(x), typical(x)
+    expected = np.ones(n, np.int64)
+    cpu.pairs.count_within(x, x, norm="l2", threshold=threshold, out=expected)
+    tree = BoxTree.build(x, np)
+    for start, stop in thirds(n):
+        found = np.ones(stop - start, np.int64)
+        cpu.low_dimension.tree_count_within(tree, start=start, stop=stop, threshold=threshold, out=found)
+        assert (found == expected[tree.index[start:stop]]).all()
+
+
+@pytest.mark.parametrize("n_labels", [1, 2, 40])
+def test_tree_border(x, n_labels):
+    n, threshold = len(x), typical(x) / 50
+    labels = (x[:, 0].argsort().argsort() * n_labels // n) - 1
+    expected = np.zeros(n, np.uint8)
+    cpu.pairs.border(x, x, labels, labels, norm="l2", threshold=threshold, out=expected)
+    tree = BoxTree.build(x, np)
+    for start, stop in thirds(n):
+        found = np.zeros(stop - start, np.uint8)
+        cpu.low_dimension.tree_border(tree, labels, start=start, stop=stop, threshold=threshold, out=found)
+        assert (found == expected[tree.index[start:stop]]).all()
+
+
+def grid_sum(x: np.ndarray, scale: float) -> tuple[np.ndarray, GaussianGrid]:
+    plan = plan_gaussian_grid(x.min(0), x.max(0), scale, len(x))
+    grid = np.zeros(plan.shape, np.int64)
+    cpu.low_dimension.spread(x, plan, grid)
+    out = np.empty(len(x))
+    cpu.low_dimension.interpolate(x, grid_convolve(grid, plan, np), plan, out)
+    return out, plan
+
+
+@pytest.mark.parametrize("width", [0.02, 0.3, 100.0])
+@pytest.mark.parametrize("n, d", [(1, 1), (1, 3), (5000, 1), (5000, 2), (3000, 3)])
+@pytest.mark.parametrize("make", [uniform, lattice])
+def test_grid_sum_is_within_its_bound(make, n, d, width, dtype):
+    x = make(n, d).astype(dtype)
+    if make is lattice:
+        width *= 9
+    if width < 0.1 and d == 3:
+        width *= 3
+    exact = np.zeros(n)
+    wide = x.astype(np.float64)
+    cpu.pairs.gaussian_sum(wide, wide, norm="l2", scale=width**-2, power=1, out=exact)
+    found, plan = grid_sum(x, width**-2)
+    assert np.abs(found - exact).max() <= plan.error_bound + n * 1e-15
+    assert plan.error_bound < n * 4e-12
+    _, first, back = np.unique(x, axis=0, return_index=True, return_inverse=True)
+    assert (found == found[first][back.reshape(-1)]).all(), "equal rows differ"
+
+
+def test_one_pair_is_within_the_stated_constants():
+    """The bound for n rows is n times that for a pair, which is measured here at many relative places."""
+    rng = np.random.default_rng(3)
+    worst = 0.0
+    for length in (0.0, 1.3, 5.0, 20.0):
+        for source in rng.random(40) * length:
+            x = np.concatenate([[source, 0.0, length], np.linspace(0, length, 501)])[:, None]
+            plan = plan_gaussian_grid([0.0], [length], 1.0, 1)
+            grid = np.zeros(plan.shape, np.int64)
+            cpu.low_dimension.spread(x[:1], plan, grid)
+            out = np.empty(len(x))
+            cpu.low_dimension.interpolate(x, grid_convolve(grid, plan, np), plan, out)
+            worst = max(worst, np.abs(out - np.exp(-((x[:, 0] - source) ** 2))).max())
+    assert worst < plan.error_bound < 6e-13
+
+
+def test_grid_has_the_same_bits_however_rows_are_shared_out(monkeypatch):
+    x = uniform(20000, 2).astype(np.float32)
+    plan = plan_gaussian_grid(x.min(0), x.max(0), 100.0, len(x))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    expected = np.zeros(plan.shape, np.int64)
+    cpu.low_dimension.spread(x, plan, expected)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    found = np.zeros(plan.shape, np.int64)
+    for start, stop in ((12000, 20000), (0, 3), (3, 12000)):
+        cpu.low_dimension.spread(x[start:stop][::-1].copy(), plan, found)
+    assert (found == expected).all()
+    values, out, backwards = grid_convolve(found, plan, np), np.empty(len(x)), np.empty(len(x))
+    cpu.low_dimension.interpolate(x, values, plan, out)
+    cpu.low_dimension.interpolate(x[::-1].copy(), values, plan, backwards)
+    assert (out == backwards[::-1]).all()
+
+
+def test_plan_says_what_it_costs():
+    plan = plan_gaussian_grid([0, 0, 0], [10, 10, 10], 4.0, 10**7)
+    assert plan.spacing == SPACING / 2
+    assert min(plan.shape) >= 94 and max(plan.shape) <= 108
+    assert plan.memory == 40 * plan.cells and plan.fraction_bits == 37

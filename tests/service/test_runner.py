@@ -1,0 +1,179 @@
+"""Web and runner in processes of their own, as in deploy/; on PostgreSQL where MGCLUST_TEST_POSTGRES names one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import httpx
+import numpy as np
+import pytest
+
+from mgclust import Service
+from mgclust.engine.dask import cluster as cluster_module
+from mgclust.errors import ClusterUnavailableError
+from mgclust.service import attempt, runner
+from mgclust.service.records import open_database
+from mgclust.service.runner import Runner
+from mgclust.service.settings import Settings
+
+POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def wait_for(condition, seconds=120.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request):
+    if request.param == "sqlite":
+        return {}
+    if not POSTGRES:
+        pytest.skip("needs PostgreSQL: MGCLUST_TEST_POSTGRES=postgresql+psycopg://...")
+    engine = open_database(POSTGRES)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+        connection.exec_driver_sql("CREATE SCHEMA public")
+    engine.dispose()
+    return {"MGCLUST_SERVICE_DATABASE": POSTGRES}  # where a password may be
+
+
+def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
+    """A scheduler that comes back in time costs no attempt; one that does not is the cluster's fault."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 0.5)
+    np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(300, 3)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    order = {
+        "request": {"method": "density-peaks", "parameters": {"n_clusters": 3}, "report": False},
+        "place": {"scheduler": f"tcp://127.0.0.1:{port}", "workers": 1, "cpu": True},
+        "files": {"0": {"root": str(tmp_path), "name": "points.npy"}},
+        "fetch": [],
+        "fetch_seconds": 60.0,
+        "max_rows": 0,
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "checkpoint_seconds": 60.0,
+    }
+    monkeypatch.setattr(attempt, "PATIENCE", 0.0)
+    with pytest.raises(ClusterUnavailableError, match="no Dask scheduler answered") as caught:
+        attempt._cluster(order, tmp_path, print)
+    assert attempt.fault_of(caught.value) == "cluster"
+    monkeypatch.setattr(attempt, "PATIENCE", 60.0)
+    with contextlib.ExitStack() as stack:
+
+        def begin(event):
+            if event == {"stage": "waiting for the cluster"}:
+                stack.enter_context(
+                    distributed.LocalCluster(
+                        n_workers=1, processes=False, scheduler_port=port, dashboard_address="127.0.0.1:0"
+                    )
+                )
+
+        assert attempt._cluster(order, tmp_path, begin)["n_clusters"] == 3
+
+
+def test_an_attempt_is_told_the_certificates_of_its_runners_cluster(tmp_path):
+    """In its order, as one line of JSON; where to run is all that is asked here."""
+    with cluster_module.connect("local", "cpu", n_workers=2) as cluster, contextlib.ExitStack() as stack:
+        settings = Settings(data=tmp_path, scheduler=cluster.client.scheduler.address)
+        place = Runner(settings, cluster.credentials)._place({"workers": 1})
+        assert set(place) == {"scheduler", "credentials", "workers", "cpu"}
+        where = attempt._placed(stack, json.loads(json.dumps(place)), print)
+        assert where["client"].size == 1
+    assert "PRIVATE KEY" not in settings.to_json()
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "shared"),
+    [
+        ({"slots": 2}, 2, True),
+        ({"slots": 1}, 2, False),
+        ({"slots": 2}, 1, False),
+        ({"slots": 2, "cpu": True}, 2, False),
+        ({"slots": 2, "scheduler": "tls://elsewhere:8786"}, 2, False),
+    ],
+)
+def test_several_gpus_are_one_cluster_for_several_slots(given, count, shared, monkeypatch):
+    """GPUs are pretended, the cluster is one of CPU workers."""
+    started = []
+
+    @contextlib.contextmanager
+    def connect(kind, device):
+        assert (kind, device) == ("local", "cuda")
+        with cluster_module.connect("local", "cpu", n_workers=1) as cluster:
+            started.append(cluster)
+            yield cluster
+
+    monkeypatch.setattr(runner, "gpus", lambda: ("gpu",) * count)
+    monkeypatch.setattr(runner, "connect", connect)
+    settings = Settings(**given)
+    with runner.shared_gpus(settings) as (found, credentials):
+        assert len(started) == shared
+        if shared:
+            address = started[0].client.scheduler.address
+            assert address.startswith("tls://")
+            assert found == replace(settings, scheduler=address)
+            assert credentials == started[0].credentials is not None
+        else:
+            assert (found, credentials) == (settings, None)
+
+
+def test_a_runner_loads_nothing_that_only_attempts_need():
+    """It is started again after each fault, and should soon be there."""
+    told = "import sys, mgclust.service.runner; print(*{'sklearn', 'numba', 'pandas', 'fastapi'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", told], capture_output=True, check=True, text=True).stdout == "\n"
+
+
+def test_a_runner_beside_the_web_process(database, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    data, url = tmp_path / "data", f"http://127.0.0.1:{port}"
+    np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(300, 3)))
+    processes = []
+
+    def start(command, *options):
+        words = [sys.executable, "-m", "mgclust", command, "--data", str(data), *options]
+        processes.append(subprocess.Popen(words, env=os.environ | database))
+        return processes[-1]
+
+    def answers():
+        try:
+            return httpx.get(f"{url}/healthz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    try:
+        start("serve", "--port", str(port), "--no-runner")
+        wait_for(answers)
+        service = Service(url, (data / "token").read_text().strip())
+        job = service.submit("density-peaks", tmp_path / "points.npy", report=False, n_clusters=3)
+        time.sleep(1)
+        assert job.info["state"] == "PENDING"  # nobody is there to compute it
+        first = start("runner", "--cpu")
+        assert job.wait().info["scores"]["n_clusters"] == 3
+        second = start("runner", "--cpu")  # waits for the first one's end
+        first.terminate()
+        assert first.wait(40) == 0
+        job = service.submit("density-peaks", tmp_path / "points.npy", report=False, n_clusters=4)
+        assert job.wait().info["scores"]["n_clusters"] == 4
+        second.terminate()
+        assert second.wait(40) == 0
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(40)

@@ -1,0 +1,346 @@
+"""The service as its users meet it: real processes, files sent and fetched, and things that die."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import httpx
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from mgclust import AffinityPropagation, DensityPeaks, Service, silhouette_samples
+from mgclust.cli import run_command
+from mgclust.errors import InputError, RunCancelled
+from mgclust.service.disk import BLOCK
+from support.service_process import Running
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    service = Running(tmp_path_factory.mktemp("service"))
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def ann(running):
+    return running.client("ann")
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory):
+    path = tmp_path_factory.mktemp("points") / "points.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(400, 3)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def many_labels(many_points):
+    return DensityPeaks(client=None, device="cpu").fit(many_points).labels_
+
+
+@pytest.fixture(scope="module")
+def many_points(tmp_path_factory):
+    """Some seconds' work."""
+    path = tmp_path_factory.mktemp("points") / "many.npy"
+    np.save(path, np.random.default_rng(1).normal(size=(30_000, 24)))
+    return path
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_submit_wait_fetch(ann, points, tmp_path):
+    job = ann.submit("density-peaks", points, n_clusters=4).wait()
+    result = job.result(tmp_path / "out")
+    expected = DensityPeaks(4, client=None, device="cpu").fit(points).result_
+    np.testing.assert_array_equal(result.labels, expected.labels)
+    np.testing.assert_array_equal(result.arrays["rho"], expected.arrays["rho"])
+    assert (tmp_path / "out" / "report.html").exists()
+    assert job.info["scores"]["n_clusters"] == 4
+    assert "labels" in job.log()
+    assert ann.jobs()[0].id == job.id
+    assert [each["state"] for each in ann.job(job.id).watch()] == ["SUCCEEDED"]
+
+
+def test_the_commands(running, points, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MGCLUST_URL", running.url)
+    monkeypatch.setenv("MGCLUST_TOKEN", running.token_of("ann")[1])
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["submit", "density-peaks", str(points), "--n-clusters", "3", "--wait", "--no-report"]) == 0
+    id_ = capsys.readouterr().out.strip()
+    for words, says in (
+        (["status", id_], "SUCCEEDED"),
+        (["jobs"], id_),
+        (["watch", id_], "SUCCEEDED"),
+        (["logs", id_], "labels"),
+        (["result", id_, "-o", "out"], "out"),
+    ):
+        assert run_command(words) == 0
+        assert says in capsys.readouterr().out
+    assert len(np.load("out/labels.npy")) == 400
+    assert run_command(["uploads"]) == 0
+    assert run_command(["uploads", "--delete", upload := capsys.readouterr().out.split()[0]]) == 0
+    assert "points.npy" in capsys.readouterr().out
+    assert not (running.data / "uploads" / upload).exists()
+    assert run_command(["retry", id_]) == 2
+    assert "only one that failed or was cancelled" in capsys.readouterr().err
+    assert run_command(["submit", "density-peaks", str(points), "--n-clusters", "0"]) == 2
+    assert run_command(["delete", id_]) == 0
+    assert capsys.readouterr().out.startswith(f"{id_}  ")
+    assert not (running.data / "jobs" / id_).exists()
+    for nobodys in (id_, "0" * 32):
+        assert run_command(["status", nobodys]) == 2
+        assert "there is no such job" in capsys.readouterr().err
+
+
+def test_without_a_service(monkeypatch, capsys):
+    monkeypatch.setenv("MGCLUST_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("mgclust.service.client.AGAIN", (0.01,))
+    assert run_command(["jobs"]) == 1
+    assert "no service answers at http://127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_a_job_whose_data_are_bad_fails_with_its_sentence(running, ann, tmp_path):
+    x = np.ones((50, 2))
+    x[7, 1] = np.nan
+    np.save(tmp_path / "bad.npy", x)
+    job = ann.submit("density-peaks", tmp_path / "bad.npy")
+    with pytest.raises(InputError, match=r"NaN or infinity.* row 7"):
+        job.wait()
+    assert (job.state, job.info["fault"], job.info["attempt"]) == ("FAILED", "input", 1)
+    (tmp_path / "torn.npy").write_bytes((tmp_path / "bad.npy").read_bytes()[:200])
+    job = ann.submit("density-peaks", tmp_path / "torn.npy")
+    with pytest.raises(InputError, match=r"torn\.npy is truncated"):
+        job.wait()
+    (tmp_path / "points.xyz").write_text("1 2 3")
+    job = ann.submit("density-peaks", tmp_path / "points.xyz")
+    with pytest.raises(InputError, match=r"points\.xyz"):
+        job.wait()
+    assert str(running.data) not in job.info["error"]  # nor where the service keeps it
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"method": "k-means"}, "method='k-means' should be one of"),
+        ({"parameters": {"n_clusters": 0}}, "n_clusters=0 should be"),
+        ({"parameters": {"client": "tcp://127.0.0.1:1"}}, "'client' is no parameter"),
+        ({"parameters": {"dc": [1]}}, "takes no arrays"),
+        ({"method": "fuzzy-c-means", "parameters": {"init": "/etc/x.npy"}}, "init='/etc/x.npy' should name a file as"),
+        ({"method": "silhouette", "parameters": {"labels": "/etc/x.npy"}}, "labels=.* should name a file as"),
+        (
+            {"method": "affinity-propagation", "parameters": {"preference": {"path": 1}}},
+            "preference=.* should name a file as",
+        ),
+        ({"parameters": {"n_clusters": {"upload": "none"}}}, "takes no arrays"),
+        (
+            {"method": "fuzzy-c-means", "parameters": {"n_clusters": 2, "init": {"path": "/etc/x.npy"}}},
+            "path='/etc/x.npy' is not a file or folder below",
+        ),
+        ({"options": {"n_nodes": 5}}, "n_nodes does not go with density-peaks"),
+        ({"sources": []}, "sources"),
+        ({"sources": [{"upload": "none"}]}, "not one of your uploads"),
+        ({"sources": [{"upload": "a", "path": "b"}]}, "either"),
+        ({"priority": 1000}, "priority"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_refused_at_once(ann, points, wrong, says):
+    request = {"method": "density-peaks", "sources": [{"upload": ann.upload(points)}]} | wrong
+    with pytest.raises(InputError, match=says):
+        ann.call("POST", "/jobs", json=request)
+
+
+def test_what_a_job_may_read(running, ann, points, tmp_path):
+    inside = running.root / "points.npy"
+    inside.write_bytes(points.read_bytes())
+    outside = tmp_path / "secret.npy"
+    outside.write_bytes(points.read_bytes())
+    (running.root / "link.npy").unlink(missing_ok=True)
+    (running.root / "link.npy").symlink_to(outside)
+    store = running.root / "store.zarr"
+    store.mkdir(exist_ok=True)
+    (store / "link").unlink(missing_ok=True)
+    (store / "link").symlink_to(tmp_path)
+    assert ann.submit("density-peaks", inside, remote=True, report=False).wait().state == "SUCCEEDED"
+    for path in (
+        outside, running.root / ".." / "data" / "token", running.root / "link.npy", store, "points.npy", "/etc/passwd",
+        "http://127.0.0.1:1/x.npy", "http://169.254.169.254/x.npy", f"file://{outside}", "memory://x.npy", "\0",
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=r"path=.* (is not a file or folder below|holds a link that leads out)"):
+            ann.call("POST", "/jobs", json={"method": "density-peaks", "sources": [{"path": str(path)}]})
+
+
+def test_parameters_that_are_arrays(running, ann, points, tmp_path, monkeypatch, capsys):
+    """They are uploads like the data, whoever sends them; a path counts where the data's would."""
+    x = np.load(points)
+    labels = (x[:, 0] > np.median(x[:, 0])).astype(np.int64)
+    expected = silhouette_samples(x, labels).mean()
+    job = ann.submit("silhouette", points, labels=labels, report=False).wait()
+    assert job.info["scores"]["silhouette"] == pytest.approx(expected)
+    preference = np.full(len(x), -50.0)
+    job = ann.submit("affinity-propagation", points, preference=preference, report=False).wait()
+    assert job.info["scores"]["n_clusters"] == len(set(AffinityPropagation(preference=-50.0).fit(x).labels_))
+
+    np.save(tmp_path / "labels.npy", labels)
+    monkeypatch.setenv("MGCLUST_URL", running.url)
+    monkeypatch.setenv("MGCLUST_TOKEN", running.token_of("ann")[1])
+    monkeypatch.chdir(tmp_path)
+    for path in (".", "labels.npy"):  # a result directory, and a file
+        told = ["submit", "silhouette", str(points), "--labels", path, "--no-report", "--wait", "--json"]
+        assert run_command(told) == 0
+        assert json.loads(capsys.readouterr().out)["scores"]["silhouette"] == pytest.approx(expected)
+
+    theirs = running.client("bob").upload(tmp_path / "labels.npy")
+    with pytest.raises(InputError, match="is not one of your uploads"):
+        ann.submit("silhouette", points, labels={"upload": theirs})
+    with pytest.raises(InputError, match="is not a file or folder below"):
+        ann.submit("silhouette", points, labels=tmp_path / "labels.npy", remote=True)
+
+
+def test_others_are_not_let_in(running, ann, points):
+    job, upload = ann.submit("density-peaks", points, report=False), ann.upload(points)
+    bob = running.client("bob")
+    for ask in (
+        lambda: bob.job(job.id),
+        lambda: bob.call("POST", f"/jobs/{job.id}/cancel"),
+        lambda: bob.call("GET", f"/jobs/{job.id}/files"),
+        lambda: bob.call("GET", f"/jobs/{job.id}/log"),
+        lambda: bob.call("GET", f"/jobs/{job.id}/files/result.json"),
+        lambda: bob.call("POST", f"/jobs/{job.id}/retry"),
+        lambda: bob.call("DELETE", f"/jobs/{job.id}"),
+    ):
+        with pytest.raises(InputError, match="there is no such job"):
+            ask()
+    with pytest.raises(InputError, match="not one of your uploads"):
+        bob.call("POST", "/jobs", json={"method": "density-peaks", "sources": [{"upload": upload}]})
+    with pytest.raises(InputError, match="there is no such upload"):
+        bob.delete_upload(upload)
+    assert upload not in [each["id"] for each in bob.uploads()]
+    with pytest.raises(InputError, match="only an administrator"):
+        bob.call("POST", "/users", json={"name": "eve", "role": "admin"})
+    id_, token = running.token_of("eve")
+    eve = Service(running.url, token)
+    assert eve.jobs() == []
+    running.client().call("DELETE", f"/tokens/{id_}")
+    for service in (eve, Service(running.url, "mgc_guess")):
+        with pytest.raises(InputError, match="unknown or revoked"):
+            service.jobs()
+    assert httpx.get(f"{running.url}/api/v1/jobs").status_code == 401
+    job.wait()
+
+
+def test_files_in_parts_and_no_others(running, ann, points):
+    job = ann.submit("density-peaks", points, report=False).wait()
+    base = f"/jobs/{job.id}/files"
+    with ann.stream(f"{base}/labels.npy") as answer:
+        whole = answer.read()
+    with ann.stream(f"{base}/labels.npy", Range="bytes=6-9") as answer:
+        assert answer.status_code == 206
+        assert answer.read() == whole[6:10]
+    for name in ("../log.txt", "..%2flog.txt", "%2e%2e/%2e%2e/%2e%2e/%2e%2e/service.db", "nothing", "%00", ""):
+        with ann.stream(f"{base}/{name}") as answer:
+            assert answer.status_code in (404, 307), name
+
+
+def test_uploads_have_limits(running, ann, tmp_path):
+    with open(tmp_path / "large.npy", "wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(InputError, match="should have at most upload_limit="):
+        ann.upload(tmp_path / "large.npy")
+    headers = {"Authorization": ann._http.headers["Authorization"]}
+    for name in ("..", "%2e%2e%2fx", ".hidden", "a%20b", "x" * 300):
+        assert httpx.put(f"{running.url}/api/v1/uploads/{name}", content=b"x", headers=headers).status_code >= 400
+    body = b"[" + b"1," * (1 << 20)
+    assert httpx.post(f"{running.url}/api/v1/jobs", content=body, headers=headers).status_code == 413
+    assert not list((running.data / "uploads").glob("*/partial"))
+
+
+def test_cancel_retry_delete(running, ann, tmp_path):
+    np.save(tmp_path / "long.npy", np.random.default_rng(2).normal(size=(150_000, 24)))  # half a minute's work
+    job = ann.submit("density-peaks", tmp_path / "long.npy", report=False)
+    folder = running.data / "jobs" / job.id
+    for _ in range(2):
+        wait_for(lambda: job.refresh().state == "RUNNING")
+        job.cancel()
+        with pytest.raises(RunCancelled):
+            job.wait()
+        job.retry()
+    wait_for(lambda: job.refresh().state == "RUNNING")
+    upload = job.info["request"]["sources"][0]["upload"]
+    with pytest.raises(InputError, match="is RUNNING; cancel it"):
+        job.delete()
+    with pytest.raises(InputError, match=f"is needed by jobs that wait or run \\({job.id}"):
+        ann.delete_upload(upload)
+    job.cancel()
+    with pytest.raises(RunCancelled):
+        job.wait()
+    for process in running.processes("mgclust.service.attempt"):
+        assert not any(str(folder) in file.path for file in process.open_files())  # nobody is at its files any more
+    files = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert files > 0
+    assert files + BLOCK < job.info["size"] < files + 2 * BLOCK  # of the database as well
+    ann.delete_upload(upload)
+    job.retry()
+    with pytest.raises(InputError, match="is not one of your uploads; upload the file first"):
+        job.wait()
+    job.delete()
+    assert not folder.exists()
+    with pytest.raises(InputError, match="there is no such job"):
+        job.retry()
+    assert not list(folder.parent.glob(f"{job.id}*"))
+
+
+@pytest.mark.parametrize("victim", ["attempt", "runner", "web"])
+def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_points, many_labels, tmp_path, victim):
+    job = ann.submit("density-peaks", many_points, report=False)
+    wait_for(lambda: job.refresh().state == "RUNNING")
+    if victim == "web":
+        running.web.kill()
+        running.web.wait()
+        running.start()
+    else:
+        if victim == "attempt":  # a claimed job is RUNNING before its process is there
+            wait_for((running.data / "jobs" / job.id / "attempt-1" / "log.txt").exists)
+        processes = running.processes(f"mgclust.service.{victim}")
+        assert processes
+        for process in processes:
+            process.kill()
+    assert job.wait().info["attempt"] == 2  # whoever restarts the web process may have changed the settings
+    np.testing.assert_array_equal(job.result(tmp_path / "out").labels, many_labels)
+    assert len([each for each in ann.jobs(limit=1000) if each.id == job.id]) == 1
+
+
+def test_a_killed_attempt_goes_on_from_its_last_checkpoint(running, ann, many_points, tmp_path):
+    given = {"max_iter": 2000, "convergence_iter": 2000}  # some seconds, whatever the messages do
+    rows = np.load(many_points)[:1500]
+    np.save(tmp_path / "rows.npy", rows)
+    job = ann.submit("affinity-propagation", tmp_path / "rows.npy", report=False, **given)
+    kept = running.data / "jobs" / job.id / "checkpoint"
+    wait_for(lambda: any(kept.glob("*/checkpoint-[0-9]*")))
+    for process in running.processes("mgclust.service.attempt"):
+        process.kill()
+    assert job.wait().info["attempt"] == 2
+    before, after = job.log().split("attempt 2\n")
+    assert before.startswith("attempt 1\n") and " resume" not in before and " resume" in after
+    with pytest.warns(ConvergenceWarning):
+        undisturbed = AffinityPropagation(client=None, device="cpu", **given).fit(rows)
+    np.testing.assert_array_equal(job.result(tmp_path / "out").labels, undisturbed.labels_)
+    assert not kept.exists()
+
+
+def test_a_waiting_process_that_was_killed_costs_no_attempt(running, ann, points):
+    ann.submit("density-peaks", points, report=False).wait()  # its process waits for another job
+    for process in running.processes("mgclust.service.attempt"):
+        process.kill()
+    time.sleep(0.5)
+    assert ann.submit("density-peaks", points, report=False).wait().info["attempt"] == 1

@@ -1,0 +1,273 @@
+"""What jobs may read, as their users try it: uploads that go wrong, files named in parameters, URLs, and limits."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+
+from mgclust import load_result
+from mgclust.errors import InputError, InsufficientMemoryError
+from support.service_process import Running
+
+pytestmark = pytest.mark.timeout(120)
+MAX_ROWS = 3_000_000
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MGCLUST_SERVICE_MAX_ROWS", str(MAX_ROWS))
+        patch.setenv("MGCLUST_SERVICE_ATTEMPTS", "1")
+        patch.setenv("MGCLUST_SERVICE_URLS", '["https://allowed.example/data/", "http://127.0.0.1/"]')
+        service = Running(tmp_path_factory.mktemp("service"))
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def ann(running):
+    return running.client("ann")
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory):
+    path = tmp_path_factory.mktemp("points") / "points.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(60, 2)))
+    return path
+
+
+def uploads(running):
+    folder = running.data / "uploads"
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) if folder.exists() else []
+
+
+def header_of(client):
+    return {"Authorization": client._http.headers["Authorization"]}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"Content-Length: 1000\r\n\r\n0123456789",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\n01234\r\nzz\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nfffffffff\r\n01234",
+        b"Content-Length: -1\r\n\r\n0123",
+        b"Content-Length: 4\r\nContent-Length: 1000\r\n\r\n0123",
+        b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0123",
+    ],
+)
+def test_an_upload_that_is_cut_off_leaves_nothing(running, ann, sent):
+    before = uploads(running)
+    with socket.create_connection(("127.0.0.1", running.port)) as connection:
+        first = f"PUT /api/v1/uploads/x.npy HTTP/1.1\r\nHost: x\r\nAuthorization: {header_of(ann)['Authorization']}\r\n"
+        connection.sendall(first.encode() + sent)
+        time.sleep(0.1)
+    end = time.monotonic() + 20
+    while uploads(running) != before:
+        assert time.monotonic() < end, uploads(running)
+        time.sleep(0.05)
+
+
+def test_more_than_was_said_is_not_part_of_the_upload(running, ann):
+    with socket.create_connection(("127.0.0.1", running.port)) as connection:
+        connection.settimeout(20)
+        first = f"PUT /api/v1/uploads/x.npy HTTP/1.1\r\nHost: x\r\nAuthorization: {header_of(ann)['Authorization']}\r\n"
+        connection.sendall(first.encode() + b"Content-Length: 4\r\nConnection: close\r\n\r\n0123 and more")
+        answer = b""
+        while part := connection.recv(1 << 16):
+            answer += part
+    assert b" 201 " in answer and hashlib.sha256(b"0123").hexdigest().encode() in answer
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a/b", "..%2fb", "%2fetc%2fpasswd", "a%5cb", "a%0ab", "a%00b", "%e2%80%ae.npy", "é.npy", "x" * 5000, ".", "%"],
+)  # fmt: skip
+def test_names_that_are_no_names(running, ann, name):
+    before = uploads(running)
+    answer = httpx.put(f"{running.url}/api/v1/uploads/{name}", content=b"x", headers=header_of(ann))
+    assert 400 <= answer.status_code < 500
+    assert uploads(running) == before
+
+
+def test_a_file_may_be_called_like_the_one_it_was_written_as(ann):
+    assert len(ann.call("PUT", "/uploads/partial", parts=lambda: iter([b"x"]))["id"]) == 32
+
+
+def test_the_hash_that_was_said(running, ann):
+    before, right = uploads(running), hashlib.sha256(b"x").hexdigest()
+    with pytest.raises(InputError, match=f"sha256={'0' * 64} was said of x.npy"):
+        ann.call("PUT", "/uploads/x.npy", parts=lambda: iter([b"x"]), params={"sha256": "0" * 64})
+    with pytest.raises(InputError, match="sha256"):
+        ann.call("PUT", "/uploads/x.npy", parts=lambda: iter([b"x"]), params={"sha256": "guess"})
+    assert uploads(running) == before
+    assert ann.call("PUT", "/uploads/x.npy", parts=lambda: iter([b"x"]), params={"sha256": right})["sha256"] == right
+
+
+def test_many_uploads_at_once_stay_apart(ann):
+    def send(k):
+        content = bytes([k]) * (k << 12)
+        told = ann.call(
+            "PUT", "/uploads/same.npy", parts=lambda: (content[i : i + 997] for i in range(0, len(content), 997))
+        )
+        return told["sha256"] == hashlib.sha256(content).hexdigest() and told["id"]
+
+    with ThreadPoolExecutor(12) as pool:
+        ids = list(pool.map(send, range(1, 25)))
+    assert all(ids) and len(set(ids)) == 24
+
+
+# --- limits
+
+
+def test_more_rows_than_the_service_takes(ann, tmp_path):
+    np.save(tmp_path / "many.npy", np.zeros((MAX_ROWS + 1, 1), np.uint8))
+    job = ann.submit("density-peaks", tmp_path / "many.npy")
+    with pytest.raises(
+        InputError, match=r"n_samples=3000001 of many.npy should be at most max_rows=3000000; .*MAX_ROWS"
+    ):
+        job.wait()
+    (tmp_path / "g.mtx").write_text(
+        "%%MatrixMarket matrix coordinate pattern symmetric\n2147483647 2147483647 1\n2 1\n"
+    )
+    with pytest.raises(InputError, match=r"n_nodes=2147483647 of g.mtx should be at most max_rows"):
+        ann.submit("fast-newman", tmp_path / "g.mtx").wait()
+
+
+def test_a_matrix_that_does_not_fit_is_the_memorys_fault(ann, tmp_path):
+    np.save(tmp_path / "wide.npy", np.arange(2_500_000, dtype=np.float32)[:, None])
+    job = ann.submit("affinity-propagation", tmp_path / "wide.npy")
+    with pytest.raises(InsufficientMemoryError):
+        job.wait()
+    assert (job.state, job.info["fault"], job.info["attempt"]) == ("FAILED", "memory", 1)
+
+
+# --- files named in parameters
+
+
+def test_parameters_that_are_files(running, ann, points, tmp_path):
+    np.save(tmp_path / "labels.npy", np.arange(60) % 3)
+    job = ann.submit("silhouette", points, labels=tmp_path / "labels.npy", report=False).wait()
+    assert job.info["scores"]["n_clusters"] == 3
+    assert ann.submit("fuzzy-c-means", points, n_clusters=2, init=np.eye(2), report=False).wait().state == "SUCCEEDED"
+    (running.root / "labels.npy").write_bytes((tmp_path / "labels.npy").read_bytes())
+    (running.root / "away.npy").symlink_to(tmp_path / "labels.npy")
+    job = ann.submit("silhouette", running.root / "labels.npy", remote=True, labels=running.root / "labels.npy")
+    with pytest.raises(InputError, match="1-dimensional"):
+        job.wait()  # it was read
+    upload = ann.upload(points)
+    for method, name, value, says in (
+        ("silhouette", "labels", "/etc/passwd", "should name a file as"),
+        ("silhouette", "labels", "http://127.0.0.1:1/x.csv", "should name a file as"),
+        ("silhouette", "labels", str(running.root / "labels.npy"), "should name a file as"),
+        ("fuzzy-c-means", "init", str(tmp_path / "labels.npy"), "should name a file as"),
+        ("silhouette", "labels", {"path": str(tmp_path / "labels.npy")}, "not a file or folder below"),
+        ("silhouette", "labels", {"path": str(running.root / "away.npy")}, "not a file or folder below"),
+        ("silhouette", "labels", {"path": str(running.root / ".." / "data" / "token")}, "not a file or folder below"),
+        ("silhouette", "labels", {"upload": "guess"}, "not one of your uploads"),
+        ("silhouette", "labels", {"url": "https://evil.example/x.npy"}, "not below what this service may fetch"),
+        ("silhouette", "labels", {"url": "http://127.0.0.1/x.npy"}, "internal address"),
+        ("silhouette", "metric", {"upload": upload}, "no arrays|should be"),
+        ("silhouette", "labels", {"a": 1}, "should name a file as"),
+    ):
+        request = {"method": method, "sources": [{"upload": upload}], "parameters": {name: value}}
+        with pytest.raises(InputError, match=says):
+            ann.call("POST", "/jobs", json=request)
+
+
+# --- URLs
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("https://evil.example/data/x.npy", "not below what this service may fetch .*MGCLUST_SERVICE_URLS"),
+        ("https://allowed.example.evil.com/data/x.npy", "not below"),
+        ("https://allowed.example@evil.com/data/x.npy", "no user"),
+        ("https://allowed.example/data/../x.npy", "plain path"),
+        ("http://127.0.0.1/x.npy", "internal address"),
+        ("http://2130706433/x.npy", "internal address"),
+        ("http://[::1]/x.npy", "internal address"),
+        ("http://localhost/x.npy", "internal address"),
+        ("http://169.254.169.254/latest/meta-data", "internal address"),
+        ("https://allowed.example/data/", "end with a file's name"),
+    ],
+)
+def test_urls_that_are_refused_at_once(ann, url, says):
+    with pytest.raises(InputError, match=says):
+        ann.submit("density-peaks", url)
+    request = {"method": "density-peaks", "sources": [{"path": url}]}
+    with pytest.raises(InputError, match="not a file or folder below"):
+        ann.call("POST", "/jobs", json=request)
+
+
+def test_a_file_that_cannot_be_had_is_a_sentence(ann):
+    job = ann.submit("density-peaks", "https://allowed.example/data/x.npy")  # names under .example lead nowhere
+    with pytest.raises(Exception, match=r"https://allowed\.example/data/x\.npy could not be fetched"):
+        job.wait()
+    assert (job.state, job.info["fault"]) == ("FAILED", "cluster")
+
+
+# The attempt's process, for which this machine's own addresses are those of everybody.
+ATTEMPT = """
+import functools, socket
+from mgclust.service import attempt, fetch
+
+def resolve(host, port, **how):
+    return socket.getaddrinfo("127.0.0.1", port, **how)
+
+fetch.fetch = functools.partial(fetch.fetch, resolve=resolve, public=lambda address: True)
+attempt.main()
+"""
+
+
+def test_an_attempt_fetches_before_it_computes(points, tmp_path):
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(points.parent))
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    url = f"http://data.example:{server.server_port}/points.npy"
+    path = tmp_path / "sources" / "0" / "points.npy"
+    order = {
+        "folder": str(tmp_path / "attempt-1"), "fetch": [[url, str(path)]],
+        "files": {"0": {"root": str(path.parent), "name": path.name, "quotable": False}},
+        "prefixes": [f"http://data.example:{server.server_port}/"], "upload_limit": 10_000, "max_rows": 0,
+        "fetch_seconds": 60.0, "place": {"cpu": True},
+        "request": {"method": "density-peaks", "parameters": {}, "report": False, "sources": [{"url": url}]},
+        "checkpoint": str(tmp_path / "checkpoint"), "checkpoint_seconds": 60.0,
+    }  # fmt: skip
+    refused = order | {"folder": str(tmp_path / "attempt-2"), "prefixes": [], "fetch": [[url, str(path) + ".npy"]]}
+    answers = []
+    for each in (order, refused):
+        with subprocess.Popen(
+            [sys.executable, "-c", ATTEMPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
+        ) as process:
+            process.stdin.write(json.dumps(each) + "\n")
+            process.stdin.flush()  # what ends its input ends the process
+            answers += filter(None, map(json.loads, process.stdout))  # {} is a sign of life
+    server.shutdown()
+    server.server_close()
+    assert answers[0] == {"progress": {"stage": "fetch", "fraction": 1.0}}
+    assert any("scores" in answer for answer in answers)
+    assert answers[-1]["fault"] == "input" and "not below what this service may fetch" in answers[-1]["error"]
+    content = points.read_bytes()
+    told = {"url": url, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert load_result(tmp_path / "attempt-1" / "result").source["fetched"] == [told]

@@ -1,0 +1,175 @@
+"""Parts of the service that are stopped, for a while or for good: nothing that lives is taken for dead, and no part
+that hangs stays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from mgclust import AffinityPropagation
+from mgclust.service.records import Job, open_database, reading
+from support.service_process import Running
+
+pytestmark = pytest.mark.timeout(400)
+MESSAGES = {"max_iter": 4000, "convergence_iter": 4000}  # some seconds, whatever they do
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory):
+    path = tmp_path_factory.mktemp("points") / "points.npy"
+    np.save(path, np.random.default_rng(1).normal(size=(600, 24)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def labels(points):
+    return AffinityPropagation(client=None, device="cpu", **MESSAGES).fit(points).labels_
+
+
+@contextlib.contextmanager
+def served(folder, monkeypatch, hung_after, *options):
+    monkeypatch.setenv("MGCLUST_SERVICE_HUNG_AFTER", str(hung_after))
+    running = Running(folder, options)
+    try:
+        yield running
+    finally:
+        for name in ("runner", "attempt"):
+            for process in running.processes(f"mgclust.service.{name}"):
+                process.resume()
+        running.stop()
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def computing(running, job):
+    """The process that computes a job; another one waits for the next job."""
+    (found,) = (
+        process
+        for process in running.processes("mgclust.service.attempt")
+        if any(job.id in file.path for file in process.open_files())
+    )
+    return found
+
+
+def begun(job):
+    """It computes, and has left a checkpoint."""
+    info = job.refresh().info
+    assert info["state"] in ("PENDING", "RUNNING")
+    return info["state"] == "RUNNING" and ((info["progress"] or {}).get("fraction") or 0) > 0.05
+
+
+def check(job, labels, folder):
+    ended = job.wait()
+    assert ended.state == "SUCCEEDED"
+    np.testing.assert_array_equal(ended.result(folder / "result").labels, labels)
+
+
+def test_a_machine_that_is_suspended_three_times(tmp_path, points, labels, monkeypatch):
+    """Runner and attempt are stopped for longer than `lost_after`, which costs the job nothing."""
+    with served(tmp_path, monkeypatch, 30) as running:
+        job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
+        wait_for(lambda: begun(job))
+        for _ in range(3):
+            stopped = [*running.processes("mgclust.service.runner"), computing(running, job)]
+            assert len(stopped) == 2
+            for process in stopped:
+                process.suspend()
+            time.sleep(6)
+            for process in stopped:
+                process.resume()
+            time.sleep(0.5)
+        check(job, labels, tmp_path)
+        assert job.info["attempt"] == 1
+
+
+def test_an_attempt_that_is_stopped(tmp_path, points, labels, monkeypatch):
+    with served(tmp_path, monkeypatch, 3) as running:
+        job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
+        wait_for(lambda: begun(job))
+        stopped = computing(running, job)
+        stopped.suspend()
+        wait_for(lambda: job.refresh().info["attempt"] == 2)
+        check(job, labels, tmp_path)
+        assert " the attempt before this one ended: the attempt's process was stopped for " in job.log()
+        assert " resume" in job.log()
+        assert not stopped.is_running()
+
+
+def test_a_runner_that_is_stopped(tmp_path, points, labels, monkeypatch):
+    """Its keeper ends it with its attempts, and the next runner goes on; this is not the job's failure."""
+    with served(tmp_path, monkeypatch, 3) as running:
+        job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
+        for attempt in range(1, 4):
+            wait_for(lambda attempt=attempt: begun(job) and job.info["attempt"] == attempt)
+            stopped = [*running.processes("mgclust.service.runner"), computing(running, job)]
+            assert len(stopped) == 2
+            for process in stopped:
+                process.suspend()
+            wait_for(lambda before=stopped: not any(process.is_running() for process in before))
+        check(job, labels, tmp_path)
+        assert job.info["attempt"] == 4
+        engine = open_database(running.database)
+        with reading(engine) as session:
+            assert session.get(Job, job.id).begun_before == 3
+        engine.dispose()
+
+
+def test_a_stopped_runner_without_a_keeper_keeps_no_other_out(tmp_path, monkeypatch):
+    """The web process was killed while its runner was stopped, which holds the lock of the data folder."""
+    with served(tmp_path, monkeypatch, 3) as running:
+        lock = running.data / "runner.lock"
+        wait_for(lambda: running.processes("mgclust.service.runner"))
+        (stopped,) = running.processes("mgclust.service.runner")
+        wait_for(lambda: lock.exists() and lock.read_text())
+        stopped.suspend()
+        running.web.kill()
+        running.web.wait()
+        running.start()
+        wait_for(lambda: not stopped.is_running() or stopped.status() == psutil.STATUS_ZOMBIE)
+        wait_for(lambda: json.loads(lock.read_text() or "{}").get("pid") != stopped.pid)
+
+
+def test_a_worker_that_is_stopped(tmp_path, points, labels, monkeypatch):
+    with served(tmp_path, monkeypatch, 3) as running:
+        job = running.client().submit(
+            "affinity-propagation", points, report=False, resources={"workers": 2}, **MESSAGES
+        )
+        wait_for(lambda: begun(job))
+        attempt = computing(running, job)
+        workers = [each for each in attempt.children(recursive=True) if "spawn_main" in " ".join(each.cmdline())]
+        workers[-1].suspend()
+        wait_for(lambda: job.refresh().info["attempt"] == 2)
+        check(job, labels, tmp_path)
+        assert " the attempt before this one ended: a process of the attempt was stopped for " in job.log()
+
+
+def test_no_password_in_what_processes_inherit(tmp_path, points, monkeypatch):
+    """Neither in an environment other than that in which the administrator put it, nor in a command line."""
+    word = "not-for-everybody"
+    data = tmp_path / "data"
+    monkeypatch.setenv("MGCLUST_SERVICE_DATABASE", f"sqlite:///file:{data}/service.db?uri=true&password={word}")
+    with served(tmp_path, monkeypatch, 30) as running:
+        job = running.client().submit(
+            "affinity-propagation", points, report=False, resources={"workers": 2}, **MESSAGES
+        )
+        wait_for(lambda: begun(job))
+        family = psutil.Process(running.web.pid).children(recursive=True)
+        modules = [word for process in family for word in process.cmdline() if word.startswith("mgclust.service.")]
+        assert sorted(set(modules)) == ["mgclust.service.attempt", "mgclust.service.runner"]
+        assert len(family) > 4  # and workers
+        for process in family:
+            assert word not in "".join(process.cmdline() + list(process.environ().values()))
+        assert word not in "".join(psutil.Process(running.web.pid).cmdline())
+        job.cancel()
+        assert httpx.get(f"{running.url}/healthz").status_code == 200

@@ -1,0 +1,247 @@
+"""Functions that tests run on ranks; workers import this module by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from mgclust.engine.memory import Estimate
+from mgclust.errors import InputError
+
+
+def collectives(context):
+    comm = context.comm
+    rank = comm.rank
+    sums = comm.all_reduce(np.arange(5) * (rank + 1))
+    highest = comm.all_reduce(np.array([float(rank), -float(rank)]), "max")
+    lowest = comm.all_reduce(np.array([rank], np.int32), "min")
+    gathered = comm.all_gather(np.full((rank, 2), rank, np.float32))
+    root = comm.size - 1
+    sent = comm.broadcast(np.array([[1.5, root]]) if rank == root else None, root)
+    agreed = comm.agree({"k": rank, "text": "æ"})
+    empty = comm.all_gather(np.empty((0, 3)))
+    return sums, highest, lowest, gathered, sent, agreed, empty.shape
+
+
+def device_collectives(context):
+    """`collectives` on arrays of the rank's device; on GPUs these go through NCCL."""
+    comm, xp, host = context.comm, context.kernels.xp, context.kernels.memory.to_host
+    rank, root = comm.rank, comm.size - 1
+    sums = comm.all_reduce(xp.arange(200_000) * (rank + 1))
+    highest = comm.all_reduce(xp.asarray([rank, -rank], dtype="float32"), "max")
+    gathered = comm.all_gather(xp.full((rank, 2), rank, dtype="float32"))
+    sent = comm.broadcast(xp.asarray([[1.5, root]]) if rank == root else None, root)
+    # Rank r gives rank p so many elements as r * p, all 10 r + p.
+    got = comm.exchange([xp.full(rank * peer, 10 * rank + peer, dtype="int64") for peer in range(comm.size)])
+    bounds = [peer * (peer + 1) // 2 for peer in range(comm.size + 1)]
+    shares = xp.full(bounds[-1], -1, dtype="int32")
+    shares[bounds[rank] : bounds[rank + 1]] = rank
+    comm.queue_gather(shares, bounds)
+    comm.settle()
+    every = [comm.all_gather(array) for array in (got, shares)]
+    return host(sums), host(highest), host(gathered), host(sent), *map(host, every)
+
+
+def streamed(context):
+    """What every rank saw of the stream, as one array: sums and numbers of blocks."""
+    seen = []
+    for block in context.comm.stream(context.rows):
+        seen.append(
+            (
+                block.start,
+                block.stop,
+                float(block.x.sum(dtype=np.float64)),
+                float(block.x[0, 0]),
+                float(block.x[-1, -1]),
+            )
+        )
+    own = np.array(seen)[None]
+    return context.comm.all_gather(own)
+
+
+def gram(context, centre=True):
+    """Row sums over all pairs, in global block order: its bits tell whether the order was kept."""
+    mean = context.sum_over_blocks(lambda x: x.sum(axis=0, dtype=np.float64)) / context.dataset_shape[0]
+    if centre:
+        context.rows.apply(lambda x: (x - mean).astype(x.dtype))
+    out = np.zeros(len(context.rows), np.float32)
+    with context.stage("pairs"):
+        for chunk, block in context.all_pairs():
+            if not len(chunk.x):
+                continue
+            first = chunk.start - context.rows.start
+            for a in range(0, len(chunk.x), 500):
+                piece = chunk.x[a : a + 500]
+                # einsum, not BLAS: its bits do not depend on how many rows are computed together.
+                tile = np.exp(-(np.einsum("ik,jk->ij", piece, block.x) ** 2))
+                for j in range(0, tile.shape[1], 256):
+                    # Tile by tile, so that merged blocks add up the same.
+                    out[first + a : first + a + len(piece)] += tile[:, j : j + 256].sum(axis=1)
+    return context.comm.all_gather(out), mean, context.rows.resident
+
+
+def where(context):
+    return context.comm.all_gather(np.array([[os.getpid(), int(os.environ.get("OMP_NUM_THREADS", 0))]]))
+
+
+def row_ranges(context):
+    x = context.rows.read(context.rows.start, context.rows.stop)
+    return context.comm.all_gather(x), context.comm.all_gather(np.array([[context.rows.start, context.rows.stop]]))
+
+
+def fail_on(context, rank, kind="input"):
+    if context.rank == rank:
+        if kind == "input":
+            raise InputError("k=3 should be < 2; ask for less.")
+        raise ZeroDivisionError("a mistake")
+    context.comm.barrier()
+
+
+def disagree(context):
+    if context.rank == 0:
+        return context.comm.all_reduce(np.zeros(1, np.int64))
+    return context.comm.all_gather(np.zeros(1, np.int64))
+
+
+def hang(context, rank, seconds):
+    """One rank keeps the others waiting."""
+    if context.rank == rank:
+        time.sleep(seconds)
+    context.comm.barrier()
+
+
+def float_sum(context):
+    context.comm.all_reduce(np.zeros(2))
+
+
+def early(context):
+    """Calls a collective inside a stream."""
+    for _ in context.comm.stream(context.rows):
+        context.comm.barrier()
+
+
+def slow(context, folder, tiles=600, seconds=0.05):
+    """Runs for a while; writes each rank's pid, and whether it came to its end."""
+    here = Path(folder)
+    (here / f"pid-{context.rank}").write_text(str(os.getpid()))
+    try:
+        with context.stage("slow"):
+            for i in range(tiles):
+                time.sleep(seconds)
+                context.comm.all_reduce(np.array([i]))
+                context.progress(i / tiles)
+        (here / f"done-{context.rank}").touch()
+    finally:
+        (here / f"left-{context.rank}").touch()
+
+
+def die(context, rank):
+    if context.rank == rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in range(1000):
+        time.sleep(0.01)
+        context.comm.all_reduce(np.zeros(1000, np.int64))
+
+
+def needs_memory(shape, itemsize, size, resident_limit):
+    return Estimate(shape[0] << 40, 1 << 20, {"kept": shape[0] << 40})
+
+
+def needs_little(shape, itemsize, size, resident_limit):
+    assert resident_limit > 0
+    return Estimate(shape[0] * shape[1] * itemsize // size, 0)
+
+
+class Deadly:
+    """Rows that kill whoever reads the last of them."""
+
+    kind = "file"
+    dask_array = None
+
+    def __init__(self, shape):
+        self.shape = shape
+        self.dtype = np.dtype(np.float32)
+
+    def read(self, start, stop):
+        if stop == self.shape[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.zeros((stop - start, self.shape[1]), np.float32)
+
+
+def kept():
+    from mgclust.engine.dask import tasks
+
+    return len(tasks._STATES)
+
+
+def report_everything(seconds=0.0):
+    """Progress of this process from now on: every bit of it."""
+    from mgclust.engine import context
+
+    context.EMIT_EVERY = seconds
+
+
+def wait_for_the_disk(wait=True):
+    """In this process, a question whether a checkpoint is due waits for the one that is being written."""
+    from mgclust.engine.checkpoint_files import Writer
+
+    if wait:
+        Writer.done, Writer.asked = lambda self: bool(self.files()), Writer.done
+    else:
+        Writer.done = Writer.asked
+
+
+def save_rows(context, numbers, broken=None):
+    """Save checkpoints whose arrays tell which row and which number they belong to; one rank may be unable to write."""
+    checkpoint, rows = context.checkpoint, context.rows
+    for number in numbers:
+        if broken == (context.rank, number):
+            checkpoint._write = lambda writing, *_: setattr(writing, "problem", "No space left on device")
+        ids = np.arange(rows.start, rows.stop)
+        checkpoint.save(
+            {"number": number}, {"alike": np.arange(number)}, {"ids": ids, "wide": ids[:, None] + [0, number]}
+        )
+        vars(checkpoint).pop("_write", None)
+
+
+def load_rows(context):
+    """What every rank finds of its rows, all behind each other; None without a checkpoint."""
+    saved = context.checkpoint.load()
+    if saved is None:
+        return None
+    ids, wide = np.full(len(context.rows), -1), np.full((len(context.rows), 2), -1)
+    for place, rows in saved.rows("ids"):
+        ids[place] = rows
+    for place, rows in saved.rows("wide"):
+        wide[place] = rows
+    gathered = context.comm.all_gather(ids), context.comm.all_gather(wide)
+    numbers = context.comm.all_gather(np.array([saved.control["number"], len(saved.arrays["alike"])]))
+    return *gathered, numbers
+
+
+def same_answers(context):
+    """What `due` said to each rank, at calls that come at each rank's own pace."""
+    answers = []
+    for call in range(3000):
+        time.sleep(0.0002 if call % 7 == context.rank else 0.0)
+        answers.append(context.checkpoint.due())
+        if answers[-1]:
+            context.checkpoint.save({"call": call})
+    time.sleep(0.3)
+    answers[-1] = context.checkpoint.due(seldom=True)
+    return context.comm.all_gather(np.array([answers]))
+
+
+def until_told(context, folder):
+    """Runs until there is a file ``end``; the number of ranks, when it began and when it ended."""
+    here, began = Path(folder), time.time()
+    (here / f"pid-{context.rank}").write_text(str(os.getpid()))
+    for _ in range(600):
+        if context.comm.agree((here / "end").exists()):
+            return context.comm.size, began, time.time()
+        time.sleep(0.05)
+    raise TimeoutError("nobody said so")
