@@ -44,6 +44,7 @@ from mgclust.engine.comm import Comm
 from mgclust.engine.devices import cores
 from mgclust.engine.partition import Partition
 from mgclust.errors import InputError
+from mgclust.kernels import Kernels
 from mgclust.result import whole_directory
 
 __all__ = ["Checkpoint", "Checkpoints", "Saved"]
@@ -125,7 +126,7 @@ class Checkpoints:
         *,
         comm: Comm,
         partition: Partition,
-        kernels: Any,
+        kernels: Kernels,
         stage: Callable[[str], AbstractContextManager[None]],
         say: Callable[..., None],
         room: Callable[[], int],

@@ -23,6 +23,7 @@ from mgclust.engine.checkpoint import Checkpoint, Checkpoints
 from mgclust.engine.comm import Comm
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Block, Rows
+from mgclust.kernels import Kernels
 
 __all__ = ["Context", "Emit"]
 
@@ -62,7 +63,7 @@ class Context:
         comm: Comm,
         partition: Partition,
         rows: Rows,
-        kernels: Any,
+        kernels: Kernels,
         free: int,
         abort: Abort,
         emit: Emit | None,

@@ -23,6 +23,7 @@ from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Rows, Source
 from mgclust.engine.wire import Wire, accept, dial, listen
 from mgclust.errors import InputError
+from mgclust.kernels import Kernels
 
 __all__ = ["Assignment", "Report", "Request", "State", "execute", "hardware", "prepare", "refuse"]
 
@@ -73,7 +74,7 @@ class State:
 
     assignment: Assignment
     rows: Rows
-    kernels: Any
+    kernels: Kernels
     residency: Residency
     abort: Abort
     listener: socket.socket | None = None
@@ -319,7 +320,7 @@ def _connect(state: State, request: Request, wire: Wire) -> Comm:
         raise
 
 
-def _free_memory(assignment: Assignment, kernels: Any) -> int:
+def _free_memory(assignment: Assignment, kernels: Kernels) -> int:
     if assignment.memory_limit is not None:
         return assignment.memory_limit
     free = int(kernels.memory.free_memory())

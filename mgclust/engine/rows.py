@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from mgclust.kernels import Kernels
+
 __all__ = ["Block", "Rows", "Source", "few_digits", "offset_of"]
 
 Array = Any
@@ -105,7 +107,7 @@ class Rows:
         stop: int,
         *,
         dtype: np.dtype,
-        kernels: Any,
+        kernels: Kernels,
         block_rows: int,
         chunk_rows: int | None = None,
         keep_on_host: bool = False,

@@ -1,6 +1,7 @@
 """The numerical work, by concept; each folder holds the same functions for both devices, side by side.
 
-A concept's ``cpu.py`` is written in Numba, its ``gpu.py`` in CuPy with kernels in ``.cu`` files::
+A concept's `Protocol` is in its ``__init__``, with the documentation of each function: the contract that mypy holds
+both devices to. Its ``cpu.py`` is written in Numba, its ``gpu.py`` in CuPy with kernels in ``.cu`` files::
 
     memory                 arrays on their way to and from the device
     pairs                  all pairs of rows: Gaussian sums, counts, histograms, nearest rows; metrics
@@ -21,22 +22,21 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mgclust.kernels.affinity_propagation import AffinityPropagation
+    from mgclust.kernels.canopy import Canopy
+    from mgclust.kernels.exact_sums import ExactSums
+    from mgclust.kernels.fuzzy_c_means import FuzzyCMeans
+    from mgclust.kernels.graph import Graph
+    from mgclust.kernels.greedy_merges import GreedyMerges
+    from mgclust.kernels.label_sums import LabelSums
+    from mgclust.kernels.low_dimension import LowDimension
+    from mgclust.kernels.memory import Memory
+    from mgclust.kernels.pairs import Pairs
 
 __all__ = ["Kernels", "load"]
-
-_CONCEPTS = (
-    "memory",
-    "pairs",
-    "low_dimension",
-    "affinity_propagation",
-    "label_sums",
-    "fuzzy_c_means",
-    "canopy",
-    "exact_sums",
-    "graph",
-    "greedy_merges",
-)
 
 
 class Kernels:
@@ -52,17 +52,29 @@ class Kernels:
         The array module of the device, NumPy or CuPy.
     """
 
+    memory: Memory
+    pairs: Pairs
+    low_dimension: LowDimension
+    affinity_propagation: AffinityPropagation
+    label_sums: LabelSums
+    fuzzy_c_means: FuzzyCMeans
+    canopy: Canopy
+    exact_sums: ExactSums
+    graph: Graph
+    greedy_merges: GreedyMerges
+
     def __init__(self, device: str) -> None:
         self.device = device
         self.xp: Any = importlib.import_module({"cpu": "numpy", "cuda": "cupy"}[device])
-        self._file = {"cpu": "cpu", "cuda": "gpu"}[device]
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in _CONCEPTS:
-            raise AttributeError(f"{type(self).__name__} has no concept {name!r}")
-        module = importlib.import_module(f"mgclust.kernels.{name}.{self._file}")
-        setattr(self, name, module)
-        return module
+    if not TYPE_CHECKING:  # a name that is no concept is an error to mypy
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in type(self).__annotations__:
+                raise AttributeError(f"{type(self).__name__} has no concept {name!r}")
+            module = importlib.import_module(f"mgclust.kernels.{name}.{'gpu' if self.device == 'cuda' else 'cpu'}")
+            setattr(self, name, module)
+            return module
 
 
 @functools.cache

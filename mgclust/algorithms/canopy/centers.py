@@ -23,6 +23,7 @@ import numpy as np
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.errors import InsufficientMemoryError
+from mgclust.kernels import Kernels
 from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = ["Candidates", "Picked", "greedy_centers", "pick_centers", "priorities", "threshold_of"]
@@ -115,7 +116,7 @@ class Candidates:
 
     def __init__(
         self,
-        kernels: Any,
+        kernels: Kernels,
         read: Callable[[int, int], Array],
         bounds: list[tuple[int, int]],
         seed: int | None = None,
@@ -219,7 +220,7 @@ def pick_centers(context: Context, candidates: Candidates, measure: Metric, t2: 
     return Picked(np.concatenate(rows), kernels.xp.concatenate(x), steps)
 
 
-def greedy_centers(kernels: Any, x: Array, *, norm: str, threshold: float) -> np.ndarray:
+def greedy_centers(kernels: Kernels, x: Array, *, norm: str, threshold: float) -> np.ndarray:
     """Pick centres among rows that one device holds, in their order.
 
     Parameters
@@ -261,7 +262,7 @@ def _offered(context: Context, candidates: Candidates) -> tuple[Array, Array]:
     return rows[order], xp.ascontiguousarray(x[order])
 
 
-def _independent(kernels: Any, x: Array, norm: str, threshold: float) -> Array:
+def _independent(kernels: Kernels, x: Array, norm: str, threshold: float) -> Array:
     """Positions of the rows that are picked among a block."""
     picked = kernels.xp.empty(len(x), dtype="uint8")
     kernels.canopy.first_independent(x, norm=norm, threshold=threshold, out=picked)

@@ -23,6 +23,7 @@ from mgclust.engine.comm import Comm, SoloComm
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
+from mgclust.kernels import Kernels
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 
 __all__ = ["MOST_RESOLUTION", "Level", "WeightScale", "contract", "modularity_of", "read_level"]
@@ -60,7 +61,7 @@ class Level:
         First node of each of the ranks that share the rows, and n.
     """
 
-    kernels: Any
+    kernels: Kernels
     comm: Comm
     n: int
     entries: int
@@ -221,7 +222,7 @@ def _integers(xp: Any, weight: Array, scale: WeightScale) -> Array:
 
 
 def _owned(
-    kernels: Any,
+    kernels: Kernels,
     comm: Comm,
     n: int,
     strength: Array,
@@ -256,7 +257,7 @@ def _owned(
     return Level(kernels, comm, n, entries, rows, strength, gain, largest, shared, bounds)
 
 
-def _bounds(kernels: Any, strength: Array, size: int) -> list[int]:
+def _bounds(kernels: Kernels, strength: Array, size: int) -> list[int]:
     """First node of each rank, and n: about equal strengths."""
     xp = kernels.xp
     sums = xp.cumsum(strength)

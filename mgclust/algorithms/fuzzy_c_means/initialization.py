@@ -28,6 +28,7 @@ import numpy as np
 from mgclust.algorithms.canopy.centers import greedy_centers, priorities
 from mgclust.algorithms.common.pair_quantile import take_rows
 from mgclust.engine.spmd import Context
+from mgclust.kernels import Kernels
 
 __all__ = ["INITS", "starting_centers"]
 
@@ -120,7 +121,7 @@ def _random_rows(context: Context, c: int, weights: Array | None, rng: np.random
     return np.asarray(context.kernels.memory.to_host(_gather(context, chosen)), np.float64)
 
 
-def _plus_plus(kernels: Any, x: Array, weights: Array | None, c: int, rng: np.random.Generator) -> np.ndarray:
+def _plus_plus(kernels: Kernels, x: Array, weights: Array | None, c: int, rng: np.random.Generator) -> np.ndarray:
     """Greedy k-means++ among the rows that one device holds."""
     xp = kernels.xp
     n = len(x)
@@ -235,7 +236,7 @@ def _uniform(xp: Any, numbers: Array, seed: int) -> Array:
     return (priorities(numbers, seed, xp).view("uint64") >> xp.uint64(11)).astype("float64") * 2.0**-53
 
 
-def _largest_canopies(kernels: Any, x: Array, c: int) -> np.ndarray:
+def _largest_canopies(kernels: Kernels, x: Array, c: int) -> np.ndarray:
     """The c canopies with most rows, of those with the largest radius that gives so many."""
     xp = kernels.xp
     span = float(kernels.pairs.reduced_distances(x[:1], x, norm="l2").max())

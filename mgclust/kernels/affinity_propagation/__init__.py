@@ -1,1 +1,120 @@
 """Similarities with the noise that breaks ties, and the messages of one iteration (the equations: `messages`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mgclust.kernels.affinity_propagation.messages import Messages
+
+if TYPE_CHECKING:
+    from mgclust.kernels.affinity_propagation import cpu, gpu
+
+__all__ = ["AffinityPropagation"]
+
+Array = Any
+
+
+class AffinityPropagation(Protocol):
+    """Functions that both devices have, with these meanings."""
+
+    def jitter(self, s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: float) -> None:
+        """Add the noise that breaks ties to all own similarities.
+
+        Parameters
+        ----------
+        s : array of shape (m, padded(n))
+            Similarities, float32 or float64, in place. Infinite values stay as they are, and finite ones finite.
+        n : int
+            How many columns are no padding.
+        first_row : int
+            Global number of the first row.
+        seed : int
+            Below 2**64.
+        draw : int
+            A number that no other noise of the same seed has; `similarities` draws 0.
+        tiny : float
+            v becomes ``v + (eps * v + tiny * smallest_normal) * U``, U = byte / 256 by (seed, draw, row, column).
+        """
+
+    def pass_columns(self, messages: Messages, *, damping: float, scale: float, slot: int) -> None:
+        """Finish an iteration for all columns: c, A(k,k), the exemplars and how many there are.
+
+        Parameters
+        ----------
+        messages : Messages
+            In place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts; sums become 0.
+        damping, scale : float
+            As `pass_rows` had them as `next_damping` and `scale`.
+        slot : int
+            Where exemplars and counts are written.
+        """
+
+    def pass_rows(
+        self,
+        messages: Messages,
+        *,
+        sigma: float,
+        next_sigma: float,
+        damping: float,
+        next_damping: float,
+        scale: float,
+        negligible: float,
+    ) -> None:
+        """Finish A of the last iteration and begin the next: m1, j, m2, u, E, R(k,k) and own part of the sums.
+
+        Parameters
+        ----------
+        messages : Messages
+            In place: a, u, hot_column, hot_e, hot_a, hot_most and sums. Every row has a free hot place. Filled places
+            come before the free ones, as this function leaves them.
+        sigma, damping : float
+            Of the last iteration; before the first, 0 and 1: A stays 0.
+        next_sigma, next_damping : float
+            Of the iteration that begins.
+        scale : float
+            Of the fixed-point sums.
+        negligible : float
+            An E of at most this share of the larger of its row's |u| and its |S| counts as zero.
+        """
+
+    def similarities(
+        self, x: Array, y: Array, *, norm: str, factor: float, first_row: int, y_start: int, seed: int, out: Array
+    ) -> None:
+        """Write similarities, minus the distances, with the noise that breaks ties.
+
+        Parameters
+        ----------
+        x, y : arrays of shape (m, d) and (k, d)
+            Rows, both float32 or both float64.
+        norm : {"l2", "l2-dot", "l1"}
+            Which reduced distance s.
+        factor : float
+            The similarity is ``-factor * s``; noise as in `jitter`, draw 0 and tiny 100.
+        first_row, y_start : int
+            Global numbers of the first rows of x and y; y_start a multiple of 1024.
+        seed : int
+            Below 2**64.
+        out : array of shape (m, padded(n)), the rows' type
+            Columns y_start .. y_start + k - 1 are written; -inf where a row meets itself.
+        """
+
+    def value_histogram(self, values: Array, *, n: int, low: int, shift: int, out: Array) -> None:
+        """Count values by their bits, as integers in the values' order (-0.0 as 0.0); -inf is left out.
+
+        Parameters
+        ----------
+        values : array of shape (m, at least n)
+            float32 or float64, C-contiguous; the first n columns count.
+        n : int
+            Columns.
+        low, shift : int
+            With b = (key - low) >> shift: values with key < low are added to out[0], values with
+            0 <= b < bins to out[1 + b], the others to none; -inf is no value. bins <= 2048.
+        out : int64 array of shape (bins + 1,)
+            Added to in place.
+        """
+
+
+if TYPE_CHECKING:  # both devices have what the contract says
+    _cpu: AffinityPropagation = cpu
+    _gpu: AffinityPropagation = gpu

@@ -17,23 +17,6 @@ Array = Any
 def similarities(
     x: Array, y: Array, *, norm: str, factor: float, first_row: int, y_start: int, seed: int, out: Array
 ) -> None:
-    """Write similarities, minus the distances, with the noise that breaks ties.
-
-    Parameters
-    ----------
-    x, y : arrays of shape (m, d) and (k, d)
-        Rows, both float32 or both float64.
-    norm : {"l2", "l2-dot", "l1"}
-        Which reduced distance s.
-    factor : float
-        The similarity is ``-factor * s``; noise as in `jitter`, draw 0 and tiny 100.
-    first_row, y_start : int
-        Global numbers of the first rows of x and y; y_start a multiple of 16.
-    seed : int
-        Below 2**64.
-    out : array of shape (m, padded(n)), the rows' type
-        Columns y_start .. y_start + k - 1 are written; -inf where a row meets itself.
-    """
     if y_start % 16:
         raise ValueError(f"y_start={y_start} is not a multiple of 16")
     flat, d, negated = x.reshape(-1), x.shape[1], x.dtype.type(-factor)

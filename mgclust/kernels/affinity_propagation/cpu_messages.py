@@ -53,22 +53,6 @@ def pass_rows(
     scale: float,
     negligible: float,
 ) -> None:
-    """Finish A of the last iteration and begin the next: m1, j, m2, u, E, R(k,k) and own part of the sums.
-
-    Parameters
-    ----------
-    messages : Messages
-        In place: a, u, hot_column, hot_e, hot_a, hot_most and sums. Every row has a free hot place. Filled places
-        come before the free ones, as this function leaves them.
-    sigma, damping : float
-        Of the last iteration; before the first, 0 and 1: A stays 0.
-    next_sigma, next_damping : float
-        Of the iteration that begins.
-    scale : float
-        Of the fixed-point sums.
-    negligible : float
-        An E of at most this share of the larger of its row's |u| and its |S| counts as zero.
-    """
     s = messages.s
     real, (m, width) = s.dtype.type, s.shape
     rows = max(m, 1)
@@ -96,17 +80,6 @@ def pass_rows(
 
 
 def pass_columns(messages: Messages, *, damping: float, scale: float, slot: int) -> None:
-    """Finish an iteration for all columns: c, A(k,k), the exemplars and how many there are.
-
-    Parameters
-    ----------
-    messages : Messages
-        In place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts; sums become 0.
-    damping, scale : float
-        As `pass_rows` had them as `next_damping` and `scale`.
-    slot : int
-        Where exemplars and counts are written.
-    """
     finish_columns(
         messages.n, messages.sums, messages.sums.view(np.float64), messages.c, messages.r_diagonal,
         messages.a_diagonal, messages.exemplars[slot], messages.last_exemplars, messages.counts[slot],

@@ -35,23 +35,6 @@ def noise_of(dtype: np.dtype, tiny: float) -> tuple[Any, Any]:
 
 
 def jitter(s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: float) -> None:
-    """Add the noise that breaks ties to all own similarities.
-
-    Parameters
-    ----------
-    s : array of shape (m, padded(n))
-        Similarities, float32 or float64, in place. Infinite values stay as they are, and finite ones finite.
-    n : int
-        How many columns are no padding.
-    first_row : int
-        Global number of the first row.
-    seed : int
-        Below 2**64.
-    draw : int
-        A number that no other noise of the same seed has; `similarities` draws 0.
-    tiny : float
-        v becomes ``v + (eps * v + tiny * smallest_normal) * U``, U = byte / 256 by (seed, draw, row, column).
-    """
     eps, offset = noise_of(s.dtype, tiny)
     flat, rows, width = s.reshape(-1), rows_of_a_task(n), s.shape[1]
 
@@ -63,20 +46,6 @@ def jitter(s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: floa
 
 
 def value_histogram(values: Array, *, n: int, low: int, shift: int, out: Array) -> None:
-    """Count values by their bits, as integers in the values' order (-0.0 as 0.0); -inf is left out.
-
-    Parameters
-    ----------
-    values : array of shape (m, at least n)
-        float32 or float64, C-contiguous; the first n columns count.
-    n : int
-        Columns.
-    low, shift : int
-        With b = (key - low) >> shift: values with key < low are added to out[0], values with
-        0 <= b < bins to out[1 + b], the others to none.
-    out : int64 array of shape (bins + 1,)
-        Added to in place.
-    """
     limits = np.iinfo(f"i{values.itemsize}")
     bottom = min(max(low, int(limits.min)), int(limits.max))
     high = min(max(low + ((len(out) - 1) << shift), int(limits.min)), int(limits.max))

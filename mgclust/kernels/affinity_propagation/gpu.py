@@ -24,21 +24,6 @@ LARGEST_GRID_Y = 65535
 def similarities(
     x: Array, y: Array, *, norm: str, factor: float, first_row: int, y_start: int, seed: int, out: Array
 ) -> None:
-    """Write ``-factor * s`` with tie noise for all pairs, -inf where a row meets itself.
-
-    Parameters
-    ----------
-    x, y, norm
-        As in `pair_histogram`.
-    factor : float
-        Positive.
-    first_row, y_start : int
-        Global numbers of the first row and the first column; y_start is a multiple of 1024.
-    seed : int
-        Of the noise: ``s + (eps s + 100 tiny) U`` with U in [0, 1), a byte made from (seed, row, column) by Philox.
-    out : array of shape (m, stride), dtype of `x`
-        Columns ``y_start`` to ``y_start + k - 1`` are written.
-    """
     (m, d), k = x.shape, y.shape[0]
     if not m or not k:
         return
@@ -80,20 +65,6 @@ def _split_similarities(x: Array, y: Array, same_place: bool, place: tuple[Any, 
 
 
 def jitter(s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: float) -> None:
-    """Add tie noise to all similarities, in place.
-
-    Parameters
-    ----------
-    s : array of shape (m, stride)
-    n : int
-        Columns that count.
-    first_row : int
-        Global number of the first row.
-    seed, draw : int
-        As in `similarities`, whose draw is 0.
-    tiny : float
-        In units of the smallest normal number, instead of 100.
-    """
     if not s.shape[0]:
         return
     kernel = compiled("affinity_propagation/matrices.cu", s.dtype.name).get_function("jitter")
@@ -104,21 +75,6 @@ def jitter(s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: floa
 
 
 def value_histogram(values: Array, *, n: int, low: int, shift: int, out: Array) -> None:
-    """Count values by their bits, in the order of the values; -inf is no value.
-
-    Parameters
-    ----------
-    values : array of shape (m, stride)
-    n : int
-        Columns that count.
-    low : int
-        The bracket begins at the value with this key: its IEEE bits as an integer, all but the sign inverted where
-        that is negative.
-    shift : int
-        A bin is ``2**shift`` representable values wide.
-    out : array of shape (bins + 1,), int64, bins <= 2048
-        ``out[0]`` grows by the values below the bracket, ``out[1 + b]`` by those in bin b.
-    """
     if not values.shape[0]:
         return
     key = np.int32 if values.dtype == np.float32 else np.int64
@@ -139,21 +95,6 @@ def pass_rows(
     scale: float,
     negligible: float,
 ) -> None:
-    """Finish the availabilities of one iteration and begin the next one on the rows of this rank.
-
-    Parameters
-    ----------
-    messages : Messages
-        Changed in place: a, u, hot_column, hot_e, hot_a, hot_most, sums.
-    sigma, damping : float
-        Of the iteration to finish; damping = 1 before the first.
-    next_sigma, next_damping : float
-        Of the iteration that begins.
-    scale : float
-        Of the fixed-point sums, a power of two.
-    negligible : float
-        An E of at most this share of the larger of its row's |u| and its |S| counts as zero.
-    """
     m, stride = messages.s.shape
     if not m:
         return
@@ -168,19 +109,6 @@ def pass_rows(
 
 
 def pass_columns(messages: Messages, *, damping: float, scale: float, slot: int) -> None:
-    """Turn the sums of all ranks into c, A(k,k) and the exemplars of the iteration.
-
-    Parameters
-    ----------
-    messages : Messages
-        Changed in place: c, r_diagonal, a_diagonal, sums (to zero), and the given slot of exemplars and counts.
-    damping : float
-        Of this iteration.
-    scale : float
-        As given to `pass_rows`.
-    slot : int
-        Where to note the exemplars and their number.
-    """
     counts = messages.counts[slot]
     cp.cuda.runtime.memsetAsync(counts.data.ptr, 0, counts.nbytes, cp.cuda.get_current_stream().ptr)
     kernel = compiled("affinity_propagation/messages.cu", messages.s.dtype.name).get_function("pass_columns")

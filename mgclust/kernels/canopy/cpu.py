@@ -30,21 +30,6 @@ Array = Any
 
 
 def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> None:
-    """Pick rows in their order, each that no picked row before it is near.
-
-    One thread: a picked row rules out many that come after it, and 4096 rows take well under a millisecond a feature.
-
-    Parameters
-    ----------
-    x : array of shape (k, d)
-        Rows in order of priority, float32 or float64; k <= 4096.
-    norm : {"l2", "l2-dot", "l1"}
-        Which reduced distance.
-    threshold : float
-        Rounded to the rows' type before it is compared: rows are near with s < threshold.
-    out : uint8 array of shape (k,)
-        1 where the row is picked, else 0; overwritten.
-    """
     k, d = x.shape
     panels = np.empty(-(-k // WIDTH) * WIDTH * d, x.dtype)
     pack(x, panels)
@@ -52,21 +37,6 @@ def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> N
 
 
 def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:
-    """List each row's columns with s < threshold, in ascending order.
-
-    Parameters
-    ----------
-    x, y : arrays of shape (m, d) and (k, d)
-        Rows, both float32 or both float64.
-    norm : {"l2", "l2-dot", "l1"}
-        Which reduced distance.
-    threshold : float
-        Rounded to the rows' type before it is compared.
-    starts : int64 array of shape (m,)
-        Where each row's list begins; `count_within` with the same threshold says how long it is.
-    out : int32 array
-        Written from ``out[starts[i]]`` on.
-    """
     flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
     if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
         box_write(x, boxes, norm == "l1", limit, starts, out)

@@ -21,17 +21,6 @@ WARPS = 4
 
 
 def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> None:
-    """Mark the rows that greedy picking takes; see `mgclust.kernels.canopy.cpu.first_independent`.
-
-    Parameters
-    ----------
-    x : array of shape (k, d)
-        In order of priority; at most 4096 rows.
-    norm : {"l2", "l1"}
-    threshold : float
-        A reduced distance: rows are near with s below it.
-    out : array of shape (k,), uint8
-    """
     k, d = x.shape
     if k > MOST_ROWS:
         raise ValueError(f"k={k} should be <= {MOST_ROWS}.")
@@ -46,18 +35,6 @@ def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> N
 
 
 def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:
-    """List the columns within a threshold of each row; see `mgclust.kernels.canopy.cpu.write_within`.
-
-    Parameters
-    ----------
-    x, y : arrays of shape (m, d) and (k, d)
-    norm : {"l2", "l1"}
-    threshold : float
-        A reduced distance; columns with s below it are listed, ascending.
-    starts : int64 array of shape (m,)
-        Where in `out` each row's list begins.
-    out : int32 array
-    """
     (m, d), k = x.shape, y.shape[0]
     if not m or not k:
         return

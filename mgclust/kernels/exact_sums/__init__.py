@@ -1,1 +1,65 @@
 """Sums of float64 parts whose bits do not depend on their order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from mgclust.kernels.exact_sums import cpu, gpu
+
+__all__ = ["ExactSums"]
+
+Array = Any
+
+
+class ExactSums(Protocol):
+    """Functions that both devices have, with these meanings."""
+
+    def from_integers(self, integers: Array, exponents: Array, *, bits: int) -> Array:
+        """Sums as numbers again.
+
+        Parameters
+        ----------
+        integers : int64 array
+        exponents : int32 array of the same shape
+        bits : int
+
+        Returns
+        -------
+        float64 array of the same shape
+        """
+
+    def integer_sums(self, parts: Array, exponents: Array, *, bits: int) -> Array:
+        """Sum parts as integers.
+
+        Parameters
+        ----------
+        parts : float64 array of shape (count, ...)
+        exponents : int32 array of shape (...)
+            Of `largest_exponents`, or larger ones.
+        bits : int
+            A part of ``2**exponent`` would become ``2**bits``.
+
+        Returns
+        -------
+        int64 array of shape (...)
+        """
+
+    def largest_exponents(self, parts: Array) -> Array:
+        """Find the power of two that is above all parts, for each element.
+
+        Parameters
+        ----------
+        parts : float64 array of shape (count, ...)
+            Finite.
+
+        Returns
+        -------
+        int32 array of shape (...)
+            ``abs(part) < 2**exponent``; far below any exponent where all parts are 0.
+        """
+
+
+if TYPE_CHECKING:  # both devices have what the contract says
+    _cpu: ExactSums = cpu
+    _gpu: ExactSums = gpu

@@ -18,18 +18,6 @@ ZERO = -1100  # below every exponent of a float64
 
 
 def largest_exponents(parts: Array) -> Array:
-    """Find the power of two that is above all parts, for each element.
-
-    Parameters
-    ----------
-    parts : float64 array of shape (count, ...)
-        Finite.
-
-    Returns
-    -------
-    int32 array of shape (...)
-        ``abs(part) < 2**exponent``; far below any exponent where all parts are 0.
-    """
     if not len(parts):
         return np.full(parts.shape[1:], ZERO, np.int32)
     largest = abs(parts).max(axis=0)
@@ -37,34 +25,8 @@ def largest_exponents(parts: Array) -> Array:
 
 
 def integer_sums(parts: Array, exponents: Array, *, bits: int) -> Array:
-    """Sum parts as integers.
-
-    Parameters
-    ----------
-    parts : float64 array of shape (count, ...)
-    exponents : int32 array of shape (...)
-        Of `largest_exponents`, or larger ones.
-    bits : int
-        A part of ``2**exponent`` would become ``2**bits``.
-
-    Returns
-    -------
-    int64 array of shape (...)
-    """
     return np.asarray(np.rint(np.ldexp(parts, bits - exponents)).astype(np.int64).sum(axis=0))
 
 
 def from_integers(integers: Array, exponents: Array, *, bits: int) -> Array:
-    """Sums as numbers again.
-
-    Parameters
-    ----------
-    integers : int64 array
-    exponents : int32 array of the same shape
-    bits : int
-
-    Returns
-    -------
-    float64 array of the same shape
-    """
     return np.ldexp(integers.astype(np.float64), exponents - bits)

@@ -18,53 +18,18 @@ ZERO = -1100  # below every exponent of a float64
 
 
 def largest_exponents(parts: Array) -> Array:
-    """Find the power of two that is above all parts, for each element; see ``cpu.py``.
-
-    Parameters
-    ----------
-    parts : float64 array of shape (count, ...)
-
-    Returns
-    -------
-    int32 array of shape (...)
-    """
     out = cp.full(parts.shape[1:], ZERO, np.int32)
     _launch("largest_exponents", parts, out.size, out)
     return out
 
 
 def integer_sums(parts: Array, exponents: Array, *, bits: int) -> Array:
-    """Sum parts as integers.
-
-    Parameters
-    ----------
-    parts : float64 array of shape (count, ...)
-    exponents : int32 array of shape (...)
-    bits : int
-        A part of ``2**exponent`` would become ``2**bits``.
-
-    Returns
-    -------
-    int64 array of shape (...)
-    """
     out = cp.zeros(parts.shape[1:], np.int64)
     _launch("integer_sums", parts, out.size, exponents, np.int32(bits), out)
     return out
 
 
 def from_integers(integers: Array, exponents: Array, *, bits: int) -> Array:
-    """Sums as numbers again.
-
-    Parameters
-    ----------
-    integers : int64 array
-    exponents : int32 array of the same shape
-    bits : int
-
-    Returns
-    -------
-    float64 array of the same shape
-    """
     out = cp.empty(integers.shape)
     kernel = compiled("exact_sums/sums.cu", "float64").get_function("from_integers")
     sizes = (np.int32(bits), np.int64(out.size))

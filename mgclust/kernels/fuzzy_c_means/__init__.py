@@ -1,1 +1,90 @@
 """Fuzzy c-means: the weighted sums of one pass over the rows, and memberships in given centres."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from mgclust.kernels.fuzzy_c_means import cpu, gpu
+
+__all__ = ["FuzzyCMeans"]
+
+Array = Any
+
+
+class FuzzyCMeans(Protocol):
+    """Functions that both devices have, with these meanings."""
+
+    def fuzzy_sums(
+        self,
+        x: Array,
+        centers: Array,
+        *,
+        m: float,
+        log2_scale: float = 0.0,
+        weights: Array | None,
+        first_row: int,
+        block_rows: int,
+        out: Array,
+    ) -> None:
+        """Add the sums of one iteration of fuzzy c-means, for several models at once.
+
+        With s_ij the squared distance to centre j, u_ij proportional to s_ij^(-1/(m-1)) with sum 1 over j (centres at
+        distance 0 share a row), w the weights and g_ij = w_i u_ij^m 2^log2_scale.
+
+        Parameters
+        ----------
+        x : array of shape (k, d)
+            Rows, float32 or float64.
+        centers : array of shape (models, c, d), the rows' type
+            Of each model.
+        m : float
+            Above 1.
+        log2_scale : float
+            A whole number, not 0 where u^m would vanish in all rows: near m log2 c. What it makes too large is cut off:
+            rows that coincide with a centre, which then outweigh all others.
+        weights : array of shape (k,), the rows' type, or None
+            None: all 1.
+        first_row : int
+            Global number of the first row, a multiple of 1024.
+        block_rows : int
+            Rows of a block of the sums, a multiple of 1024.
+        out : float64 array of shape (blocks, models, c * d + c + 3)
+            Added to in place; row b belongs to block first_row // block_rows + b. Place j * d + f: sum of g_ij x_if;
+            c * d + j: sum of g_ij; then the sums of g_ij s_ij, of w_i u_ij^2 and of -w_i u_ij log u_ij.
+        """
+
+    def memberships(self, x: Array, centers: Array, *, m: float, out: Array) -> None:
+        """Write the memberships of rows: s_ij^(-1/(m-1)), scaled to sum 1 over the centres j.
+
+        Parameters
+        ----------
+        x : array of shape (k, d)
+            Rows, float32 or float64.
+        centers : array of shape (c, d), the rows' type
+            Centres.
+        m : float
+            Above 1.
+        out : array of shape (k, c), the rows' type
+            Written. Centres at distance 0 share a row.
+        """
+
+    def weighted_means(self, sums: Array, centers: Array) -> Array:
+        """Move centres to the means of the rows that their clusters weigh.
+
+        Parameters
+        ----------
+        sums : float64 array of shape (models, c * d + c + 3)
+            Of all rows, laid out as `fuzzy_sums` does.
+        centers : float64 array of shape (models, c, d)
+
+        Returns
+        -------
+        float64 array of shape (models, c, d)
+            A cluster that no row has a membership in keeps its centre.
+        """
+
+
+if TYPE_CHECKING:  # both devices have what the contract says
+    _cpu: FuzzyCMeans = cpu
+    _gpu: FuzzyCMeans = gpu

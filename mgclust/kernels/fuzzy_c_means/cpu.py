@@ -52,32 +52,6 @@ def fuzzy_sums(
     block_rows: int,
     out: Array,
 ) -> None:
-    """Add the sums of one iteration of fuzzy c-means, for several models at once.
-
-    With s_ij the squared distance to centre j, u_ij proportional to s_ij^(-1/(m-1)) with sum 1 over j (centres at
-    distance 0 share a row), w the weights and g_ij = w_i u_ij^m 2^log2_scale.
-
-    Parameters
-    ----------
-    x : array of shape (k, d)
-        Rows, float32 or float64.
-    centers : array of shape (models, c, d), the rows' type
-        Of each model.
-    m : float
-        Above 1.
-    log2_scale : float
-        A whole number, not 0 where u^m would vanish in all rows: near m log2 c. What it makes too large is cut off:
-        rows that coincide with a centre, which then outweigh all others.
-    weights : array of shape (k,), the rows' type, or None
-        None: all 1.
-    first_row : int
-        Global number of the first row, a multiple of 1024.
-    block_rows : int
-        Rows of a block of the sums, a multiple of 1024.
-    out : float64 array of shape (blocks, models, c * d + c + 3)
-        Added to in place; row b belongs to block first_row // block_rows + b. Place j * d + f: sum of g_ij x_if;
-        c * d + j: sum of g_ij; then the sums of g_ij s_ij, of w_i u_ij^2 and of -w_i u_ij log u_ij.
-    """
     if first_row % TILE or block_rows % TILE:
         raise ValueError(f"first_row={first_row} or block_rows={block_rows} is not a multiple of {TILE}")
     (k, d), (models, c, _) = x.shape, centers.shape
@@ -110,19 +84,6 @@ def fuzzy_sums(
 
 
 def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
-    """Write the memberships of rows: s_ij^(-1/(m-1)), scaled to sum 1 over the centres j.
-
-    Parameters
-    ----------
-    x : array of shape (k, d)
-        Rows, float32 or float64.
-    centers : array of shape (c, d), the rows' type
-        Centres.
-    m : float
-        Above 1.
-    out : array of shape (k, c), the rows' type
-        Written. Centres at distance 0 share a row.
-    """
     (k, d), c = x.shape, len(centers)
     constants, step = _constants(m, 0.0, x.dtype), max(1, TASK // (WIDTH * c * (d + 8))) * WIDTH
     flat, middle = x.reshape(-1), centers.reshape(-1)
@@ -174,19 +135,6 @@ def aligned(count: int, dtype: Any) -> Array:
 
 
 def weighted_means(sums: Array, centers: Array) -> Array:
-    """Move centres to the means of the rows that their clusters weigh.
-
-    Parameters
-    ----------
-    sums : float64 array of shape (models, c * d + c + 3)
-        Of all rows, laid out as `fuzzy_sums` does.
-    centers : float64 array of shape (models, c, d)
-
-    Returns
-    -------
-    float64 array of shape (models, c, d)
-        A cluster that no row has a membership in keeps its centre.
-    """
     models, c, d = centers.shape
     weights = sums[:, c * d : c * d + c, None]
     means = sums[:, : c * d].reshape(models, c, d) / np.where(weights > 0, weights, 1.0)

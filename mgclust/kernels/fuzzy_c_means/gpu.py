@@ -111,23 +111,6 @@ def fuzzy_sums(
     block_rows: int,
     out: Array,
 ) -> None:
-    """Add up what memberships weigh; see `mgclust.kernels.fuzzy_c_means.cpu.fuzzy_sums`.
-
-    Parameters
-    ----------
-    x : array of shape (k, d)
-    centers : array of shape (models, c, d)
-    m : float
-    log2_scale : float
-        Of u^m, where that would vanish.
-    weights : array of shape (k,) or None
-    first_row : int
-        Global number of the first row, a multiple of 1024.
-    block_rows : int
-        A multiple of 1024.
-    out : float64 array of shape (blocks, models, c * d + c + 3)
-        Added to in place.
-    """
     if not len(x):
         return
     layout = layout_of(x.shape[1], centers.shape[1], x.dtype.itemsize)
@@ -139,32 +122,12 @@ def fuzzy_sums(
 
 
 def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
-    """Memberships of rows.
-
-    Parameters
-    ----------
-    x : array of shape (k, d)
-    centers : array of shape (c, d)
-    m : float
-    out : array of shape (k, c), the rows' type
-    """
     if len(x):
         _distances(x, centers, out)
         _memberships_of_tile(out, _Exponents.of(m, 0.0, out.dtype), None, only_u=True, scores=out)
 
 
 def weighted_means(sums: Array, centers: Array) -> Array:
-    """Move centres to the means of the rows that their clusters weigh; see ``cpu.py``.
-
-    Parameters
-    ----------
-    sums : float64 array of shape (models, c * d + c + 3)
-    centers : float64 array of shape (models, c, d)
-
-    Returns
-    -------
-    float64 array of shape (models, c, d)
-    """
     _, c, d = centers.shape
     return _MOVE(sums, centers, c, d, sums.shape[1], cp.empty_like(centers))
 

@@ -38,23 +38,6 @@ RADIX = 8  # bits of a digit, where there are more
 
 
 def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int) -> tuple[Array, Array, Array | None]:
-    """Sort pairs of numbers, add up those that are equal, and drop those of a number with itself.
-
-    Parameters
-    ----------
-    row, column : int32 arrays of shape (pairs,)
-        Below count, in any order.
-    weight : int32 or int64 array of shape (pairs,), optional
-        None: all are 1.
-    count : int
-
-    Returns
-    -------
-    row, column : int32 arrays
-        Ascending by (row, column).
-    weight : array of the weights' type, or None
-        Their sums, int32 where they came as None; None where they came as None and all are 1.
-    """
     weights = weights_or_none(weight)
     starts = np.zeros(count + 1, np.int64)
     columns, moved = np.empty(len(row), np.int32), np.empty(len(weights), weights.dtype)
@@ -66,23 +49,6 @@ def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int) ->
 
 
 def contract(rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, Array]:
-    """Sum own entries by the groups of their ends, without those within a group.
-
-    Parameters
-    ----------
-    rows : Adjacency
-        Own rows.
-    ids : int32 array of shape (n,)
-        Group of each node of the graph, below count.
-    count : int
-
-    Returns
-    -------
-    row, column : int32 arrays
-        Ascending by (row, column), each pair once.
-    weight : array
-        int32, or int64 where the weights are.
-    """
     weights = weights_or_none(rows.weights)
     places, starts = np.empty(rows.rows, np.int64), np.zeros(count + 1, np.int64)
     each_part(rows, lambda start, stop: leaving(start, stop, rows.first, rows.starts, rows.columns, ids, places))
@@ -98,21 +64,6 @@ def contract(rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, 
 
 
 def to_rows(row: Array, column: Array, weight: Array | None, *, first: int, stop: int) -> Adjacency:
-    """Return sorted pairs as rows.
-
-    Parameters
-    ----------
-    row, column : int32 arrays of shape (pairs,)
-        Ascending by (row, column).
-    weight : array of shape (pairs,), optional
-        None: all are 1.
-    first, stop : int
-        The rows are numbered first .. stop - 1.
-
-    Returns
-    -------
-    Adjacency
-    """
     starts = np.zeros(stop - first + 1, np.int64)
     count_rows(row, first, starts)
     return Adjacency(first, starts, column, weight)

@@ -16,73 +16,21 @@ Array = Any
 
 
 def number(representative: Array) -> tuple[Array, int]:
-    """Number groups in the order of the nodes that stand for them.
-
-    Parameters
-    ----------
-    representative : int32 array of shape (n,)
-        The node that stands for each node's group, which stands for itself.
-
-    Returns
-    -------
-    ids : int32 array of shape (n,)
-        Number of each node's group.
-    count : int
-        How many groups there are.
-    """
     ids = np.empty(len(representative), np.int32)
     return ids, number_groups(representative, ids)
 
 
 def sum_by_id(values: Array, ids: Array, count: int) -> Array:
-    """Sum the values of each group.
-
-    Parameters
-    ----------
-    values : int64 array of shape (n,)
-    ids : int32 array of shape (n,)
-        Below count.
-    count : int
-
-    Returns
-    -------
-    int64 array of shape (count,)
-    """
     out = np.zeros(count, np.int64)
     add_values(values, ids, out)
     return out
 
 
 def spread_roots(rows: Adjacency, labels: Array, roots: Array) -> None:
-    """Lower the roots of nodes that own entries connect within a community to the smallest of them.
-
-    Parameters
-    ----------
-    rows : Adjacency
-        Own rows.
-    labels : int32 array of shape (n,)
-        Communities.
-    roots : int32 array of shape (n,)
-        A node of the same connected part, at most the node itself. In place.
-    """
     unite(rows.first, rows.starts, rows.columns, labels, roots)
 
 
 def weights_before(rows: Adjacency, ids: Array, order: Array) -> Array:
-    """Sum each own node's weights to nodes of its group that come before it.
-
-    Parameters
-    ----------
-    rows : Adjacency
-        Own rows.
-    ids : int32 array of shape (n,)
-        Groups.
-    order : int32 or int64 array of shape (n,)
-
-    Returns
-    -------
-    int64 array of shape (rows,)
-    """
     out = np.empty(rows.rows, np.int64)
     weights = weights_or_none(rows.weights)
 

@@ -38,25 +38,6 @@ def best_partners(
     salt: int,
     out: Array,
 ) -> None:
-    """Find the neighbour that each own node would merge with: the largest gain over the root of both strengths.
-
-    Parameters
-    ----------
-    rows : Adjacency
-        Own rows.
-    strength : int64 array of shape (n,)
-    within : int32 array of shape (n,), optional
-        Only neighbours of the same number are looked at.
-    gain : Gain
-    any_sign : bool
-        Take partners whose gain is not positive as well.
-    noise : float
-        From 0 to 1: largest part of a score that is taken off at random, the same for both ends.
-    salt : int
-        Of the noise, and of the hash that decides between equal scores.
-    out : int32 array of shape (n,)
-        The partner, or -1. Overwritten.
-    """
     two_m, factor = factors(gain)
     weights, salt, inside = weights_or_none(rows.weights), signed(salt), NOWHERE if within is None else within
     clear_others(rows, out)
@@ -71,20 +52,6 @@ def best_partners(
 
 
 def pair_up(partner: Array, *, share: float) -> Array:
-    """Merge nodes that are each other's partner; where these are few, others join the pair of their partner.
-
-    Parameters
-    ----------
-    partner : int32 array of shape (n,)
-        -1: none.
-    share : float
-        Others join when the pairs are fewer than this share of the nodes that have a partner.
-
-    Returns
-    -------
-    int32 array of shape (n,)
-        The node that stands for each node's group, one of its members.
-    """
     representative = np.empty(len(partner), np.int32)
     join(partner, float(share), representative)
     return representative

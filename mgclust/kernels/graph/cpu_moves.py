@@ -48,28 +48,6 @@ def propose_moves(
     out: Array,
     tally: Array,
 ) -> None:
-    """Find the community that each own node whose turn it is would rather be in.
-
-    Parameters
-    ----------
-    rows : Adjacency
-        Own rows.
-    strength : int64 array of shape (n,)
-    labels : int32 array of shape (n,)
-        Communities, numbers below n.
-    totals : int64 array of shape (n,)
-        Summed strength of each community.
-    active : uint8 array of shape (n,)
-        Nodes that are 0 stay.
-    gain : Gain
-    classes, turn, salt : int
-        Node v moves now if ``(mix(v * 0x9E3779B97F4A7C15 + salt) >> 33) % classes == turn``.
-    out : int32 array of shape (n,)
-        The new community, or -1; a node that is best off alone moves into the community of its own number, where
-        that is empty. Overwritten.
-    tally : int64 array of shape (2,)
-        The number of moves and what each adds to the modularity, in units of 2^-40, are added to it.
-    """
     two_m, factor = factors(gain)
     weights, longest, salt = weights_or_none(rows.weights), longest_row(rows), signed(salt)
     clear_others(rows, out)
@@ -90,35 +68,10 @@ def propose_moves(
 
 
 def apply_moves(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
-    """Move nodes, and their strength.
-
-    Parameters
-    ----------
-    proposal : int32 array of shape (n,)
-        New communities, -1: stays.
-    strength : int64 array of shape (n,)
-    labels : int32 array of shape (n,)
-        In place.
-    totals : int64 array of shape (n,)
-        In place.
-    """
     move(proposal, strength, labels, totals)
 
 
 def wake(rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:
-    """Activate the neighbours of nodes that moved, but for those of the same community.
-
-    Parameters
-    ----------
-    rows : Adjacency
-        Own rows.
-    proposal : int32 array of shape (n,)
-        Not negative where a node moved.
-    labels : int32 array of shape (n,)
-        Communities after the moves.
-    active : uint8 array of shape (n,)
-        Set to 1 in place.
-    """
 
     def body(start: int, stop: int) -> None:
         activate(start, stop, rows.first, rows.starts, rows.columns, proposal, labels, active)
@@ -127,18 +80,6 @@ def wake(rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None
 
 
 def cross_weight(rows: Adjacency, labels: Array) -> int:
-    """Sum of the weights between communities, own rows' entries.
-
-    Parameters
-    ----------
-    rows : Adjacency
-        Own rows.
-    labels : int32 array of shape (n,)
-
-    Returns
-    -------
-    int
-    """
     weights = weights_or_none(rows.weights)
     sums: list[int] = []
 

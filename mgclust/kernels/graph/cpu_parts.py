@@ -19,55 +19,14 @@ Array = Any
 def pair_parts(
     row: Array, column: Array, weight: Array | None, *, count: int, bounds: Sequence[int], largest: int
 ) -> list[Array]:
-    """Cut pairs by the rank that owns the row, ready to be sent.
-
-    Parameters
-    ----------
-    row, column, weight, count
-        As for `sum_pairs`.
-    bounds : sequence of int
-        Rank r owns rows ``bounds[r]`` to ``bounds[r + 1] - 1``.
-    largest : int
-        No weight on any rank is above; 0 where all ranks come with None.
-
-    Returns
-    -------
-    list of arrays
-        One for each rank; `sum_parts` knows what is in them.
-    """
     return _cut(*sum_pairs(row, column, weight, count=count), bounds)
 
 
 def contract_parts(rows: Adjacency, ids: Array, *, count: int, bounds: Sequence[int], largest: int) -> list[Array]:
-    """Cut the pairs that `contract` would sum by the rank that owns the group of the row.
-
-    Parameters
-    ----------
-    rows, ids, count
-        As for `contract`.
-    bounds, largest
-        As for `pair_parts`.
-    """
     return _cut(*contract(rows, ids, count=count), bounds)
 
 
 def sum_parts(parts: Array, *, count: int, largest: int, kind: np.dtype | None) -> tuple[Array, Array, Array | None]:
-    """Sum pairs that came from several ranks, put one behind the other.
-
-    Parameters
-    ----------
-    parts : array
-        What `pair_parts` or `contract_parts` made on any ranks.
-    count, largest : int
-        As they were there.
-    kind : numpy.dtype, optional
-        Of the weights; None where all were 1.
-
-    Returns
-    -------
-    row, column, weight
-        As `sum_pairs` returns them.
-    """
     row, column = (parts[:, i].astype(np.int32) for i in (0, 1))
     # Also where all weights were 1: what was summed on its way is not.
     row, column, weight = sum_pairs(row, column, parts[:, 2].astype(kind or np.int32), count=count)

@@ -44,7 +44,6 @@ def propose_moves(
     out: Array,
     tally: Array,
 ) -> None:
-    """Find the best community for the active nodes whose turn it is; see `mgclust.kernels.graph.cpu.propose_moves`."""
     out.data.memset_async(0xFF, out.nbytes)  # -1
     if not rows.entries:
         return
@@ -65,17 +64,14 @@ def propose_moves(
 
 
 def apply_moves(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
-    """Carry out what all ranks proposed; see `mgclust.kernels.graph.cpu.apply_moves`."""
     whole("apply_moves", len(proposal), proposal, strength, labels, totals)
 
 
 def wake(rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:
-    """Mark neighbours of moved nodes in other communities; see `mgclust.kernels.graph.cpu.wake`."""
     _by_rows(rows, "wake", proposal, labels, active)
 
 
 def cross_weight(rows: Adjacency, labels: Array) -> int:
-    """Sum weights between communities; see `mgclust.kernels.graph.cpu.cross_weight`."""
     out = cp.zeros(1, cp.int64)
     _by_rows(rows, "cross", labels, out)
     return int(out[0])
@@ -92,7 +88,6 @@ def best_partners(
     salt: int,
     out: Array,
 ) -> None:
-    """Find the neighbour to merge with; see `mgclust.kernels.graph.cpu.best_partners`."""
     out.data.memset_async(0xFF, out.nbytes)
     nowhere = np.uint64(0) if within is None else within
     choice = (strength, nowhere, np.int64(gain.two_m), np.float64(gain.resolution), np.bool_(any_sign))
@@ -100,7 +95,6 @@ def best_partners(
 
 
 def pair_up(partner: Array, *, share: float) -> Array:
-    """Decide who merges with whom; see `mgclust.kernels.graph.cpu.pair_up`."""
     n = len(partner)
     counts, out = cp.zeros(2, cp.int32), cp.empty(n, cp.int32)
     whole("count_pairs", n, partner, counts)
@@ -109,7 +103,6 @@ def pair_up(partner: Array, *, share: float) -> Array:
 
 
 def number(representative: Array) -> tuple[Array, int]:
-    """Number the representatives; see `mgclust.kernels.graph.cpu.number`."""
     n = len(representative)
     heads, ids = cp.empty(n, cp.int32), cp.empty(n, cp.int32)
     whole("find_heads", n, representative, heads)
@@ -119,19 +112,16 @@ def number(representative: Array) -> tuple[Array, int]:
 
 
 def sum_by_id(values: Array, ids: Array, count: int) -> Array:
-    """Sum values by group; see `mgclust.kernels.graph.cpu.sum_by_id`."""
     out = cp.zeros(count, cp.int64)
     whole("sum_by_id", len(values), values, ids, out)
     return out
 
 
 def spread_roots(rows: Adjacency, labels: Array, roots: Array) -> None:
-    """Lower roots along edges within communities; see `mgclust.kernels.graph.cpu.spread_roots`."""
     _by_rows(rows, "spread", labels, roots)
 
 
 def weights_before(rows: Adjacency, ids: Array, order: Array) -> Array:
-    """Sum weights to earlier nodes of the same group; see `mgclust.kernels.graph.cpu.weights_before`."""
     out = cp.zeros(rows.rows, cp.int64)
     _by_rows(rows, "before", ids, order.astype(cp.int64, copy=False), out)
     return out

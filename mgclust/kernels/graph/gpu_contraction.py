@@ -33,14 +33,12 @@ class Bins(NamedTuple):
 
 
 def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int) -> tuple[Array, Array, Array | None]:
-    """Sort pairs and sum equal ones; see `mgclust.kernels.graph.cpu.sum_pairs`."""
     largest = int(weight.max()) if weight is not None and len(weight) else 1
     keys, bits = _keys_of_pairs(row, column, weight, count, largest)
     return _sum_keys(keys, weight, count, bits, None if weight is None else weight.dtype)
 
 
 def contract(rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, Array | None]:
-    """Sum weights between groups; see `mgclust.kernels.graph.cpu.contract`."""
     keys, bits = _keys_of_groups(rows, ids, count, bins(rows).largest)
     kind = None if rows.weights is None else rows.weights.dtype
     row, column, weight = _sum_keys(keys, rows.weights, count, bits, kind)
@@ -50,7 +48,6 @@ def contract(rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, 
 def pair_parts(
     row: Array, column: Array, weight: Array | None, *, count: int, bounds: Sequence[int], largest: int
 ) -> list[Array]:
-    """Cut pairs by their owner; see `mgclust.kernels.graph.cpu.pair_parts`. They travel unsorted, as keys."""
     if largest and weight is None:
         weight = cp.ones(len(row), cp.int32)
     keys, bits = _keys_of_pairs(row, column, weight, count, largest)
@@ -58,20 +55,17 @@ def pair_parts(
 
 
 def contract_parts(rows: Adjacency, ids: Array, *, count: int, bounds: Sequence[int], largest: int) -> list[Array]:
-    """Cut the pairs of groups by their owner; see `mgclust.kernels.graph.cpu.contract_parts`."""
     keys, bits = _keys_of_groups(rows, ids, count, largest)
     return _cut(keys, rows.weights, bits, count, bounds)
 
 
 def sum_parts(parts: Array, *, count: int, largest: int, kind: np.dtype | None) -> tuple[Array, Array, Array | None]:
-    """Sum pairs from several ranks; see `mgclust.kernels.graph.cpu.sum_parts`."""
     if parts.ndim == 2:
         return _sum_keys(cp.ascontiguousarray(parts[:, 0]), parts[:, 1].astype(kind), count, 0, kind)
     return _sum_keys(parts, None, count, 0 if kind is None else _weight_bits(count, largest), kind)
 
 
 def to_rows(row: Array, column: Array, weight: Array | None, *, first: int, stop: int) -> Adjacency:
-    """Rows of sorted pairs; see `mgclust.kernels.graph.cpu.to_rows`."""
     starts = cp.empty(stop - first + 1, cp.int64)
     whole("row_starts", stop - first + 1, row, np.int32(first), np.int32(stop - first), starts, size=len(row))
     return Adjacency(first, starts, column, weight)

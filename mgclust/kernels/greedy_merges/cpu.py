@@ -65,38 +65,6 @@ def greedy_merges(
     resolution: float,
     on_progress: Callable[[int], None],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Merge the connected pair of communities with the largest gain until no connected pair is left.
-
-    The gain of i and j is ``g = two_m * m_ij - resolution * (d_i * d_j)``, of which the modularity rises by
-    ``2 g / two_m**2``; two_m is the sum of all strengths. Of equal gains the smallest (i, j), i < j, comes first; j is
-    folded into i. Negative gains are merged too.
-
-    Parameters
-    ----------
-    starts : int64 array of shape (n + 1,)
-        Where each node's neighbours begin.
-    columns : int32 array of shape (nnz,)
-        Neighbours, ascending within a node: symmetric, no loops, none twice.
-    weights : int64 or float64 array of shape (nnz,)
-        Of the edges to them, not negative.
-    strength : array of shape (n,), the weights' type
-        Each node's weights summed, its loops twice. int64: the sum of all is below 2**32.
-    resolution : float
-        1.0 where the weights are int64.
-    on_progress : callable
-        Called with the number of merges so far, some ten times a second. May raise, which ends the run.
-
-    Returns
-    -------
-    merges : int32 array of shape (k, 2)
-        Kept and absorbed community of each merge, known by their smallest nodes; k is n less the components.
-    gains : array of shape (k,), the weights' type
-        Of each merge.
-
-    Notes
-    -----
-    One thread. Memory: 24 to 35 bytes an entry of `columns` as measured (float64: 51 to 70), and 100 a node.
-    """
     graph = _graph(np.asarray(starts), np.asarray(columns), np.asarray(weights), np.asarray(strength), resolution)
     # Whether every gain that may fall does fall. If not, the pair (k, i) may have the same gain after a merge but
     # come earlier, because i has got a smaller label, and all neighbours have to hear of it.

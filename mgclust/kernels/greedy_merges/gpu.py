@@ -33,31 +33,6 @@ def greedy_merges(
     resolution: float,
     on_progress: Callable[[int], None],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Merge the best connected pair until none is left; see `mgclust.kernels.greedy_merges.cpu.greedy_merges`.
-
-    Parameters
-    ----------
-    starts, columns, weights : int64 array of shape (n + 1,), int32 and int64 or float64 arrays of shape (nnz,)
-        A symmetric matrix without a diagonal, in CSR form, columns ascending in each row.
-    strength : array of shape (n,)
-        Of the weights' dtype.
-    resolution : float
-        1.0 where weights are int64.
-    on_progress : callable
-        Takes the number of merges done, about ten times a second. If it raises, nothing is left running.
-
-    Returns
-    -------
-    merges : int32 ndarray of shape (k, 2)
-        Kept and absorbed.
-    gains : ndarray of shape (k,)
-        Of the weights' dtype.
-
-    Notes
-    -----
-    Takes 32 bytes of device memory for each of the nnz entries and about 90 for each node; at the times when rows
-    that grew have used that up, 68 bytes for each entry that is left.
-    """
     n = len(strength)
     if not len(columns):
         return np.empty((0, 2), np.int32), np.empty(0, weights.dtype)

@@ -1,1 +1,107 @@
 """Sums over the rows that share a label, for many labelings at once; the nearest of given columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from mgclust.kernels.label_sums import cpu, gpu
+
+__all__ = ["LabelSums"]
+
+Array = Any
+
+
+class LabelSums(Protocol):
+    """Functions that both devices have, with these meanings."""
+
+    def add_by_label(self, values: Array, labels: Array, *, n: int, scale: float, out: Array) -> None:
+        """Add to each row, for each cluster of several labelings, its summed values in the cluster's columns.
+
+        Parameters
+        ----------
+        values : array of shape (m, at least n)
+            float32 or float64; -inf is left out.
+        labels : int32 array of shape (L, n)
+            As in `cluster_sums`.
+        n : int
+            Columns.
+        scale : float
+            As in `cluster_sums`.
+        out : int64 array of shape (m, number of clusters)
+            Added to in place.
+        """
+
+    def best_columns(self, s: Array, columns: Array, *, out: Array) -> None:
+        """Find each row's largest similarity among some columns.
+
+        Parameters
+        ----------
+        s : array of shape (m, at least n)
+            Similarities, float32 or float64.
+        columns : int64 array of shape (K,)
+            Ascending.
+        out : int32 array of shape (m,)
+            Positions in `columns`, the lowest of equals; written.
+        """
+
+    def cluster_sums(
+        self, x: Array, y: Array, labels: Array, *, norm: str, root: bool, scale: float, y_start: int, out: Array
+    ) -> None:
+        """Add to each row, for each cluster of several labelings, its summed distances to the cluster's columns.
+
+        Parameters
+        ----------
+        x, y : arrays of shape (m, d) and (k, d)
+            Rows, both float32 or both float64.
+        labels : int32 array of shape (L, k)
+            Each column's cluster in each labeling; clusters are numbered through over all labelings.
+        norm : {"l2", "l2-dot", "l1"}
+            Which reduced distance s.
+        root : bool
+            Sum sqrt(s), not s.
+        scale : float
+            Of the fixed-point sums: rint(partial * scale) is added, where a partial sum has at most 512 columns of one
+            cluster, within 1024 consecutive ones.
+        y_start : int
+            Global number of y's first row, a multiple of 1024.
+        out : int64 array of shape (m, number of clusters)
+            Added to in place.
+        """
+
+    def group_sums(self, x: Array, labels: Array, *, scale: float, out: Array) -> None:
+        """Add each row to its cluster's sum of rows.
+
+        Parameters
+        ----------
+        x : array of shape (m, d)
+            Rows, float32 or float64.
+        labels : int32 array of shape (m,)
+            Clusters.
+        scale : float
+            Of the fixed-point sums: rint(x * scale) is added.
+        out : int64 array of shape (number of clusters, d)
+            Added to in place.
+        """
+
+    def same_label_sums(self, s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:
+        """Add to each column its similarities to the own rows of its label, but for its own row.
+
+        Parameters
+        ----------
+        s : array of shape (m, padded(n))
+            Similarities of own rows, float32 or float64; finite within a label.
+        labels : int32 array of shape (n,)
+            Not negative.
+        n, first_row : int
+            Columns, and the global number of the first own row.
+        scale : float
+            Of the fixed-point sums: rint(s * scale) is added.
+        out : int64 array of shape (n,)
+            Added to in place.
+        """
+
+
+if TYPE_CHECKING:  # both devices have what the contract says
+    _cpu: LabelSums = cpu
+    _gpu: LabelSums = gpu

@@ -33,21 +33,6 @@ PRIVATE_BYTES = 1 << 28  # more than this and threads do not get sums each
 
 
 def same_label_sums(s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:
-    """Add to each column its similarities to the own rows of its label, but for its own row.
-
-    Parameters
-    ----------
-    s : array of shape (m, padded(n))
-        Similarities of own rows, float32 or float64; finite within a label.
-    labels : int32 array of shape (n,)
-        Not negative.
-    n, first_row : int
-        Columns, and the global number of the first own row.
-    scale : float
-        Of the fixed-point sums: rint(s * scale) is added.
-    out : int64 array of shape (n,)
-        Added to in place.
-    """
     members = np.argsort(labels[:n], kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(labels[:n]))])
     flat, rows, width = s.reshape(-1), rows_of_a_task(n), s.shape[1]
@@ -62,17 +47,6 @@ def same_label_sums(s: Array, labels: Array, *, n: int, first_row: int, scale: f
 
 
 def best_columns(s: Array, columns: Array, *, out: Array) -> None:
-    """Find each row's largest similarity among some columns.
-
-    Parameters
-    ----------
-    s : array of shape (m, at least n)
-        Similarities, float32 or float64.
-    columns : int64 array of shape (K,)
-        Ascending.
-    out : int32 array of shape (m,)
-        Positions in `columns`, the lowest of equals; written.
-    """
     rows, width = rows_of_a_task(len(columns)), s.shape[1]
     flat = s.reshape(-1)
 
@@ -85,26 +59,6 @@ def best_columns(s: Array, columns: Array, *, out: Array) -> None:
 def cluster_sums(
     x: Array, y: Array, labels: Array, *, norm: str, root: bool, scale: float, y_start: int, out: Array
 ) -> None:
-    """Add to each row, for each cluster of several labelings, its summed distances to the cluster's columns.
-
-    Parameters
-    ----------
-    x, y : arrays of shape (m, d) and (k, d)
-        Rows, both float32 or both float64.
-    labels : int32 array of shape (L, k)
-        Each column's cluster in each labeling; clusters are numbered through over all labelings.
-    norm : {"l2", "l2-dot", "l1"}
-        Which reduced distance s.
-    root : bool
-        Sum sqrt(s), not s.
-    scale : float
-        Of the fixed-point sums: rint(partial * scale) is added, where a partial sum has at most 512 columns of one
-        cluster, within 1024 consecutive ones.
-    y_start : int
-        Global number of y's first row, a multiple of 1024.
-    out : int64 array of shape (m, number of clusters)
-        Added to in place.
-    """
     if y_start % GROUP:
         raise ValueError(f"y_start={y_start} is not a multiple of {GROUP}")
     (m, d), k = x.shape, len(y)
@@ -120,21 +74,6 @@ def cluster_sums(
 
 
 def add_by_label(values: Array, labels: Array, *, n: int, scale: float, out: Array) -> None:
-    """Add to each row, for each cluster of several labelings, its summed values in the cluster's columns.
-
-    Parameters
-    ----------
-    values : array of shape (m, at least n)
-        float32 or float64; -inf is left out.
-    labels : int32 array of shape (L, n)
-        As in `cluster_sums`.
-    n : int
-        Columns.
-    scale : float
-        As in `cluster_sums`.
-    out : int64 array of shape (m, number of clusters)
-        Added to in place.
-    """
     m, width = values.shape
     flat, segments = values.reshape(-1), _Segments(labels[:, :n])
     buffers = np.empty((thread_count(), GROUP * WIDTH), values.dtype)
@@ -146,19 +85,6 @@ def add_by_label(values: Array, labels: Array, *, n: int, scale: float, out: Arr
 
 
 def group_sums(x: Array, labels: Array, *, scale: float, out: Array) -> None:
-    """Add each row to its cluster's sum of rows.
-
-    Parameters
-    ----------
-    x : array of shape (m, d)
-        Rows, float32 or float64.
-    labels : int32 array of shape (m,)
-        Clusters.
-    scale : float
-        Of the fixed-point sums: rint(x * scale) is added.
-    out : int64 array of shape (number of clusters, d)
-        Added to in place.
-    """
     m, d = x.shape
     threads = max(1, min(thread_count(), m * d // (1 << 18), PRIVATE_BYTES // max(out.nbytes, 1)))
     sums = [out] + [np.zeros_like(out) for _ in range(threads - 1)]

@@ -30,23 +30,6 @@ TILE_NUMBERS = 1 << 24  # distances on their way from one kernel to the next: 64
 def cluster_sums(
     x: Array, y: Array, labels: Array, *, norm: str, root: bool, scale: float, y_start: int, out: Array
 ) -> None:
-    """Add up the distances of each row to all columns, by the columns' clusters.
-
-    Parameters
-    ----------
-    x, y, norm
-        As in `pair_histogram`.
-    labels : array of shape (n_labelings, k), int32
-        Clusters of the columns, numbered through over all labelings.
-    root : bool
-        Sum the square roots of the reduced distances.
-    scale : float
-        Of the fixed-point sums, a power of two.
-    y_start : int
-        Global number of the first column, a multiple of 1024.
-    out : array of shape (m, n_clusters), int64
-        Added to in place.
-    """
     if y_start % GROUP:
         raise ValueError(f"y_start={y_start} should be a multiple of {GROUP}.")
     if not x.shape[0] or not y.shape[0]:
@@ -70,36 +53,11 @@ def cluster_sums(
 
 
 def add_by_label(values: Array, labels: Array, *, n: int, scale: float, out: Array) -> None:
-    """Add up the values of each row by the labels of their columns; -inf is no value.
-
-    Parameters
-    ----------
-    values : array of shape (m, stride)
-    labels : array of shape (n_labelings, n), int32
-        Numbered through over all labelings.
-    n : int
-        Columns that count.
-    scale : float
-        Of the fixed-point sums, a power of two.
-    out : array of shape (m, n_clusters), int64
-        Added to in place.
-    """
     if values.shape[0]:
         _add_pieces(values, n, _pieces(labels), 0, scale, out)
 
 
 def group_sums(x: Array, labels: Array, *, scale: float, out: Array) -> None:
-    """Add each row to the row of its label.
-
-    Parameters
-    ----------
-    x : array of shape (m, d)
-    labels : array of shape (m,), int32
-    scale : float
-        Of the fixed-point sums, a power of two.
-    out : array of shape (n_labels, d), int64
-        Added to in place.
-    """
     if x.size:
         kernel = compiled("affinity_propagation/matrices.cu", x.dtype.name).get_function("group_sums")
         sizes = (np.int64(x.size), np.int32(x.shape[1]))
@@ -107,22 +65,6 @@ def group_sums(x: Array, labels: Array, *, scale: float, out: Array) -> None:
 
 
 def same_label_sums(s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:
-    """Add up each column of own rows over the other rows that share its label.
-
-    Parameters
-    ----------
-    s : array of shape (m, stride)
-    labels : array of shape (n,), int32
-        Of all rows.
-    n : int
-        Columns that count.
-    first_row : int
-        Global number of the first row.
-    scale : float
-        Of the fixed-point sums, a power of two.
-    out : array of shape (n,), int64
-        Added to in place.
-    """
     m = s.shape[0]
     if m:
         columns = -(-n // THREADS)
@@ -133,16 +75,6 @@ def same_label_sums(s: Array, labels: Array, *, n: int, first_row: int, scale: f
 
 
 def best_columns(s: Array, columns: Array, *, out: Array) -> None:
-    """Find each row's largest value among a few columns.
-
-    Parameters
-    ----------
-    s : array of shape (m, stride)
-    columns : array of shape (k,), int64
-        Ascending.
-    out : array of shape (m,), int32
-        Position in `columns`; of equal values the lowest.
-    """
     if s.shape[0]:
         kernel = compiled("affinity_propagation/matrices.cu", s.dtype.name).get_function("best_columns")
         sizes = (s, np.int32(s.shape[0]), np.int64(s.shape[1]), columns, np.int32(columns.size))

@@ -34,17 +34,6 @@ TASK_LEAVES = 16
 
 
 def spread(x: Array, plan: GaussianGrid, out: Array) -> None:
-    """Add rows to the grid of a Gaussian sum; see `mgclust.kernels.low_dimension.gaussian_grid`.
-
-    Parameters
-    ----------
-    x : array of shape (m, d), d <= 3
-        Rows, float32 or float64.
-    plan : GaussianGrid
-        Covers the rows.
-    out : int64 array of shape plan.shape
-        Added to in place; exact in any order.
-    """
     m, d = x.shape
     flat, origin, inverse, polynomials, strides = _grid_arguments(x, plan)
     threads = max(1, min(thread_count(), m // 4096, PRIVATE_GRID_BYTES // out.nbytes))
@@ -62,19 +51,6 @@ def spread(x: Array, plan: GaussianGrid, out: Array) -> None:
 
 
 def interpolate(x: Array, grid: Array, plan: GaussianGrid, out: Array) -> None:
-    """Read the convolved grid at rows; see `mgclust.kernels.low_dimension.gaussian_grid`.
-
-    Parameters
-    ----------
-    x : array of shape (m, d), d <= 3
-        Rows, float32 or float64.
-    grid : float64 array of shape plan.shape
-        From `grid_convolve`.
-    plan : GaussianGrid
-        Covers the rows.
-    out : float64 array of shape (m,)
-        The Gaussian sums, each row's own 1 included; overwritten.
-    """
     m, d = x.shape
     flat, origin, inverse, polynomials, strides = _grid_arguments(x, plan)
     cells = grid.reshape(-1)
@@ -92,21 +68,6 @@ def _grid_arguments(x: Array, plan: GaussianGrid) -> tuple[Array, Array, float, 
 
 
 def tree_nearest_higher(tree: BoxTree, order: Array, *, start: int, stop: int, best: Array, best_index: Array) -> None:
-    """Find the nearest row of higher density for the rows at some positions of a tree: `nearest_higher`'s answer.
-
-    Parameters
-    ----------
-    tree : BoxTree
-        Over all rows.
-    order : int32 array of shape (n,)
-        Each row's unique position by decreasing density, by row number.
-    start, stop : int
-        Positions in the tree: row ``tree.index[start]`` and so on.
-    best : array of shape (stop - start,), the rows' type
-        Smallest s; infinity for the densest row; overwritten.
-    best_index : int64 array of shape (stop - start,)
-        Its row number; -1 for the densest row; overwritten.
-    """
     by_position, by_node = tree.minima(order)
     rows, panels, low, high, starts = _flat(tree)
     d = tree.rows.shape[1]
@@ -122,19 +83,6 @@ def tree_nearest_higher(tree: BoxTree, order: Array, *, start: int, stop: int, b
 
 
 def tree_pair_histogram(tree: BoxTree, *, part: int, parts: int, low: int, shift: int, out: Array) -> None:
-    """Count a share of the pairs i < j by the IEEE bits of their reduced distance; see `pair_histogram`.
-
-    Parameters
-    ----------
-    tree : BoxTree
-        Over all rows.
-    part, parts : int
-        This call does the leaves part, part + parts, ... with all that comes after each of them.
-    low, shift : int
-        The bracket and the bins, as for `pair_histogram`.
-    out : int64 array of shape (bins + 1,)
-        Added to in place.
-    """
     rows, panels, box_low, box_high, starts = _flat(tree)
     n, d = tree.rows.shape
     largest = int(np.iinfo(f"i{tree.rows.itemsize}").max)
@@ -153,19 +101,6 @@ def tree_pair_histogram(tree: BoxTree, *, part: int, parts: int, low: int, shift
 
 
 def tree_count_within(tree: BoxTree, *, start: int, stop: int, threshold: float, out: Array) -> None:
-    """Add the number of rows with s < threshold, itself included, for the rows at some positions of a tree.
-
-    Parameters
-    ----------
-    tree : BoxTree
-        Over all rows.
-    start, stop : int
-        Positions in the tree: row ``tree.index[start]`` and so on.
-    threshold : float
-        Rounded to the rows' type before it is compared.
-    out : int64 array of shape (stop - start,)
-        Added to in place.
-    """
     rows, panels, low, high, starts = _flat(tree)
     n, d = tree.rows.shape
     limit = tree.rows.dtype.type(threshold)
@@ -177,21 +112,6 @@ def tree_count_within(tree: BoxTree, *, start: int, stop: int, threshold: float,
 
 
 def tree_border(tree: BoxTree, labels: Array, *, start: int, stop: int, threshold: float, out: Array) -> None:
-    """Mark rows that have a row of another label nearer than a threshold, at some positions of a tree.
-
-    Parameters
-    ----------
-    tree : BoxTree
-        Over all rows.
-    labels : integer array of shape (n,)
-        By row number, within int32.
-    start, stop : int
-        Positions in the tree: row ``tree.index[start]`` and so on.
-    threshold : float
-        Rounded to the rows' type before it is compared: s < threshold.
-    out : uint8 array of shape (stop - start,)
-        Set to 1 in place.
-    """
     rows, panels, low, high, starts = _flat(tree)
     d = tree.rows.shape[1]
     limit = tree.rows.dtype.type(threshold)

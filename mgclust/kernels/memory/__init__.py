@@ -1,1 +1,56 @@
 """Arrays on their way between the host's memory and the one in which kernels read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mgclust.kernels.memory import cpu, gpu
+
+__all__ = ["Memory"]
+
+Array = Any
+
+
+class Memory(Protocol):
+    """Functions that both devices have, with these meanings."""
+
+    def arriving(self, pieces: Iterable[np.ndarray]) -> Iterator[Array]:
+        """Arrays where the kernels read them, one after the other.
+
+        Parameters
+        ----------
+        pieces : iterable of ndarray
+            Of one dtype and as many columns, the first at least as long as the others.
+
+        Yields
+        ------
+        array
+            Valid until the next but one is asked for.
+        """
+
+    def free_memory(self) -> int:
+        """Bytes that the host can still give (all its processes together)."""
+
+    def host_empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Memory to keep rows in."""
+
+    def start_to_host(self, array: Array) -> np.ndarray:
+        """An array of the same values, which nobody changes."""
+
+    def synchronize(self) -> None:
+        """Wait for kernels that still run: none do, here."""
+
+    def to_device(self, array: Array) -> Array:
+        """Return the rows where the kernels read them: C-contiguous in memory."""
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """Return a NumPy array of the same values."""
+
+
+if TYPE_CHECKING:  # both devices have what the contract says
+    _cpu: Memory = cpu
+    _gpu: Memory = gpu

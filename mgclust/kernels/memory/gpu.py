@@ -16,38 +16,22 @@ Array = Any
 
 
 def to_device(array: Array) -> Array:
-    """The array in this device's memory, C-contiguous; itself if it is there already."""
     return cp.ascontiguousarray(cp.asarray(array))
 
 
 def to_host(array: Array) -> np.ndarray:
-    """The array as NumPy."""
     return cp.asnumpy(array)
 
 
 def start_to_host(array: Array) -> np.ndarray:
-    """An array of the same values, which has them once everything that is queued by now is done."""
     return cp.asnumpy(array, out=cupyx.empty_pinned(array.shape, array.dtype), blocking=False)
 
 
 def host_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Host memory that copies to the device at the full rate of the link: its pages stay where they are."""
     return cupyx.empty_pinned(shape, dtype)
 
 
 def arriving(pieces: Iterable[np.ndarray]) -> Iterator[Array]:
-    """Host arrays on the device, one after the other; while the caller works on one the next is on its way.
-
-    Parameters
-    ----------
-    pieces : iterable of ndarray
-        Of one dtype and as many columns, the first at least as long as the others.
-
-    Yields
-    ------
-    array
-        Valid until the next but one is asked for.
-    """
     link = cp.cuda.Stream(non_blocking=True)
     link.wait_event(_event())
     buffers: list[Array] = [None, None]
@@ -77,11 +61,9 @@ def _event(stream: Any = None) -> Any:
 
 
 def synchronize() -> None:
-    """Wait until everything that was queued is done."""
     cp.cuda.get_current_stream().synchronize()
 
 
 def free_memory() -> int:
-    """Bytes that this process may still allocate on the device, its own cached blocks included."""
     free, _ = cp.cuda.Device().mem_info
     return int(free + cp.get_default_memory_pool().free_bytes())

@@ -4,3 +4,167 @@ On the CPU `cpu` hands tasks (`cpu_tasks`) to the inner loops (`cpu_loops`), or 
 (`cpu_column_boxes`); on a GPU `gpu` starts (`gpu_launch`) the kernels of ``low.cu`` (at most 16 features), ``high.cu``
 and ``any.cu``.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from mgclust.kernels.pairs import cpu, gpu
+
+__all__ = ["Pairs"]
+
+Array = Any
+
+
+class Pairs(Protocol):
+    """Functions that both devices have, with these meanings."""
+
+    @property
+    def NEIGHBORS(self) -> int:
+        """Rows that `gaussian_sum` remembers for each row; 0 where it remembers none."""
+
+    def border(
+        self, x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array
+    ) -> None:
+        """Mark rows that have a column of another label nearer than a threshold.
+
+        Parameters
+        ----------
+        x, y : arrays of shape (m, d) and (k, d)
+            Rows, both float32 or both float64.
+        x_labels, y_labels : integer arrays of shape (m,) and (k,)
+            Labels from 0 on, within int32.
+        norm : {"l2", "l2-dot", "l1"}
+            Which reduced distance.
+        threshold : float
+            Rounded to the rows' type before it is compared: s < threshold.
+        out : uint8 array of shape (m,)
+            Set to 1 in place.
+        """
+
+    def count_within(self, x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
+        """Add to each row the number of columns with s < threshold, itself included.
+
+        Parameters
+        ----------
+        x, y : arrays of shape (m, d) and (k, d)
+            Rows, both float32 or both float64.
+        norm : {"l2", "l2-dot", "l1"}
+            Which reduced distance.
+        threshold : float
+            Rounded to the rows' type before it is compared.
+        out : int64 array of shape (m,)
+            Added to in place.
+        """
+
+    def gaussian_sum(
+        self,
+        x: Array,
+        y: Array,
+        *,
+        norm: str,
+        scale: float,
+        power: int,
+        out: Array,
+        rows: Array | None = None,
+        y_start: int = 0,
+        near: Array | None = None,
+        near_index: Array | None = None,
+    ) -> None:
+        """Add to each row the sum over all columns of ``exp(-scale * s**power)``.
+
+        Parameters
+        ----------
+        x, y : arrays of shape (m, d) and (k, d)
+            Rows, both float32 or both float64.
+        norm : {"l2", "l2-dot", "l1"}
+            Which reduced distance.
+        scale : float
+            Positive.
+        power : {1, 2}
+            2 where the distance is proportional to s.
+        out : float64 array of shape (m,)
+            Added to in place, columns in ascending order.
+        rows : int64 array of shape (m,), optional
+            Global number of the column that each row leaves out: its own, or one that is equal to the row. (Subtracting
+            its 1 afterwards would lose the digits of a small sum.)
+        y_start : int
+            Global number of the first column, a multiple of 1024.
+        near : array of shape (m, NEIGHBORS), the rows' type, optional
+            The smallest s so far, the row's own among them, ascending (infinity at first), in place: what
+            `mgclust.kernels.pairs.neighbors` needs. Only where NEIGHBORS is not 0.
+        near_index : int64 array of shape (m, NEIGHBORS), optional
+            Their global numbers (-1 at first), in place.
+        """
+
+    def nearest_higher(
+        self,
+        x: Array,
+        y: Array,
+        x_order: Array,
+        y_order: Array,
+        *,
+        norm: str,
+        y_start: int,
+        best: Array,
+        best_index: Array,
+    ) -> None:
+        """Lower each row's best to its nearest column of higher density; equal distances: the lower index.
+
+        Parameters
+        ----------
+        x, y : arrays of shape (m, d) and (k, d)
+            Rows, both float32 or both float64.
+        x_order, y_order : int32 arrays of shape (m,) and (k,)
+            Each row's unique position by decreasing density; a column is higher when its order is smaller.
+        norm : {"l2", "l2-dot", "l1"}
+            Which reduced distance.
+        y_start : int
+            Global number of y's first row; calls come with ascending columns.
+        best : array of shape (m,), the rows' type
+            Smallest s so far (infinity at first), in place.
+        best_index : int64 array of shape (m,)
+            Its global row (-1 at first), in place.
+        """
+
+    def pair_histogram(
+        self, x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array
+    ) -> None:
+        """Count pairs by the IEEE bits of their reduced distance, an order that is exact.
+
+        Parameters
+        ----------
+        x, y : arrays of shape (m, d) and (k, d)
+            Rows, both float32 or both float64.
+        norm : {"l2", "l2-dot", "l1"}
+            Which reduced distance.
+        diagonal : bool
+            x is y, and only pairs i < j count.
+        low, shift : int
+            With b = (bits - low) >> shift: pairs with bits < low are added to out[0], pairs with
+            0 <= b < bins to out[1 + b], the others to none.
+        out : int64 array of shape (bins + 1,)
+            Added to in place.
+        """
+
+    def reduced_distances(self, x: Array, y: Array, *, norm: str) -> Array:
+        """Return the reduced distances, the same bits as every other kernel sees.
+
+        Parameters
+        ----------
+        x, y : arrays of shape (m, d) and (k, d)
+            Rows, both float32 or both float64; m small.
+        norm : {"l2", "l2-dot", "l1"}
+            Which reduced distance.
+
+        Returns
+        -------
+        array of shape (m, k)
+            In the rows' type.
+        """
+
+
+if TYPE_CHECKING:  # both devices have what the contract says
+    _cpu: Pairs = cpu
+    _gpu: Pairs = gpu

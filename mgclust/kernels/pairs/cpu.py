@@ -44,22 +44,6 @@ NEIGHBORS = 8  # rows that `gaussian_sum` remembers for each: 5 to 10% more time
 
 
 def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array) -> None:
-    """Count pairs by the IEEE bits of their reduced distance, an order that is exact.
-
-    Parameters
-    ----------
-    x, y : arrays of shape (m, d) and (k, d)
-        Rows, both float32 or both float64.
-    norm : {"l2", "l2-dot", "l1"}
-        Which reduced distance.
-    diagonal : bool
-        x is y, and only pairs i < j count.
-    low, shift : int
-        With b = (bits - low) >> shift: pairs with bits < low are added to out[0], pairs with
-        0 <= b < bins to out[1 + b], the others to none.
-    out : int64 array of shape (bins + 1,)
-        Added to in place.
-    """
     largest = int(np.iinfo(f"i{x.itemsize}").max)
     high = min(low + ((len(out) - 1) << shift), largest)
     below = [0] * thread_count()
@@ -88,31 +72,6 @@ def gaussian_sum(
     near: Array | None = None,
     near_index: Array | None = None,
 ) -> None:
-    """Add to each row the sum over all columns of ``exp(-scale * s**power)``.
-
-    Parameters
-    ----------
-    x, y : arrays of shape (m, d) and (k, d)
-        Rows, both float32 or both float64.
-    norm : {"l2", "l2-dot", "l1"}
-        Which reduced distance.
-    scale : float
-        Positive.
-    power : {1, 2}
-        2 where the distance is proportional to s.
-    out : float64 array of shape (m,)
-        Added to in place, columns in ascending order.
-    rows : int64 array of shape (m,), optional
-        Global number of the column that each row leaves out: its own, or one that is equal to the row. (Subtracting its
-        1 afterwards would lose the digits of a small sum.)
-    y_start : int
-        Global number of the first column, a multiple of 1024.
-    near : array of shape (m, NEIGHBORS), the rows' type, optional
-        The smallest s so far, the row's own among them, ascending (infinity at first), in place: what
-        `mgclust.kernels.pairs.neighbors` needs. Only where this module's NEIGHBORS is not 0.
-    near_index : int64 array of shape (m, NEIGHBORS), optional
-        Their global numbers (-1 at first), in place.
-    """
     if near is None or near_index is None:
         near, near_index = np.empty((len(x), 0), x.dtype), np.empty((len(x), 0), np.int64)
     numbers = np.full(len(x), -1, np.int64) if rows is None else rows
@@ -128,19 +87,6 @@ def gaussian_sum(
 
 
 def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
-    """Add to each row the number of columns with s < threshold, itself included.
-
-    Parameters
-    ----------
-    x, y : arrays of shape (m, d) and (k, d)
-        Rows, both float32 or both float64.
-    norm : {"l2", "l2-dot", "l1"}
-        Which reduced distance.
-    threshold : float
-        Rounded to the rows' type before it is compared.
-    out : int64 array of shape (m,)
-        Added to in place.
-    """
     flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
     if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
         box_count(x, boxes, norm == "l1", limit, out)
@@ -163,23 +109,6 @@ def nearest_higher(
     best: Array,
     best_index: Array,
 ) -> None:
-    """Lower each row's best to its nearest column of higher density; equal distances: the lower index.
-
-    Parameters
-    ----------
-    x, y : arrays of shape (m, d) and (k, d)
-        Rows, both float32 or both float64.
-    x_order, y_order : int32 arrays of shape (m,) and (k,)
-        Each row's unique position by decreasing density; a column is higher when its order is smaller.
-    norm : {"l2", "l2-dot", "l1"}
-        Which reduced distance.
-    y_start : int
-        Global number of y's first row.
-    best : array of shape (m,), the rows' type
-        Smallest s so far (infinity at first), in place.
-    best_index : int64 array of shape (m,)
-        Its global row (-1 at first), in place.
-    """
     every = bool(len(x) and len(y) and y_order.max() < x_order.min())  # column is higher than every row
     if every and (boxes := boxes_for(x, y, norm == "l1")) is not None:
         box_nearest(x, boxes, norm == "l1", y_start, best, best_index)
@@ -191,21 +120,6 @@ def nearest_higher(
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:
-    """Mark rows that have a column of another label nearer than a threshold.
-
-    Parameters
-    ----------
-    x, y : arrays of shape (m, d) and (k, d)
-        Rows, both float32 or both float64.
-    x_labels, y_labels : integer arrays of shape (m,) and (k,)
-        Labels within int32.
-    norm : {"l2", "l2-dot", "l1"}
-        Which reduced distance.
-    threshold : float
-        Rounded to the rows' type before it is compared: s < threshold.
-    out : uint8 array of shape (m,)
-        Set to 1 in place.
-    """
     flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
     own, others = np.asarray(x_labels, np.int32), padded(y_labels, 0)
     if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
@@ -219,20 +133,6 @@ def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, t
 
 
 def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
-    """Return the reduced distances, the same bits as every other kernel sees.
-
-    Parameters
-    ----------
-    x, y : arrays of shape (m, d) and (k, d)
-        Rows, both float32 or both float64; m small.
-    norm : {"l2", "l2-dot", "l1"}
-        Which reduced distance.
-
-    Returns
-    -------
-    array of shape (m, k)
-        In the rows' type.
-    """
     out = np.empty((x.shape[0], y.shape[0]), x.dtype)
     flat, d = x.reshape(-1), x.shape[1]
 

@@ -32,22 +32,6 @@ LOG2_E = 1.4426950408889634
 
 
 def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array) -> None:
-    """Count the pairs below a bracket of reduced distances and in each of its bins.
-
-    Parameters
-    ----------
-    x : array of shape (m, d), float32 or float64
-    y : array of shape (k, d), same dtype
-    norm : {"l2", "l2-dot", "l1"}
-    diagonal : bool
-        `x` and `y` are the same rows; only pairs i < j count.
-    low : int
-        The bracket begins at the value with these IEEE bits (as an integer: monotone for s >= 0).
-    shift : int
-        A bin is ``2**shift`` representable values wide.
-    out : array of shape (bins + 1,), int64
-        ``out[0]`` grows by the pairs below the bracket, ``out[1 + b]`` by those in bin b.
-    """
     bits = np.int32 if x.dtype == np.float32 else np.int64
     infinity = int(np.array(np.inf, dtype=x.dtype).view(bits))
     width = min((out.size - 1) << shift, infinity - low)
@@ -71,24 +55,6 @@ def gaussian_sum(
     near: Array | None = None,
     near_index: Array | None = None,
 ) -> None:
-    """Add to each row the sum over all columns of ``exp(-scale * s**power)``.
-
-    Parameters
-    ----------
-    x, y, norm
-        As in `pair_histogram`.
-    scale : float
-    power : {1, 2}
-    out : array of shape (m,), float64
-        Added to in place, columns in ascending order.
-    rows : int64 array of shape (m,), optional
-        Global number of the column that each row leaves out: its own, or one that is equal to the row. (Subtracting its
-        1 afterwards would lose the digits of a small sum.)
-    y_start : int
-        Global number of the first column, a multiple of 1024.
-    near, near_index : None
-        Nearest rows are not kept on a GPU: NEIGHBORS is 0.
-    """
     if near is not None or near_index is not None:
         raise ValueError("near and near_index should be None where NEIGHBORS is 0.")
     if rows is None:
@@ -104,16 +70,6 @@ def gaussian_sum(
 
 
 def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
-    """Add to each row the number of columns with ``s_ij < threshold``, the row itself included.
-
-    Parameters
-    ----------
-    x, y, norm
-        As in `pair_histogram`.
-    threshold : float
-        A reduced distance.
-    out : array of shape (m,), int64
-    """
     launch("count", x, y, direct(norm), run_length(x, y, TILE), x.dtype.type(threshold), out)
 
 
@@ -128,21 +84,6 @@ def nearest_higher(
     best: Array,
     best_index: Array,
 ) -> None:
-    """Lower each row's nearest higher neighbour, by the columns that come before it in `order`.
-
-    Parameters
-    ----------
-    x, y, norm
-        As in `pair_histogram`.
-    x_order, y_order : arrays of shape (m,) and (k,), int32
-        Position by decreasing density, 0 for the densest row of all; no two alike.
-    y_start : int
-        Global index of the first column. Calls must come with ascending columns.
-    best : array of shape (m,), dtype of `x`
-        Smallest s so far, inf at first; updated.
-    best_index : array of shape (m,), int64
-        Its global index, -1 at first; updated. Of equal s, the lowest index stays.
-    """
     run = run_length(x, y, GROUP)  # not shorter: each run starts its search afresh
     shape = (-(-y.shape[0] // run), x.shape[0])
     part_best = cp.empty(shape, dtype=x.dtype)
@@ -155,35 +96,11 @@ def nearest_higher(
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:
-    """Mark the rows that have a column of another label within the threshold.
-
-    Parameters
-    ----------
-    x, y, norm
-        As in `pair_histogram`.
-    x_labels, y_labels : arrays of shape (m,) and (k,), int32
-        Not negative.
-    threshold : float
-        A reduced distance; the column must lie below it.
-    out : array of shape (m,), uint8
-        Set to 1 where such a column exists, left alone elsewhere.
-    """
     threshold = x.dtype.type(threshold)
     launch("border", x, y, direct(norm), run_length(x, y, TILE), x_labels, y_labels, threshold, out)
 
 
 def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
-    """The reduced distances of a few rows to all columns, by direct differences.
-
-    Parameters
-    ----------
-    x, y, norm
-        As in `pair_histogram`.
-
-    Returns
-    -------
-    array of shape (m, k), dtype of `x`
-    """
     out = cp.empty((x.shape[0], y.shape[0]), dtype=x.dtype)
     distances(x, y, norm=direct(norm), root=False, out=out)
     return out

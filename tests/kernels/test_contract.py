@@ -1,0 +1,77 @@
+"""Each concept's Protocol, and the functions of both devices that stand behind it; no GPU is needed to compare them.
+
+mypy compares them, too, but does not mind other names of positional parameters.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import mgclust.kernels
+from mgclust.kernels import Kernels, load
+
+FOLDER = Path(mgclust.kernels.__file__).parent
+CONCEPTS = sorted(Kernels.__annotations__)
+
+
+def contract(concept):
+    """The Protocol's functions: their parameters' names, in order, keyword-only ones behind a star."""
+    module = __import__(f"mgclust.kernels.{concept}", fromlist=["*"])
+    (name,) = module.__all__
+    methods = inspect.getmembers(getattr(module, name), inspect.isfunction)
+    return {name: method for name, method in methods if not name.startswith("_")}
+
+
+def parameters(node):
+    """The same of a function in a source file."""
+    names = [each.arg for each in node.args.args]
+    return [*names, "*", *(each.arg for each in node.args.kwonlyargs)]
+
+
+def written(concept, device):
+    """Every function at the top of the device's files of a concept."""
+    found = {}
+    for path in sorted((FOLDER / concept).glob(f"{device}*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                found[path.stem, node.name] = node
+    return found
+
+
+def offered(concept, device):
+    """The functions that the device's module offers, by name: defined there, or imported from a file beside it."""
+    tree = ast.parse((FOLDER / concept / f"{device}.py").read_text(encoding="utf-8"))
+    functions = written(concept, device)
+    out = {name: node for (stem, name), node in functions.items() if stem == device}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"mgclust.kernels.{concept}."):
+            stem = node.module.rpartition(".")[2]
+            out |= {each.name: functions[stem, each.name] for each in node.names if (stem, each.name) in functions}
+    lists = [n for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__all__"]
+    public = ast.literal_eval(lists[0].value)
+    return {name: node for name, node in out.items() if name in public}, set(public)
+
+
+@pytest.mark.parametrize("concept", CONCEPTS)
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_devices_have_what_the_contract_says(concept, device):
+    expected = contract(concept)
+    functions, public = offered(concept, device)
+    assert set(functions) == set(expected)
+    assert public - set(expected) <= {"NEIGHBORS"}
+    for name, method in expected.items():
+        wanted = inspect.signature(method).parameters.values()
+        positional = [each.name for each in wanted if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
+        keywords = [each.name for each in wanted if each.kind is each.KEYWORD_ONLY]
+        assert parameters(functions[name]) == [*positional, "*", *keywords], name
+        assert method.__doc__, f"{concept}.{name} is documented in the contract"
+        assert ast.get_docstring(functions[name]) is None, f"{concept}.{name} is documented in the contract alone"
+
+
+def test_a_name_that_is_no_concept():
+    with pytest.raises(AttributeError, match="no concept 'nothing'"):
+        load("cpu").nothing  # noqa: B018
