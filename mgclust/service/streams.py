@@ -7,8 +7,9 @@ tokens are looked up together as well.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
@@ -109,6 +110,7 @@ class Streams:
 
     async def _look(self) -> None:
         ids = [id_ for id_, those in self._watched.items() if not all(stream.ended for stream in those)]
+        numbers = itertools.count(1)
         for start in range(0, len(ids), AT_ONCE):
             part = ids[start : start + AT_ONCE]
             rows = await to_thread.run_sync(self._jobs.briefs, part, limiter=self._thread)
@@ -116,12 +118,13 @@ class Streams:
                 if (row := rows.get(id_)) is None:
                     self._end(self._watched.get(id_, ()))
                 else:
-                    await self._tell(row)
+                    await self._tell(row, numbers)
 
-    async def _tell(self, row: Row[Any]) -> None:
+    async def _tell(self, row: Row[Any], numbers: Iterator[int]) -> None:
+        """Tell all who watch a job; `numbers` counts the streams of all jobs."""
         news = None
-        for number, stream in enumerate(list(self._watched.get(row.id, ())), 1):
-            if number % TOLD_AT_ONCE == 0:
+        for stream in list(self._watched.get(row.id, ())):
+            if next(numbers) % TOLD_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if stream.told != tuple(row) and not stream.ended:
                 news = news or self._told(row)

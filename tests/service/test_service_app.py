@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -9,7 +11,7 @@ from click.testing import CliRunner
 from sqlalchemy.exc import DataError
 from starlette.testclient import TestClient
 
-from mgclust.cli.service import serve
+from mgclust.cli.service import OLD_AGE, serve
 from mgclust.result import load_result
 from mgclust.service import access
 from mgclust.service.app import create_app
@@ -202,3 +204,19 @@ def test_an_address_is_that_of_the_connection(tmp_path, monkeypatch):
     monkeypatch.setattr("uvicorn.run", lambda app, **given: ran.append(given))
     assert CliRunner().invoke(serve, ["--no-runner", "--data", str(tmp_path)]).exit_code == 0
     assert ran[0]["proxy_headers"] is False
+
+
+def test_the_web_process_seldom_looks_through_all_for_garbage(tmp_path):
+    """Each such look stops all requests, the longer the more event streams are open."""
+    code = """
+import gc, sys, uvicorn
+from mgclust.cli.service import OLD_AGE, serve
+before = gc.get_threshold()
+uvicorn.run = lambda *given, **named: print(*gc.get_threshold(), gc.get_freeze_count() > 10_000)
+print(*before)
+serve(["--cpu", "--no-runner", "--data", sys.argv[1]], standalone_mode=False)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "data")]
+    before, during = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert during.split() == [*before.split()[:2], str(OLD_AGE), "True"]
+    assert int(before.split()[2]) < OLD_AGE

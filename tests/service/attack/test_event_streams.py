@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, update
 from sqlalchemy.exc import OperationalError
 
 from mgclust.service import access, streams
@@ -101,6 +101,31 @@ def test_one_query_for_all(served):
 
     asyncio.run(main())
     assert not served[2]._watched  # nothing is left of those who have gone
+
+
+@pytest.mark.parametrize("ids", [IDS[:1] * WATCHERS, IDS], ids=["one job", "many jobs"])
+def test_other_requests_have_their_turn_while_many_are_told(served, monkeypatch, ids):
+    engine, *_ = served
+    told, tell = [], streams._Stream.tell
+
+    def count(stream, row, news):
+        told.append(row.id)
+        tell(stream, row, news)
+
+    async def main():
+        async with watching(served, ids):
+            monkeypatch.setattr(streams._Stream, "tell", count)
+            with writing(engine) as session:
+                session.execute(update(Job).values(state="RUNNING"))
+            before, most = 0, 0
+            async with asyncio.timeout(20):
+                while len(told) < len(ids):
+                    await asyncio.sleep(0)  # the turn of another request
+                    most, before = max(most, len(told) - before), len(told)
+            assert most <= streams.TOLD_AT_ONCE
+
+    asyncio.run(main())
+    assert sorted(told) == sorted(ids)
 
 
 def test_a_job_that_is_deleted_or_a_database_that_is_gone_ends_the_stream(served, monkeypatch):

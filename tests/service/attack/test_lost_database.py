@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from mgclust.service import access, identity
 from mgclust.service.app import create_app
-from mgclust.service.records import open_database
+from mgclust.service.records import DatabaseLost, User, open_database, reading, writing
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
@@ -235,6 +235,24 @@ def test_what_others_may_do_is_no_loss(served, tmp_path):
     assert served.get("/healthz").status_code == 200
     assert submitted(served, "n").status_code == 201
     assert len(served.get("/api/v1/jobs").json()) == 4
+
+
+@pytest.mark.parametrize("ending", ["", "-wal"])
+def test_what_is_lost_before_the_end_of_a_transaction_is_not_acknowledged(served, tmp_path, ending):
+    """It may have waited for long since its beginning."""
+    engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
+    path, aside = tmp_path / f"service.db{ending}", tmp_path / "aside"
+    with pytest.raises(DatabaseLost, match="is gone"), writing(engine) as session:
+        session.add(User(name="ann", role="user"))
+        session.flush()
+        path.rename(aside)
+    aside.rename(path)
+    with reading(engine) as session:
+        assert session.get(User, "ann") is None
+    with writing(engine) as session:
+        session.add(User(name="ann", role="user"))
+    with reading(engine) as session:
+        assert session.get(User, "ann") is not None
 
 
 def test_a_log_that_was_overwritten_before_the_start_keeps_none_from_starting(served, tmp_path):
