@@ -88,7 +88,7 @@ class Processes:
     ) -> Any:
         """As `mgclust.engine.spmd.run`, with these ranks."""
         from mgclust.engine.partition import Partition
-        from mgclust.engine.rank import Assignment, Request, hardware, refusal
+        from mgclust.engine.rank import Assignment, Request, hardware, refuse
         from mgclust.engine.rows import offset_of
         from mgclust.engine.spmd import Outcome
 
@@ -101,14 +101,17 @@ class Processes:
             )
             pipe.send((assignment, dataset, estimate))
         reports = self._answers()
-        error = refusal(reports, dataset.shape, dtype)
+        try:
+            refuse(reports, dataset.shape, dtype)
+        except Exception:
+            for pipe in self._pipes:
+                pipe.send(None)
+            raise
         rows = min(report.run_rows for report in reports)
         address = ("127.0.0.1", reports[0].port)
         request = Request(function, parameters, rows, address, secrets.token_bytes(32), TIMEOUT)
         for pipe in self._pipes:
-            pipe.send(None if error else request)
-        if error is not None:
-            raise error
+            pipe.send(request)
         value, timings = self._answers()[0]
         timings = {"load": max(report.seconds for report in reports), **timings}
         return Outcome(value, timings, hardware(reports, self.device), self.size)
