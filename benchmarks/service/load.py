@@ -59,7 +59,7 @@ class Served:
         command = [sys.executable, "-m", "mgclust", "serve", "--cpu", "--data", str(folder), "--port", str(port)]
         given = {f"MGCLUST_SERVICE_{name.upper()}": str(value) for name, value in settings.items()}
         self._process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL, env=os.environ | given)
-        self._token = folder / "token"
+        self.data, self._token = folder, folder / "token"
 
     def token(self) -> str:
         """What the service left for its account."""
