@@ -12,7 +12,7 @@ from mgclust.algorithms.base import Option
 from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset, open_graph
 from mgclust.engine.certificates import Credentials
-from mgclust.engine.checkpoint import Checkpoint
+from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.errors import InputError
 from mgclust.params import Anything, Boolean, Choice, Integer
@@ -89,7 +89,7 @@ def placed(
         yield {"client": cluster, "device": device}
 
 
-def fit(estimator: Any, dataset: Any, progress: Progress, checkpoint: Checkpoint | None = None) -> Result:
+def fit(estimator: Any, dataset: Any, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
     """Cluster, and compare with the truth where the data carries one."""
     return compared(estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint), dataset)
 

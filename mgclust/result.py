@@ -34,7 +34,15 @@ from mgclust import __version__
 from mgclust.array_files import Deferred, file_name, read_array, write_array, write_csv, write_npy
 from mgclust.errors import InputError
 
-__all__ = ["Deferred", "Result", "check_target", "installed_versions", "load_result", "seconds_text", "whole_directory"]
+__all__ = [
+    "Deferred",
+    "Result",
+    "atomic_directory",
+    "check_target",
+    "installed_versions",
+    "load_result",
+    "seconds_text",
+]
 
 FORMAT = "mgclust-result"
 FORMAT_VERSION = 1
@@ -161,7 +169,7 @@ class Result:
         InputError
             If the directory exists, or its parent is missing or cannot be written.
         """
-        with whole_directory(path, overwrite) as directory:
+        with atomic_directory(path, overwrite) as directory:
             self._write_arrays(directory)
             text = json.dumps(self.to_dict(), indent=2, allow_nan=False)
             (directory / "result.json").write_text(text + "\n", encoding="utf-8")
@@ -258,7 +266,7 @@ def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
 
 
 @contextlib.contextmanager
-def whole_directory(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
+def atomic_directory(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
     """Make a directory that takes its name when the ``with`` block ends well, and vanishes otherwise.
 
     Parameters

@@ -37,7 +37,7 @@ from sqlalchemy import insert
 from benchmarks.support import record as bench
 from mgclust import Service
 from mgclust.service.access import add_user, first_token, new_token
-from mgclust.service.records import Job, migrate, open_database, writing
+from mgclust.service.models import Job, migrate, open_database, writing
 
 ALLOWED_SUBMIT, ALLOWED_LIST = 0.2, 0.1
 PROCESSES = 2  # of clients

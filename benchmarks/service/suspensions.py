@@ -82,13 +82,13 @@ class Slow(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             execute(module)
-            due = module.Checkpoints.due
+            due = module.Checkpointer.due
 
             def slow(self, **options):
                 time.sleep(0.3)
                 return due(self, **options)
 
-            module.Checkpoints.due = slow
+            module.Checkpointer.due = slow
 
         spec.loader.exec_module = exec_module
         return spec

@@ -20,7 +20,7 @@ from sklearn.utils.validation import _check_feature_names
 
 from mgclust import __version__
 from mgclust.data import Dataset, open_dataset
-from mgclust.engine.checkpoint import Checkpoint
+from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import EstimateFunction
 from mgclust.engine.spmd import Outcome, run
@@ -108,7 +108,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
         on_progress: Progress | None = None,
         *,
         provenance: bool = True,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: CheckpointConfig | None = None,
     ) -> Result:
         """Run on an open data set and say everything about the run.
 
@@ -121,7 +121,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
             `mgclust.progress.paced`) a few times a second; a method may add more, such as ``n_clusters``.
         provenance : bool
             Hash the data, which reads them once more.
-        checkpoint : Checkpoint, optional
+        checkpoint : CheckpointConfig, optional
             Save now and then how far the run is, and go on from what an earlier run with the same data and parameters
             saved there, on the same kind of device; the result is the same. Nothing is removed when the run is done:
             see `Checkpoint.remove`. Density peaks, fuzzy c-means and both affinity propagations do; the other methods
@@ -134,7 +134,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
         """
         return self._run(Inputs(dataset, provenance), on_progress, checkpoint)
 
-    def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: Checkpoint | None) -> Result:
+    def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
         """Do what `fit_dataset` says."""
         dataset, parameters = inputs.dataset, self._checked()
         self._check_shape(dataset)

@@ -39,12 +39,12 @@ def demo(command: list[str], output: str | None) -> None:
     """
     from mgclust.algorithms import METHODS
     from mgclust.file_run import fit, save
-    from mgclust.result import whole_directory
+    from mgclust.result import atomic_directory
 
     target = Path(output) if output else _free_name("mgclust-demo")
     started = time.monotonic()
     reports = []
-    with whole_directory(target) as directory:
+    with atomic_directory(target) as directory:
         for name, method, parameters, title in DEMO:
             if name == "voxels" and importlib.util.find_spec("nibabel") is None:
                 click.echo("voxels: left out, because nibabel is not installed (pip install 'mgclust[fmri]')\n")

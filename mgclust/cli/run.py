@@ -15,7 +15,7 @@ from mgclust.cli.output import ShownProgress, summary
 from mgclust.errors import InputError
 
 if TYPE_CHECKING:
-    from mgclust.engine.checkpoint import Checkpoint
+    from mgclust.engine.checkpoint import CheckpointConfig
 
 __all__ = ["OWN_WORDS", "job_command", "run"]
 
@@ -154,14 +154,14 @@ def _cluster(
         click.echo(summary(result, Path(output), report))
 
 
-def _checkpoint(folder: str | None, seconds: float | None) -> Checkpoint | None:
-    from mgclust.engine.checkpoint import Checkpoint
+def _checkpoint(folder: str | None, seconds: float | None) -> CheckpointConfig | None:
+    from mgclust.engine.checkpoint import CheckpointConfig
 
     if folder is None:
         if seconds is not None:
             raise click.UsageError("--checkpoint-seconds goes with --checkpoint")
         return None
-    return Checkpoint(folder) if seconds is None else Checkpoint(folder, seconds)
+    return CheckpointConfig(folder) if seconds is None else CheckpointConfig(folder, seconds)
 
 
 run = job_command(

@@ -94,7 +94,7 @@ def _check_place(settings: Settings) -> None:
     """Refuse a folder or a database that cannot be used, before anything starts."""
     from sqlalchemy.exc import DBAPIError
 
-    from mgclust.service.records import DatabaseLost, open_database, reading
+    from mgclust.service.models import DatabaseLost, open_database, reading
 
     _check_shared_memory(settings)
     try:
@@ -213,7 +213,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         from mgclust.service.caches import provide
         from mgclust.service.disk import sweep_until
         from mgclust.service.keeper import keep_runner
-        from mgclust.service.records import open_database
+        from mgclust.service.models import open_database
         from mgclust.service.server import Connections
     except ModuleNotFoundError as error:
         raise _missing(error) from error

@@ -1,13 +1,13 @@
-"""Checkpoints: what a run needs to go on from where it was, on as many ranks as there are then.
+"""Checkpoints: what a run needs to resume, on as many ranks as there are then.
 
-An algorithm asks `Checkpoints.load` first of all, `Checkpoints.due` where its ranks meet anyway, and gives
-`Checkpoints.save` what its next iteration begins with. `mgclust.engine.checkpoint_files` has what is on disk.
+An algorithm asks `Checkpointer.load` first of all, `Checkpointer.due` where its ranks meet anyway, and gives
+`Checkpointer.save` what its next iteration begins with. `mgclust.engine.checkpoint_files` has what is on disk.
 
 A checkpoint is written under another name and renamed once all ranks have theirs on disk: it is there whole or not at
 all. What is large is copied first and written in the background, while the run goes on.
 
 Ranks meet for the question whether one is due, about five times a second, and for what has been written to get its
-name. Without a `Checkpoint` they never do.
+name. Without a `CheckpointConfig` they never do.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import os
 import secrets
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -45,19 +46,19 @@ from mgclust.engine.devices import cores
 from mgclust.engine.partition import Partition
 from mgclust.errors import InputError
 from mgclust.kernels import Kernels
-from mgclust.result import whole_directory
+from mgclust.result import atomic_directory
 
-__all__ = ["Checkpoint", "Checkpoints", "Saved"]
+__all__ = ["CheckpointConfig", "Checkpointer", "Saved"]
 
 Array = Any
 
 # No room, no memory for a copy, no further thread: the run goes on without.
 UNWRITTEN = (OSError, MemoryError, RuntimeError)
-PAUSE = 0.2  # seconds between two questions whether a checkpoint is due
+DUE_POLL_SECONDS = 0.2  # seconds between two questions whether a checkpoint is due
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class CheckpointConfig:
     """Where and how often a run writes checkpoints; if there is one of the same run, it goes on from there.
 
     Parameters
@@ -88,7 +89,7 @@ class Checkpoint:
         if not 0 < self.share <= 1:
             raise InputError(f"share={self.share!r} of a checkpoint should be > 0 and <= 1; 0.02 is customary.")
 
-    def of_run(self, facts: Mapping[str, Any]) -> Checkpoint:
+    def of_run(self, facts: Mapping[str, Any]) -> CheckpointConfig:
         """Say what the run is: whatever its result depends on, arrays by their hashes."""
         told = {name: json.dumps(value, sort_keys=True, default=_briefly) for name, value in facts.items()}
         return replace(self, run=told)
@@ -101,14 +102,16 @@ class Checkpoint:
             os.rmdir(self.folder)
 
 
-class Checkpoints:
-    """What an algorithm sees of it, as ``context.checkpoint``; without a `Checkpoint` nothing is due and nothing found.
+class Checkpointer:
+    """What an algorithm sees of checkpoints, as ``context.checkpoint``.
+
+    Without a `CheckpointConfig` nothing is due and nothing found.
 
     All ranks call the same methods in the same order.
 
     Parameters
     ----------
-    plan : Checkpoint or None
+    plan : CheckpointConfig or None
     comm : Comm
     partition : Partition
     kernels : module
@@ -122,7 +125,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        plan: Checkpoint | None,
+        plan: CheckpointConfig | None,
         *,
         comm: Comm,
         partition: Partition,
@@ -171,7 +174,7 @@ class Checkpoints:
         if self._calls < self._every and not seldom:
             return False
         now = time.perf_counter()
-        in_a_pause = self._calls * min(PAUSE, self._plan.seconds) / max(now - self._asked, 1e-9)
+        in_a_pause = self._calls * min(DUE_POLL_SECONDS, self._plan.seconds) / max(now - self._asked, 1e-9)
         # At most twice as many as the last time: what comes may take longer than what was.
         every = max(1, min(2 * self._calls, int(in_a_pause)))
         if self._writing is not None:
@@ -236,7 +239,7 @@ class Checkpoints:
                 self._say(warning=f"checkpoint {str(folder)!r} is damaged and is passed over.")
         return None
 
-    def _open(self, plan: Checkpoint) -> tuple[list[_Found], int]:
+    def _open(self, plan: CheckpointConfig) -> tuple[list[_Found], int]:
         """The checkpoints that are there, the last one first, and the highest number; refuses another run's."""
         answer = self._comm.agree(self._look(plan) if self._comm.rank == 0 else None)
         if isinstance(answer, InputError):
@@ -252,7 +255,7 @@ class Checkpoints:
             )
         return found, number
 
-    def _look(self, plan: Checkpoint) -> tuple[Path, list[_Found], int] | InputError:
+    def _look(self, plan: CheckpointConfig) -> tuple[Path, list[_Found], int] | InputError:
         """Rank 0's part of `_open`: make the folder, clear what was not finished, read what there is."""
         folder = Path(plan.folder)
         probe = folder / f".{secrets.token_hex(4)}.probe"
@@ -290,7 +293,7 @@ class Checkpoints:
     def _begin(self, whole: contextlib.ExitStack) -> Path | str:
         """The unfinished folder, which gets its name when `whole` closes well; or why there is none."""
         try:
-            return whole.enter_context(whole_directory(self._folder / name_of(self._number)))
+            return whole.enter_context(atomic_directory(self._folder / name_of(self._number)))
         except (OSError, InputError) as error:
             return _reason(error)
 
@@ -445,3 +448,14 @@ def _briefly(value: Any) -> Any:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return f"{value.dtype.name} {list(value.shape)} {digest}"
     return str(value)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Checkpoint":
+        warnings.warn(
+            "mgclust.engine.checkpoint.Checkpoint is now CheckpointConfig; the old name goes with the next version.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return CheckpointConfig
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -38,7 +38,7 @@ __all__ = [
 
 FORMAT, FORMAT_VERSION = "mgclust-checkpoint", 1
 INDEX, CONTROL = "checkpoint.json", "control.json"
-# Of a whole checkpoint, and of one that `whole_directory` has not renamed yet.
+# Of a whole checkpoint, and of one that `atomic_directory` has not renamed yet.
 OURS = re.compile(r"checkpoint-(?P<whole>\d+)|\.checkpoint-(?P<torn>\d+)\.[0-9a-f]+\.partial")
 OF_A_BLOCK = re.compile(r".+\.(\d+)\.npy")
 WRITERS = 4  # threads of a rank that write, hash and flush

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.engine.abort import Abort
-from mgclust.engine.checkpoint import Checkpoint, Checkpoints
+from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
 from mgclust.engine.comm import Comm
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Block, Rows
@@ -53,7 +53,7 @@ class Context:
         Bytes that this rank may use, as found before the run.
     timings : dict of str to float
         Seconds by stage.
-    checkpoint : Checkpoints
+    checkpoint : Checkpointer
         Where to go on from, and whether to save; see `mgclust.engine.checkpoint`.
     """
 
@@ -67,7 +67,7 @@ class Context:
         free: int,
         abort: Abort,
         emit: Emit | None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: CheckpointConfig | None = None,
         room: Callable[[], int] = lambda: 0,
     ) -> None:
         self.comm = comm
@@ -85,7 +85,7 @@ class Context:
         self._emitted = 0.0
         # Streams are collective: all ranks go through as many chunks as the one that has most.
         self._chunks = int(comm.all_reduce(np.array([rows.chunk_count], np.int64), "max")[0])
-        self.checkpoint = Checkpoints(
+        self.checkpoint = Checkpointer(
             checkpoint, comm=comm, partition=partition, kernels=kernels, stage=self.stage, say=self.say, room=room
         )
 

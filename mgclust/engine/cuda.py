@@ -38,10 +38,10 @@ __all__ = ["DeviceSoloComm", "NcclComm"]
 
 Array = Any
 BUFFERS = 3
-SPINS = 200  # polls without sleep, about 0.2 ms: an all-reduce takes 15 us
-SLEEP = 50e-6
-LOOK = 0.05  # seconds between two looks at flags and sockets
-START = 60.0  # seconds that NCCL may take to connect: it needs about 1 on one host, whatever the data
+BUSY_POLLS = 200  # polls without sleep, about 0.2 ms: an all-reduce takes 15 us
+SLEEP_SECONDS = 50e-6
+POLL_SECONDS = 0.05  # seconds between two looks at flags and sockets
+CONNECT_SECONDS = 60.0  # seconds that NCCL may take to connect: it needs about 1 on one host, whatever the data
 
 
 _NCCL_OPERATIONS = {"sum": nccl.NCCL_SUM, "max": nccl.NCCL_MAX, "min": nccl.NCCL_MIN}
@@ -49,15 +49,15 @@ _NCCL_OPERATIONS = {"sum": nccl.NCCL_SUM, "max": nccl.NCCL_MAX, "min": nccl.NCCL
 
 def _poll(event: Any, look: Callable[[], None]) -> None:
     """Wait for a CUDA event; ``look`` is called now and then and may raise."""
-    for _ in range(SPINS):
+    for _ in range(BUSY_POLLS):
         if event.done:
             return
     next_look = 0.0
     while not event.done:
         if time.monotonic() >= next_look:
             look()
-            next_look = time.monotonic() + LOOK
-        time.sleep(SLEEP)
+            next_look = time.monotonic() + POLL_SECONDS
+        time.sleep(SLEEP_SECONDS)
 
 
 def _mark(stream: Any) -> Any:
@@ -303,8 +303,8 @@ class NcclComm:
 
         The host links have met already, so no rank is missing here unless it dies right now, or a stranger connects to
         NCCL's port in this moment, which NCCL may wait for without a limit. Then the thread is left behind, and the run
-        ends with CollectiveTimeout after START seconds. NCCL takes no message from connections that do not begin with
-        its random number, which the ranks have from the host links.
+        ends with CollectiveTimeout after CONNECT_SECONDS. NCCL takes no message from connections that do not begin
+        with its random number, which the ranks have from the host links.
         """
         # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older one 0.1 s; both
         # then carry as much. NCCL looks once in a process, before it first connects.
@@ -322,10 +322,10 @@ class NcclComm:
 
         thread = threading.Thread(target=make, daemon=True)
         thread.start()
-        limit = min(self._timeout, START)
+        limit = min(self._timeout, CONNECT_SECONDS)
         end = time.monotonic() + limit
         while thread.is_alive():
-            thread.join(LOOK)
+            thread.join(POLL_SECONDS)
             self._abort.check()
             self._host.check_peers()
             if time.monotonic() > end:

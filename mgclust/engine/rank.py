@@ -14,7 +14,7 @@ import psutil
 
 from mgclust import kernels as kernel_modules
 from mgclust.engine.abort import Abort
-from mgclust.engine.checkpoint import Checkpoint
+from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.comm import Comm, HostComm, SoloComm
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.devices import cores, cpu_name, gpus, versions
@@ -137,7 +137,7 @@ class Request:
         Shared by the ranks of this run only.
     timeout : float
         Seconds that one wait for other ranks may take.
-    checkpoint : Checkpoint or None
+    checkpoint : CheckpointConfig or None
         Where the function may save how far it is.
     """
 
@@ -147,7 +147,7 @@ class Request:
     address: tuple[str, int] = ("", 0)
     key: bytes = b""
     timeout: float = 300.0
-    checkpoint: Checkpoint | None = None
+    checkpoint: CheckpointConfig | None = None
 
 
 def prepare(

@@ -222,7 +222,7 @@ class Rows:
                 yield Block(start, stop, self.read(start, stop))
             return
         pieces = (self._host[start - self.start : stop - self.start] for start, stop in bounds)
-        for (start, stop), x in zip(bounds, self._kernels.memory.arriving(pieces), strict=True):
+        for (start, stop), x in zip(bounds, self._kernels.memory.prefetch(pieces), strict=True):
             for transform in self._transforms:
                 self._replace(x, transform)
             yield Block(start, stop, x)

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 __all__ = ["Awake", "Silence"]
 
-STEP = 2.0  # seconds between two readings of `Awake` that count as time during which this process ran
+LONGEST_STEP_SECONDS = 2.0  # seconds between two readings of `Awake` that count as time during which this process ran
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -26,7 +26,7 @@ class Awake:
     def __call__(self) -> float:
         """Seconds during which this process ran, as far as readings tell."""
         now = time.monotonic()
-        self._ran += min(now - self._last, STEP)
+        self._ran += min(now - self._last, LONGEST_STEP_SECONDS)
         self._last = now
         return self._ran
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.engine.abort import Abort
-from mgclust.engine.checkpoint import Checkpoint
+from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.memory import Estimate, EstimateFunction
@@ -72,7 +72,7 @@ def run(
     shift: bool = False,
     typical: np.ndarray | None = None,
     resident: bool = True,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: CheckpointConfig | None = None,
 ) -> Outcome:
     """Run ``function(context, **parameters)`` on every rank of a cluster.
 
@@ -106,7 +106,7 @@ def run(
         Numbers of the rows that matter, where these are not any.
     resident : bool
         Rows that fit stay in memory; False: each is read when it is asked for, as suits a function that asks once.
-    checkpoint : Checkpoint, optional
+    checkpoint : CheckpointConfig, optional
         Where the function may save how far it is, and goes on from (`Context.checkpoint`).
 
     Returns

@@ -39,9 +39,9 @@ from mgclust.errors import CollectiveTimeout, RunFailed
 
 __all__ = ["Link", "PeerLost", "Wire", "accept", "dial", "listen"]
 
-TICK = 0.1  # seconds between two looks at the abort flag
-HANDSHAKE = 5.0  # seconds for the whole of one
-STRANGERS = 64  # handshakes at once, beside one for each rank
+POLL_SECONDS = 0.1  # seconds between two looks at the abort flag
+HANDSHAKE_SECONDS = 5.0  # seconds for the whole of one
+UNPROVEN_CONNECTIONS = 64  # handshakes at once, beside one for each rank
 AT_ONCE = 16  # connections taken from the queue before those that are open get their turn
 LENGTH = struct.Struct("!I")
 LARGEST_HEADER = 1 << 16
@@ -112,7 +112,7 @@ class Link:
     """
 
     def __init__(self, sock: socket.socket, wire: Wire, peer: int) -> None:
-        sock.settimeout(TICK)
+        sock.settimeout(POLL_SECONDS)
         self._sock = sock
         self._wire = wire
         self.peer = peer
@@ -260,12 +260,12 @@ def dial(address: tuple[str, int], wire: Wire, rank: int) -> Link:
             final = isinstance(error, (ConnectionRefusedError, ssl.SSLError)) and not isinstance(error, ssl.SSLEOFError)
             if time.monotonic() > end or final:
                 raise PeerLost(f"rank {rank} cannot reach rank 0 at {address[0]}:{address[1]}: {error}.") from error
-            time.sleep(TICK)
+            time.sleep(POLL_SECONDS)
 
 
 def _dial_once(address: tuple[str, int], wire: Wire, rank: int) -> socket.socket:
-    end = time.monotonic() + HANDSHAKE
-    sock = _prompt(socket.create_connection(address, timeout=HANDSHAKE))
+    end = time.monotonic() + HANDSHAKE_SECONDS
+    sock = _prompt(socket.create_connection(address, timeout=HANDSHAKE_SECONDS))
     poll, number = select.poll(), sock.fileno()
     with contextlib.closing(_introduce(sock, wire, rank)) as steps:
         while True:
@@ -275,9 +275,9 @@ def _dial_once(address: tuple[str, int], wire: Wire, rank: int) -> socket.socket
                 return done.value[1]
             wire.abort.check()
             if time.monotonic() > end:
-                raise TimeoutError(f"no handshake within {HANDSHAKE:g} s")
+                raise TimeoutError(f"no handshake within {HANDSHAKE_SECONDS:g} s")
             poll.register(number, select.POLLIN if event == selectors.EVENT_READ else select.POLLOUT)
-            poll.poll(TICK * 1000)
+            poll.poll(POLL_SECONDS * 1000)
 
 
 @dataclass(eq=False)
@@ -302,7 +302,7 @@ class _Handshakes:
     def turn(self) -> list[tuple[int, socket.socket]]:
         """Go on where there is something to do, or wait for it a moment; ranks that have arrived."""
         arrived: list[tuple[int, socket.socket]] = []
-        ready = [key.data for key, _ in self._selector.select(TICK)]
+        ready = [key.data for key, _ in self._selector.select(POLL_SECONDS)]
         for pending in ready:
             if pending in self._pending:
                 self._advance(pending, arrived)
@@ -330,13 +330,13 @@ class _Handshakes:
                 if self._pending:
                     self._drop_oldest()
                 else:
-                    time.sleep(TICK)
+                    time.sleep(POLL_SECONDS)
                 return
-            pending = _Pending(sock.fileno(), time.monotonic() + HANDSHAKE)
+            pending = _Pending(sock.fileno(), time.monotonic() + HANDSHAKE_SECONDS)
             self._pending[pending] = _welcome(sock, self._wire, self._size, pending)
             self._selector.register(pending.number, selectors.EVENT_READ, pending)
             self._advance(pending, arrived)  # what a rank has said already counts before it could be dropped
-            if len(self._pending) > STRANGERS + self._size:
+            if len(self._pending) > UNPROVEN_CONNECTIONS + self._size:
                 self._drop_oldest()
 
     def _advance(self, pending: _Pending, arrived: list[tuple[int, socket.socket]]) -> None:

@@ -30,7 +30,7 @@ from sqlalchemy.exc import IntegrityError
 
 from mgclust.errors import InputError
 from mgclust.service.audit import Audit
-from mgclust.service.records import Token, User, reading, writing
+from mgclust.service.models import Token, User, reading, writing
 
 __all__ = [
     "DAYS", "ROLES", "SCOPES", "Caller", "LastToken", "Refused", "add_user", "callers_of", "expiry_of", "first_token",

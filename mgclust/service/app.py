@@ -27,15 +27,15 @@ from mgclust.service.audit import Audit, note
 from mgclust.service.batches import Batched
 from mgclust.service.bodies import ShortBodies
 from mgclust.service.callers import Callers
+from mgclust.service.errors import NotFound, Problem, answer_problems
 from mgclust.service.gate import Gate
 from mgclust.service.health import Health
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, Order, job_id
 from mgclust.service.metrics import Metrics
+from mgclust.service.models import Job, belong_together, migrate, open_database, reading
 from mgclust.service.pages import SecurityHeaders, add_pages
-from mgclust.service.problems import NotFound, Problem, answer_problems
 from mgclust.service.readers import Readers
-from mgclust.service.records import Job, belong_together, migrate, open_database, reading
 from mgclust.service.requests import Submission, describe_methods
 from mgclust.service.results import end_of_log, listed, result_of
 from mgclust.service.sent_file import SentFile

@@ -154,7 +154,7 @@ def _open_log(folder: Path) -> int:
 
 def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
     from mgclust.algorithms import METHODS
-    from mgclust.engine.checkpoint import Checkpoint
+    from mgclust.engine.checkpoint import CheckpointConfig
     from mgclust.file_run import fit, save
     from mgclust.service.fetch import fetch
 
@@ -189,7 +189,7 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     dataset = open_inputs(method, request, files)
     order["shape"] = list(dataset.shape)
     check_rows(dataset, order["max_rows"])
-    checkpoint = Checkpoint(order["checkpoint"], order["checkpoint_seconds"], strict=False)
+    checkpoint = CheckpointConfig(order["checkpoint"], order["checkpoint_seconds"], strict=False)
     with contextlib.ExitStack() as stack:
         where = _placed(stack, order["place"], progress)
         result = fit(method(**parameters, **where), dataset, progress, checkpoint)

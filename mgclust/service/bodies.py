@@ -8,7 +8,7 @@ import weakref
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mgclust.service.problems import answer
+from mgclust.service.errors import answer
 from mgclust.service.rates import TooFast
 from mgclust.service.readers import Busy
 from mgclust.service.sources import TooLarge

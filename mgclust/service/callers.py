@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 
 from mgclust.service.access import TOKEN, Caller, Refused, callers_of, hash_of, write_down_use
 from mgclust.service.batches import Batched
-from mgclust.service.records import OUTAGES
+from mgclust.service.models import OUTAGES
 
 __all__ = ["Callers"]
 

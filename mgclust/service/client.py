@@ -24,7 +24,7 @@ import httpx
 import numpy as np
 
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, RunFailed
-from mgclust.result import Result, check_target, load_result, whole_directory
+from mgclust.result import Result, atomic_directory, check_target, load_result
 from mgclust.service.settings import Settings, variable
 
 __all__ = ["RemoteJob", "Service"]
@@ -364,7 +364,7 @@ class RemoteJob:
         """Fetch the result directory, which appears when it is whole."""
         target = Path(path)
         check_target(target, overwrite)
-        with whole_directory(target, overwrite) as directory:
+        with atomic_directory(target, overwrite) as directory:
             for entry in self._service.call("GET", f"/jobs/{self.id}/files"):
                 self._fetch(entry["name"], entry["size"], directory)
         return target

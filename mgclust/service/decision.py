@@ -21,8 +21,8 @@ from mgclust.service.access import Caller
 from mgclust.service.disk import remove
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, job_id
+from mgclust.service.models import Job
 from mgclust.service.readers import Exceeded, Readers
-from mgclust.service.records import Job
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 

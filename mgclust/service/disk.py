@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from mgclust.service.audit import Audit
 from mgclust.service.log import JobLog
-from mgclust.service.records import OUTAGES, Job, Removal, Upload, User, full, reading, writing
+from mgclust.service.models import OUTAGES, Job, Removal, Upload, User, full, reading, writing
 from mgclust.service.settings import Settings
 
 __all__ = [

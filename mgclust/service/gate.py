@@ -21,7 +21,7 @@ from mgclust.service.access import TOKEN, Caller, Refused, hash_of
 from mgclust.service.addresses import Proxies
 from mgclust.service.audit import Audit
 from mgclust.service.callers import Callers
-from mgclust.service.problems import CODES, answer
+from mgclust.service.errors import CODES, answer
 from mgclust.service.rates import Rates, TooFast
 from mgclust.service.settings import Settings
 

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.engine.silence import Awake, Silence
-from mgclust.service.records import OUTAGES, Sign, reading
+from mgclust.service.models import OUTAGES, Sign, reading
 
 __all__ = ["Health"]
 

@@ -40,7 +40,7 @@ from mgclust.service.access import ID, Caller
 from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room, row_size, size_of_job, with_reserve
 from mgclust.service.log import JobLog
 from mgclust.service.metrics import observe
-from mgclust.service.records import Job, Removal, User, reading, writing
+from mgclust.service.models import Job, Removal, User, reading, writing
 from mgclust.service.settings import Settings
 
 __all__ = ["STATES", "Jobs", "Order", "TooMany", "charged", "job_id", "summary_of"]

@@ -17,7 +17,7 @@ import os
 import sys
 from typing import Any
 
-from mgclust.service.records import Job
+from mgclust.service.models import Job
 
 __all__ = ["JobLog"]
 

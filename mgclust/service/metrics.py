@@ -21,7 +21,7 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from mgclust.service.records import Job, Tally, Upload, reading
+from mgclust.service.models import Job, Tally, Upload, reading
 from mgclust.service.settings import Settings
 
 __all__ = ["Metrics", "histograms", "observe"]

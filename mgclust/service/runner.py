@@ -38,7 +38,7 @@ from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs
 from mgclust.service.liveness import Watch, end_family, members
-from mgclust.service.records import OUTAGES, Job, Sign, belong_together, migrate, open_database, writing
+from mgclust.service.models import OUTAGES, Job, Sign, belong_together, migrate, open_database, writing
 from mgclust.service.results import scores_of
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of

@@ -28,7 +28,7 @@ from mgclust.service.access import ID, Caller
 from mgclust.service.disk import BLOCK, InUse, NoRoom, clear, kept_by, lock_users, no_room, with_reserve
 from mgclust.service.fetch import NAME, check_url, file_name
 from mgclust.service.inputs import named_sources
-from mgclust.service.records import Job, Removal, Upload, reading, writing
+from mgclust.service.models import Job, Removal, Upload, reading, writing
 from mgclust.service.settings import Settings
 
 __all__ = [

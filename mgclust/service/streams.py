@@ -17,7 +17,7 @@ from sqlalchemy import Row
 
 from mgclust.service.callers import Callers
 from mgclust.service.jobs import ENDED, Jobs
-from mgclust.service.records import OUTAGES
+from mgclust.service.models import OUTAGES
 
 __all__ = ["Streams"]
 

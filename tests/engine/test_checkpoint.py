@@ -14,7 +14,7 @@ import pytest
 
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
-from mgclust.engine.checkpoint import Checkpoint, Checkpoints
+from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
 from mgclust.engine.dask.cluster import connect
 from mgclust.errors import InputError
 
@@ -27,7 +27,7 @@ def run(tmp_path):
 
     def call(function, *, seconds=0.0, share=1.0, strict=True, **facts):
         events = []
-        plan = Checkpoint(tmp_path / "kept", seconds, share, strict).of_run(facts)
+        plan = CheckpointConfig(tmp_path / "kept", seconds, share, strict).of_run(facts)
         with connect(None, "cpu") as cluster:
             dataset = open_dataset(np.zeros((N, 2), np.float32))
             outcome = spmd.run(function, dataset, cluster, on_progress=events.append, checkpoint=plan)
@@ -144,15 +144,15 @@ def test_what_was_not_finished_is_cleared_and_the_rest_left_alone(run, tmp_path)
         (kept / name).mkdir()
     assert run(loading)[0] == 1
     assert sorted(os.listdir(kept)) == ["2024", "checkpoint-1", "notes"]
-    Checkpoint(kept).remove()
+    CheckpointConfig(kept).remove()
     assert sorted(os.listdir(kept)) == ["2024", "notes"]
 
 
 def test_removed_with_its_folder(run, tmp_path):
     run(saving(1, 2))
-    Checkpoint(tmp_path / "kept").remove()
+    CheckpointConfig(tmp_path / "kept").remove()
     assert os.listdir(tmp_path) == []
-    Checkpoint(tmp_path / "kept").remove()  # there is nothing to remove
+    CheckpointConfig(tmp_path / "kept").remove()  # there is nothing to remove
 
 
 @contextlib.contextmanager
@@ -198,14 +198,14 @@ def test_an_interrupted_write_leaves_nothing(run, tmp_path, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
-    plan = Checkpoint(tmp_path / "missing" / "kept")
+    plan = CheckpointConfig(tmp_path / "missing" / "kept")
     with connect(None, "cpu") as cluster, pytest.raises(InputError, match=r"No such file or directory.*another folder"):
         spmd.run(loading, open_dataset(np.zeros((N, 2))), cluster, checkpoint=plan)
 
 
 def test_without_a_folder_the_run_goes_on(tmp_path):
     events = []
-    plan = Checkpoint(tmp_path / "missing" / "kept", strict=False)
+    plan = CheckpointConfig(tmp_path / "missing" / "kept", strict=False)
     with connect(None, "cpu") as cluster:
         dataset = open_dataset(np.zeros((N, 2)))
         outcome = spmd.run(lambda context: context.checkpoint.due(), dataset, cluster, on_progress=events.append,
@@ -216,7 +216,7 @@ def test_without_a_folder_the_run_goes_on(tmp_path):
 @pytest.mark.parametrize("wrong", [{"seconds": -1.0}, {"seconds": float("nan")}, {"share": 0.0}, {"share": 2.0}])
 def test_refused_parameters(wrong, tmp_path):
     with pytest.raises(InputError, match="should be"):
-        Checkpoint(tmp_path, **wrong)
+        CheckpointConfig(tmp_path, **wrong)
 
 
 class Clock:
@@ -420,8 +420,8 @@ def test_a_full_disk_in_the_background_is_a_warning(run, tmp_path):
 
 def test_threads_that_write_have_their_share_of_the_time_too(run, clock, tmp_path, monkeypatch):
     monkeypatch.setattr("mgclust.engine.checkpoint.cores", lambda: 2)
-    named = Checkpoints._name
-    monkeypatch.setattr(Checkpoints, "_name", lambda self, writing: named(self, writing) + 8.0)
+    named = Checkpointer._name
+    monkeypatch.setattr(Checkpointer, "_name", lambda self, writing: named(self, writing) + 8.0)
 
     def function(context):
         times = []
@@ -457,3 +457,12 @@ def test_whatever_keeps_a_checkpoint_from_being_written_is_a_warning(problem, ba
     reason = getattr(problem, "strerror", None) or str(problem) or "MemoryError"
     assert len(warnings(events)) == 1 and f"({reason})" in warnings(events)[0]
     assert run(loading)[0] == 2
+
+
+def test_the_name_of_before():
+    from mgclust.engine import checkpoint
+
+    with pytest.warns(DeprecationWarning, match="CheckpointConfig"):
+        assert checkpoint.Checkpoint is CheckpointConfig
+    with pytest.raises(AttributeError, match="nothing"):
+        checkpoint.nothing  # noqa: B018

@@ -17,7 +17,7 @@ from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
 from mgclust.cli import run_command
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
-from mgclust.engine.checkpoint import Checkpoint
+from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.errors import InputError, RunCancelled
 from support import rank_jobs
 from support.checkpoint_cases import CASES, bits, fit, go_through, numbers
@@ -120,7 +120,7 @@ def run(ranks, tmp_path):
                 cluster,
                 parameters=parameters,
                 on_progress=events.append,
-                checkpoint=Checkpoint(tmp_path / "kept", seconds, 1.0),
+                checkpoint=CheckpointConfig(tmp_path / "kept", seconds, 1.0),
             )
         return outcome.value, [event["warning"] for event in events if "warning" in event]
 

@@ -189,7 +189,7 @@ def hears(sock) -> bytes:
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_strangers_do_not_keep_ranks_out(encrypted, monkeypatch):
     """One that drips, more that are silent than there may be, and garbage: all before the true rank."""
-    monkeypatch.setattr(wire_module, "HANDSHAKE", 10.0)
+    monkeypatch.setattr(wire_module, "HANDSHAKE_SECONDS", 10.0)
     tls = contexts() if encrypted else ()
     server, wire = listen("127.0.0.1"), Wire(b"key", Abort(), 60.0, *tls)
     address = server.getsockname()
@@ -219,7 +219,7 @@ def test_strangers_do_not_keep_ranks_out(encrypted, monkeypatch):
 
 
 def test_a_dripping_stranger_is_given_one_limit(monkeypatch):
-    monkeypatch.setattr(wire_module, "HANDSHAKE", 0.5)
+    monkeypatch.setattr(wire_module, "HANDSHAKE_SECONDS", 0.5)
     server = listen("127.0.0.1")
     with ThreadPoolExecutor(1) as pool, socket.create_connection(server.getsockname()) as stranger:
         links = pool.submit(accept, server, Wire(b"key", Abort(), 30.0), 2)
@@ -278,7 +278,7 @@ def test_a_rank_0_that_says_nothing_is_given_up():
     silent = socket.create_server(("127.0.0.1", 0))
     began = time.monotonic()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PeerLost, match=r"no handshake within 0\.3 s"):
-        patch.setattr(wire_module, "HANDSHAKE", 0.3)
+        patch.setattr(wire_module, "HANDSHAKE_SECONDS", 0.3)
         dial(silent.getsockname(), Wire(b"k", Abort(), 0.5), 1)
     assert time.monotonic() - began < 5
     silent.close()

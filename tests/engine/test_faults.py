@@ -111,8 +111,8 @@ def check_that_the_next_run_works(client, dataset, folder):
 
 
 def test_worker_that_hangs(client, dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "GRACE", 0.5)
-    monkeypatch.setattr(driver, "TELL", 0.5)
+    monkeypatch.setattr(driver, "STOP_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(driver, "NOTIFY_LIMIT_SECONDS", 0.5)
     with pytest.raises(CollectiveTimeout, match=r"rank 1 .* timeout=1 s"):
         run_with_a_stopped_worker(client, dataset, tmp_path, timeout=1.0)
     check_that_the_next_run_works(client, dataset, tmp_path)
@@ -120,9 +120,9 @@ def test_worker_that_hangs(client, dataset, tmp_path, monkeypatch):
 
 def test_worker_that_is_stopped(client, dataset, tmp_path, monkeypatch):
     """It is named long before the ranks that wait for it give up."""
-    monkeypatch.setattr(driver, "SILENT", 5.0)
-    monkeypatch.setattr(driver, "GRACE", 0.5)
-    monkeypatch.setattr(driver, "TELL", 0.5)
+    monkeypatch.setattr(driver, "SILENCE_LIMIT_SECONDS", 5.0)
+    monkeypatch.setattr(driver, "STOP_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(driver, "NOTIFY_LIMIT_SECONDS", 0.5)
     with pytest.raises(WorkerLost, match=r"of rank 1 has not answered for \d+ s: its process is stopped or hangs"):
         run_with_a_stopped_worker(client, dataset, tmp_path, timeout=80.0)
     check_that_the_next_run_works(client, dataset, tmp_path)

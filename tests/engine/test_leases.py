@@ -221,7 +221,7 @@ def test_a_client_that_is_not_heard_of_loses_its_workers():
     scheduler = scheduler_of("tcp://a:1")
     assert leases.take("first", "a", 1, scheduler)[0]
     assert not leases.take("second", "b", 1, scheduler)[0]
-    scheduler.clients["a"].last_seen -= leases.PATIENCE + 1
+    scheduler.clients["a"].last_seen -= leases.CLIENT_SILENCE_SECONDS + 1
     assert leases.take("second", "b", 1, scheduler)[0] == ["tcp://a:1"]
     leases.give_back("second", scheduler)
     assert not scheduler.mgclust_leases

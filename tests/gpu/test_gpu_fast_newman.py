@@ -83,7 +83,7 @@ def test_kernels_equal_the_cpus(graph, weights):
             )
             proposed = proposal.copy()
             kernels.graph.apply_moves(proposal, d, lab, tot)
-            kernels.graph.wake(rows, proposal, lab, woken)
+            kernels.graph.activate_neighbors(rows, proposal, lab, woken)
             found = [proposed, tally, lab, tot, woken, np.array([kernels.graph.cross_weight(rows, lab)])]
             for within in (None, lab):
                 for any_sign in (False, True):
@@ -93,14 +93,14 @@ def test_kernels_equal_the_cpus(graph, weights):
                     )
                     found.append(out)
                     for share in (0.0, 0.2, 1.0):
-                        representative = kernels.graph.pair_up(out, share=share)
-                        ids, count = kernels.graph.number(representative)
+                        representative = kernels.graph.match_mutual(out, share=share)
+                        ids, count = kernels.graph.relabel(representative)
                         found += [representative, ids, np.array([count])]
                         found += kernels.graph.contract(rows, ids, count=count)
             roots = kernels.xp.arange(n, dtype="int32")
             while True:
                 before = roots.copy()
-                kernels.graph.spread_roots(rows, lab, roots)
+                kernels.graph.propagate_roots(rows, lab, roots)
                 roots = roots[roots]
                 if bool((roots == before).all()):
                     break

@@ -111,7 +111,7 @@ def test_moves_follow_their_definition(weights, how) -> None:
         np.testing.assert_array_equal(labels, np.where(out >= 0, out, old))
         np.testing.assert_array_equal(totals, np.bincount(labels, strength, n).astype(np.int64))
         woken = np.zeros(n, np.uint8)
-        cpu.graph.wake(part(rows, first, stop), out, labels, woken)
+        cpu.graph.activate_neighbors(part(rows, first, stop), out, labels, woken)
         apart = (dense > 0) & (labels[:, None] != labels)
         np.testing.assert_array_equal(woken, apart[out >= 0].any(0))
     assert seen == {False, True}  # some nodes went off alone
@@ -184,11 +184,11 @@ def test_pairs_and_those_that_join_them(share: float) -> None:
     if share:
         follows = ~mutual & (partner >= 0) & mutual[partner]
         expected[follows] = expected[partner[follows]]
-    representative = cpu.graph.pair_up(partner, share=share)
+    representative = cpu.graph.match_mutual(partner, share=share)
     assert representative.dtype == np.int32
     np.testing.assert_array_equal(representative, expected)
 
-    ids, count = cpu.graph.number(representative)
+    ids, count = cpu.graph.relabel(representative)
     numbers = np.unique(representative, return_inverse=True)
     assert (ids.dtype, count) == (np.int32, len(numbers[0]))
     np.testing.assert_array_equal(ids, numbers[1])
@@ -266,7 +266,7 @@ def test_roots_are_the_smallest_of_a_connected_part(ranks: int) -> None:
     for _ in range(1 if ranks == 1 else 20):
         each = [roots.copy() for _ in range(ranks)]
         for rank in range(ranks):
-            cpu.graph.spread_roots(part(rows, bounds[rank], bounds[rank + 1]), labels, each[rank])
+            cpu.graph.propagate_roots(part(rows, bounds[rank], bounds[rank + 1]), labels, each[rank])
         roots = np.min(each, axis=0)
     np.testing.assert_array_equal(roots, expected)
 
@@ -284,7 +284,7 @@ def everything(rows: Adjacency, strength: np.ndarray) -> list[np.ndarray]:
     cpu.graph.propose_moves(
         rows, strength, labels, totals, active, gain=gain, classes=2, turn=1, salt=9, out=out, tally=tally
     )
-    cpu.graph.wake(rows, out, labels, woken)
+    cpu.graph.activate_neighbors(rows, out, labels, woken)
     cpu.graph.best_partners(rows, strength, None, gain=gain, any_sign=False, noise=0.2, salt=9, out=partner)
     crossing = np.array(cpu.graph.cross_weight(rows, labels))
     return [

@@ -16,7 +16,7 @@ from mgclust.result import load_result
 from mgclust.service.attempt import NICE
 from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.forkserver import ForkServer
-from mgclust.service.records import migrate, open_database
+from mgclust.service.models import migrate, open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 

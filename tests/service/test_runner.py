@@ -19,7 +19,7 @@ from mgclust import Service
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.errors import ClusterUnavailableError
 from mgclust.service import attempt, runner
-from mgclust.service.records import open_database
+from mgclust.service.models import open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 

@@ -16,7 +16,7 @@ from mgclust.result import load_result
 from mgclust.service import access
 from mgclust.service.app import create_app
 from mgclust.service.disk import BLOCK
-from mgclust.service.records import Job, open_database, writing
+from mgclust.service.models import Job, open_database, writing
 from mgclust.service.settings import Settings
 
 

@@ -20,13 +20,13 @@ from starlette.testclient import TestClient
 import mgclust.service.migrations
 from mgclust import Service
 from mgclust.errors import InputError, RunFailed
-from mgclust.service import access, records
+from mgclust.service import access, models
 from mgclust.service.access import Caller
 from mgclust.service.app import create_app
 from mgclust.service.disk import row_size
 from mgclust.service.health import Health
 from mgclust.service.jobs import Jobs
-from mgclust.service.records import (
+from mgclust.service.models import (
     DatabaseLost,
     Job,
     Sign,
@@ -109,7 +109,7 @@ def test_tables_are_those_of_the_migrations(tmp_path):
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    from mgclust.service.records import Base
+    from mgclust.service.models import Base
 
     engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
     migrate(engine)
@@ -122,7 +122,7 @@ START = """
 import sys
 from pathlib import Path
 from mgclust.service.access import first_token
-from mgclust.service.records import migrate, open_database
+from mgclust.service.models import migrate, open_database
 
 print("ready", flush=True)
 sys.stdin.readline()
@@ -327,11 +327,11 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
 
 def test_a_database_that_is_locked_for_long(served, tmp_path, monkeypatch):
     """Those that wait are told so after a while, readers are served, and it goes on by itself."""
-    monkeypatch.setattr("mgclust.service.records.PATIENCE", 0.5)
+    monkeypatch.setattr("mgclust.service.models.PATIENCE", 0.5)
     assert submitted(served).status_code == 201
     other = sqlite3.connect(tmp_path / "service.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    lock = records._WRITERS[next(engine for engine in records._WRITERS if str(tmp_path) in str(engine.url))]
+    lock = models._WRITERS[next(engine for engine in models._WRITERS if str(tmp_path) in str(engine.url))]
     with lock:  # as if another thread waited for the file
         answer = submitted(served, "l")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")

@@ -21,7 +21,7 @@ from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller, LastToken, Refused
 from mgclust.service.disk import BLOCK, InUse, NoRoom, row_size, sweep
 from mgclust.service.jobs import Jobs, Order, TooMany, charged, job_id
-from mgclust.service.records import Job, Removal, Upload, migrate, open_database, reading, writing
+from mgclust.service.models import Job, Removal, Upload, migrate, open_database, reading, writing
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from mgclust.service.sources import find_uploads

@@ -10,7 +10,7 @@ import pytest
 from mgclust.service import access
 from mgclust.service.access import Caller
 from mgclust.service.jobs import Jobs, Order, job_id
-from mgclust.service.records import migrate, open_database
+from mgclust.service.models import migrate, open_database
 from mgclust.service.settings import Settings
 
 ANN = Caller("ann", "user")

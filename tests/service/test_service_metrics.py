@@ -13,7 +13,7 @@ from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller
 from mgclust.service.jobs import Jobs, Order, job_id
 from mgclust.service.metrics import Metrics
-from mgclust.service.records import Upload, migrate, open_database, writing
+from mgclust.service.models import Upload, migrate, open_database, writing
 from mgclust.service.settings import Settings
 
 ANN = Caller("ann", "user")

@@ -9,8 +9,8 @@ from mgclust.errors import InputError
 from mgclust.service import rates
 from mgclust.service.access import first_token
 from mgclust.service.app import create_app
+from mgclust.service.models import open_database
 from mgclust.service.rates import Rates, TooFast
-from mgclust.service.records import open_database
 from mgclust.service.settings import Settings
 
 

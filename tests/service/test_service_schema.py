@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from mgclust.service.access import first_token
 from mgclust.service.app import create_app
-from mgclust.service.records import open_database
+from mgclust.service.models import open_database
 from mgclust.service.settings import Settings
 
 OPERATIONS = 15  # at least so many are described

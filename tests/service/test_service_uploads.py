@@ -18,7 +18,7 @@ from mgclust.service import access, disk, sources
 from mgclust.service.access import Caller
 from mgclust.service.disk import InUse, NoRoom, sweep
 from mgclust.service.jobs import Jobs, Order, job_id
-from mgclust.service.records import Job, migrate, open_database, writing
+from mgclust.service.models import Job, migrate, open_database, writing
 from mgclust.service.settings import Settings
 from mgclust.service.sources import delete_upload, files_of, latest_uploads, receive
 
@@ -103,7 +103,7 @@ def test_an_upload_that_arrives_is_locked(engine, settings, monkeypatch):
 import asyncio, os, sys
 from pathlib import Path
 from mgclust.service.access import Caller
-from mgclust.service.records import open_database
+from mgclust.service.models import open_database
 from mgclust.service.settings import Settings
 from mgclust.service.sources import receive
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mgclust import AffinityPropagation
-from mgclust.service.records import Job, open_database, reading
+from mgclust.service.models import Job, open_database, reading
 from support.service_process import Running
 
 pytestmark = pytest.mark.timeout(400)

@@ -13,7 +13,7 @@ import pytest
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, DensityPeaks, FuzzyCMeans
 from mgclust.algorithms import base
 from mgclust.data import open_dataset
-from mgclust.engine.checkpoint import Checkpoint
+from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.checkpoint_files import Writer
 from mgclust.errors import RunCancelled
 from support.points import load_points
@@ -109,7 +109,7 @@ def fit(case, cluster, device, monkeypatch, folder=None, stop_at=None):
     # Small runs would be over before the disk has written much.
     monkeypatch.setattr(Writer, "done", lambda self: bool(self.files()))
     monkeypatch.setattr(base, "connect", lambda **_: cluster)
-    checkpoint = None if folder is None else Checkpoint(folder, 60.0 if stop_at is None else 0.0, 1.0)
+    checkpoint = None if folder is None else CheckpointConfig(folder, 60.0 if stop_at is None else 0.0, 1.0)
     model = estimator(device=device, **({"random_state": 5} | parameters))
     return model.fit_dataset(open_dataset(make()), on_progress, checkpoint=checkpoint), stages
 

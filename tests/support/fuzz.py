@@ -198,7 +198,7 @@ def api() -> Iterator[Case]:
 
     from mgclust.service import access
     from mgclust.service.app import create_app
-    from mgclust.service.records import open_database
+    from mgclust.service.models import open_database
     from mgclust.service.settings import Settings
 
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ import psutil
 from mgclust import Service
 from mgclust.errors import InputError
 from mgclust.service import access
-from mgclust.service.records import open_database
+from mgclust.service.models import open_database
 
 
 class Running:

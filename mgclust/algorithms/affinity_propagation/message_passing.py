@@ -162,7 +162,7 @@ class MessagePassing:
         Parameters
         ----------
         control, arrays : mapping
-            As for `Checkpoints.save`.
+            As for `Checkpointer.save`.
         """
         own = {"sigma": self._sigma, "damping": self._damping, "draws": self._draws}
         alike = {name: self._context.kernels.memory.to_host(getattr(self.messages, name)) for name in ALIKE}

@@ -24,7 +24,7 @@ from mgclust.kernels.low_dimension.box_tree import BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["applies", "count_within", "gaussian_rho", "halo_border", "nearest_higher", "pair_histogram", "plant"]
+__all__ = ["applies", "build_tree", "count_within", "gaussian_rho", "halo_border", "nearest_higher", "pair_histogram"]
 
 Array = Any
 
@@ -62,7 +62,7 @@ def most_cells(n: int) -> int:
     return min(max(LEAST_CELLS, CELLS_PER_ROW * n), MOST_CELLS)
 
 
-def plant(context: Context) -> BoxTree:
+def build_tree(context: Context) -> BoxTree:
     """The tree of all rows, the same on every rank."""
     xp = context.kernels.xp
     own = [chunk.x for chunk in context.rows.chunks()]

@@ -1,6 +1,6 @@
 """A merge list that leads from single nodes to given communities, and on to one.
 
-Within each community, handshakes (see `handshakes`) go on until it is one node, whatever the gain; between them,
+Within each community, matching (see `matching`) is repeated until it is one node, whatever the gain; between them,
 merging is exact and greedy. Within a round a group grows from the pair that chose each other: lower number, then
 higher, then those that followed, ascending; the gain of each is computed exactly from the weights to those before.
 """

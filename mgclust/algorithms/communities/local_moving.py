@@ -16,7 +16,7 @@ import numpy as np
 
 from mgclust.algorithms.communities.levels import Level, contract
 
-__all__ = ["climb", "compact", "move_nodes"]
+__all__ = ["compact", "local_moving", "move_nodes"]
 
 Array = Any
 CLASSES = 4
@@ -57,7 +57,7 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
             )  # fmt: skip
             comm.queue_gather(proposal, level.bounds)
             kernels.graph.apply_moves(proposal, level.strength, labels, totals)
-            kernels.graph.wake(level.rows, proposal, labels, woken)
+            kernels.graph.activate_neighbors(level.rows, proposal, labels, woken)
         comm.queue_reduce(tally, "sum")
         comm.queue_reduce(woken, "max")
         moved, rise = kernels.memory.to_host(tally).tolist()
@@ -67,7 +67,7 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
     return labels
 
 
-def climb(level: Level, labels: Array, salt: int) -> Array:
+def local_moving(level: Level, labels: Array, salt: int) -> Array:
     """Move nodes, then whole communities, then communities of these, until nothing joins any more (Louvain).
 
     Parameters

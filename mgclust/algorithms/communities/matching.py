@@ -1,4 +1,4 @@
-r"""Coarsening by handshakes: nodes that choose each other become one.
+r"""Coarsening by matching: nodes that choose each other become one.
 
 Each node chooses the neighbour with the largest dQ / sqrt(d_i d_j) among those with dQ > 0 (ties: a hash of the pair,
 then the lower number). Two nodes that choose each other merge. Where only few do (hubs, which many choose and which
@@ -21,7 +21,7 @@ from mgclust.algorithms.communities.levels import Level, contract
 __all__ = ["Round", "coarsen", "rounds"]
 
 Array = Any
-FEW = 0.2  # handshakes for each node that could: fewer, and others follow
+FEW = 0.2  # of the nodes that could be matched; where fewer are, others follow
 KEPT = 0.6  # nodes of one kept level for each of the one before
 KEPT_LARGE, LARGE = 0.25, 1 << 28  # of graphs so large that levels crowd the memory
 GOLDEN = 0x9E3779B97F4A7C15
@@ -67,8 +67,8 @@ def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_s
             salt=(salt * 65536 + number) * GOLDEN % 2**64, out=partner,
         )  # fmt: skip
         level.comm.queue_gather(partner, level.bounds)
-        representative = kernels.graph.pair_up(partner, share=FEW)
-        ids, count = kernels.graph.number(representative)
+        representative = kernels.graph.match_mutual(partner, share=FEW)
+        ids, count = kernels.graph.relabel(representative)
         if count == level.n:
             return
         after = contract(level, ids, count)

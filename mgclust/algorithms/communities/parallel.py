@@ -3,12 +3,12 @@ r"""Communities of large modularity in graphs of 10^6 to 10^10 edges, in paralle
 Exact greedy merging goes one merge after the other. Here all nodes decide at once, and what they decide too hastily is
 mended on every scale::
 
-    climb      move nodes until nobody gains; communities become nodes; again (Louvain, BGLL 2008)
-    cycle      coarsen     within the communities, by handshakes of mutual best choice (see `handshakes`)
-               climb       from the coarsest graph
-               refine      back down: on each kept level nodes of that size move once more
-    ...        again, with other noise in the choices, until a cycle raises the modularity too little, or 5 to 8 times
-    parts      a community that fell into several connected parts becomes as many, which never lowers the modularity
+    local moving   nodes move until none gains; communities become nodes; again (Louvain, BGLL 2008)
+    cycle          coarsen        within the communities, by matching mutual best choices (see `matching`)
+                   local moving   from the coarsest graph
+                   refine         back down: on each kept level nodes of that size move once more
+    ...            again, with other noise in the choices, until a cycle raises it too little, or 5 to 8 times
+    parts          a community that fell into several connected parts becomes as many, which never lowers the modularity
 
 Small graphs are begun several times, since one start may end in a poor optimum; the best is kept.
 
@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.algorithms.communities.levels import Level, modularity_of
-from mgclust.algorithms.communities.local_moving import climb, compact, move_nodes
+from mgclust.algorithms.communities.local_moving import compact, local_moving, move_nodes
 from mgclust.algorithms.communities.matching import coarsen
 from mgclust.engine.spmd import Context
 
@@ -93,7 +93,7 @@ def _one_start(
     context: Context, level: Level, seed: int, start: int, effort: Effort, report: list[dict[str, Any]]
 ) -> tuple[Array, float]:
     xp = level.kernels.xp
-    labels, count = compact(level, climb(level, xp.arange(level.n, dtype=np.int32), seed))
+    labels, count = compact(level, local_moving(level, xp.arange(level.n, dtype=np.int32), seed))
     modularity = modularity_of(level, labels)
 
     def note(cycle: int, levels: int) -> None:
@@ -120,7 +120,7 @@ def _cycle(level: Level, labels: Array, salt: int, noise: float) -> tuple[Array,
     kept, top, within = coarsen(level, labels, salt=salt, noise=noise)
     assert within is not None
     levels = len(kept)
-    labels = climb(top, within, salt)
+    labels = local_moving(top, within, salt)
     while kept:
         finer, ids = kept.pop()
         labels = move_nodes(finer, labels[ids], salt)
@@ -143,8 +143,8 @@ def connected_parts(level: Level, labels: Array) -> Array:
     roots = xp.arange(level.n, dtype=np.int32)
     while True:
         before = roots.copy()
-        level.kernels.graph.spread_roots(level.rows, labels, roots)
+        level.kernels.graph.propagate_roots(level.rows, labels, roots)
         level.comm.queue_reduce(roots, "min")
         roots = roots[roots]
         if bool((roots == before).all()):
-            return level.kernels.graph.number(roots)[0]
+            return level.kernels.graph.relabel(roots)[0]

@@ -71,27 +71,27 @@ def density_peaks(
     measure = METRICS[metric]
     comm, xp, host = context.comm, context.kernels.xp, context.kernels.memory.to_host
     d = context.dataset_shape[1]
-    passes = Passes.finished(context)
+    passes = DensityState.finished(context)
     exactness = passes.exactness
 
     with context.stage("prepare"):
         radius = prepare_rows(context, measure).radius
         near = near_linear.applies(context.dataset_shape, measure, algorithm)
-        tree = near_linear.plant(context) if near else None
+        tree = near_linear.build_tree(context) if near else None
         exactness["algorithm"] = "grid" if near else "brute"
 
     with context.stage("dc"):
         if dc is not None:
-            passes.cut = Cut(measure.reduced(dc), dc, 0.0)
+            passes.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
         elif passes.cut is None:
             exact = dc_method == "exact"
             sample = sample_rows(context, measure, dc_fraction, seed, rough=exact and near)
             if exact:
                 norm = choose_norm(measure, d, radius, sample.low)
                 s_dc, exactness["dc_passes"] = pair_quantile(context, sample, norm, tree)
-                passes.cut = Cut(s_dc, measure.distance(s_dc), 0.0)
+                passes.cut = CutoffDistance(s_dc, measure.distance(s_dc), 0.0)
             else:
-                passes.cut = Cut(sample.value, measure.distance(sample.value), sample.error)
+                passes.cut = CutoffDistance(sample.value, measure.distance(sample.value), sample.error)
             passes.keep(context)
         s_dc, dc, dc_error = passes.cut
         if dc <= 0:
@@ -144,7 +144,7 @@ def density_peaks(
     }
 
 
-class Cut(NamedTuple):
+class CutoffDistance(NamedTuple):
     """The cut-off distance: reduced, as it is, and its error."""
 
     s: float
@@ -166,14 +166,14 @@ class Neighbors(NamedTuple):
 
 
 @dataclass
-class Passes:
+class DensityState:
     """What the passes have found: all there is to save, since a pass that was interrupted is begun anew.
 
     Attributes
     ----------
     exactness : dict
         How it was found, for `DensityPeaks.exactness_`.
-    cut : Cut or None
+    cut : CutoffDistance or None
     rho, best, nearest : arrays of shape (n,) or None
         Density; reduced distance and index of the nearest denser row. On the device of every rank.
     neighbors : Neighbors or None
@@ -181,20 +181,20 @@ class Passes:
     """
 
     exactness: dict[str, Any] = field(default_factory=dict)
-    cut: Cut | None = None
+    cut: CutoffDistance | None = None
     rho: Array = None
     neighbors: Neighbors | None = None
     best: Array = None
     nearest: Array = None
 
     @classmethod
-    def finished(cls, context: Context) -> Passes:
+    def finished(cls, context: Context) -> DensityState:
         """Those that an interrupted run has saved, or none."""
         saved = context.checkpoint.load()
         if saved is None:
             return cls()
         to_device = context.kernels.memory.to_device
-        passes = cls(saved.control["exactness"], Cut(*saved.control["cut"]))
+        passes = cls(saved.control["exactness"], CutoffDistance(*saved.control["cut"]))
         for name, array in saved.arrays.items():
             setattr(passes, name, to_device(array))
         if saved.control["neighbors"]:

@@ -20,7 +20,7 @@ from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
 from mgclust.algorithms.fuzzy_c_means.ranks import Fit, estimate, fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
 from mgclust.data import Dataset
-from mgclust.engine.checkpoint import Checkpoint
+from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.spmd import Outcome
 from mgclust.errors import InputError
 from mgclust.params import Choice, Constraint, Integer, Real
@@ -185,7 +185,7 @@ class FuzzyCMeans(Clusterer):
         on_progress: Progress | None = None,
         *,
         provenance: bool = True,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: CheckpointConfig | None = None,
         sample_weight: Any = None,
     ) -> Result:
         """See `Method.fit_dataset` and `fit`."""

@@ -22,7 +22,7 @@ import numpy as np
 from distributed import Client, Future
 from distributed.comm.addressing import get_address_host
 
-from mgclust.engine.checkpoint import Checkpoint
+from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
 from mgclust.engine.dask import leases, tasks
@@ -37,12 +37,12 @@ from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFaile
 
 __all__ = ["Driver"]
 
-TURN = 0.2  # seconds between two questions whether there are free workers
-LOOK = 0.5  # seconds between two looks at the workers
+LEASE_POLL_SECONDS = 0.2  # seconds between two questions whether there are free workers
+WATCH_POLL_SECONDS = 0.5  # seconds between two looks at the workers
 # Seconds without a heartbeat of a worker, which are far longer than any kernel keeps Python's interpreter to itself.
-SILENT = 60.0
-GRACE = 20.0  # seconds that stopped ranks have to come back
-TELL = 5.0  # seconds that telling them may take
+SILENCE_LIMIT_SECONDS = 60.0
+STOP_GRACE_SECONDS = 20.0  # seconds that stopped ranks have to come back
+NOTIFY_LIMIT_SECONDS = 5.0  # seconds that telling them may take
 OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
 
 # One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
@@ -110,7 +110,7 @@ class Driver:
         partition: Partition,
         parameters: dict[str, Any],
         estimate: EstimateFunction | None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: CheckpointConfig | None = None,
     ) -> tuple[Any, dict[str, float], list[Report]]:
         """Prepare and execute on all ranks; rank 0's value and timings, and all reports."""
         self._clean = False
@@ -180,10 +180,10 @@ class Driver:
 
     def _collect(self, pending: dict[int, Future]) -> list[Any]:
         values: dict[int, Any] = {}
-        next_look = time.monotonic() + LOOK
+        next_look = time.monotonic() + WATCH_POLL_SECONDS
         while pending:
             try:
-                event = self._events.get(timeout=LOOK)
+                event = self._events.get(timeout=WATCH_POLL_SECONDS)
             except queue.Empty:
                 event = None
             if isinstance(event, dict):
@@ -194,7 +194,7 @@ class Driver:
                     raise self._reason(values, pending)
             if time.monotonic() >= next_look:
                 self._look(pending)
-                next_look = time.monotonic() + LOOK
+                next_look = time.monotonic() + WATCH_POLL_SECONDS
         return [values[rank] for rank in sorted(values)]
 
     def _value(self, rank: int, future: Future) -> Any:
@@ -220,7 +220,7 @@ class Driver:
                 raise self._lost(rank)
         heard = {rank: alive[self._workers[rank]]["last_seen"] for rank in pending}
         for rank, seconds in self._silence.of(heard).items():
-            if seconds > SILENT:
+            if seconds > SILENCE_LIMIT_SECONDS:
                 raise WorkerLost(
                     f"worker {self._workers[rank]} of rank {rank} has not answered for {seconds:.0f} s: its process "
                     "is stopped or hangs, or its machine is away. End it, and run again."
@@ -235,7 +235,7 @@ class Driver:
     def _reason(self, values: dict[int, Any], pending: dict[int, Future]) -> BaseException:
         """Why the run failed: the first failure is often only the echo of another rank's."""
         self._tell(tasks.stop, self._run, "another rank failed")
-        end = time.monotonic() + LOOK + 1.0
+        end = time.monotonic() + WATCH_POLL_SECONDS + 1.0
         while True:
             failures = [value.error for value in values.values() if isinstance(value, tasks.Failure)]
             causes = [error for error in failures if not isinstance(error, (PeerLost, RunCancelled))]
@@ -259,7 +259,7 @@ class Driver:
         if isinstance(error, RunCancelled):
             reason = "it was cancelled"
         self._tell(tasks.stop, self._run, reason)
-        end = time.monotonic() + GRACE
+        end = time.monotonic() + STOP_GRACE_SECONDS
         while time.monotonic() < end:
             alive = self._alive()
             if all(future.done() or self._workers[rank] not in alive for rank, future in futures.items()):
@@ -285,7 +285,7 @@ class Driver:
 
         thread = threading.Thread(target=tell, daemon=True)
         thread.start()
-        thread.join(TELL)
+        thread.join(NOTIFY_LIMIT_SECONDS)
 
     def _progress(self, event: dict[str, Any]) -> None:
         if self._on_progress is not None:
@@ -322,7 +322,7 @@ class Driver:
             elif time.monotonic() - enough > clusters.WORKERS_TIMEOUT:
                 raise clusters.too_few(self._client, len(self._all_workers), size)
             self._progress({"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0})
-            time.sleep(TURN)
+            time.sleep(LEASE_POLL_SECONDS)
 
     def _give_back(self) -> None:
         with contextlib.suppress(Exception):  # a scheduler that is gone has forgotten the run

@@ -1,7 +1,7 @@
 """Which run has which workers: kept on the scheduler, so that runs of all clients go side by side on disjoint workers.
 
 First come, first served: who asks for more than is free waits, and those behind wait, too. A lease ends with its run;
-that of a client which was killed ends with its connection, at the latest once it has not been heard of for `PATIENCE`.
+that of a client which was killed ends with its connection, at the latest after `CLIENT_SILENCE_SECONDS` of silence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from distributed.comm.addressing import get_address_host
 
 __all__ = ["give_back", "take"]
 
-PATIENCE = 60.0  # seconds; clients let the scheduler hear of them every five
+CLIENT_SILENCE_SECONDS = 60.0  # seconds; clients let the scheduler hear of them every five
 
 
 @dataclass
@@ -40,7 +40,7 @@ def take(run: str, client: str, size: int, dask_scheduler: Any) -> tuple[list[st
     leases = _leases(dask_scheduler)
     for name, lease in list(leases.items()):
         holder = dask_scheduler.clients.get(lease.client)
-        if holder is None or time.time() - holder.last_seen > PATIENCE:
+        if holder is None or time.time() - holder.last_seen > CLIENT_SILENCE_SECONDS:
             del leases[name]
     mine = leases.setdefault(run, Lease(client, size, []))
     there = sorted(worker.address for worker in dask_scheduler.running)

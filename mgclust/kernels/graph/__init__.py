@@ -112,7 +112,7 @@ class Graph(Protocol):
         int
         """
 
-    def number(self, representative: Array) -> tuple[Array, int]:
+    def relabel(self, representative: Array) -> tuple[Array, int]:
         """Number groups in the order of the nodes that stand for them.
 
         Parameters
@@ -148,7 +148,7 @@ class Graph(Protocol):
             One for each rank; `sum_parts` knows what is in them.
         """
 
-    def pair_up(self, partner: Array, *, share: float) -> Array:
+    def match_mutual(self, partner: Array, *, share: float) -> Array:
         """Merge nodes that are each other's partner; where these are few, others join the pair of their partner.
 
         Parameters
@@ -202,7 +202,7 @@ class Graph(Protocol):
             The number of moves and what each adds to the modularity, in units of 2^-40, are added to it.
         """
 
-    def spread_roots(self, rows: Adjacency, labels: Array, roots: Array) -> None:
+    def propagate_roots(self, rows: Adjacency, labels: Array, roots: Array) -> None:
         """Lower the roots of nodes that own entries connect within a community to the smallest of them.
 
         Parameters
@@ -288,7 +288,7 @@ class Graph(Protocol):
         Adjacency
         """
 
-    def wake(self, rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:
+    def activate_neighbors(self, rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:
         """Activate the neighbours of nodes that moved, but for those of the same community.
 
         Parameters

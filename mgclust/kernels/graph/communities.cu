@@ -1,4 +1,4 @@
-// Local moving, handshakes and contraction on a graph's adjacency rows; see gpu_communities.py for each kernel's meaning.
+// Local moving, matching and contraction on a graph's adjacency rows; see gpu_moves.py for each kernel's meaning.
 //
 // WEIGHT  0: all weights are 1; 32, 64: int32, int64
 // EXACT   1: gains are int64; 0: float64, each operation rounded (no multiply-add), as on the CPU
@@ -376,7 +376,7 @@ extern "C" __global__ void __launch_bounds__(512) cross_long(ROWS, LISTED, const
     if (!(threadIdx.x & 31) && sum) add(out, sum);
 }
 
-// ---- handshakes
+// ---- matching
 
 struct Partner {
     double score;
@@ -456,7 +456,7 @@ extern "C" __global__ void count_pairs(i64 n, const int* partner, int* counts) {
     }
 }
 
-extern "C" __global__ void pair_up(i64 n, const int* partner, const int* counts, double share, int* out) {
+extern "C" __global__ void match_mutual(i64 n, const int* partner, const int* counts, double share, int* out) {
     bool follow = 0.5 * counts[1] < share * counts[0];
     for (i64 node = (i64)blockIdx.x * blockDim.x + threadIdx.x; node < n; node += (i64)gridDim.x * blockDim.x) {
         int other = partner[node], own = (int)node;

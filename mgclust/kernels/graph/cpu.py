@@ -1,26 +1,26 @@
 """Adjacency rows on the CPU: moves between communities, matching, groups of nodes, contraction."""
 
 from mgclust.kernels.graph.cpu_contraction import contract, sum_pairs, to_rows
-from mgclust.kernels.graph.cpu_groups import number, spread_roots, sum_by_id, weights_before
-from mgclust.kernels.graph.cpu_matching import best_partners, pair_up
-from mgclust.kernels.graph.cpu_moves import apply_moves, cross_weight, propose_moves, wake
+from mgclust.kernels.graph.cpu_groups import propagate_roots, relabel, sum_by_id, weights_before
+from mgclust.kernels.graph.cpu_matching import best_partners, match_mutual
+from mgclust.kernels.graph.cpu_moves import activate_neighbors, apply_moves, cross_weight, propose_moves
 from mgclust.kernels.graph.cpu_parts import contract_parts, pair_parts, sum_parts
 
 __all__ = [
+    "activate_neighbors",
     "apply_moves",
     "best_partners",
     "contract",
     "contract_parts",
     "cross_weight",
-    "number",
+    "match_mutual",
     "pair_parts",
-    "pair_up",
+    "propagate_roots",
     "propose_moves",
-    "spread_roots",
+    "relabel",
     "sum_by_id",
     "sum_pairs",
     "sum_parts",
     "to_rows",
-    "wake",
     "weights_before",
 ]

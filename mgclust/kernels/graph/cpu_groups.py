@@ -10,12 +10,12 @@ from mgclust.kernels.graph.adjacency import Adjacency
 from mgclust.kernels.graph.cpu_adjacency import each_part, weight_of, weights_or_none
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 
-__all__ = ["number", "spread_roots", "sum_by_id", "weights_before"]
+__all__ = ["propagate_roots", "relabel", "sum_by_id", "weights_before"]
 
 Array = Any
 
 
-def number(representative: Array) -> tuple[Array, int]:
+def relabel(representative: Array) -> tuple[Array, int]:
     ids = np.empty(len(representative), np.int32)
     return ids, number_groups(representative, ids)
 
@@ -26,7 +26,7 @@ def sum_by_id(values: Array, ids: Array, count: int) -> Array:
     return out
 
 
-def spread_roots(rows: Adjacency, labels: Array, roots: Array) -> None:
+def propagate_roots(rows: Adjacency, labels: Array, roots: Array) -> None:
     unite(rows.first, rows.starts, rows.columns, labels, roots)
 
 

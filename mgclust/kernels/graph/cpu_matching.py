@@ -20,7 +20,7 @@ from mgclust.kernels.graph.cpu_adjacency import (
 )
 from mgclust.kernels.toolkit.cpu_compiler import compiled
 
-__all__ = ["best_partners", "pair_up"]
+__all__ = ["best_partners", "match_mutual"]
 
 Array = Any
 NOWHERE = np.empty(0, np.int32)
@@ -51,7 +51,7 @@ def best_partners(
     each_part(rows, body)
 
 
-def pair_up(partner: Array, *, share: float) -> Array:
+def match_mutual(partner: Array, *, share: float) -> Array:
     representative = np.empty(len(partner), np.int32)
     join(partner, float(share), representative)
     return representative

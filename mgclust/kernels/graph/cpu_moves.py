@@ -28,7 +28,7 @@ from mgclust.kernels.graph.cpu_adjacency import (
 )
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 
-__all__ = ["apply_moves", "cross_weight", "propose_moves", "wake"]
+__all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves"]
 
 Array = Any
 FEW = 12  # neighbours whose labels are compared with each other
@@ -71,7 +71,7 @@ def apply_moves(proposal: Array, strength: Array, labels: Array, totals: Array) 
     move(proposal, strength, labels, totals)
 
 
-def wake(rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:
+def activate_neighbors(rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:
 
     def body(start: int, stop: int) -> None:
         activate(start, stop, rows.first, rows.starts, rows.columns, proposal, labels, active)

@@ -1,34 +1,34 @@
 """Adjacency rows on a CUDA device: moves between communities, matching, groups of nodes, contraction."""
 
-from mgclust.kernels.graph.gpu_communities import (
+from mgclust.kernels.graph.gpu_contraction import contract, contract_parts, pair_parts, sum_pairs, sum_parts, to_rows
+from mgclust.kernels.graph.gpu_moves import (
+    activate_neighbors,
     apply_moves,
     best_partners,
     cross_weight,
-    number,
-    pair_up,
+    match_mutual,
+    propagate_roots,
     propose_moves,
-    spread_roots,
+    relabel,
     sum_by_id,
-    wake,
     weights_before,
 )
-from mgclust.kernels.graph.gpu_contraction import contract, contract_parts, pair_parts, sum_pairs, sum_parts, to_rows
 
 __all__ = [
+    "activate_neighbors",
     "apply_moves",
     "best_partners",
     "contract",
     "contract_parts",
     "cross_weight",
-    "number",
+    "match_mutual",
     "pair_parts",
-    "pair_up",
+    "propagate_roots",
     "propose_moves",
-    "spread_roots",
+    "relabel",
     "sum_by_id",
     "sum_pairs",
     "sum_parts",
     "to_rows",
-    "wake",
     "weights_before",
 ]

@@ -18,7 +18,7 @@ Array = Any
 class Memory(Protocol):
     """Functions that both devices have, with these meanings."""
 
-    def arriving(self, pieces: Iterable[np.ndarray]) -> Iterator[Array]:
+    def prefetch(self, pieces: Iterable[np.ndarray]) -> Iterator[Array]:
         """Arrays where the kernels read them, one after the other.
 
         Parameters

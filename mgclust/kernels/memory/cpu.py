@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-__all__ = ["arriving", "free_memory", "host_empty", "start_to_host", "synchronize", "to_device", "to_host"]
+__all__ = ["free_memory", "host_empty", "prefetch", "start_to_host", "synchronize", "to_device", "to_host"]
 
 Array = Any
 
@@ -29,7 +29,7 @@ def host_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return np.empty(shape, dtype)
 
 
-def arriving(pieces: Iterable[np.ndarray]) -> Iterator[Array]:
+def prefetch(pieces: Iterable[np.ndarray]) -> Iterator[Array]:
     return (to_device(piece) for piece in pieces)
 
 

@@ -10,7 +10,7 @@ import cupy as cp
 import cupyx
 import numpy as np
 
-__all__ = ["arriving", "free_memory", "host_empty", "start_to_host", "synchronize", "to_device", "to_host"]
+__all__ = ["free_memory", "host_empty", "prefetch", "start_to_host", "synchronize", "to_device", "to_host"]
 
 Array = Any
 
@@ -31,7 +31,7 @@ def host_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return cupyx.empty_pinned(shape, dtype)
 
 
-def arriving(pieces: Iterable[np.ndarray]) -> Iterator[Array]:
+def prefetch(pieces: Iterable[np.ndarray]) -> Iterator[Array]:
     link = cp.cuda.Stream(non_blocking=True)
     link.wait_event(_event())
     buffers: list[Array] = [None, None]

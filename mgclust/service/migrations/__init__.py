@@ -1,1 +1,1 @@
-"""Alembic: how older tables become those of `mgclust.service.records`."""
+"""Alembic: how older tables become those of `mgclust.service.models`."""

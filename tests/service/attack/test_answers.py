@@ -15,7 +15,7 @@ from mgclust.errors import InputError
 from mgclust.service import access, answers, runner
 from mgclust.service.answers import AT_ONCE, BYTES, BYTES_AT_ONCE, LONGEST_ERROR, MOST_BYTES, NAMES, heard
 from mgclust.service.app import create_app
-from mgclust.service.records import open_database
+from mgclust.service.models import open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 

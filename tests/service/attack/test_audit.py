@@ -16,7 +16,7 @@ from mgclust.service import audit as module
 from mgclust.service.app import create_app
 from mgclust.service.audit import KEPT, Audit
 from mgclust.service.disk import sweep
-from mgclust.service.records import Job, open_database, writing
+from mgclust.service.models import Job, open_database, writing
 from mgclust.service.settings import Settings
 
 

@@ -13,7 +13,7 @@ from mgclust.service import access, bodies
 from mgclust.service.access import Caller
 from mgclust.service.app import create_app
 from mgclust.service.bodies import LONG_ONES, LONG_ONES_IN_ALL, LONGEST, MOST_PARTS, SHORT, ShortBodies
-from mgclust.service.records import open_database
+from mgclust.service.models import open_database
 from mgclust.service.requests import LONGEST as LONGEST_RECORD
 from mgclust.service.settings import Settings
 

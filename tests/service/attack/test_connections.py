@@ -7,7 +7,7 @@ import contextlib
 import httpx
 import pytest
 
-from mgclust.service.records import Job, open_database, writing
+from mgclust.service.models import Job, open_database, writing
 from support.raw_http import Raw, bearer, seconds_of_a_look, wait_for
 from support.service_process import Running
 

@@ -13,7 +13,7 @@ from mgclust.service import access, streams
 from mgclust.service.app import brief
 from mgclust.service.callers import Callers
 from mgclust.service.jobs import Jobs
-from mgclust.service.records import Job, migrate, open_database, writing
+from mgclust.service.models import Job, migrate, open_database, writing
 from mgclust.service.settings import Settings
 
 WATCHERS, JOBS, LOOKS = 300, 50, 20

@@ -14,7 +14,7 @@ from mgclust.service import access, callers
 from mgclust.service.addresses import Proxies, network
 from mgclust.service.app import create_app
 from mgclust.service.callers import Callers
-from mgclust.service.records import migrate, open_database
+from mgclust.service.models import migrate, open_database
 from mgclust.service.settings import Settings
 
 

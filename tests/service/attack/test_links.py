@@ -23,7 +23,7 @@ from mgclust.errors import InputError, MgclustError
 from mgclust.service import access, attempt
 from mgclust.service.app import create_app
 from mgclust.service.disk import remove, size_of
-from mgclust.service.records import Job, open_database, writing
+from mgclust.service.models import Job, open_database, writing
 from mgclust.service.results import scores_of
 from mgclust.service.settings import Settings
 from support.service_process import Running

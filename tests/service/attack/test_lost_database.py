@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from mgclust.service import access, identity
 from mgclust.service.app import create_app
-from mgclust.service.records import DatabaseLost, User, open_database, reading, writing
+from mgclust.service.models import DatabaseLost, User, open_database, reading, writing
 from mgclust.service.settings import Settings
 from support.service_process import Running
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from mgclust.service.bodies import LONGEST
-from mgclust.service.records import Job, open_database, writing
+from mgclust.service.models import Job, open_database, writing
 from support.raw_http import Raw, bearer, memory_of, seconds_of_a_look, wait_for
 from support.service_process import Running
 

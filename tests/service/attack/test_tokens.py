@@ -12,7 +12,7 @@ from mgclust.cli import run_command
 from mgclust.errors import InputError
 from mgclust.service import access
 from mgclust.service.app import create_app
-from mgclust.service.records import Token, open_database, writing
+from mgclust.service.models import Token, open_database, writing
 from mgclust.service.settings import Settings
 from support.service_process import Running
 

@@ -1,4 +1,4 @@
-"""Local moving and handshakes on a CUDA device (``communities.cu``); the CPU's functions are documented."""
+"""Local moving, matching and groups of nodes on a CUDA device (``communities.cu``)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mgclust.kernels.graph.gpu_contraction import bins, whole
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = [
+    "activate_neighbors",
     "apply_moves",
     "best_partners",
     "cross_weight",
-    "number",
-    "pair_up",
+    "match_mutual",
+    "propagate_roots",
     "propose_moves",
-    "spread_roots",
+    "relabel",
     "sum_by_id",
-    "wake",
     "weights_before",
 ]
 
@@ -67,8 +67,8 @@ def apply_moves(proposal: Array, strength: Array, labels: Array, totals: Array) 
     whole("apply_moves", len(proposal), proposal, strength, labels, totals)
 
 
-def wake(rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:
-    _by_rows(rows, "wake", proposal, labels, active)
+def activate_neighbors(rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:
+    _by_rows(rows, "activate_neighbors", proposal, labels, active)
 
 
 def cross_weight(rows: Adjacency, labels: Array) -> int:
@@ -94,15 +94,15 @@ def best_partners(
     _by_rows(rows, "partners", *choice, np.float64(noise), np.uint64(salt), out, gain=gain)
 
 
-def pair_up(partner: Array, *, share: float) -> Array:
+def match_mutual(partner: Array, *, share: float) -> Array:
     n = len(partner)
     counts, out = cp.zeros(2, cp.int32), cp.empty(n, cp.int32)
     whole("count_pairs", n, partner, counts)
-    whole("pair_up", n, partner, counts, np.float64(share), out)
+    whole("match_mutual", n, partner, counts, np.float64(share), out)
     return out
 
 
-def number(representative: Array) -> tuple[Array, int]:
+def relabel(representative: Array) -> tuple[Array, int]:
     n = len(representative)
     heads, ids = cp.empty(n, cp.int32), cp.empty(n, cp.int32)
     whole("find_heads", n, representative, heads)
@@ -117,7 +117,7 @@ def sum_by_id(values: Array, ids: Array, count: int) -> Array:
     return out
 
 
-def spread_roots(rows: Adjacency, labels: Array, roots: Array) -> None:
+def propagate_roots(rows: Adjacency, labels: Array, roots: Array) -> None:
     _by_rows(rows, "spread", labels, roots)
 
 

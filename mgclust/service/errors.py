@@ -17,9 +17,9 @@ from mgclust.errors import InputError, printable
 from mgclust.service.access import LastToken, Refused
 from mgclust.service.disk import InUse, NoRoom
 from mgclust.service.jobs import TooMany
+from mgclust.service.models import DatabaseLost, full, read_only
 from mgclust.service.rates import TooFast
 from mgclust.service.readers import Busy
-from mgclust.service.records import DatabaseLost, full, read_only
 from mgclust.service.sources import TooLarge
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
