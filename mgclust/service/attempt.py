@@ -175,7 +175,7 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     files = files_of(order["files"])
     if "hidden" in order:
         # Of a job's own folder all, since the next attempt goes on from what this one leaves.
-        confine(order["hidden"], descriptors(files), [folder.parent, order["checkpoint"], *folders()])
+        confine(order["hidden"], descriptors(files), [folder.parent, order["checkpoint"], *folders(order["hidden"])])
     method = METHODS[request["method"]]
     end = time.monotonic() + order["fetch_seconds"]
     fetched = [

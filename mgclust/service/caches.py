@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterable
 
 from mgclust.service.settings import Settings
 
@@ -36,9 +37,18 @@ def provide(settings: Settings) -> None:
                 os.environ[variable] = str(folder)
 
 
-def folders() -> list[str]:
-    """Those that the environment names."""
-    return [path for variable in VARIABLES if (path := os.environ.get(variable))]
+def folders(hidden: Iterable[str]) -> list[str]:
+    """Those of `provide`, which lie within what is hidden from a process.
+
+    Any others it reaches, or is not to reach: one that holds what is hidden is not opened up.
+    """
+    concealed = [os.path.realpath(path) + "/" for path in hidden]
+    found = []
+    for variable, name in VARIABLES.items():
+        path = os.path.realpath(os.environ.get(variable) or "/")
+        if path.endswith(f"/cache/{name}") and not any(each.startswith(f"{path}/") for each in concealed):
+            found.append(path)
+    return found
 
 
 def _home() -> list[str]:

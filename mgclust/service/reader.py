@@ -169,7 +169,7 @@ def _carry_out(order: dict[str, Any], answers: int, parent: int) -> None:
 def _confined(order: dict[str, Any]) -> dict[str, Any]:
     try:
         opened, result = files_of(order.get("files", {})), Beneath(**order["result"])
-        readable: list[str | int] = [result.descriptor(), *descriptors(opened), *folders()]
+        readable: list[str | int] = [result.descriptor(), *descriptors(opened), *folders(order["hidden"])]
         confine(order["hidden"], readable, order["writable"], reading_only=True)
         _restrain(order)
         return {"answer": TASKS[order["do"]](order | {"opened": opened, "result": result})}
