@@ -46,10 +46,10 @@ def norm(request):
 def on_both(gpu, name, arrays, outputs, **options):
     """Call a kernel on both devices; returns the outputs' pair as (CPU's, GPU's), both in NumPy."""
     mine = [array.copy() for array in outputs]
-    getattr(cpu, name)(*arrays, **options, **dict(zip(OUTPUT_NAMES[name], mine, strict=True)))
+    getattr(cpu.pairs, name)(*arrays, **options, **dict(zip(OUTPUT_NAMES[name], mine, strict=True)))
     device = [gpu.memory.to_device(array.copy()) for array in outputs]
     moved = [gpu.memory.to_device(array) for array in arrays]
-    getattr(gpu, name)(*moved, **options, **dict(zip(OUTPUT_NAMES[name], device, strict=True)))
+    getattr(gpu.pairs, name)(*moved, **options, **dict(zip(OUTPUT_NAMES[name], device, strict=True)))
     gpu.memory.synchronize()
     return list(zip(mine, map(gpu.memory.to_host, device), strict=True))
 

@@ -49,7 +49,7 @@ def trees(gpu, points):
 def call(kernels, name, tree, *arguments, outputs, **options):
     """Run one kernel into fresh outputs; returns them in NumPy."""
     made = {key: kernels.memory.to_device(value.copy()) for key, value in outputs.items()}
-    getattr(kernels, name)(tree, *map(kernels.memory.to_device, arguments), **options, **made)
+    getattr(kernels.low_dimension, name)(tree, *map(kernels.memory.to_device, arguments), **options, **made)
     return [kernels.memory.to_host(value) for value in made.values()]
 
 

@@ -239,7 +239,9 @@ def test_messages_of_every_kind(gpu, cpu, dtype, forget, monkeypatch):
         for kernels in (gpu, cpu):
             original = kernels.affinity_propagation.pass_rows
             monkeypatch.setattr(
-                kernels, "pass_rows", lambda m, original=original, **options: original(m, **options | {"negligible": 0})
+                kernels.affinity_propagation,
+                "pass_rows",
+                lambda m, original=original, **options: original(m, **options | {"negligible": 0}),
             )
     rng = np.random.default_rng(0)
     s = -rng.random((1500, 1500)).astype(dtype)

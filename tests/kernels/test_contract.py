@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,19 @@ def test_devices_have_what_the_contract_says(concept, device):
 def test_a_name_that_is_no_concept():
     with pytest.raises(AttributeError, match="no concept 'nothing'"):
         load("cpu").nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.cu")), ids=lambda path: str(path.relative_to(FOLDER)))
+def test_every_cuda_kernel_is_asked_for_by_its_name(path):
+    """Where a name is put together, by its beginning: rows of a graph have a kernel for each length."""
+    asked = {
+        node.value
+        for source in FOLDER.rglob("gpu*.py")
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    code = re.sub(r"__launch_bounds__\([^)]*\)+", "", path.read_text(encoding="utf-8"))
+    kernels = re.findall(r"__global__\s+void\s+(\w+)\(", code)
+    assert kernels
+    unasked = [name for name in kernels if not {name, re.sub("_(short|medium|long)$", "", name)} & asked]
+    assert not unasked

@@ -317,7 +317,7 @@ extern "C" __global__ void apply_moves(i64 n, const int* proposal, const i64* st
 }
 
 template <class Group>
-__device__ void wake_row(Group group, const Rows& rows, const int* labels, unsigned char* active, int row, i64 lo,
+__device__ void activate_row(Group group, const Rows& rows, const int* labels, unsigned char* active, int row, i64 lo,
                          i64 hi) {
     int label = labels[rows.first + row];
     for (i64 entry = lo + group.lane; entry < hi; entry += Group::SIZE) {
@@ -332,18 +332,18 @@ struct Moved {
     __device__ bool operator()(int row) const { return proposal[first + row] >= 0; }
 };
 
-extern "C" __global__ void wake_short(ROWS, const int* proposal, const int* labels, unsigned char* active) {
+extern "C" __global__ void activate_neighbors_short(ROWS, const int* proposal, const int* labels, unsigned char* active) {
     Rows rows = OWN;
     by_warps(rows, LONG_ROW, Moved{proposal, first}, [&](Warp group, int row, i64 lo, i64 hi) {
-        wake_row(group, rows, labels, active, row, lo, hi);
+        activate_row(group, rows, labels, active, row, lo, hi);
     });
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    wake_long(ROWS, LISTED, const int* proposal, const int* labels, unsigned char* active) {
+    activate_neighbors_long(ROWS, LISTED, const int* proposal, const int* labels, unsigned char* active) {
     Rows rows = OWN;
     by_blocks<Block>(rows, list, listed, Moved{proposal, first}, [&](Block group, int row, i64 lo, i64 hi) {
-        wake_row(group, rows, labels, active, row, lo, hi);
+        activate_row(group, rows, labels, active, row, lo, hi);
     });
 }
 
