@@ -1,4 +1,4 @@
-"""What `/healthz` tells beside the database: whether a runner lives."""
+"""The report of `/healthz`: whether the database answers, and whether a runner lives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 from sqlalchemy import Engine, select
 from starlette.concurrency import run_in_threadpool
 
+from mgclust import __version__
 from mgclust.engine.silence import Awake, Silence
+from mgclust.service.batches import Batched
 from mgclust.service.models import OUTAGES, Sign, reading
 
 __all__ = ["Health"]
@@ -31,6 +33,19 @@ class Health:
         self._engine, self._after = engine, after
         self._silence: Silence[str] = Silence(Awake())
         self._age: float | None = None
+        # However many ask, the database is asked by one thread, which no other request keeps busy.
+        self._batched = Batched[None, dict[str, Any]](lambda requests: [self._report()] * len(requests))
+
+    async def report(self) -> dict[str, Any]:
+        """Report on the database, whose errors are raised, and on the runner."""
+        return await self._batched(None)
+
+    def _report(self) -> dict[str, Any]:
+        with reading(self._engine) as session:
+            session.connection().exec_driver_sql("SELECT 1")
+        runner = self.runner
+        status = "ok" if runner["state"] == "ok" else "degraded"
+        return {"status": status, "version": __version__, "runner": runner}
 
     async def watch(self) -> None:
         """Look again and again."""

@@ -95,7 +95,7 @@ class _Room:
 
 
 # What lists tell: neither the request, nor anything else that is long.
-_BRIEF = (
+_SUMMARY_COLUMNS = (
     Job.id, Job.owner, Job.method, Job.state, Job.priority, Job.attempt, Job.created, Job.started, Job.finished,
     Job.fault, Job.size, Job.summary,
     case((func.length(cast(Job.progress, Text)) <= LONGEST, Job.progress)).label("progress"),
@@ -237,18 +237,18 @@ class Jobs:
             job = session.get(Job, id_)
             return job if job is not None and caller.may_see(job.owner) else None
 
-    def brief(self, caller: Caller, id_: str) -> Row[Any] | None:
+    def summary(self, caller: Caller, id_: str) -> Row[Any] | None:
         """What lists tell of a job that the caller may see."""
         if not ID.fullmatch(id_):
             return None
         with reading(self._engine) as session:
-            row = session.execute(select(*_BRIEF).where(Job.id == id_)).first()
+            row = session.execute(select(*_SUMMARY_COLUMNS).where(Job.id == id_)).first()
             return row if row is not None and caller.may_see(row.owner) else None
 
-    def briefs(self, ids: Sequence[str]) -> dict[str, Row[Any]]:
+    def summaries(self, ids: Sequence[str]) -> dict[str, Row[Any]]:
         """What lists tell of these jobs, whosever they are; of those that are there."""
         with reading(self._engine) as session:
-            return {row.id: row for row in session.execute(select(*_BRIEF).where(Job.id.in_(ids)))}
+            return {row.id: row for row in session.execute(select(*_SUMMARY_COLUMNS).where(Job.id.in_(ids)))}
 
     def latest(
         self, caller: Caller, state: str | None, limit: int, before: tuple[float, str] | None = None
@@ -265,7 +265,7 @@ class Jobs:
         before : tuple, optional
             (created, id) of a job: only older ones.
         """
-        wanted = select(*_BRIEF).order_by(Job.created.desc(), Job.id.desc()).limit(limit)
+        wanted = select(*_SUMMARY_COLUMNS).order_by(Job.created.desc(), Job.id.desc()).limit(limit)
         if not caller.is_admin:
             wanted = wanted.where(Job.owner == caller.name)
         if state is not None:

@@ -14,13 +14,14 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import Engine, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from mgclust.service.audit import Audit
 from mgclust.service.models import Job, Tally, Upload, reading
 from mgclust.service.settings import Settings
 
@@ -73,13 +74,18 @@ class Metrics(Collector):
     ----------
     engine : Engine
     settings : Settings
+    audit : Audit
+        Of this process; the lines that it could not write are counted.
     """
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(self, engine: Engine, settings: Settings, audit: Audit) -> None:
         self._engine, self._settings = engine, settings
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         self._lock, self._made, self._text = threading.Lock(), -math.inf, b""
+        self._own = CollectorRegistry()  # of this process, not of the database
+        lost = Gauge("mgclust_audit_lost", "Lines of the audit log that could not be written", registry=self._own)
+        lost.set_function(lambda: audit.lost)
 
     def text(self) -> bytes:
         """Prometheus' text; jobs and uploads are counted once in `FRESH` seconds, however many ask."""
@@ -87,7 +93,7 @@ class Metrics(Collector):
             if time.monotonic() - self._made > FRESH:
                 self._text = generate_latest(self._registry)
                 self._made = time.monotonic()
-            return self._text
+            return self._text + generate_latest(self._own)
 
     def describe(self) -> Iterator[Metric]:
         """Tell no names in advance: that would count all once more."""

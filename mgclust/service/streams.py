@@ -113,7 +113,7 @@ class Streams:
         numbers = itertools.count(1)
         for start in range(0, len(ids), AT_ONCE):
             part = ids[start : start + AT_ONCE]
-            rows = await to_thread.run_sync(self._jobs.briefs, part, limiter=self._thread)
+            rows = await to_thread.run_sync(self._jobs.summaries, part, limiter=self._thread)
             for id_ in part:
                 if (row := rows.get(id_)) is None:
                     self._end(self._watched.get(id_, ()))

@@ -11,6 +11,7 @@ from sqlalchemy import event
 from mgclust.service import access, metrics
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller
+from mgclust.service.audit import Audit
 from mgclust.service.jobs import Jobs, Order, job_id
 from mgclust.service.metrics import Metrics
 from mgclust.service.models import Upload, migrate, open_database, writing
@@ -25,7 +26,9 @@ def service(tmp_path):
     engine = open_database(settings.database)
     migrate(engine)
     access.add_user(engine, "ann", "user")
-    yield engine, settings, Jobs(engine, settings)
+    audit = Audit(settings.audit_path, settings.audit_bytes)
+    yield engine, settings, Jobs(engine, settings), audit
+    audit.close()
     engine.dispose()
 
 
@@ -42,7 +45,7 @@ def submit(jobs):
 
 
 def test_figures(service, monkeypatch):
-    engine, settings, jobs = service
+    engine, settings, jobs, audit = service
     now = time.time()
     monkeypatch.setattr(jobs_module.time, "time", lambda: now)
     for _ in range(3):
@@ -57,7 +60,7 @@ def test_figures(service, monkeypatch):
             jobs.succeed(job.id, job.attempt, {})
     with writing(engine) as session:
         session.add(Upload(id="b", owner="ann", name="x.npy", size=500, sha256="", created=0.0))
-    found = scraped(Metrics(engine, settings).text())
+    found = scraped(Metrics(engine, settings, audit).text())
     assert found["mgclust_jobs", ("state", "PENDING")] == 2
     assert found["mgclust_jobs", ("state", "RUNNING")] == 0
     assert found["mgclust_jobs", ("state", "SUCCEEDED")] == 1
@@ -76,8 +79,8 @@ def test_figures(service, monkeypatch):
 
 
 def test_many_scrapes_count_once(service, monkeypatch):
-    engine, settings, jobs = service
-    figures, asked = Metrics(engine, settings), []
+    engine, settings, jobs, audit = service
+    figures, asked = Metrics(engine, settings, audit), []
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     first = figures.text()
     counted = len(asked)
@@ -91,11 +94,11 @@ def test_many_scrapes_count_once(service, monkeypatch):
 
 
 def test_what_was_counted_outlasts_its_jobs(service):
-    engine, settings, jobs = service
+    engine, settings, jobs, audit = service
     submit(jobs)
     job = jobs.claim()
     jobs.succeed(job.id, job.attempt, {})
     jobs.delete(ANN, job.id)
-    found = scraped(Metrics(engine, settings).text())
+    found = scraped(Metrics(engine, settings, audit).text())
     labels = ("method", "density-peaks"), ("state", "SUCCEEDED")
     assert found["mgclust_attempt_seconds_count", *labels] == 1

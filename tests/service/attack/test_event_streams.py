@@ -10,11 +10,11 @@ from sqlalchemy import event, update
 from sqlalchemy.exc import OperationalError
 
 from mgclust.service import access, streams
-from mgclust.service.app import brief
 from mgclust.service.callers import Callers
 from mgclust.service.jobs import Jobs
 from mgclust.service.models import Job, migrate, open_database, writing
 from mgclust.service.settings import Settings
+from mgclust.service.views import job_summary
 
 WATCHERS, JOBS, LOOKS = 300, 50, 20
 IDS = [f"{i:032x}" for i in range(JOBS)]
@@ -39,7 +39,7 @@ def served(tmp_path, monkeypatch):
                 )
             )  # fmt: skip
     jobs = Jobs(engine, settings)
-    watched = streams.Streams(jobs, Callers(engine), lambda row: brief(row).model_dump_json())
+    watched = streams.Streams(jobs, Callers(engine), lambda row: job_summary(row).model_dump_json())
     return engine, jobs, watched, access.hash_of(token)
 
 
@@ -64,7 +64,7 @@ async def watching(served, ids):
     caller = access.Caller("admin", "admin")
 
     async def watch(id_, parts):
-        async for part in watched.events(jobs.brief(caller, id_), token):
+        async for part in watched.events(jobs.summary(caller, id_), token):
             parts.append(part)
         parts.append("end")
 
@@ -141,7 +141,7 @@ def test_a_job_that_is_deleted_or_a_database_that_is_gone_ends_the_stream(served
             def fail(ids):
                 raise OperationalError("SELECT", {}, Exception("gone"))
 
-            monkeypatch.setattr(jobs, "briefs", fail)
+            monkeypatch.setattr(jobs, "summaries", fail)
             await until(lambda: heard[1][-1] == "end")
 
     asyncio.run(main())

@@ -1,0 +1,97 @@
+"""What endpoints depend on: the parts of the service, the caller and the scopes of its token, and pages of lists."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from fastapi.security import HTTPBearer
+from sqlalchemy import Engine
+
+from mgclust.beneath import Beneath
+from mgclust.service.access import Caller, Refused
+from mgclust.service.batches import Batched
+from mgclust.service.callers import Callers
+from mgclust.service.errors import NotFound
+from mgclust.service.health import Health
+from mgclust.service.jobs import Jobs, Order
+from mgclust.service.metrics import Metrics
+from mgclust.service.models import Job
+from mgclust.service.readers import Readers
+from mgclust.service.settings import Settings
+from mgclust.service.streams import Streams
+
+__all__ = ["Backend", "BackendDep", "Before", "CallerDep", "found", "parse_cursor", "requires"]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The parts of the service that endpoints call, made once by `create_app`."""
+
+    settings: Settings
+    engine: Engine
+    jobs: Jobs
+    readers: Readers
+    callers: Callers
+    streams: Streams
+    health: Health
+    metrics: Metrics
+    find_upload: Batched[tuple[Caller, str], Beneath]
+    submit: Batched[Order, Job]
+
+
+async def _backend(request: Request) -> Backend:
+    backend: Backend = request.app.state.backend
+    return backend
+
+
+async def _caller(
+    request: Request,
+    shown: Annotated[object, Depends(HTTPBearer(auto_error=False, description="A token of the service."))],
+) -> Caller:
+    if (caller := getattr(request.state, "caller", None)) is None:
+        raise Refused("a token is needed.")
+    assert isinstance(caller, Caller)
+    return caller
+
+
+BackendDep = Annotated[Backend, Depends(_backend)]
+CallerDep = Annotated[Caller, Depends(_caller)]
+
+
+def requires(*scopes: str) -> list[Any]:
+    """Dependencies of an endpoint that a token needs these scopes for."""
+
+    async def check(caller: CallerDep) -> None:
+        for scope in scopes:
+            caller.check(scope)
+
+    return [Depends(check)]
+
+
+def found(job: Any) -> Any:
+    """The job, if there is one that the caller may see.
+
+    Raises
+    ------
+    NotFound
+        It is None.
+    """
+    if job is None:
+        raise NotFound("there is no such job.")
+    return job
+
+
+Before = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        description="The last one of the page before: its id, or created,id, which also holds once it was deleted.",
+    ),
+]
+
+
+def parse_cursor(before: str | None) -> tuple[float, str] | None:
+    """Creation time and id, if the cursor has both."""
+    cursor = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?),([0-9a-f]{32})", before or "")
+    return (float(cursor[1]), cursor[2]) if cursor else None

@@ -1,0 +1,103 @@
+"""Jobs: submit, list, watch, cancel, retry, delete."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from mgclust.errors import printable
+from mgclust.service import sources
+from mgclust.service.audit import note
+from mgclust.service.dependencies import BackendDep, Before, CallerDep, found, parse_cursor, requires
+from mgclust.service.inputs import named_sources
+from mgclust.service.jobs import Order, job_id
+from mgclust.service.requests import Submission, describe_methods
+from mgclust.service.results import end_of_log
+from mgclust.service.views import JobSummary, JobView, Receipt, State, job_summary, job_view, receipt
+
+router = APIRouter()
+
+
+@router.get("/methods", dependencies=requires("read"))
+def methods() -> dict[str, Any]:
+    """List the methods, with their parameters."""
+    return describe_methods()
+
+
+@router.post("/jobs", status_code=201, dependencies=requires("submit"))
+async def submit(submission: Submission, caller: CallerDep, backend: BackendDep) -> JobView | Receipt:
+    """Queue a job."""
+    settings = backend.settings
+    submission.check()
+    if submission.priority > 0 and not caller.is_admin:
+        raise PermissionError(
+            f"priority={submission.priority} should be <= 0: only administrators put jobs before those of others."
+        )
+    settings.check_resources(submission.resources.model_dump())
+    id_, record = job_id(caller, submission.key), submission.to_record()
+    for source in named_sources(record).values():
+        if "upload" in source:
+            await backend.find_upload((caller, source["upload"]))
+        else:
+            await run_in_threadpool(sources.resolve, backend.engine, settings, caller, source, settings.data)
+    note(id=id_)
+    return receipt(caller, await backend.submit(Order(id_, caller, submission.method, record, submission.priority)))
+
+
+@router.get("/jobs", dependencies=requires("read"))
+def list_jobs(
+    caller: CallerDep,
+    backend: BackendDep,
+    state: State | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    before: Before = None,
+) -> list[JobSummary]:
+    """List one's own jobs, newest first, without their requests; fewer than `limit` if they are long."""
+    last = parse_cursor(before)
+    if before is not None and last is None:
+        row = found(backend.jobs.summary(caller, before))
+        last = (row.created, row.id)
+    return [job_summary(row) for row in backend.jobs.latest(caller, state, limit, last)]
+
+
+@router.get("/jobs/{id}", dependencies=requires("read"))
+def status(id: str, caller: CallerDep, backend: BackendDep) -> JobView:
+    """Show one job."""
+    return job_view(found(backend.jobs.get(caller, id)))
+
+
+@router.post("/jobs/{id}/cancel", dependencies=requires("submit"))
+def cancel(id: str, caller: CallerDep, backend: BackendDep) -> JobView | Receipt:
+    """Cancel a job; one that has ended stays as it is."""
+    return receipt(caller, found(backend.jobs.cancel(caller, id)))
+
+
+@router.post("/jobs/{id}/retry", dependencies=requires("submit"))
+def retry(id: str, caller: CallerDep, backend: BackendDep) -> JobView | Receipt:
+    """Queue a job again that failed or was cancelled."""
+    return receipt(caller, found(backend.jobs.retry(caller, id)))
+
+
+@router.delete("/jobs/{id}", dependencies=requires("submit"))
+def delete(id: str, caller: CallerDep, backend: BackendDep) -> JobView | Receipt:
+    """Delete a job that has ended, with its files and log, and return it."""
+    return receipt(caller, found(backend.jobs.delete(caller, id)))
+
+
+@router.get("/jobs/{id}/events", response_class=StreamingResponse, dependencies=requires("read"))
+async def events(id: str, request: Request, caller: CallerDep, backend: BackendDep) -> StreamingResponse:
+    """Send the job at each change, without its request, as server-sent events, until it has ended."""
+    row = found(await run_in_threadpool(backend.jobs.summary, caller, id))
+    return StreamingResponse(backend.streams.events(row, request.state.token), media_type="text/event-stream")
+
+
+@router.get("/jobs/{id}/log", response_class=PlainTextResponse, dependencies=requires("read"))
+def log(id: str, caller: CallerDep, backend: BackendDep) -> PlainTextResponse:
+    """Show the logs of all attempts; of a long one, its end."""
+    job = found(backend.jobs.get(caller, id))
+    parts = []
+    for attempt in range(1, job.attempt + 1):
+        text = end_of_log(backend.settings, job.id, attempt)
+        parts.append(f"attempt {attempt}\n{text}" if job.attempt > 1 else text)
+    return PlainTextResponse(printable("".join(parts), "\n\t"))

@@ -1,0 +1,77 @@
+"""Results: their files, and what other centres of a density-peaks result would give."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import FileResponse, StreamingResponse
+
+from mgclust.beneath import Beneath
+from mgclust.errors import InputError
+from mgclust.service import decision
+from mgclust.service.audit import note
+from mgclust.service.dependencies import BackendDep, CallerDep, found, requires
+from mgclust.service.errors import NotFound
+from mgclust.service.models import Job
+from mgclust.service.results import listed, result_of
+from mgclust.service.sent_file import SentFile
+from mgclust.service.views import JobView, job_view
+
+router = APIRouter(prefix="/jobs/{id}")
+
+
+def _result(id: str, caller: CallerDep, backend: BackendDep) -> Iterator[tuple[Job, Beneath]]:
+    job = found(backend.jobs.get(caller, id))
+    opened = result_of(backend.settings, job.id, job.attempt) if job.state == "SUCCEEDED" else None
+    if opened is None:
+        raise NotFound(f"job {job.id} is {job.state} and has no result.")
+    try:
+        yield job, opened
+    except (InputError, FileNotFoundError):
+        if result_of(backend.settings, job.id, job.attempt) is not None:
+            raise
+        found(None)  # it was deleted while it was being read
+
+
+ResultDep = Annotated[tuple[Job, Beneath], Depends(_result)]
+
+
+@router.get("/files", dependencies=requires("read"))
+def files(result: ResultDep) -> list[dict[str, Any]]:
+    """List the files of the result: names and sizes."""
+    return listed(result[1])
+
+
+@router.get("/files/{name:path}", response_class=FileResponse, dependencies=requires("read"))
+def file(name: str, result: ResultDep) -> FileResponse:
+    """Send one file of the result, or a range of it."""
+    try:
+        return SentFile(result[1], name)
+    except FileNotFoundError:
+        raise NotFound("the result has no such file.") from None
+
+
+@router.get("/points", dependencies=requires("read"))
+def points(result: ResultDep, backend: BackendDep) -> decision.Points:
+    """Sample rows of a density-peaks job for a picture, by their first two features."""
+    return decision.points_of(backend.readers, backend.engine, backend.settings, *result)
+
+
+@router.post("/centers", responses={200: {"content": {"application/octet-stream": {}}}}, dependencies=requires("read"))
+def centers(wanted: decision.Wanted, result: ResultDep, backend: BackendDep) -> decision.Preview:
+    """Preview other centres for a density-peaks job; nothing is stored."""
+    if wanted.answer != "labels":
+        return decision.preview(backend.readers, result[1], wanted)
+    size, content = decision.labels_file(backend.readers, backend.settings, result[1], wanted)
+    headers = {"Content-Disposition": 'attachment; filename="labels.npy"', "Content-Length": str(size)}
+    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)  # type: ignore[return-value]
+
+
+@router.post("/centers/save", status_code=201, dependencies=requires("submit", "read"))
+def save_centers(wanted: decision.Kept, caller: CallerDep, result: ResultDep, backend: BackendDep) -> JobView:
+    """Store the result of other centres for a density-peaks job, as a job with this one as its parent."""
+    saved = decision.save_as_job(
+        backend.readers, backend.engine, backend.settings, backend.jobs, caller, *result, wanted
+    )
+    note(saved=saved.id)
+    return job_view(saved)
