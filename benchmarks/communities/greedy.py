@@ -37,6 +37,7 @@ NETWORKS = {
     (1000, 62, 32): None,
     (5, 12500, 32): 60.0,
 }
+DENSE = [(5, 400, 128), (5, 800, 400), (50, 100, 64), (3, 2000, 700)]  # with --gpu
 GRAPHS = {
     "hep-th": None,
     "as-oregon1": None,
@@ -144,6 +145,8 @@ def main() -> None:
         print(json.dumps(work(*options.work), default=float))
         return
     cases = {f"RN({','.join(map(str, shape))})": most for shape, most in NETWORKS.items()}
+    if options.gpu:
+        cases |= {f"RN({','.join(map(str, shape))})": None for shape in DENSE}
     here = {name: most for name, most in GRAPHS.items() if options.data and (options.data / f"{name}.npz").exists()}
     cases |= here
     if options.small:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import mgclust.datasets
+from mgclust import FastNewman
 from mgclust.kernels import load
 
 cpu = load("cpu")
@@ -127,3 +129,18 @@ def test_too_many_edges_are_refused(gpu, monkeypatch):
     monkeypatch.setattr("mgclust.kernels.greedy_merges.gpu.MOST_ENTRIES", 100)
     with pytest.raises(ValueError, match=r"n_edges=\d+ between different nodes should be <= 50 .* device='cpu'"):
         assert_same(gpu, random_network("ties", 100, 300, 0))
+
+
+@pytest.mark.parametrize(("size", "degree", "where"), [(40, 70, "cuda"), (300, 16, "cpu")])
+def test_auto_merges_dense_graphs_on_the_gpu(gpu, monkeypatch, size, degree, where):
+    used = []
+    for device in ("cpu", "cuda"):
+        module = load(device).greedy_merges
+        merge = module.greedy_merges
+        monkeypatch.setattr(
+            module, "greedy_merges", lambda *a, merge=merge, device=device, **o: used.append(device) or merge(*a, **o)
+        )
+    graph = mgclust.datasets.make_random_network(5, size, degree, 0.8)
+    found = {device: FastNewman(device=device, client=None).fit(graph) for device in ("auto", "cpu")}
+    assert used == [where, "cpu"]
+    np.testing.assert_array_equal(found["auto"].merges_, found["cpu"].merges_)

@@ -125,7 +125,7 @@ class FastNewman(Clusterer):
     resolution : float, default=1.0
         Above 1 communities become smaller, below 1 larger (Reichardt and Bornholdt 2006).
     device : {"auto", "cpu", "cuda"}, default="auto"
-        As for `DensityPeaks`; "auto" runs "greedy" on the host.
+        As for `DensityPeaks`; "auto" runs "greedy" on the host unless nodes have 64 neighbours and more on average.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
         As for `DensityPeaks`. "greedy" merges on one rank; more of them only share the reading.
     memory_limit : int or str, optional
