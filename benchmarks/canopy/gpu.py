@@ -31,6 +31,7 @@ from mgclust import Canopy
 from mgclust.algorithms.canopy.centers import threshold_of
 from mgclust.algorithms.canopy.estimator import canopy, estimate
 from mgclust.data.arrays import ArrayDataset
+from mgclust.engine.spmd import RunSpec
 from mgclust.kernels import load
 from mgclust.kernels.pairs.metrics import METRICS
 
@@ -137,13 +138,13 @@ def several(out: bench.Record, sizes: list[int], options: Any) -> None:
                 given = {"metric": "euclidean", "t1": share * n, "t2": 0.7 * share * n, "seed": 0}
                 for order in ("index", "random") if repeat else ("index",):
                     parameters = {**given, "order": order}
-                    job: dict[str, Any] = {"dtype": "float64", "estimate": estimate, "parameters": parameters}
+                    spec = RunSpec(canopy, parameters, estimate, "float64")
                     if repeat:
-                        ranks.run(canopy, data, **job)
-                    outcome = ranks.run(canopy, data, **job)
+                        ranks.run(spec, data)
+                    outcome = ranks.run(spec, data)
                     value = outcome.value
-                    starts = np.concatenate([[0], np.cumsum(value["counts"], dtype=np.int64)])
-                    found = on_ranks.digest(value["centers"], value["labels"], starts, value["indices"])
+                    starts = np.concatenate([[0], np.cumsum(value.members.counts, dtype=np.int64)])
+                    found = on_ranks.digest(value.centers, value.members.labels, starts, value.members.indices)
                     same = bits.setdefault(f"{name} {order}", found) == found
                     stages = {stage: s for stage, s in outcome.timings.items() if stage != "load"}
                     out.add(
@@ -151,8 +152,8 @@ def several(out: bench.Record, sizes: list[int], options: Any) -> None:
                         gpus=size,
                         seconds=sum(stages.values()),
                         stages=stages,
-                        canopies=len(value["centers"]),
-                        steps=value["n_steps"],
+                        canopies=len(value.centers),
+                        steps=value.n_steps,
                         bits=found,
                         same_bits=same,
                     )

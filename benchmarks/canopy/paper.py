@@ -98,22 +98,23 @@ def on_several(ranks: Processes, X: np.ndarray, t1: float, t2: float, repeat: in
     """The same of several ranks; their rows are loaded before the clock starts."""
     from mgclust.algorithms.canopy.estimator import canopy, estimate
     from mgclust.data.arrays import ArrayDataset
+    from mgclust.engine.spmd import RunSpec
 
     data = ArrayDataset(X)
     parameters = {"metric": "euclidean", "t1": t1, "t2": t2, "order": "index", "seed": 0}
     runs = []
     for _ in range(1 + repeat):
-        outcome = ranks.run(canopy, data, parameters=parameters, dtype="float64", estimate=estimate)
+        outcome = ranks.run(RunSpec(canopy, parameters, estimate, "float64"), data)
         stages = {stage: s for stage, s in outcome.timings.items() if stage not in ("load", "connect")}
         runs.append((sum(stages.values()), stages))
     value = outcome.value
     return {
         "seconds": statistics.median(run[0] for run in runs[1:]),
         "stages": {stage: statistics.median(run[1][stage] for run in runs[1:]) for stage in runs[0][1]},
-        "canopies": len(value["centers"]),
-        "memberships": len(value["indices"]),
-        "steps": value["n_steps"],
-        "bits": on_ranks.digest(value["centers"]),
+        "canopies": len(value.centers),
+        "memberships": len(value.members.indices),
+        "steps": value.n_steps,
+        "bits": on_ranks.digest(value.centers),
     }
 
 

@@ -33,6 +33,7 @@ from mgclust import FastNewman
 from mgclust.algorithms.communities.estimator import fast_newman
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.data import open_graph
+from mgclust.engine.spmd import RunSpec
 from mgclust.errors import InsufficientMemoryError
 
 # name: seconds allowed, modularity to reach; cuGraph 26.10's Louvain and Leiden on one H200 (seconds, modularity), as
@@ -122,13 +123,13 @@ def several(out: bench.Record, sizes: list[int], options: Any) -> None:
                     "n": graph.n_nodes, "hierarchy": False, "seed": 0,
                 }  # fmt: skip
                 need = partial(estimate, n=graph.n_nodes, levels=True)
-                job: dict[str, Any] = {"dtype": "int32", "estimate": need, "parameters": arguments}
+                spec = RunSpec(fast_newman, arguments, need, "int32")
                 runs = []
                 for _ in range(2):
-                    outcome = ranks.run(fast_newman, graph, **job)
+                    outcome = ranks.run(spec, graph)
                     runs.append(outcome)
                 value, timings = runs[-1].value, runs[-1].timings
-                took, bits = timings["communities"], on_ranks.digest(value["labels"])
+                took, bits = timings["communities"], on_ranks.digest(value.labels)
                 base, same = first.setdefault(name, (took, bits))
                 out.add(
                     f"{name} m={graph.shape[0]} on {size}",
@@ -136,8 +137,8 @@ def several(out: bench.Record, sizes: list[int], options: Any) -> None:
                     seconds=took,
                     build_seconds=timings["graph"],
                     edges_per_second=graph.shape[0] / took,
-                    modularity=value["modularity"],
-                    communities=int(np.max(value["labels"])) + 1,
+                    modularity=value.modularity,
+                    communities=int(np.max(value.labels)) + 1,
                     **({"speed_up": base / took, "same_bits": bits == same} if name in SCALING else {}),
                     bits=bits,
                 )
@@ -152,7 +153,7 @@ def refusal(out: bench.Record, options: Any) -> None:
     need = partial(estimate, n=graph.n_nodes, levels=True)
     with Processes(1, options.device) as ranks:
         try:
-            ranks.run(fast_newman, graph, dtype="int32", estimate=need, parameters={})
+            ranks.run(RunSpec(fast_newman, {}, need, "int32"), graph)
         except InsufficientMemoryError as error:
             out.add(f"{name} on 1", refused=str(error))
 

@@ -173,7 +173,7 @@ def passes(small: bool) -> list[dict[str, Any]]:
         n = n // 50 if small else n
         X = sets.gaussians(n, d, c)[0].astype(dtype)
         centers = X[None, :c].copy()
-        plan = Partition.plan(n, d, 1)
+        plan = Partition.plan(n, 1)
         out = np.zeros((plan.blocks, 1, c * d + c + 3))
         times = []
         for _ in range(15):

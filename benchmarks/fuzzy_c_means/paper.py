@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import statistics
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +55,15 @@ def timed(out: bench.Record, place: str, ranks: Processes | None, n: int, option
     if device == "cpu":
         made = ArrayDataset(fuzzy_ranks.on_host(made))
     model = FuzzyCMeans(CLUSTERS, m=2.0, init=random_memberships(n), max_iter=ITERATIONS, tol=0.0)
-    job = model._job(model._checked(), Inputs(made))
+    spec = model._run_spec(model._checked(), Inputs(made))
     stages, objective = [], 0.0
     for _ in range(options.repeat + 1):
         if ranks is None:
-            outcome = on_ranks.on(None, 1, device, job.function, made, **job.arguments)
+            outcome = on_ranks.on(None, 1, device, spec.function, made, **spec.arguments)
         else:
-            outcome = ranks.run(job.function, made, parameters=job.arguments)
+            outcome = ranks.run(replace(spec, dtype="float32", shift=True), made)
         stages.append(outcome.timings)
-        objective = outcome.value["fit"].history[-1]
+        objective = outcome.value.fit.history[-1]
     median = {name: 1e3 * statistics.median(stage[name] for stage in stages[1:]) for name in stages[0]}
     least = max(fuzzy_ranks.limits(n, FEATURES, CLUSTERS).values()) / size
     out.add(

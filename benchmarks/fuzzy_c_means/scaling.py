@@ -29,6 +29,7 @@ from benchmarks.support import fuzzy_ranks, on_ranks
 from benchmarks.support import record as bench
 from benchmarks.support.rank_processes import Processes
 from mgclust.data.arrays import ArrayDataset
+from mgclust.engine.spmd import RunSpec
 
 FEATURES, CLUSTERS = 32, 64
 EFFICIENCY, LINK_SHARE = 0.85, 0.7
@@ -46,7 +47,7 @@ def measure(out: bench.Record, ranks: Processes, n: int, options: Any) -> dict[s
     made = fuzzy_ranks.Made(n, FEATURES, CLUSTERS, options.device)
     began = time.perf_counter()
     parameters = {"start": start(), "m": 2.0, "iterations": options.iterations, "repeat": options.repeat}
-    outcome = ranks.run(fuzzy_ranks.passes_timed, made, parameters=parameters)
+    outcome = ranks.run(RunSpec(fuzzy_ranks.passes_timed, parameters, shift=True), made)
     least = fuzzy_ranks.limits(n, FEATURES, CLUSTERS)
     found: dict[str, Any] = outcome.value
     out.add(

@@ -30,7 +30,7 @@ def on(client: Any, size: int, device: str, function: Callable, X: Any, **parame
 
     options = {"shift": True} | parameters.pop("options", {})
     with connect(client=client, device=device, n_workers=None if client is None else size) as cluster:
-        return spmd.run(function, open_dataset(X), cluster, parameters=parameters, **options)
+        return spmd.run(spmd.RunSpec(function, parameters, **options), open_dataset(X), cluster)
 
 
 def clocked(kernels: Any, call: Callable[[], Any], repeat: int) -> list[float]:

@@ -5,7 +5,7 @@ to each other. Here pipes do the former, so that a machine needs CuPy and NCCL o
 compiled kernels) from one run to the next.
 
     with Processes(4, "cuda") as ranks:
-        outcome = ranks.run(function, dataset, parameters={...})
+        outcome = ranks.run(RunSpec(function, {...}), dataset)
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ import multiprocessing.connection
 import os
 import secrets
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from benchmarks.support import on_ranks  # puts benchmarks and mgclust on the path of the processes
-
-TIMEOUT = 300.0
 
 
 class RankFailed(Exception):
@@ -75,43 +72,31 @@ class Processes:
             if process.is_alive():
                 process.terminate()
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        dataset: Any,
-        *,
-        parameters: dict[str, Any],
-        dtype: str = "float32",
-        memory_limit: int | None = None,
-        estimate: Any = None,
-        shift: bool = True,
-    ) -> Any:
+    def run(self, spec: Any, dataset: Any) -> Any:
         """As `mgclust.engine.spmd.run`, with these ranks."""
         from mgclust.engine.partition import Partition
-        from mgclust.engine.rank import Assignment, Request, hardware, refuse
+        from mgclust.engine.rank import Assignment, Meeting, hardware, refuse
         from mgclust.engine.rows import offset_of
         from mgclust.engine.spmd import Outcome
 
-        partition = Partition.plan(*dataset.shape, self.size)
-        offset = offset_of(dataset, np.dtype(dtype)) if shift else None
+        partition = Partition.plan(dataset.shape[0], self.size)
+        offset = offset_of(dataset, np.dtype(spec.dtype), spec.typical) if spec.shift else None
         name = secrets.token_hex(8)
         for rank, pipe in enumerate(self._pipes):
-            assignment = Assignment(
-                name, rank, partition, dtype, self.device, memory_limit, neighbours=self.size, offset=offset
-            )
-            pipe.send((assignment, dataset, estimate))
+            assignment = Assignment(spec, name, rank, partition, self.device, neighbours=self.size, offset=offset)
+            pipe.send((assignment, dataset))
         reports = self._answers()
         try:
-            refuse(reports, dataset.shape, dtype)
+            refuse(reports, dataset.shape, spec.dtype)
         except Exception:
             for pipe in self._pipes:
                 pipe.send(None)
             raise
         rows = min(report.run_rows for report in reports)
         address = ("127.0.0.1", reports[0].port)
-        request = Request(function, parameters, rows, address, secrets.token_bytes(32), TIMEOUT)
+        meeting = Meeting(rows, address, secrets.token_bytes(32))
         for pipe in self._pipes:
-            pipe.send(request)
+            pipe.send(meeting)
         value, timings = self._answers()[0]
         timings = {"load": max(report.seconds for report in reports), **timings}
         return Outcome(value, timings, hardware(reports, self.device), self.size)
@@ -139,16 +124,16 @@ def _serve(pipe: Any) -> None:
 
     for count in itertools.count():
         try:
-            assignment, dataset, estimate = pipe.recv()
+            assignment, dataset = pipe.recv()
         except (EOFError, ConnectionError):
             return
         try:
             first = assignment.rank == 0 and assignment.partition.size > 1
-            state, report = prepare(assignment, dataset, estimate, Abort(), "127.0.0.1" if first else None)
+            state, report = prepare(assignment, dataset, Abort(), ("127.0.0.1",) if first else ())
             pipe.send(report)
-            request = pipe.recv()
-            if request is not None:
-                pipe.send(execute(state, request, None))
+            meeting = pipe.recv()
+            if meeting is not None:
+                pipe.send(execute(state, meeting, None))
             del state
         except (EOFError, ConnectionError):
             return

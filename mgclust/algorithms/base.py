@@ -22,14 +22,13 @@ from mgclust import __version__
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.memory import EstimateFunction
-from mgclust.engine.spmd import Outcome, run
+from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import InputError
 from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, check_parameters
 from mgclust.progress import progress_text
 from mgclust.result import Result, installed_versions
 
-__all__ = ["Clusterer", "Inputs", "Job", "Method", "Option"]
+__all__ = ["Clusterer", "Inputs", "Method", "Option"]
 
 Progress = Callable[[dict[str, Any]], None]
 NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # of what a data set says of itself: not its content
@@ -61,23 +60,11 @@ class Inputs(NamedTuple):
     weights: np.ndarray | None = None  # of rows, in methods that take them
 
 
-class Job(NamedTuple):
-    """What the ranks run; all of it travels to them, so `function` and `estimate` are found by name."""
-
-    function: Callable[..., Any]
-    arguments: dict[str, Any]
-    estimate: EstimateFunction
-    shift: bool  # the answer is the same wherever the origin of the rows lies
-    resident: bool = True  # rows may stay on the device for the whole run
-    typical: Any = None  # numbers of rows near which the origin should lie, where not any will do
-    dtype: str | None = None  # type of the rows on the device, where the method wants another than was asked for
-
-
 class Method(BaseEstimator):  # type: ignore[misc]
     """Base of all methods: everything but the method itself.
 
     A method declares `method` (its name on the command line), `constraints` (its own parameters), and implements
-    `_job` and `_publish`.
+    `_run_spec` and `_publish`.
     """
 
     method: ClassVar[str]
@@ -138,25 +125,13 @@ class Method(BaseEstimator):  # type: ignore[misc]
         """Do what `fit_dataset` says."""
         dataset, parameters = inputs.dataset, self._checked()
         self._check_shape(dataset)
-        job = self._job(parameters, inputs)
+        spec = replace(self._run_spec(parameters, inputs), memory_limit=parameters["memory_limit"])
         digest = None if checkpoint is None else dataset.fingerprint()
         with connect(client=self.client, device=self.device) as cluster:
             if checkpoint is not None:
-                checkpoint = checkpoint.of_run(self._facts(job, dataset, digest, cluster.device))
-            outcome = run(
-                job.function,
-                dataset,
-                cluster,
-                parameters=job.arguments,
-                dtype=job.dtype or self.dtype,
-                memory_limit=parameters["memory_limit"],
-                estimate=job.estimate,
-                shift=job.shift,
-                typical=job.typical,
-                resident=job.resident,
-                checkpoint=checkpoint,
-                on_progress=on_progress or (_print_progress if self.verbose else None),
-            )
+                checkpoint = checkpoint.of_run(self._facts(spec, dataset, digest, cluster.device))
+                spec = replace(spec, checkpoint=checkpoint)
+            outcome = run(spec, dataset, cluster, on_progress or (_print_progress if self.verbose else None))
         self.n_features_in_ = dataset.shape[1]
         self.timings_ = outcome.timings
         if digest is None and inputs.provenance:
@@ -174,7 +149,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
     def _checked(self) -> dict[str, Any]:
         return check_parameters({**self.constraints, **self.common}, self.get_params())
 
-    def _facts(self, job: Job, dataset: Dataset, digest: str | None, device: str) -> dict[str, Any]:
+    def _facts(self, spec: RunSpec, dataset: Dataset, digest: str | None, device: str) -> dict[str, Any]:
         """What the result depends on: a checkpoint is gone on from where all of it is the same."""
         data = {name: fact for name, fact in dataset.describe().items() if name not in NAMES_OF_DATA}
         return {
@@ -182,8 +157,8 @@ class Method(BaseEstimator):  # type: ignore[misc]
             "method": self.method,
             "data": {**data, "sha256": digest},
             "device": device,
-            "dtype": job.dtype or self.dtype,
-            **job.arguments,
+            "dtype": spec.dtype,
+            **spec.arguments,
         }
 
     def _frame(
@@ -211,8 +186,8 @@ class Method(BaseEstimator):  # type: ignore[misc]
         return int(draw(2**31 - 1))
 
     @abstractmethod
-    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
-        """What the ranks run, from checked parameters; refuses those that do not go with what was given."""
+    def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
+        """What the ranks run, from checked parameters; refuses those that do not fit the data."""
 
     @abstractmethod
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:

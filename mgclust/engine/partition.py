@@ -52,11 +52,8 @@ class Partition:
     size: int
 
     @classmethod
-    def plan(cls, n_rows: int, n_features: int, size: int) -> Partition:
-        """The partition of a data set: about 256 blocks of 1024 to 65536 rows, multiples of 1024.
-
-        `n_features` is not used yet: a block of 65536 rows stays below 256 MB up to 1024 features in float32.
-        """
+    def plan(cls, n_rows: int, size: int) -> Partition:
+        """The partition of a data set: about 256 blocks of 1024 to 65536 rows, multiples of 1024."""
         wanted = -(-n_rows // BLOCKS)
         rounded = -(-wanted // SMALLEST_BLOCK) * SMALLEST_BLOCK
         return cls(n_rows, max(SMALLEST_BLOCK, min(LARGEST_BLOCK, rounded)), size)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,18 +14,18 @@ import psutil
 
 from mgclust import kernels as kernel_modules
 from mgclust.engine.abort import Abort
-from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.comm import Comm, HostComm, SoloComm
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.devices import cores, cpu_name, gpus, versions
-from mgclust.engine.memory import EstimateFunction, Residency
+from mgclust.engine.memory import Residency
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Rows, Source
+from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.wire import Wire, accept, dial, listen
 from mgclust.errors import InputError
 from mgclust.kernels import Kernels
 
-__all__ = ["Assignment", "Report", "Request", "State", "execute", "hardware", "prepare", "refuse"]
+__all__ = ["Assignment", "Meeting", "Report", "State", "execute", "hardware", "prepare", "refuse"]
 
 
 @dataclass(frozen=True)
@@ -34,38 +34,32 @@ class Assignment:
 
     Attributes
     ----------
+    spec : RunSpec
+        The same for all ranks.
     run : str
         Unique name of the run.
     rank : int
         Which rank this is.
     partition : Partition
         Who owns which rows.
-    dtype : str
-        "float32" or "float64".
     device : str
         "cpu" or "cuda".
-    memory_limit : int or None
-        Bytes that the rank may use; None: what is free.
     neighbours : int
         Workers on this host, this one included: they share its memory and cores.
     worker_limit : int
         Bytes at which Dask's nanny would end the worker; 0: never.
     offset : ndarray or None
         For `Rows`.
-    resident : bool
-        Whether rows may stay in memory, or are read when they are asked for.
     """
 
+    spec: RunSpec
     run: str
     rank: int
     partition: Partition
-    dtype: str
     device: str
-    memory_limit: int | None = None
     neighbours: int = 1
     worker_limit: int = 0
     offset: np.ndarray | None = None
-    resident: bool = True
 
 
 @dataclass
@@ -120,42 +114,26 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a rank is told once no rank refuses.
+class Meeting:
+    """What a rank is told once no rank refuses: how the ranks meet.
 
     Attributes
     ----------
-    function : callable
-        ``function(context, **parameters)``.
-    parameters : mapping
-        Its keyword arguments.
     run_rows : int
         Most rows of a block in `stream`: the smallest of all reports.
     address : tuple of str and int
         Where rank 0 listens.
     key : bytes
         Shared by the ranks of this run only.
-    timeout : float
-        Seconds that one wait for other ranks may take.
-    checkpoint : CheckpointConfig or None
-        Where the function may save how far it is.
     """
 
-    function: Callable[..., Any]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
     run_rows: int = 1
     address: tuple[str, int] = ("", 0)
     key: bytes = b""
-    timeout: float = 300.0
-    checkpoint: CheckpointConfig | None = None
 
 
 def prepare(
-    assignment: Assignment,
-    source: Source,
-    estimate: EstimateFunction | None,
-    abort: Abort,
-    listen_on: Sequence[str] = (),
+    assignment: Assignment, source: Source, abort: Abort, listen_on: Sequence[str] = ()
 ) -> tuple[State | None, Report]:
     """Load this rank's rows; find every reason to refuse before the first collective.
 
@@ -165,8 +143,6 @@ def prepare(
         What to load.
     source : Source
         Where from.
-    estimate : callable or None
-        The algorithm's need of memory.
     abort : Abort
         For the state.
     listen_on : sequence of str, optional
@@ -177,12 +153,12 @@ def prepare(
     report = Report(device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname())
     try:
         kernels = kernel_modules.load(assignment.device)
-        partition = assignment.partition
+        spec, partition = assignment.spec, assignment.partition
         start, stop = partition.rows_of(assignment.rank)
-        dtype = np.dtype(assignment.dtype)
+        dtype = np.dtype(spec.dtype)
         free = _free_memory(assignment, kernels)
-        residency = Residency(free, source.shape[1] * dtype.itemsize, partition.block_rows, assignment.resident)
-        _check_memory(residency, partition, assignment.rank, source.shape, dtype, estimate)
+        residency = Residency(free, source.shape[1] * dtype.itemsize, partition.block_rows, spec.resident)
+        _check_memory(residency, assignment, source.shape, dtype.itemsize)
         resident = residency.resident(stop - start)
         rows = Rows(
             source,
@@ -240,7 +216,7 @@ def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
 
 
 def execute(
-    state: State, request: Request, emit: Emit | None, client_tls: Any = None, server_tls: Any = None
+    state: State, meeting: Meeting, emit: Emit | None, client_tls: Any = None, server_tls: Any = None
 ) -> tuple[Any, dict[str, float]]:
     """Meet the other ranks, run the function, leave.
 
@@ -251,10 +227,10 @@ def execute(
     timings : dict of str to float
         Seconds by stage.
     """
-    assignment = state.assignment
-    wire = Wire(request.key, state.abort, request.timeout, client_tls, server_tls)
+    assignment, spec = state.assignment, state.assignment.spec
+    wire = Wire(meeting.key, state.abort, spec.timeout, client_tls, server_tls)
     began = time.perf_counter()
-    comm = _connect(state, request, wire)
+    comm = _connect(state, meeting, wire)
     try:
         context = Context(
             comm=comm,
@@ -264,13 +240,13 @@ def execute(
             free=state.residency.free,
             abort=state.abort,
             emit=emit,
-            checkpoint=request.checkpoint,
+            checkpoint=spec.checkpoint,
             room=lambda: _room(assignment),
         )
         if comm.size > 1:
             context.timings["connect"] = time.perf_counter() - began
         with contextlib.closing(context.checkpoint):
-            value = request.function(context, **request.parameters)
+            value = spec.function(context, **spec.arguments)
         state.kernels.memory.synchronize()
         comm.close()
     except BaseException:
@@ -292,14 +268,14 @@ def hardware(reports: list[Report], device: str) -> dict[str, Any]:
     }
 
 
-def _connect(state: State, request: Request, wire: Wire) -> Comm:
+def _connect(state: State, meeting: Meeting, wire: Wire) -> Comm:
     rank, partition, device = state.assignment.rank, state.assignment.partition, state.assignment.device
     if partition.size == 1:
         if device == "cpu":
-            return SoloComm(partition, request.run_rows)
+            return SoloComm(partition, meeting.run_rows)
         from mgclust.engine.cuda import DeviceSoloComm
 
-        return DeviceSoloComm(partition, request.run_rows, state.abort)
+        return DeviceSoloComm(partition, meeting.run_rows, state.abort)
     if rank == 0:
         assert state.listener is not None
         try:
@@ -307,22 +283,24 @@ def _connect(state: State, request: Request, wire: Wire) -> Comm:
         finally:
             state.close()
     else:
-        links = {0: dial(request.address, wire, rank)}
-    host = HostComm(rank, partition.size, links, wire, partition, request.run_rows)
+        links = {0: dial(meeting.address, wire, rank)}
+    host = HostComm(rank, partition.size, links, wire, partition, meeting.run_rows)
     if device == "cpu":
         return host
     from mgclust.engine.cuda import NcclComm
 
     try:
-        return NcclComm(host, state.abort, request.timeout, partition, request.run_rows, request.address[0])
+        return NcclComm(
+            host, state.abort, state.assignment.spec.timeout, partition, meeting.run_rows, meeting.address[0]
+        )
     except BaseException:
         host.abort()
         raise
 
 
 def _free_memory(assignment: Assignment, kernels: Kernels) -> int:
-    if assignment.memory_limit is not None:
-        return assignment.memory_limit
+    if assignment.spec.memory_limit is not None:
+        return assignment.spec.memory_limit
     free = int(kernels.memory.free_memory())
     return free if assignment.device == "cuda" else min(free, _host_share(assignment))
 
@@ -338,7 +316,7 @@ def _host_share(assignment: Assignment) -> int:
 
 def _room(assignment: Assignment) -> int:
     """Bytes of host memory that copies for a checkpoint may take now; none beside what `memory_limit` grants."""
-    limited = assignment.device == "cpu" and assignment.memory_limit is not None
+    limited = assignment.device == "cpu" and assignment.spec.memory_limit is not None
     return 0 if limited else _host_share(assignment) // 2
 
 
@@ -351,19 +329,11 @@ def _keep_on_host(assignment: Assignment, source: Source, row_bytes: int) -> boo
     return source.kind != "array" or not hasattr(source.read(start, start + 1), "__cuda_array_interface__")
 
 
-def _check_memory(
-    residency: Residency,
-    partition: Partition,
-    rank: int,
-    shape: tuple[int, int],
-    dtype: np.dtype,
-    estimate: EstimateFunction | None,
-) -> None:
-    start, stop = partition.rows_of(rank)
-    residency.rows_estimate(stop - start).check(residency.free, partition.size)
-    if estimate is not None:
-        need = estimate(shape, dtype.itemsize, partition.size, residency.resident_limit)
-        need.check(residency.free, partition.size)
+def _check_memory(residency: Residency, assignment: Assignment, shape: tuple[int, int], itemsize: int) -> None:
+    size, (start, stop) = assignment.partition.size, assignment.partition.rows_of(assignment.rank)
+    residency.rows_estimate(stop - start).check(residency.free, size)
+    if assignment.spec.estimate is not None:
+        assignment.spec.estimate(shape, itemsize, size, residency.resident_limit).check(residency.free, size)
 
 
 def _run_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:

@@ -14,26 +14,23 @@ The second path is in `mgclust.engine.dask.driver`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from mgclust.data import Dataset
 from mgclust.engine.abort import Abort
-from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.dask.cluster import Cluster
-from mgclust.engine.memory import Estimate, EstimateFunction
+from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, Request, execute, hardware, prepare, refuse
+from mgclust.engine.rank import Assignment, Meeting, execute, hardware, prepare, refuse
 from mgclust.engine.rows import offset_of
-from mgclust.errors import InputError
+from mgclust.engine.run_spec import RunSpec
 from mgclust.progress import paced
 
-__all__ = ["Context", "Estimate", "Outcome", "run"]
-
-TIMEOUT = 300.0
+__all__ = ["Context", "Estimate", "Outcome", "RunSpec", "run"]
 
 
 @dataclass(frozen=True)
@@ -58,56 +55,20 @@ class Outcome:
     ranks: int
 
 
-def run(
-    function: Callable[..., Any],
-    dataset: Any,
-    cluster: Cluster,
-    *,
-    parameters: Mapping[str, Any] | None = None,
-    dtype: str = "float32",
-    memory_limit: int | None = None,
-    estimate: EstimateFunction | None = None,
-    on_progress: Emit | None = None,
-    timeout: float = TIMEOUT,
-    shift: bool = False,
-    typical: np.ndarray | None = None,
-    resident: bool = True,
-    checkpoint: CheckpointConfig | None = None,
-) -> Outcome:
-    """Run ``function(context, **parameters)`` on every rank of a cluster.
+def run(spec: RunSpec, dataset: Dataset, cluster: Cluster, on_progress: Emit | None = None) -> Outcome:
+    """Run a function on every rank of a cluster.
 
     Parameters
     ----------
-    function : callable
-        Importable by name (workers import it). Its value on rank 0 is returned; host arrays only.
+    spec : RunSpec
+        The function, its arguments, and what it may use.
     dataset : Dataset
         Rows; each rank reads its own.
     cluster : Cluster
         From `mgclust.engine.dask.cluster.connect`.
-    parameters : mapping, optional
-        Keyword arguments of the function.
-    dtype : {"float32", "float64", "int32"}
-        Type of the rows on the device.
-    memory_limit : int, optional
-        Bytes of its device that each rank may use. Rows that do not fit into half of them are streamed.
-    estimate : callable, optional
-        ``(shape, itemsize, size, resident_limit) -> Estimate``, importable: compared with the memory that is
-        free on every rank before the run.
     on_progress : callable, optional
         Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, see `mgclust.progress.paced`, in the thread
         that called `run`. What it raises ends the run on all ranks: raise RunCancelled to cancel.
-    timeout : float
-        Seconds that one rank waits for the others in a collective. Ranks that die are noticed at once; this
-        is for those that hang.
-    shift : bool
-        The function's answer does not change when one point is subtracted from all rows: float64 rows may be moved
-        to the origin before they become float32 (`mgclust.engine.rows.offset_of`).
-    typical : int array, optional
-        Numbers of the rows that matter, where these are not any.
-    resident : bool
-        Rows that fit stay in memory; False: each is read when it is asked for, as suits a function that asks once.
-    checkpoint : CheckpointConfig, optional
-        Where the function may save how far it is, and goes on from (`Context.checkpoint`).
 
     Returns
     -------
@@ -122,26 +83,18 @@ def run(
     KeyboardInterrupt
         After all ranks have stopped.
     """
-    if dtype not in ("float32", "float64", "int32"):
-        raise InputError(f"dtype={dtype!r} should be 'float32' or 'float64'; 'int32' for the edges of a graph.")
     on_progress = paced(on_progress)
-    partition = Partition.plan(dataset.shape[0], dataset.shape[1], cluster.size)
-    offset = offset_of(dataset, np.dtype(dtype), typical) if shift else None
+    partition = Partition.plan(dataset.shape[0], cluster.size)
+    offset = offset_of(dataset, np.dtype(spec.dtype), spec.typical) if spec.shift else None
+    first = Assignment(spec, uuid.uuid4().hex, 0, partition, cluster.device, offset=offset)
     if cluster.client is not None:
         from mgclust.engine.dask.driver import Driver
 
-        with Driver(cluster, dtype, memory_limit, on_progress, timeout, offset, resident) as driver:
-            value, timings, reports = driver.run(
-                function, dataset, partition, dict(parameters or {}), estimate, checkpoint
-            )
+        with Driver(cluster, first, on_progress) as driver:
+            value, timings, reports = driver.run(dataset)
         return Outcome(value, timings, hardware(reports, cluster.device), cluster.size)
-    abort = Abort()
-    assignment = Assignment(
-        uuid.uuid4().hex, 0, partition, dtype, cluster.device, memory_limit, offset=offset, resident=resident
-    )
-    state, report = prepare(assignment, dataset, estimate, abort)
-    refuse([report], dataset.shape, dtype)
+    state, report = prepare(first, dataset, Abort())
+    refuse([report], dataset.shape, spec.dtype)
     assert state is not None
-    request = Request(function, dict(parameters or {}), report.run_rows, timeout=timeout, checkpoint=checkpoint)
-    value, timings = execute(state, request, on_progress)
+    value, timings = execute(state, Meeting(report.run_rows), on_progress)
     return Outcome(value, {"load": report.seconds, **timings}, hardware([report], cluster.device), 1)

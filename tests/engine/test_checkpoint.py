@@ -30,7 +30,7 @@ def run(tmp_path):
         plan = CheckpointConfig(tmp_path / "kept", seconds, share, strict).of_run(facts)
         with connect(None, "cpu") as cluster:
             dataset = open_dataset(np.zeros((N, 2), np.float32))
-            outcome = spmd.run(function, dataset, cluster, on_progress=events.append, checkpoint=plan)
+            outcome = spmd.run(spmd.RunSpec(function, checkpoint=plan), dataset, cluster, events.append)
         return outcome.value, events
 
     return call
@@ -81,7 +81,7 @@ def test_nothing_without_one(tmp_path):
         return context.checkpoint.load(), context.checkpoint.due(), context.checkpoint.due(seldom=True)
 
     with connect(None, "cpu") as cluster:
-        outcome = spmd.run(function, open_dataset(np.zeros((N, 2))), cluster)
+        outcome = spmd.run(spmd.RunSpec(function), open_dataset(np.zeros((N, 2))), cluster)
     assert outcome.value == (None, False, False)
 
 
@@ -200,7 +200,7 @@ def test_an_interrupted_write_leaves_nothing(run, tmp_path, monkeypatch):
 def test_a_folder_that_cannot_be_made(tmp_path):
     plan = CheckpointConfig(tmp_path / "missing" / "kept")
     with connect(None, "cpu") as cluster, pytest.raises(InputError, match=r"No such file or directory.*another folder"):
-        spmd.run(loading, open_dataset(np.zeros((N, 2))), cluster, checkpoint=plan)
+        spmd.run(spmd.RunSpec(loading, checkpoint=plan), open_dataset(np.zeros((N, 2))), cluster)
 
 
 def test_without_a_folder_the_run_goes_on(tmp_path):
@@ -208,8 +208,8 @@ def test_without_a_folder_the_run_goes_on(tmp_path):
     plan = CheckpointConfig(tmp_path / "missing" / "kept", strict=False)
     with connect(None, "cpu") as cluster:
         dataset = open_dataset(np.zeros((N, 2)))
-        outcome = spmd.run(lambda context: context.checkpoint.due(), dataset, cluster, on_progress=events.append,
-                           checkpoint=plan)  # fmt: skip
+        spec = spmd.RunSpec(lambda context: context.checkpoint.due(), checkpoint=plan)
+        outcome = spmd.run(spec, dataset, cluster, events.append)
     assert outcome.value is False and len(warnings(events)) == 1
 
 

@@ -115,12 +115,10 @@ def run(ranks, tmp_path):
         events = []
         with ranks(size) as cluster:
             outcome = spmd.run(
-                function,
+                spmd.RunSpec(function, parameters, checkpoint=CheckpointConfig(tmp_path / "kept", seconds, 1.0)),
                 open_dataset(rows),
                 cluster,
-                parameters=parameters,
-                on_progress=events.append,
-                checkpoint=CheckpointConfig(tmp_path / "kept", seconds, 1.0),
+                events.append,
             )
         return outcome.value, [event["warning"] for event in events if "warning" in event]
 

@@ -101,7 +101,7 @@ def test_address_of_a_scheduler(client):
     with connect(client.scheduler.address, "cpu") as found:
         assert found.size == 4
         assert found.client is not client
-        assert spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found).value.shape == (4, 2)
+        assert spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), found).value.shape == (4, 2)
     assert found.client.status == "closed"
 
 
@@ -170,9 +170,9 @@ def test_tls(tls, monkeypatch):
     x = np.random.default_rng(5).normal(size=(3000, 2)).astype(np.float32)
     with connect(address, "cpu") as found:
         assert found.size == 2
-        sums = spmd.run(rank_jobs.gram, open_dataset(x), found).value[0]
+        sums = spmd.run(spmd.RunSpec(rank_jobs.gram), open_dataset(x), found).value[0]
     with connect(None, "cpu") as found:
-        assert spmd.run(rank_jobs.gram, open_dataset(x), found).value[0].tobytes() == sums.tobytes()
+        assert spmd.run(spmd.RunSpec(rank_jobs.gram), open_dataset(x), found).value[0].tobytes() == sums.tobytes()
 
 
 def test_tls_without_certificates(tls, monkeypatch):
@@ -198,7 +198,7 @@ def test_local_cluster_is_closed_afterwards():
         assert found.size == 2
         scheduler = found.client.scheduler.address
         assert {address[:6] for address in (scheduler, *found.workers)} == {"tls://"}
-        assert spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found).value.shape == (2, 2)
+        assert spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), found).value.shape == (2, 2)
     assert found.client.status == "closed"
 
 
@@ -258,7 +258,7 @@ def test_local_cluster_with_its_credentials(monkeypatch):
         given = json.loads(json.dumps(dataclasses.asdict(started.credentials)))
         with connect(address, "cpu", n_workers=1, credentials=Credentials(**given)) as found:
             assert found.size == 1
-            assert spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found).value.shape == (1, 2)
+            assert spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), found).value.shape == (1, 2)
         with pytest.raises(InputError, match="no Dask scheduler answered"):
             connect(address, "cpu", credentials=throwaway()["client"]).__enter__()
         with pytest.raises(InputError, match="no Dask scheduler answered"):

@@ -19,7 +19,8 @@ from mgclust.engine import wire as wire_module
 from mgclust.engine.abort import Abort
 from mgclust.engine.dask import local_cluster
 from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, Request, execute, prepare
+from mgclust.engine.rank import Assignment, Meeting, execute, prepare
+from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.wire import Link, PeerLost, Wire, accept, dial, listen
 from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from support import rank_jobs
@@ -38,26 +39,20 @@ def contexts():
 def run_threads(function, size, x=None, *, parameters=None, timeout=10.0, memory_limit=None, aborts=None):
     """Results of all ranks, exceptions included."""
     dataset = open_dataset(np.arange(5000.0).reshape(-1, 2) if x is None else x)
-    partition = Partition.plan(*dataset.shape, size)
+    partition = Partition.plan(dataset.shape[0], size)
     aborts = aborts or [Abort() for _ in range(size)]
+    spec = RunSpec(function, parameters or {}, memory_limit=memory_limit, timeout=timeout)
     prepared = []
     for rank in range(size):
-        assignment = Assignment("run", rank, partition, "float32", "cpu", memory_limit)
-        prepared.append(prepare(assignment, dataset, None, aborts[rank], ["127.0.0.1"] if rank == 0 else []))
+        assignment = Assignment(spec, "run", rank, partition, "cpu")
+        prepared.append(prepare(assignment, dataset, aborts[rank], ["127.0.0.1"] if rank == 0 else []))
         if prepared[-1][1].error is not None:
             raise prepared[-1][1].error
-    request = Request(
-        function,
-        parameters or {},
-        prepared[0][1].run_rows,
-        ("127.0.0.1", prepared[0][1].port),
-        b"key",
-        timeout,
-    )
+    meeting = Meeting(prepared[0][1].run_rows, ("127.0.0.1", prepared[0][1].port), b"key")
 
     def one(rank):
         try:
-            return execute(prepared[rank][0], request, None)[0]
+            return execute(prepared[rank][0], meeting, None)[0]
         except BaseException as error:
             return error
 

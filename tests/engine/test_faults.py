@@ -65,28 +65,28 @@ def test_killed_worker_ends_the_run_and_is_named(client, dataset, tmp_path, vict
 
     with connect(client, "cpu") as cluster, when(lambda: len(names(tmp_path, "pid-*")) == 4, kill):
         with pytest.raises(WorkerLost, match=rf"rank {victim} was lost") as caught:
-            spmd.run(rank_jobs.slow, dataset, cluster, parameters={"folder": str(tmp_path)})
+            spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(tmp_path)}), dataset, cluster)
         assert time.monotonic() - killed[0] < 5
         assert cluster.workers[victim] in str(caught.value)
     survivors = [f"left-{rank}" for rank in range(4) if rank != victim]
     assert names(tmp_path, "left-*") == survivors
     with connect(client, "cpu", n_workers=3) as cluster:
-        spmd.run(rank_jobs.collectives, dataset, cluster)
+        spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster)
     client.wait_for_workers(4, timeout=30)
     with connect(client, "cpu") as cluster:
-        assert spmd.run(rank_jobs.collectives, dataset, cluster).ranks == 4
+        assert spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster).ranks == 4
 
 
 def test_worker_that_dies_in_a_collective(client, dataset):
     began = time.monotonic()
     with connect(client, "cpu") as cluster, pytest.raises(WorkerLost, match="rank 3"):
-        spmd.run(rank_jobs.die, dataset, cluster, parameters={"rank": 3})
+        spmd.run(spmd.RunSpec(rank_jobs.die, {"rank": 3}), dataset, cluster)
     assert time.monotonic() - began < 8
 
 
 def test_worker_that_dies_while_it_loads(client, dataset):
     with connect(client, "cpu") as cluster, pytest.raises(WorkerLost):
-        spmd.run(rank_jobs.where, rank_jobs.Deadly((5000, 2)), cluster)
+        spmd.run(spmd.RunSpec(rank_jobs.where), rank_jobs.Deadly((5000, 2)), cluster)
 
 
 def run_with_a_stopped_worker(client, dataset, folder, timeout):
@@ -99,7 +99,7 @@ def run_with_a_stopped_worker(client, dataset, folder, timeout):
 
     try:
         with connect(client, "cpu") as cluster, when(lambda: len(names(folder, "pid-*")) == 4, freeze):
-            spmd.run(rank_jobs.slow, dataset, cluster, parameters={"folder": str(folder)}, timeout=timeout)
+            spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(folder)}, timeout=timeout), dataset, cluster)
     finally:
         os.kill(stopped[0], signal.SIGCONT)
 
@@ -107,7 +107,7 @@ def run_with_a_stopped_worker(client, dataset, folder, timeout):
 def check_that_the_next_run_works(client, dataset, folder):
     until(lambda: "left-1" in names(folder, "left-*"))
     with connect(client, "cpu") as cluster:
-        spmd.run(rank_jobs.collectives, dataset, cluster)
+        spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster)
 
 
 def test_worker_that_hangs(client, dataset, tmp_path, monkeypatch):
@@ -135,11 +135,11 @@ def test_ctrl_c_stops_all_ranks_before_it_is_raised(client, dataset, tmp_path):
     with connect(client, "cpu") as cluster, when(lambda: len(names(tmp_path, "pid-*")) == 4, interrupt):
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            spmd.run(rank_jobs.slow, dataset, cluster, parameters={"folder": str(tmp_path)})
+            spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(tmp_path)}), dataset, cluster)
         assert time.monotonic() - began < 5
         assert len(names(tmp_path, "left-*")) == 4
         assert not names(tmp_path, "done-*")
-        spmd.run(rank_jobs.collectives, dataset, cluster)
+        spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster)
 
 
 def test_two_runs_at_once_wait_for_each_other(client, dataset, tmp_path):
@@ -151,7 +151,7 @@ def test_two_runs_at_once_wait_for_each_other(client, dataset, tmp_path):
         folder.mkdir()
         parameters = {"folder": str(folder), "tiles": 10, "seconds": 0.02}
         with connect(other if which % 2 else client, "cpu", n_workers=2 + which % 3) as cluster:
-            spmd.run(rank_jobs.slow, dataset, cluster, parameters=parameters)
+            spmd.run(spmd.RunSpec(rank_jobs.slow, parameters), dataset, cluster)
             return len(names(folder, "done-*")) == cluster.size
 
     address = client.scheduler.address
@@ -166,8 +166,8 @@ def test_a_caller_that_dies_frees_ranks_and_lock(client, dataset, tmp_path):
         "from mgclust.engine import spmd\n"
         "from mgclust.engine.dask.cluster import connect\n"
         f"with connect({client.scheduler.address!r}, 'cpu') as cluster:\n"
-        "    spmd.run(rank_jobs.slow, open_dataset(np.ones((9, 2))), cluster,\n"
-        f"             parameters=dict(folder={str(tmp_path)!r}))\n"
+        f"    spec = spmd.RunSpec(rank_jobs.slow, dict(folder={str(tmp_path)!r}))\n"
+        "    spmd.run(spec, open_dataset(np.ones((9, 2))), cluster)\n"
     )
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
     caller = subprocess.Popen([sys.executable, "-c", code], env=environment)
@@ -178,7 +178,7 @@ def test_a_caller_that_dies_frees_ranks_and_lock(client, dataset, tmp_path):
         caller.wait()
     began = time.monotonic()
     with connect(client, "cpu") as cluster:
-        spmd.run(rank_jobs.collectives, dataset, cluster)
+        spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster)
     assert time.monotonic() - began < 15
     assert len(names(tmp_path, "left-*")) == 4
     assert not names(tmp_path, "done-*")
@@ -195,7 +195,7 @@ from mgclust.engine import spmd
 from mgclust.engine.dask.cluster import connect
 if __name__ == "__main__":
     with connect("local", "cpu", n_workers=2) as cluster:
-        spmd.run(rank_jobs.slow, open_dataset(np.ones((9, 2))), cluster, parameters={"folder": sys.argv[1]})
+        spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": sys.argv[1]}), open_dataset(np.ones((9, 2))), cluster)
 """
 
 

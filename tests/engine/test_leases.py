@@ -67,13 +67,8 @@ def begin(client, tmp_path):
                     distributed.Client(client.scheduler.address, set_as_default=False) as own,
                     connect(own, "cpu", n_workers=size) as cluster,
                 ):
-                    return spmd.run(
-                        rank_jobs.until_told,
-                        open_dataset(np.ones((9, 2))),
-                        cluster,
-                        parameters={"folder": str(folder)},
-                        **options,
-                    ).value
+                    spec = spmd.RunSpec(rank_jobs.until_told, {"folder": str(folder)})
+                    return spmd.run(spec, open_dataset(np.ones((9, 2))), cluster, **options).value
 
             return folder, pool.submit(run)
 
@@ -145,8 +140,8 @@ def test_a_client_that_is_killed_frees_its_workers(client, begin, tmp_path):
         "from mgclust.engine import spmd\n"
         "from mgclust.engine.dask.cluster import connect\n"
         f"with connect({client.scheduler.address!r}, 'cpu', n_workers=3) as cluster:\n"
-        "    spmd.run(rank_jobs.until_told, open_dataset(np.ones((9, 2))), cluster,\n"
-        "             parameters=dict(folder=sys.argv[1]))\n"
+        "    spec = spmd.RunSpec(rank_jobs.until_told, dict(folder=sys.argv[1]))\n"
+        "    spmd.run(spec, open_dataset(np.ones((9, 2))), cluster)\n"
     )
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
     folder = tmp_path / "killed"
@@ -173,7 +168,7 @@ def test_more_workers_than_are_left(client, begin, monkeypatch):
     with connect(client, "cpu") as found:
         grown = cluster_module.Cluster(5, "cpu", client, found.workers)
         with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(spmd.run, rank_jobs.where, open_dataset(np.ones((9, 2))), grown)
+            asked = pool.submit(spmd.run, spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), grown)
             until(lambda: waiting(client) == 1)
             small, _ = begin(4)
             until(lambda: len(pids(small)) == 4)
@@ -188,7 +183,7 @@ def test_a_scheduler_without_mgclust(client, monkeypatch):
 
     monkeypatch.setattr(client, "run_on_scheduler", run_on_scheduler)
     with connect(client, "cpu") as found, pytest.raises(InputError, match="the scheduler cannot import mgclust"):
-        spmd.run(rank_jobs.where, open_dataset(np.ones((9, 2))), found)
+        spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), found)
 
 
 def scheduler_of(*workers):

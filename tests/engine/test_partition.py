@@ -12,7 +12,7 @@ SIZES = st.integers(1, 70)
 
 @given(ROWS, SIZES)
 def test_every_row_has_one_owner(n, size):
-    partition = Partition.plan(n, 3, size)
+    partition = Partition.plan(n, size)
     stops = [0]
     for rank in range(size):
         start, stop = partition.rows_of(rank)
@@ -28,13 +28,13 @@ def test_every_row_has_one_owner(n, size):
 
 @given(ROWS, SIZES)
 def test_ranks_own_equally_many_blocks(n, size):
-    counts = [len(Partition.plan(n, 3, size).blocks_of(rank)) for rank in range(size)]
+    counts = [len(Partition.plan(n, size).blocks_of(rank)) for rank in range(size)]
     assert max(counts) - min(counts) <= 1
 
 
 @given(ROWS, SIZES, SIZES)
 def test_blocks_do_not_depend_on_the_number_of_ranks(n, size, other):
-    a, b = Partition.plan(n, 3, size), Partition.plan(n, 3, other)
+    a, b = Partition.plan(n, size), Partition.plan(n, other)
     assert a.block_rows == b.block_rows
     assert 1024 <= a.block_rows <= 65536
     assert a.block_rows % 1024 == 0
@@ -42,7 +42,7 @@ def test_blocks_do_not_depend_on_the_number_of_ranks(n, size, other):
 
 @given(ROWS, SIZES, st.integers(1, 200_000))
 def test_runs_cover_all_rows_in_order_and_keep_to_one_owner(n, size, max_rows):
-    partition = Partition.plan(n, 3, size)
+    partition = Partition.plan(n, size)
     runs = list(partition.runs(max_rows))
     assert [run.start for run in runs] == [0, *(run.stop for run in runs[:-1])]
     assert runs[-1].stop == n

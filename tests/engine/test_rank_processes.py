@@ -23,10 +23,10 @@ def test_two_processes_have_the_bits_of_one_and_refuse_what_it_refuses(monkeypat
 
     x = rng.normal(size=(3000, 2)).astype(np.float32)
     with connect(None, "cpu") as cluster:
-        alone = spmd.run(rank_jobs.gram, open_dataset(x), cluster).value[0]
+        alone = spmd.run(spmd.RunSpec(rank_jobs.gram), open_dataset(x), cluster).value[0]
     with Processes(2, "cpu") as ranks:
         for _ in range(2):
-            outcome = ranks.run(rank_jobs.gram, open_dataset(x), parameters={}, shift=False)
+            outcome = ranks.run(spmd.RunSpec(rank_jobs.gram), open_dataset(x))
             assert outcome.ranks == 2 and outcome.value[0].tobytes() == alone.tobytes()
             hole = np.where(np.arange(3000)[:, None] == 2000, np.nan, x)
             with pytest.raises(InputError, match="the first in row 2000"):

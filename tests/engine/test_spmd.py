@@ -29,7 +29,7 @@ def x():
 @pytest.mark.parametrize("size", SIZES)
 def test_collectives(ranks, size, x):
     with ranks(size) as cluster:
-        outcome = spmd.run(rank_jobs.collectives, open_dataset(x), cluster)
+        outcome = spmd.run(spmd.RunSpec(rank_jobs.collectives), open_dataset(x), cluster)
     assert outcome.ranks == size == cluster.size
     np.testing.assert_array_equal(outcome.value[0], np.arange(5) * sum(range(1, size + 1)))
     assert len(outcome.hardware["devices"]) == size
@@ -40,7 +40,7 @@ def test_collectives(ranks, size, x):
 @pytest.mark.parametrize("size", [1, 3])
 def test_collectives_of_device_arrays(ranks, size, x):
     with ranks(size) as cluster:
-        value = spmd.run(rank_jobs.device_collectives, open_dataset(x), cluster).value
+        value = spmd.run(spmd.RunSpec(rank_jobs.device_collectives), open_dataset(x), cluster).value
     sums, highest, gathered, sent, exchanged, shares = value
     np.testing.assert_array_equal(sums, np.arange(200_000) * sum(range(1, size + 1)))
     assert highest.tolist() == [size - 1, 0]
@@ -56,7 +56,9 @@ def test_equal_bits_on_any_number_of_ranks(ranks, x):
     answers = []
     for size in SIZES:
         with ranks(size) as cluster:
-            outcome = spmd.run(rank_jobs.gram, open_dataset(x), cluster, memory_limit=80_000 if size > 2 else None)
+            outcome = spmd.run(
+                spmd.RunSpec(rank_jobs.gram, memory_limit=80_000 if size > 2 else None), open_dataset(x), cluster
+            )
         answers.append(outcome.value[0].tobytes())
         assert outcome.timings["pairs"] > 0
         assert outcome.timings["load"] > 0
@@ -65,7 +67,7 @@ def test_equal_bits_on_any_number_of_ranks(ranks, x):
 
 def test_every_rank_has_its_own_process_and_an_equal_share_of_cores(ranks, x):
     with ranks(4) as cluster:
-        found = spmd.run(rank_jobs.where, open_dataset(x), cluster).value
+        found = spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(x), cluster).value
     assert len(set(found[:, 0])) == 4
     assert len(set(found[:, 1])) == 1
     assert found[0, 1] >= 1
@@ -84,7 +86,7 @@ def test_rows_arrive_from_every_source(ranks, size, kind, x, tmp_path):
     else:
         source = x
     with ranks(size) as cluster:
-        rows, ranges = spmd.run(rank_jobs.row_ranges, open_dataset(source), cluster).value
+        rows, ranges = spmd.run(spmd.RunSpec(rank_jobs.row_ranges), open_dataset(source), cluster).value
     np.testing.assert_array_equal(rows, x)
     assert ranges[0, 0] == 0
     assert ranges[-1, 1] == len(x)
@@ -106,9 +108,9 @@ def test_chunks_that_live_on_workers_stay_there(client, ranks, x):
         array = dask.array.concatenate(
             [dask.array.from_delayed(future, (1024, 3), np.float32) for future in futures], axis=0
         )
-        order, _ = place(client, open_dataset(array), Partition.plan(4096, 3, 4), addresses)
+        order, _ = place(client, open_dataset(array), Partition.plan(4096, 4), addresses)
         assert order == addresses[1:] + addresses[:1]
-        rows, _ = spmd.run(rank_jobs.row_ranges, open_dataset(array), cluster).value
+        rows, _ = spmd.run(spmd.RunSpec(rank_jobs.row_ranges), open_dataset(array), cluster).value
     np.testing.assert_array_equal(rows, x)
 
 
@@ -117,7 +119,7 @@ def test_not_finite_values_are_counted_over_all_ranks(ranks, size, x):
     x[[3001, 5000, 6400], 1] = [np.inf, np.nan, np.nan]
     message = r"NaN or infinity.* 3 of 19500 .* row 3001 "
     with ranks(size) as cluster, pytest.raises(InputError, match=message):
-        spmd.run(rank_jobs.where, open_dataset(x), cluster)
+        spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(x), cluster)
 
 
 def test_values_too_large_for_the_dtype_are_refused(ranks):
@@ -125,18 +127,18 @@ def test_values_too_large_for_the_dtype_are_refused(ranks):
     x[4, 0] = 1e300
     with ranks(1) as cluster:
         with pytest.raises(InputError, match="too large for float32"):
-            spmd.run(rank_jobs.where, open_dataset(x), cluster)
-        spmd.run(rank_jobs.where, open_dataset(x), cluster, dtype="float64")
+            spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(x), cluster)
+        spmd.run(spmd.RunSpec(rank_jobs.where, dtype="float64"), open_dataset(x), cluster)
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_refused_for_memory_before_anything_runs(ranks, size, x):
     with ranks(size) as cluster:
         with pytest.raises(InsufficientMemoryError, match=r"needed .* TiB .*kept .* there .* What would fit"):
-            spmd.run(rank_jobs.where, open_dataset(x), cluster, estimate=rank_jobs.needs_memory)
+            spmd.run(spmd.RunSpec(rank_jobs.where, estimate=rank_jobs.needs_memory), open_dataset(x), cluster)
         with pytest.raises(InsufficientMemoryError, match="rows"):
-            spmd.run(rank_jobs.where, open_dataset(x), cluster, memory_limit=1000)
-        spmd.run(rank_jobs.where, open_dataset(x), cluster, estimate=rank_jobs.needs_little)
+            spmd.run(spmd.RunSpec(rank_jobs.where, memory_limit=1000), open_dataset(x), cluster)
+        spmd.run(spmd.RunSpec(rank_jobs.where, estimate=rank_jobs.needs_little), open_dataset(x), cluster)
 
 
 @pytest.mark.parametrize("what", ["not finite", "memory", "function"])
@@ -150,7 +152,7 @@ def test_rows_that_were_refused_are_given_back(ranks, what):
     try:
         with ranks(1) as cluster:
             try:
-                spmd.run(rank_jobs.fail_on, open_dataset(x), cluster, parameters={"rank": 0}, memory_limit=limit)
+                spmd.run(spmd.RunSpec(rank_jobs.fail_on, {"rank": 0}, memory_limit=limit), open_dataset(x), cluster)
             except (InputError, InsufficientMemoryError) as error:
                 caught = type(error)
         del x
@@ -165,7 +167,7 @@ def test_a_file_that_vanished_is_one_sentence(ranks, size, x, tmp_path):
     dataset = open_dataset(tmp_path / "x.npy")
     (tmp_path / "x.npy").unlink()
     with ranks(size) as cluster, pytest.raises(InputError, match=r"x\.npy"):
-        spmd.run(rank_jobs.where, dataset, cluster)
+        spmd.run(spmd.RunSpec(rank_jobs.where), dataset, cluster)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -173,17 +175,17 @@ def test_errors_keep_their_type(ranks, size, x):
     with ranks(size) as cluster:
         last = {"rank": size - 1}
         with pytest.raises(InputError, match="k=3 should be < 2"):
-            spmd.run(rank_jobs.fail_on, open_dataset(x), cluster, parameters=last)
+            spmd.run(spmd.RunSpec(rank_jobs.fail_on, last), open_dataset(x), cluster)
         with pytest.raises(ZeroDivisionError, match="a mistake") as caught:
-            spmd.run(rank_jobs.fail_on, open_dataset(x), cluster, parameters={**last, "kind": "bug"})
+            spmd.run(spmd.RunSpec(rank_jobs.fail_on, {**last, "kind": "bug"}), open_dataset(x), cluster)
         if size > 1:
             assert "in fail_on" in "".join(caught.value.__notes__)
-        spmd.run(rank_jobs.where, open_dataset(x), cluster)
+        spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(x), cluster)
 
 
 def test_a_rank_that_hangs_is_a_timeout(ranks, x):
     with ranks(3) as cluster, pytest.raises(RunFailed, match=r"rank 2 .* timeout=0.5 s"):
-        spmd.run(rank_jobs.hang, open_dataset(x), cluster, parameters={"rank": 2, "seconds": 2}, timeout=0.5)
+        spmd.run(spmd.RunSpec(rank_jobs.hang, {"rank": 2, "seconds": 2}, timeout=0.5), open_dataset(x), cluster)
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -196,7 +198,7 @@ def test_progress_arrives_in_order_in_the_callers_thread(ranks, size, x, tmp_pat
 
     with ranks(size) as cluster:
         parameters = {"folder": str(tmp_path), "tiles": 30, "seconds": 0.02}
-        spmd.run(rank_jobs.slow, open_dataset(x), cluster, parameters=parameters, on_progress=note)
+        spmd.run(spmd.RunSpec(rank_jobs.slow, parameters), open_dataset(x), cluster, note)
     slow = [event for event in events if event["stage"] == "slow"]
     assert len(slow) >= 3
     assert [event["fraction"] for event in slow] == sorted(event["fraction"] for event in slow)
@@ -211,7 +213,7 @@ def test_cancelled_from_the_progress(ranks, size, x, tmp_path):
 
     began = time.monotonic()
     with ranks(size) as cluster, pytest.raises(RunCancelled, match="enough"):
-        spmd.run(rank_jobs.slow, open_dataset(x), cluster, parameters={"folder": str(tmp_path)}, on_progress=cancel)
+        spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(tmp_path)}), open_dataset(x), cluster, cancel)
     assert time.monotonic() - began < 5
     assert len(list(tmp_path.glob("left-*"))) == size
     assert not list(tmp_path.glob("done-*"))
@@ -225,7 +227,7 @@ def test_in_process_runs_do_not_import_dask():
         "from mgclust.engine.dask.cluster import connect\n"
         "from support import rank_jobs\n"
         "with connect('auto', 'cpu') as cluster:\n"
-        "    spmd.run(rank_jobs.collectives, open_dataset(np.ones((9, 2))), cluster)\n"
+        "    spmd.run(spmd.RunSpec(rank_jobs.collectives), open_dataset(np.ones((9, 2))), cluster)\n"
         "print([name for name in ('dask', 'distributed', 'cupy') if name in sys.modules])\n"
     )
     done = subprocess.run(

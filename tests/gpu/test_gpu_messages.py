@@ -9,7 +9,7 @@ from mgclust.algorithms.affinity_propagation.message_passing import MessagePassi
 from mgclust.algorithms.affinity_propagation.similarity_matrix import similarity_matrix
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.spmd import run
+from mgclust.engine.spmd import RunSpec, run
 from mgclust.kernels import load
 from mgclust.kernels.affinity_propagation.messages import padded
 
@@ -252,7 +252,7 @@ def test_messages_of_every_kind(gpu, cpu, dtype, forget, monkeypatch):
     for device in ("cpu", "cuda"):
         with connect(client=None, device=device) as cluster:
             parameters = {"plan": plan, "extra": 0 if forget else 35}
-            outcome = run(passes, open_dataset(s), cluster, dtype=dtype, parameters=parameters, resident=False)
+            outcome = run(RunSpec(passes, parameters, dtype=dtype, resident=False), open_dataset(s), cluster)
             found.append(outcome.value)
     (ours, u, places), (theirs, other_u, other_places) = found
     assert forget or min(places, other_places) > 32

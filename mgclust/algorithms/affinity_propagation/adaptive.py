@@ -19,6 +19,7 @@ in O(n K d) for each candidate, or one pass over all pairs for all candidates wi
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,10 +41,10 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     order_statistic,
     similarity_matrix,
 )
-from mgclust.algorithms.base import Inputs, Job
+from mgclust.algorithms.base import Inputs
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, score_labelings, score_with_matrix
 from mgclust.engine.checkpoint import Saved
-from mgclust.engine.spmd import Context, Outcome
+from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Choice, Constraint, Integer, RealOrPerRow
@@ -64,6 +65,38 @@ TABLE = (
 )
 
 
+@dataclass(frozen=True)
+class AdaptiveOutput:
+    """Rank 0's findings.
+
+    Attributes
+    ----------
+    table : dict of str to ndarray
+        The candidates, as `AdaptiveAffinityPropagation.scan_`.
+    assignments : dict of int to Assignment
+        By number of clusters.
+    best : int
+        The chosen number of clusters; 0 where there is no candidate.
+    silhouettes : SilhouetteScores or None
+        Of the best one, where they are defined.
+    log : list of str
+    n_iter : int
+    stopped : str
+        Why the scan ended.
+    preference : float, ndarray or None
+        As it was given.
+    """
+
+    table: dict[str, np.ndarray]
+    assignments: dict[int, Assignment]
+    best: int
+    silhouettes: SilhouetteScores | None
+    log: list[str]
+    n_iter: int
+    stopped: str
+    preference: float | np.ndarray | None
+
+
 def adaptive_affinity_propagation(
     context: Context,
     *,
@@ -74,7 +107,7 @@ def adaptive_affinity_propagation(
     silhouette_metric: str,
     min_cluster_size: int,
     seed: int,
-) -> dict[str, Any] | None:
+) -> AdaptiveOutput | None:
     """Run the method on every rank; rank 0 returns what `AdaptiveAffinityPropagation.fit` reports."""
     n = context.dataset_shape[0]
     saved = context.checkpoint.load()
@@ -105,17 +138,16 @@ def adaptive_affinity_propagation(
     if context.rank:
         return None
     best = choose(found, scores, min_cluster_size)
-    return {
-        "table": tabulate(state, found, scores),
-        "assignments": found,
-        "best": best,
-        "silhouettes": None if best is None else scores.get(best),
-        "log": log,
-        "n_iter": state.iteration,
-        "stopped": state.stopped,
-        "converged": "max_iter" not in state.stopped,
-        "preference": preference,
-    }
+    return AdaptiveOutput(
+        table=tabulate(state, found, scores),
+        assignments=found,
+        best=best,
+        silhouettes=scores.get(best),
+        log=log,
+        n_iter=state.iteration,
+        stopped=state.stopped,
+        preference=preference,
+    )
 
 
 def refuse_scan(similarities: Similarities, median: float, affinity: str) -> None:
@@ -209,12 +241,12 @@ def tabulate(
     return {name: np.array(column) for name, column in zip(TABLE, columns, strict=True)}
 
 
-def choose(found: dict[int, Assignment], scores: dict[int, SilhouetteScores], min_cluster_size: int) -> int | None:
+def choose(found: dict[int, Assignment], scores: dict[int, SilhouetteScores], min_cluster_size: int) -> int:
     """The candidate with the largest silhouette, of equals that with fewest clusters; none with too small a cluster."""
     large = [k for k in scores if scores[k].sizes.min() >= min_cluster_size]
     eligible = large or list(scores)
     if not eligible:
-        return min(found, default=None)
+        return min(found, default=0)
     return max(eligible, key=lambda k: (scores[k].score, -k))
 
 
@@ -352,20 +384,25 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
             raise InputError(f"k={k} should be one of the candidates, the nearest are {sorted(near)}; see scan_.")
         return self._assignments[k].labels
 
-    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+    def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         check_preference(parameters["preference"], inputs.dataset.shape[0])
         arguments = {name: parameters[name] for name in self.constraints}
         arguments["seed"] = self._seed(parameters["random_state"])
         given = parameters["affinity"] == "precomputed"
-        return Job(
-            adaptive_affinity_propagation, arguments, estimate, shift=self.affinity == "euclidean", resident=not given
+        return RunSpec(
+            adaptive_affinity_propagation,
+            arguments,
+            estimate,
+            parameters["dtype"],
+            shift=self.affinity == "euclidean",
+            resident=not given,
         )
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
-        value = outcome.value
-        self.scan_, self.log_, self._assignments = value["table"], value["log"], value["assignments"]
-        self.n_iter_, self.converged_ = value["n_iter"], value["converged"]
-        best = value["best"]
+        value: AdaptiveOutput = outcome.value
+        self.scan_, self.log_, self._assignments = value.table, value.log, value.assignments
+        self.n_iter_, self.converged_ = value.n_iter, "max_iter" not in value.stopped
+        best = value.best
         n = frame["source"]["shape"][0]
         chosen = self._assignments.get(best, Assignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan))
         self._keep_exemplars(inputs.dataset, chosen.exemplars)
@@ -373,11 +410,10 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         self.n_clusters_, self.net_similarity_ = len(chosen.exemplars), chosen.net_similarity
         row = {name: column[self.scan_["n_clusters"] == best] for name, column in self.scan_.items()}
         self.silhouette_ = float(row["silhouette"][0]) if best else np.nan
-        self.preference_ = value["preference"]
-        if self.preference_ is None:
-            self.preference_ = float(row["preference"][0]) if best else np.nan
+        last = float(row["preference"][0]) if best else np.nan
+        self.preference_ = last if value.preference is None else value.preference
         problems = self._problems(row)
-        judged = value["silhouettes"]
+        judged = value.silhouettes
         silhouettes = {} if judged is None else {"samples": judged.samples, "cluster_silhouettes": judged.cluster_means}
         return Result(
             labels=self.labels_,
@@ -395,7 +431,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
                 "converged": self.converged_,
                 "preference": float(np.median(self.preference_)),
             },
-            diagnostics={"log": self.log_, "stopped": value["stopped"]},
+            diagnostics={"log": self.log_, "stopped": value.stopped},
             warnings=problems,
             **frame,
         )

@@ -22,6 +22,7 @@ or written. Communication: the data once, 16 n bytes an iteration.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,7 +34,7 @@ from mgclust.algorithms.affinity_propagation.exemplars import (
     check_preference,
     estimate,
 )
-from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, MessagePassing
+from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     AFFINITIES,
     Similarities,
@@ -41,9 +42,9 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     order_statistic,
     similarity_matrix,
 )
-from mgclust.algorithms.base import Inputs, Job
+from mgclust.algorithms.base import Inputs
 from mgclust.engine.checkpoint import Saved
-from mgclust.engine.spmd import Context, Outcome
+from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.params import Choice, Constraint, Integer, Real, RealOrPerRow
 from mgclust.result import Result
 
@@ -52,6 +53,18 @@ __all__ = ["AffinityPropagation"]
 # Where messages oscillate, rounding decides when they settle: in a check of scikit-learn's (50 rows, damping 0.5) after
 # 87 iterations in float64, after 123 in float32. float32 is for matrices that are large enough for it to matter.
 FEW_SIMILARITIES = 1 << 20
+
+
+@dataclass(frozen=True)
+class AffinityPropagationOutput:
+    """Rank 0's findings."""
+
+    found: Assignment
+    n_iter: int
+    converged: bool
+    preference: float | np.ndarray
+    dtype: str  # computed in
+    alike: bool  # all rows are equally similar
 
 
 def affinity_propagation(
@@ -63,7 +76,7 @@ def affinity_propagation(
     convergence_iter: int,
     preference: float | np.ndarray | None,
     seed: int,
-) -> dict[str, Any] | None:
+) -> AffinityPropagationOutput | None:
     """Run the method on every rank; rank 0 returns what `AffinityPropagation.fit` reports."""
     n = context.dataset_shape[0]
     saved = context.checkpoint.load()
@@ -73,19 +86,20 @@ def affinity_propagation(
         if preference is None:
             preference = median_with_diagonal(context, similarities)
         each = np.broadcast_to(np.asarray(preference, np.float64), n)
-    if similarities.all_alike and bool((each == each[0]).all()):
-        found = without_structure(n, float(each[0]), similarities.highest)
+    alike = similarities.all_alike and bool((each == each[0]).all())
+    if alike:
+        found, n_iter, converged = without_structure(n, float(each[0]), similarities.highest), 0, True
     else:
         with context.stage("messages"):
             messages = MessagePassing(context, similarities, each, seed)
             exemplars, n_iter, converged = iterate(context, messages, saved, damping, max_iter, convergence_iter)
         with context.stage("labels"):
-            found = {"exemplars": exemplars, "labels": np.full(n, -1, np.int32), "net_similarity": np.nan}
+            found = Assignment(exemplars, np.full(n, -1, np.int32), np.nan)
             if len(exemplars):
-                best = messages.refine(messages.assign(exemplars))
-                found = best._asdict()
-            found |= {"n_iter": n_iter, "converged": converged}
-    return {**found, "preference": preference, "dtype": context.dtype.name} if context.rank == 0 else None
+                found = messages.refine(messages.assign(exemplars))
+    if context.rank != 0:
+        return None
+    return AffinityPropagationOutput(found, n_iter, converged, preference, context.dtype.name, alike)
 
 
 def iterate(
@@ -123,14 +137,13 @@ def median_with_diagonal(context: Context, similarities: Similarities) -> float:
     return sum(order_statistic(context, similarities.s, rank, diagonal) for rank in median_ranks(n * n)) / 2
 
 
-def without_structure(n: int, preference: float, similarity: float) -> dict[str, Any]:
+def without_structure(n: int, preference: float, similarity: float) -> Assignment:
     """What is best where all rows are equally similar: each its own exemplar, or the first row that of all."""
     alone = preference > similarity
     exemplars = np.arange(n if alone else 1, dtype=np.int64)
     labels = np.arange(n, dtype=np.int32) if alone else np.zeros(n, np.int32)
     net = n * preference if alone else preference + (n - 1) * similarity
-    found = {"exemplars": exemplars, "labels": labels, "net_similarity": net}
-    return {**found, "n_iter": 0, "converged": True, "alike": True}
+    return Assignment(exemplars, labels, net)
 
 
 class AffinityPropagation(ExemplarClusterer):
@@ -238,7 +251,7 @@ class AffinityPropagation(ExemplarClusterer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+    def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n = inputs.dataset.shape[0]
         check_preference(parameters["preference"], n)
         arguments = {name: parameters[name] for name in self.constraints}
@@ -246,17 +259,17 @@ class AffinityPropagation(ExemplarClusterer):
         given = parameters["affinity"] == "precomputed"
         dtype = parameters["dtype"] if n * n > FEW_SIMILARITIES else "float64"
         shift = self.affinity == "euclidean"
-        return Job(affinity_propagation, arguments, estimate, shift=shift, resident=not given, dtype=dtype)
+        return RunSpec(affinity_propagation, arguments, estimate, dtype, shift=shift, resident=not given)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
-        value = outcome.value
-        self._keep_exemplars(inputs.dataset, value["exemplars"])
-        self.labels_ = value["labels"]
-        self.n_iter_, self.converged_ = value["n_iter"], value["converged"]
-        self.net_similarity_, self.preference_ = value["net_similarity"], value["preference"]
-        self.computed_in_ = value["dtype"]
+        value: AffinityPropagationOutput = outcome.value
+        self._keep_exemplars(inputs.dataset, value.found.exemplars)
+        self.labels_ = value.found.labels
+        self.n_iter_, self.converged_ = value.n_iter, value.converged
+        self.net_similarity_, self.preference_ = value.found.net_similarity, value.preference
+        self.computed_in_ = value.dtype
         problems = []
-        if value.get("alike"):
+        if value.alike:
             problems.append("all rows are equally similar to each other: which of them is an exemplar is arbitrary.")
         elif not len(self.cluster_centers_indices_):
             problems.append(
@@ -268,7 +281,7 @@ class AffinityPropagation(ExemplarClusterer):
                 f"iterations: {CONVERGENCE_REMEDY}; the labels are those of the last iteration."
             )
         self._alerts = [(problem, UserWarning if self.converged_ else ConvergenceWarning) for problem in problems]
-        preference = value["preference"]
+        preference = value.preference
         return Result(
             labels=self.labels_,
             arrays={"centers": self.cluster_centers_indices_},

@@ -19,21 +19,22 @@ most n / 4096 steps and usually a handful; 8 bytes a row and 4 a membership.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from mgclust.algorithms.base import Clusterer, Inputs, Job
+from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.canopy.centers import BLOCK, Candidates, greedy_centers, pick_centers, threshold_of
-from mgclust.algorithms.canopy.members import candidate_bytes, candidate_pieces, find_members, piece_bytes
+from mgclust.algorithms.canopy.members import Members, candidate_bytes, candidate_pieces, find_members, piece_bytes
 from mgclust.algorithms.common.pair_quantile import take_rows
 from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import Estimate
 from mgclust.engine.rows import few_digits
-from mgclust.engine.spmd import Context, Outcome, run
+from mgclust.engine.spmd import Context, Outcome, RunSpec, run
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS, Metric
 from mgclust.params import Choice, Constraint, Real
@@ -54,9 +55,20 @@ class Thresholds(NamedTuple):
     t2: float
 
 
+@dataclass(frozen=True)
+class CanopyOutput:
+    """Rank 0's findings."""
+
+    centers: np.ndarray  # rows, in the order of picking
+    n_steps: int
+    t1: float
+    t2: float
+    members: Members
+
+
 def canopy(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
-) -> dict[str, Any] | None:
+) -> CanopyOutput | None:
     """Run the method on every rank; rank 0 returns what `Canopy.fit` reports."""
     measure = METRICS[metric]
     with context.stage("prepare"):
@@ -73,7 +85,7 @@ def canopy(
         members = find_members(context, picked.x, measure.norm, threshold_of(measure, t1, context.dtype))
     if context.rank != 0:
         return None
-    return {"centers": picked.rows, "n_steps": picked.steps, "t1": t1, "t2": t2, **members._asdict()}
+    return CanopyOutput(picked.rows, picked.steps, t1, t2, members)
 
 
 def suggest(context: Context, *, metric: str, seed: int) -> Thresholds:
@@ -264,20 +276,18 @@ class Canopy(Clusterer):
         if dataset.shape[0] < 2:
             raise InputError(f"n_samples={dataset.shape[0]} should be >= 2: one row has no distances; give more rows.")
         arguments = {"metric": parameters["metric"], "seed": self._seed(parameters["random_state"])}
+        spec = RunSpec(
+            suggest,
+            arguments,
+            dtype=self.dtype,
+            memory_limit=parameters["memory_limit"],
+            shift=not METRICS[self.metric].unit_rows,
+        )
         with connect(client=self.client, device=self.device) as cluster:
-            outcome = run(
-                suggest,
-                dataset,
-                cluster,
-                parameters=arguments,
-                dtype=self.dtype,
-                memory_limit=parameters["memory_limit"],
-                shift=not METRICS[self.metric].unit_rows,
-            )
-        found: Thresholds = outcome.value
+            found: Thresholds = run(spec, dataset, cluster).value
         return found
 
-    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+    def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         t1, t2 = parameters["t1"], parameters["t2"]
         if (t1 is None) != (t2 is None):
             given, missing = ("t1", "t2") if t2 is None else ("t2", "t1")
@@ -296,21 +306,23 @@ class Canopy(Clusterer):
                 )
         arguments = {name: parameters[name] for name in ("t1", "t2", "order", "metric")}
         arguments["seed"] = self._seed(parameters["random_state"])
-        return Job(canopy, arguments, estimate, shift=not METRICS[parameters["metric"]].unit_rows)
+        shift = not METRICS[parameters["metric"]].unit_rows
+        return RunSpec(canopy, arguments, estimate, parameters["dtype"], shift=shift)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
-        value = outcome.value
-        n, k = len(value["counts"]), len(value["centers"])
-        self.center_indices_, self.n_canopies_, self.n_steps_ = value["centers"], k, value["n_steps"]
-        self.t1_, self.t2_ = value["t1"], value["t2"]
-        self.labels_ = value["labels"]
+        value: CanopyOutput = outcome.value
+        members = value.members
+        n, k = len(members.counts), len(value.centers)
+        self.center_indices_, self.n_canopies_, self.n_steps_ = value.centers, k, value.n_steps
+        self.t1_, self.t2_ = value.t1, value.t2
+        self.labels_ = members.labels
         self.cluster_centers_ = inputs.dataset.take(self.center_indices_)
-        flags = np.ones(len(value["indices"]), bool)
+        flags = np.ones(len(members.indices), bool)
         # SciPy wants one type for both: int32 while it holds the number of memberships.
         starts = np.zeros(n + 1, np.int32 if len(flags) < 2**31 else np.int64)
-        np.cumsum(value["counts"], out=starts[1:])
+        np.cumsum(members.counts, out=starts[1:])
         self._alerts = [(text, UserWarning) for text in _warnings(n, k, self.t1_, self.t2_)]
-        self.memberships_ = csr_array((flags, value["indices"], starts), shape=(n, k))
+        self.memberships_ = csr_array((flags, members.indices, starts), shape=(n, k))
         return Result(
             labels=self.labels_,
             arrays={

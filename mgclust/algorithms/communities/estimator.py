@@ -30,13 +30,14 @@ shorter row of each merge; parallel: see there. Communication: each edge twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.base import Clusterer, Inputs, Job, Method
+from mgclust.algorithms.base import Clusterer, Inputs, Method
 from mgclust.algorithms.communities.hierarchy import greedy_tree, nested_tree
 from mgclust.algorithms.communities.levels import MOST_RESOLUTION, SHARED_ENTRIES, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
@@ -44,7 +45,7 @@ from mgclust.algorithms.communities.merge_tree import MergeTree
 from mgclust.algorithms.communities.parallel import communities, connected_parts
 from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.spmd import Context, Outcome, run
+from mgclust.engine.spmd import Context, Outcome, RunSpec, run
 from mgclust.errors import InputError
 from mgclust.params import Choice, Constraint, Integer, Real
 from mgclust.result import Result
@@ -52,6 +53,19 @@ from mgclust.result import Result
 __all__ = ["FastNewman"]
 
 EXACT = {True: "int64", False: "float64"}
+
+
+@dataclass(frozen=True)
+class FastNewmanOutput:
+    """Rank 0's findings."""
+
+    labels: np.ndarray
+    modularity: float
+    tree: MergeTree | None
+    rounds: list[dict[str, Any]]  # see `communities`
+    n_components: int
+    exact: bool  # gains were integers
+    rounding: float  # of weights, see `WeightScale`
 
 
 def fast_newman(
@@ -65,7 +79,7 @@ def fast_newman(
     seed: int,
     device: str,
     shared: int = SHARED_ENTRIES,
-) -> dict[str, Any] | None:
+) -> FastNewmanOutput | None:
     """Run the method on every rank; rank 0 returns what `FastNewman.fit` reports."""
     with context.stage("graph"):
         level, scale = read_level(context, n, resolution, shared)
@@ -91,15 +105,9 @@ def fast_newman(
     score = modularity_of(level, labels)
     if context.rank != 0:
         return None
-    return {
-        "labels": level.kernels.memory.to_host(labels),
-        "modularity": score,
-        "tree": tree,
-        "rounds": report,
-        "n_components": n_components,
-        "exact": level.gain.exact if tree is None else tree.gains.dtype.kind == "i",
-        "rounding": scale.rounding,
-    }
+    exact = level.gain.exact if tree is None else tree.gains.dtype.kind == "i"
+    labels = level.kernels.memory.to_host(labels)
+    return FastNewmanOutput(labels, score, tree, report, n_components, exact, scale.rounding)
 
 
 def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndarray, device: str) -> MergeTree | None:
@@ -249,7 +257,7 @@ class FastNewman(Clusterer):
                 "node."
             )
 
-    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+    def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         graph = _graph_of(inputs)
         parallel = parameters["strategy"] == "parallel"
         arguments = {name: parameters[name] for name in ("strategy", "resolution", "n_clusters", "device")}
@@ -260,17 +268,18 @@ class FastNewman(Clusterer):
             "seed": self._seed(parameters["random_state"]),
         }
         need = partial(estimate, n=graph.n_nodes, levels=parallel)
-        return Job(fast_newman, arguments, need, shift=False, dtype=graph.dtype.name)
+        return RunSpec(fast_newman, arguments, need, graph.dtype.name)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
-        value, graph = outcome.value, _graph_of(inputs)
+        graph = _graph_of(inputs)
+        value: FastNewmanOutput = outcome.value
         self._dataset = graph
         self._fitted_with = {"client": self.client, "device": self.device, "resolution": float(self.resolution)}
-        self._tree: MergeTree | None = value["tree"]
-        self.labels_ = value["labels"]
+        self._tree: MergeTree | None = value.tree
+        self.labels_ = value.labels
         self.n_clusters_ = int(self.labels_.max()) + 1
-        self.modularity_ = value["modularity"]
-        self.rounds_ = value["rounds"]
+        self.modularity_ = value.modularity
+        self.rounds_ = value.rounds
         self.n_nodes_, self.n_edges_, self.node_names_ = graph.n_nodes, graph.shape[0], graph.names
         self.n_features_in_ = graph.n_nodes
         said = [*graph.warnings, *_warnings(self, value)]
@@ -293,9 +302,9 @@ class FastNewman(Clusterer):
             warnings=said[len(graph.warnings) :],
             diagnostics={
                 "strategy": self.strategy,
-                "computed_in": EXACT[value["exact"]],
-                "weight_rounding": value["rounding"],
-                "n_components": value["n_components"],
+                "computed_in": EXACT[value.exact],
+                "weight_rounding": value.rounding,
+                "n_components": value.n_components,
                 "rounds": self.rounds_,
             },
         )
@@ -304,21 +313,16 @@ class FastNewman(Clusterer):
         check_is_fitted(self, "labels_")
         if self._tree is None:
             place = self._fitted_with
+            arguments = {
+                "n": self.n_nodes_,
+                "resolution": place["resolution"],
+                "labels": self.labels_,
+                "device": place["device"],
+            }
+            need = partial(estimate, n=self.n_nodes_, levels=True)
+            spec = RunSpec(hierarchy_of, arguments, need, self._dataset.dtype.name)
             with connect(client=place["client"], device=place["device"]) as cluster:
-                outcome = run(
-                    hierarchy_of,
-                    self._dataset,
-                    cluster,
-                    parameters={
-                        "n": self.n_nodes_,
-                        "resolution": place["resolution"],
-                        "labels": self.labels_,
-                        "device": place["device"],
-                    },
-                    dtype=self._dataset.dtype.name,
-                    estimate=partial(estimate, n=self.n_nodes_, levels=True),
-                )
-            self._tree = outcome.value
+                self._tree = run(spec, self._dataset, cluster).value
         assert self._tree is not None
         return self._tree
 
@@ -335,14 +339,14 @@ def _graph_of(inputs: Inputs) -> Graph:
     return inputs.dataset
 
 
-def _warnings(model: FastNewman, value: dict[str, Any]) -> Sequence[str]:
+def _warnings(model: FastNewman, value: FastNewmanOutput) -> Sequence[str]:
     said = []
-    if value["rounding"] > 1e-6:
+    if value.rounding > 1e-6:
         said.append(
-            f"weights were rounded by up to {value['rounding']:.1g} of their mean, since they span many digits; "
+            f"weights were rounded by up to {value.rounding:.1g} of their mean, since they span many digits; "
             "rescale them to integers for exact gains."
         )
-    components = value["n_components"]
+    components = value.n_components
     if components == model.n_nodes_:
         said.append("no edge ties two nodes together: there are no communities to find.")
     elif model.n_clusters is None and model.n_clusters_ == model.n_nodes_:

@@ -17,7 +17,7 @@ from mgclust.algorithms.communities.levels import MOST_RESOLUTION, modularity_of
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.data import open_graph
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.spmd import Context, run
+from mgclust.engine.spmd import Context, RunSpec, run
 from mgclust.errors import InputError
 from mgclust.params import Real
 
@@ -66,16 +66,10 @@ def modularity(
             f"n_nodes={opened.n_nodes} nodes."
         )
     dense = np.unique(given, return_inverse=True)[1].astype(np.int32)
+    arguments = {"n": opened.n_nodes, "labels": dense, "resolution": resolution}
+    spec = RunSpec(evaluate, arguments, partial(estimate, n=opened.n_nodes), opened.dtype.name)
     with connect(client=client, device=device) as cluster:
-        outcome = run(
-            evaluate,
-            opened,
-            cluster,
-            parameters={"n": opened.n_nodes, "labels": dense, "resolution": resolution},
-            dtype=opened.dtype.name,
-            estimate=partial(estimate, n=opened.n_nodes),
-        )
-    return float(outcome.value)
+        return float(run(spec, opened, cluster).value)
 
 
 def evaluate(context: Context, *, n: int, labels: np.ndarray, resolution: float) -> float:

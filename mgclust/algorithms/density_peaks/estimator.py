@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.base import Clusterer, Inputs, Job
+from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.density_peaks.decision_graph import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
-from mgclust.algorithms.density_peaks.ranks import density_peaks, estimate
-from mgclust.engine.spmd import Outcome
+from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, density_peaks, estimate
+from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Boolean, Choice, Constraint, Integer, Real, check_parameters
@@ -237,7 +237,7 @@ class DensityPeaks(Clusterer):
         self.labels_ = labels
         self.halo_ = np.zeros(len(labels), dtype=bool) if halo is None else halo
 
-    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+    def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, n_clusters, dc = inputs.dataset.shape[0], parameters["n_clusters"], parameters["dc"]
         limits = np.finfo(parameters["dtype"])
         low, high = float(limits.tiny) ** 0.45, float(limits.max) ** 0.45
@@ -253,14 +253,15 @@ class DensityPeaks(Clusterer):
         arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
         arguments["seed"] = self._seed(parameters["random_state"])
         need = partial(estimate, metric=parameters["metric"], algorithm=parameters["algorithm"])
-        return Job(density_peaks, arguments, need, shift=not METRICS[parameters["metric"]].unit_rows)
+        shift = not METRICS[parameters["metric"]].unit_rows
+        return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=shift)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
-        value = outcome.value
-        self.rho_, self.delta_, self.nearest_higher_ = value["rho"], value["delta"], value["nearest_higher"]
-        self.dc_, self.dc_error_ = value["dc"], value["dc_error"]
-        self.exactness_ = value["exactness"]
-        self._relabel(value["centers"], value["labels"], value["halo"])
+        value: DensityPeaksOutput = outcome.value
+        self.rho_, self.delta_, self.nearest_higher_ = value.rho, value.delta, value.nearest_higher
+        self.dc_, self.dc_error_ = value.dc, value.dc_error
+        self.exactness_ = value.exactness
+        self._relabel(value.centers, value.labels, value.halo)
         return Result(**self._findings(_is_automatic(frame["parameters"]), self.halo), **frame)
 
     def _findings(self, automatic: bool, halo: bool) -> dict[str, Any]:

@@ -47,11 +47,26 @@ from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS, Metric
 from mgclust.kernels.pairs.neighbors import nearest_known
 
-__all__ = ["density_peaks", "estimate"]
+__all__ = ["DensityPeaksOutput", "density_peaks", "estimate"]
 
 Array = Any
 
 MIN_FEATURES_FOR_NEIGHBORS = 4
+
+
+@dataclass(frozen=True)
+class DensityPeaksOutput:
+    """Rank 0's findings: the attributes of `DensityPeaks` by these names; `halo` is None where it was not asked for."""
+
+    rho: np.ndarray
+    delta: np.ndarray
+    nearest_higher: np.ndarray
+    centers: np.ndarray
+    labels: np.ndarray
+    halo: np.ndarray | None
+    dc: float
+    dc_error: float
+    exactness: dict[str, Any]
 
 
 def density_peaks(
@@ -66,7 +81,7 @@ def density_peaks(
     halo: bool,
     algorithm: str,
     seed: int,
-) -> dict[str, Any] | None:
+) -> DensityPeaksOutput | None:
     """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports."""
     measure = METRICS[metric]
     comm, xp, host = context.comm, context.kernels.xp, context.kernels.memory.to_host
@@ -131,17 +146,7 @@ def density_peaks(
 
     if comm.rank != 0:
         return None
-    return {
-        "rho": rho,
-        "delta": delta,
-        "nearest_higher": host(nearest),
-        "centers": chosen,
-        "labels": host(labels),
-        "halo": flags,
-        "dc": dc,
-        "dc_error": dc_error,
-        "exactness": exactness,
-    }
+    return DensityPeaksOutput(rho, delta, host(nearest), chosen, host(labels), flags, dc, dc_error, exactness)
 
 
 class CutoffDistance(NamedTuple):

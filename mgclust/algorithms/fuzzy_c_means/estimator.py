@@ -14,14 +14,14 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from mgclust.algorithms.base import Clusterer, Inputs, Job, Progress
+from mgclust.algorithms.base import Clusterer, Inputs, Progress
 from mgclust.algorithms.fuzzy_c_means.input import Start, checked_weights, kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
-from mgclust.algorithms.fuzzy_c_means.ranks import Fit, estimate, fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means.ranks import Fit, FuzzyCMeansOutput, estimate, fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
 from mgclust.data import Dataset
 from mgclust.engine.checkpoint import CheckpointConfig
-from mgclust.engine.spmd import Outcome
+from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
 from mgclust.params import Choice, Constraint, Integer, Real
 from mgclust.result import Result
@@ -239,7 +239,7 @@ class FuzzyCMeans(Clusterer):
         place = {"client": self.client, "device": self.device, "memory_limit": self._checked()["memory_limit"]}
         return Memberships(self._clusters, dataset, **place)
 
-    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+    def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, d = inputs.dataset.shape
         c, m, init = parameters["n_clusters"], parameters["m"], parameters["init"]
         given, weights = None if isinstance(init, str) else init, inputs.weights
@@ -257,23 +257,23 @@ class FuzzyCMeans(Clusterer):
         need = partial(estimate, models=arguments["n_init"], c=c, weighted=weights is not None)
         typical = None if weights is None else np.argsort(-weights, kind="stable")[:TYPICAL_ROWS]
         euclidean = parameters["metric"] == "euclidean"
-        return Job(fuzzy_c_means, arguments, need, shift=euclidean, typical=typical, dtype=dtype)
+        return RunSpec(fuzzy_c_means, arguments, need, dtype, shift=euclidean, typical=typical)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
-        value = outcome.value
-        fit: Fit = value["fit"]
-        self._dataset, self.computed_in_ = inputs.dataset, value["dtype"]
-        self._clusters = Clusters(fit.centers, value["prepared"], self.metric, self.m, self.computed_in_)
-        self.cluster_centers_ = fit.centers + value["prepared"].origin
-        self.labels_ = value["labels"]
-        self._memberships = value["memberships"]
-        self.objective_history_ = np.array(value["history"])
-        self.objective_, self.n_iter_, self.stop_reason_ = value["history"][-1], fit.n_iter, fit.stop_reason
-        self.partition_coefficient_ = fit.squares / value["total"]
-        self.partition_entropy_ = fit.entropy / value["total"]
+        value: FuzzyCMeansOutput = outcome.value
+        fit = value.fit
+        self._dataset, self.computed_in_ = inputs.dataset, value.dtype
+        self._clusters = Clusters(fit.centers, value.prepared, self.metric, self.m, self.computed_in_)
+        self.cluster_centers_ = fit.centers + value.prepared.origin
+        self.labels_ = value.labels
+        self._memberships = value.memberships
+        self.objective_history_ = np.array(value.history)
+        self.objective_, self.n_iter_, self.stop_reason_ = value.history[-1], fit.n_iter, fit.stop_reason
+        self.partition_coefficient_ = fit.squares / value.total
+        self.partition_entropy_ = fit.entropy / value.total
         nearest = separations(fit.centers)
-        self.xie_beni_ = _xie_beni(fit.history[-1], value["total"], nearest)
-        self._alerts = alerts_of(self, fit, nearest, value["scale"])
+        self.xie_beni_ = _xie_beni(fit.history[-1], value.total, nearest)
+        self._alerts = alerts_of(self, fit, nearest, value.scale)
         return Result(
             labels=self.labels_,
             arrays={
@@ -293,9 +293,9 @@ class FuzzyCMeans(Clusterer):
             },
             diagnostics={
                 "stop_reason": fit.stop_reason,
-                "last_shift": fit.shift / value["scale"] if value["scale"] else 0.0,
-                "objectives": value["objectives"],
-                "best_init": value["best"],
+                "last_shift": fit.shift / value.scale if value.scale else 0.0,
+                "objectives": value.objectives,
+                "best_init": value.best,
                 "computed_in": self.computed_in_,
             },
             warnings=[text for text, _ in self._alerts],

@@ -25,7 +25,7 @@ from mgclust.data import Dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import Estimate, human
 from mgclust.engine.partition import LARGEST_BLOCK, Partition
-from mgclust.engine.spmd import Context, run
+from mgclust.engine.spmd import Context, RunSpec, run
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels.pairs.metrics import METRICS
 
@@ -119,7 +119,7 @@ class Memberships:
         unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
         try:
             # A block of rows is written by one rank alone, so no two ever touch the same chunk of the store.
-            rows = Partition.plan(*self._dataset.shape, 1).block_rows
+            rows = Partition.plan(self.shape[0], 1).block_rows
             chunks = (min(rows, self.shape[0]), self.shape[1])
             zarr.create_array(unfinished, shape=self.shape, chunks=chunks, dtype=self.dtype.name)
             self._run(str(unfinished))
@@ -142,18 +142,17 @@ class Memberships:
         return Deferred(self.shape, self.dtype, self.store)
 
     def _run(self, what: str) -> Any:
+        spec = RunSpec(
+            memberships_of_rows,
+            {"clusters": self._clusters, "what": what},
+            partial(_estimate, c=self.shape[1]),
+            self.dtype.name,
+            self._memory_limit,
+            shift=self._clusters.metric == "euclidean",
+            resident=False,
+        )
         with connect(client=self._client, device=self._device) as cluster:
-            return run(
-                memberships_of_rows,
-                self._dataset,
-                cluster,
-                parameters={"clusters": self._clusters, "what": what},
-                dtype=self.dtype.name,
-                memory_limit=self._memory_limit,
-                estimate=partial(_estimate, c=self.shape[1]),
-                shift=self._clusters.metric == "euclidean",
-                resident=False,
-            ).value
+            return run(spec, self._dataset, cluster).value
 
 
 def memberships_of_rows(context: Context, *, clusters: Clusters, what: str) -> np.ndarray | None:

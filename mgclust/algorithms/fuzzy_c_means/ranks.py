@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.common.preparation import prepare_rows
+from mgclust.algorithms.common.preparation import Prepared, prepare_rows
 from mgclust.algorithms.fuzzy_c_means.initialization import starting_centers
 from mgclust.algorithms.fuzzy_c_means.memberships import assign, estimate_rows
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
@@ -48,11 +48,45 @@ from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["Fit", "estimate", "fuzzy_c_means", "iterate"]
+__all__ = ["Fit", "FuzzyCMeansOutput", "estimate", "fuzzy_c_means", "iterate"]
 
 Array = Any
 SCRATCH, GROUP = 512 << 20, 128  # bytes of sums that wait to be added, at most; rows in a group, at least
 CUSTOMARY_M = 2.0
+
+
+@dataclass(frozen=True)
+class FuzzyCMeansOutput:
+    """Rank 0's findings.
+
+    Attributes
+    ----------
+    fit : Fit
+        The set of centres with the lowest J, number `best` of those that were started.
+    prepared : Prepared
+    labels : ndarray of shape (n_samples,), int32
+    memberships : ndarray of shape (n_samples, n_clusters) or None
+        Of small data.
+    dtype : str
+        Computed in.
+    scale : float
+        Root mean square distance of the rows from their mean.
+    total : float
+        Of all weights.
+    objectives, history : list of float
+        The last J of every set of centres; J of the best one at the initial centres and after each iteration.
+    """
+
+    fit: Fit
+    prepared: Prepared
+    labels: np.ndarray
+    memberships: np.ndarray | None
+    dtype: str
+    scale: float
+    total: float
+    best: int
+    objectives: list[float]
+    history: list[float]
 
 
 def fuzzy_c_means(
@@ -69,7 +103,7 @@ def fuzzy_c_means(
     weights: np.ndarray | None,
     keep_memberships: bool,
     seed: int,
-) -> dict[str, Any] | None:
+) -> FuzzyCMeansOutput | None:
     """Run the method on every rank; rank 0 returns what `FuzzyCMeans.fit` reports."""
     saved = context.checkpoint.load()
     with context.stage("prepare"):
@@ -101,18 +135,18 @@ def fuzzy_c_means(
         labels, memberships = assign(context, fit.centers, m, keep_memberships)
     if context.rank != 0:
         return None
-    return {
-        "fit": fit,
-        "prepared": prepared,
-        "labels": labels,
-        "memberships": memberships,
-        "dtype": context.dtype.name,
-        "scale": scale,
-        "total": sums.total,
-        "best": best,
-        "objectives": [sums.unit * fit.history[-1] for fit in fits],
-        "history": [sums.unit * objective for objective in fit.history],
-    }
+    return FuzzyCMeansOutput(
+        fit=fit,
+        prepared=prepared,
+        labels=labels,
+        memberships=memberships,
+        dtype=context.dtype.name,
+        scale=scale,
+        total=sums.total,
+        best=best,
+        objectives=[sums.unit * fit.history[-1] for fit in fits],
+        history=[sums.unit * objective for objective in fit.history],
+    )
 
 
 @dataclass
@@ -223,7 +257,7 @@ def estimate(
 ) -> Estimate:
     """What a rank needs beside its rows."""
     n, d = shape
-    blocks = -(-Partition.plan(n, d, size).blocks // size)
+    blocks = -(-Partition.plan(n, size).blocks // size)
     sums = 8 * models * (c * d + c + 3)
     what = {
         "sums of blocks": 4 * blocks * sums,

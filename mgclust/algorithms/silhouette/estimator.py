@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mgclust.algorithms.base import Inputs, Job, Method
+from mgclust.algorithms.base import Inputs, Method
 from mgclust.algorithms.common.preparation import prepare_rows
 from mgclust.algorithms.silhouette.labels import Labeling, encode_labels, labels_location, read_labels
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, estimate, has_closed_form, score_labelings
 from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset
-from mgclust.engine.spmd import Context, Outcome
+from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Choice, Constraint
 from mgclust.result import Result
@@ -115,15 +115,15 @@ class Silhouette(Method):
         self.memory_limit = memory_limit
         self.verbose = verbose
 
-    def _job(self, parameters: dict[str, Any], inputs: Inputs) -> Job:
+    def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         labels, metric = parameters["labels"], parameters["metric"]
         labels = read_labels(labels) if isinstance(labels, (str, Beneath)) else labels
         self._labeling = encode_labels(labels, inputs.dataset.shape[0])
         need = partial(estimate, metric=metric, n_clusters=len(self._labeling.classes))
         arguments = {"metric": metric, "codes": self._labeling.codes}
         # A closed form takes float64 at little cost, and rounding is all that limits it.
-        wide = "float64" if has_closed_form(METRICS[metric]) else None
-        return Job(silhouette, arguments, need, shift=not METRICS[metric].unit_rows, dtype=wide)
+        dtype = "float64" if has_closed_form(METRICS[metric]) else parameters["dtype"]
+        return RunSpec(silhouette, arguments, need, dtype, shift=not METRICS[metric].unit_rows)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         scores: SilhouetteScores = outcome.value

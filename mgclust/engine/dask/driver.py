@@ -11,26 +11,23 @@ import queue
 import secrets
 import threading
 import time
-import uuid
 import weakref
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from distributed import Client, Future
 from distributed.comm.addressing import get_address_host
 
-from mgclust.engine.checkpoint import CheckpointConfig
+from mgclust.data import Dataset
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
 from mgclust.engine.dask import leases, tasks
 from mgclust.engine.dask.cluster import Cluster, workers_of
 from mgclust.engine.dask.placement import place
-from mgclust.engine.memory import EstimateFunction
-from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, Report, Request, refuse
+from mgclust.engine.rank import Assignment, Meeting, Report, refuse
 from mgclust.engine.silence import Awake, Silence
 from mgclust.engine.wire import PeerLost
 from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed, WorkerLost
@@ -57,33 +54,20 @@ class Driver:
     ----------
     cluster : Cluster
         With a client.
-    dtype, memory_limit, on_progress, timeout
+    first : Assignment
+        Of rank 0; those of the other ranks differ in the rank and its host.
+    on_progress : callable or None
         As for `mgclust.engine.spmd.run`.
-    offset : ndarray or None
-        As for `mgclust.engine.rows.Rows`.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        dtype: str,
-        memory_limit: int | None,
-        on_progress: Emit | None,
-        timeout: float,
-        offset: np.ndarray | None,
-        resident: bool,
-    ) -> None:
+    def __init__(self, cluster: Cluster, first: Assignment, on_progress: Emit | None) -> None:
         self._client: Client = cluster.client
-        self._cluster = cluster
+        self._size = cluster.size
+        self._first = first
         self._workers: list[str] = []
         self._all_workers: list[str] = []
-        self._dtype = dtype
-        self._memory_limit = memory_limit
         self._on_progress = on_progress
-        self._timeout = timeout
-        self._offset = offset
-        self._resident = resident
-        self._run = uuid.uuid4().hex
+        self._run = first.run
         self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._clean = True
         self._silence: Silence[int] = Silence(Awake())
@@ -103,51 +87,28 @@ class Driver:
         _QUEUES.get(self._client, {}).pop(self._run, None)
         self._give_back()
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        dataset: Any,
-        partition: Partition,
-        parameters: dict[str, Any],
-        estimate: EstimateFunction | None,
-        checkpoint: CheckpointConfig | None = None,
-    ) -> tuple[Any, dict[str, float], list[Report]]:
+    def run(self, dataset: Dataset) -> tuple[Any, dict[str, float], list[Report]]:
         """Prepare and execute on all ranks; rank 0's value and timings, and all reports."""
         self._clean = False
         self._progress({"stage": "load", "fraction": 0.0, "elapsed": 0.0})
-        self._workers, sources = place(self._client, dataset, partition, self._workers)
-        # Others run beside this one: its ranks take their share of a host, whoever has the other workers.
+        self._workers, sources = place(self._client, dataset, self._first.partition, self._workers)
+        # Other runs share the hosts: ranks take their share of a host even if other workers on it are not theirs.
         on_host = Counter(get_address_host(address) for address in self._all_workers)
         calls = []
         for rank, address in enumerate(self._workers):
-            neighbours = on_host[get_address_host(address)]
-            assignment = Assignment(
-                self._run,
-                rank,
-                partition,
-                self._dtype,
-                self._cluster.device,
-                self._memory_limit,
-                neighbours,
-                offset=self._offset,
-                resident=self._resident,
-            )
-            calls.append((assignment, address, sources[rank], estimate, rank == 0))
+            assignment = replace(self._first, rank=rank, neighbours=on_host[get_address_host(address)])
+            calls.append((assignment, address, sources[rank]))
         reports: list[Report] = self._wave(tasks.prepare_task, calls)
         del sources, calls
-        refuse(reports, dataset.shape, self._dtype)
-        request = Request(
-            function,
-            parameters,
+        refuse(reports, dataset.shape, self._first.spec.dtype)
+        meeting = Meeting(
             min(report.run_rows for report in reports),
             (get_address_host(self._workers[0]), reports[0].port),
             secrets.token_bytes(32),
-            self._timeout,
-            checkpoint,
         )
         results = self._wave(
             tasks.execute_task,
-            [(self._run, rank, address, request) for rank, address in enumerate(self._workers)],
+            [(self._run, rank, address, meeting) for rank, address in enumerate(self._workers)],
         )
         self._clean = True  # each rank has freed its own
         value, timings = results[0]
@@ -200,9 +161,9 @@ class Driver:
     def _value(self, rank: int, future: Future) -> Any:
         """What a finished task returned; anything that Dask itself did to it as a Failure."""
         if future.status == "finished":
-            return future.result(timeout=self._timeout)
+            return future.result(timeout=self._first.spec.timeout)
         if future.status == "error":
-            error = future.exception(timeout=self._timeout)
+            error = future.exception(timeout=self._first.spec.timeout)
             if type(error).__name__ != "KilledWorker":
                 return tasks.Failure.of(error, rank, self._workers[rank])
         return tasks.Failure(self._lost(rank))
@@ -306,7 +267,7 @@ class Driver:
             _QUEUES[self._client][self._run] = self._events
 
     def _wait_for_workers(self) -> None:
-        size, enough = self._cluster.size, time.monotonic()
+        size, enough = self._size, time.monotonic()
         while True:
             try:
                 # In a thread whose end is waited for: an interrupted question must not arrive after `give_back`.

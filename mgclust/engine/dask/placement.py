@@ -15,6 +15,7 @@ import numpy as np
 from distributed import Client, futures_of
 from scipy.optimize import linear_sum_assignment
 
+from mgclust.data import Dataset
 from mgclust.engine.partition import Partition
 from mgclust.errors import RunFailed
 
@@ -59,7 +60,7 @@ class Pieces:
         return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), self.dtype)
 
 
-def place(client: Client, dataset: Any, partition: Partition, workers: list[str]) -> tuple[list[str], list[Any]]:
+def place(client: Client, dataset: Dataset, partition: Partition, workers: list[str]) -> tuple[list[str], list[Any]]:
     """Decide which worker is which rank, and what each is given as its source.
 
     Returns
@@ -85,7 +86,7 @@ def place(client: Client, dataset: Any, partition: Partition, workers: list[str]
 
 
 def _place_chunks(
-    client: Client, dataset: Any, partition: Partition, workers: list[str]
+    client: Client, dataset: Dataset, partition: Partition, workers: list[str]
 ) -> tuple[list[str], list[Any]]:
     array = client.persist(dataset.dask_array)
     # Where chunks end up is known once they are computed.

@@ -21,8 +21,7 @@ from distributed.comm.addressing import get_address_host
 
 from mgclust.engine.abort import Abort
 from mgclust.engine.devices import cores, gpus, why_no_gpu
-from mgclust.engine.memory import EstimateFunction
-from mgclust.engine.rank import Assignment, Report, Request, State, execute, prepare
+from mgclust.engine.rank import Assignment, Meeting, Report, State, execute, prepare
 from mgclust.engine.rows import Source
 from mgclust.errors import MgclustError, RunFailed, WorkerLost
 
@@ -90,9 +89,7 @@ def offer(dask_worker: Any) -> Offer:
     return Offer(devices[0].uuid if devices else "", why_no_gpu(), cores(), dask_worker.state.nthreads)
 
 
-def prepare_task(
-    assignment: Assignment, address: str, source: Source, estimate: EstimateFunction | None, hosts: bool
-) -> Report:
+def prepare_task(assignment: Assignment, address: str, source: Source) -> Report:
     """`prepare` on a worker; its state waits here for `execute_task`."""
     worker = get_worker()
     if worker.address != address:
@@ -107,8 +104,8 @@ def prepare_task(
     limit = worker.memory_manager.memory_limit or 0
     assignment = replace(assignment, worker_limit=int(limit))
     with _threads(assignment):
-        hosts_of = (get_address_host(address), get_address_host(worker.listen_address)) if hosts else ()
-        state, report = prepare(assignment, source, estimate, abort, hosts_of)
+        hosts = (get_address_host(address), get_address_host(worker.listen_address)) if assignment.rank == 0 else ()
+        state, report = prepare(assignment, source, abort, hosts)
     if report.error is not None:
         report.error = Failure.of(report.error, assignment.rank, address).error  # type: ignore[assignment]
     with _LOCK:
@@ -120,7 +117,7 @@ def prepare_task(
     return report
 
 
-def execute_task(run: str, rank: int, address: str, request: Request) -> Any:
+def execute_task(run: str, rank: int, address: str, meeting: Meeting) -> Any:
     """`execute` on a worker; (value, timings) or a Failure."""
     worker = get_worker()
     try:
@@ -136,7 +133,7 @@ def execute_task(run: str, rank: int, address: str, request: Request) -> Any:
             worker.log_event(TOPIC, {"run": run, **event})
 
         with _threads(state.assignment):
-            return execute(state, request, emit, *_tls(worker, address))
+            return execute(state, meeting, emit, *_tls(worker, address))
     except Exception as error:
         return Failure.of(error, rank, address)
     finally:

@@ -110,7 +110,7 @@ def test_files_and_clients_reach_the_workers(client, tmp_path):
 def test_levels_that_stay_apart_have_the_same_bits(ranks):
     """Small coarse graphs are on every rank whole; here none is, as with large graphs."""
     from mgclust import open_graph
-    from mgclust.engine.spmd import run
+    from mgclust.engine.spmd import RunSpec, run
 
     edges, n = network()
     arguments = {"strategy": "parallel", "resolution": 1.0, "n_clusters": None, "hierarchy": True, "seed": 0}
@@ -118,8 +118,6 @@ def test_levels_that_stay_apart_have_the_same_bits(ranks):
     for size in (1, 3):
         with ranks(size) as cluster:
             parameters = {**arguments, "n": n, "device": "cpu", "shared": 64}
-            outcome = run(
-                fast_newman.fast_newman, open_graph((edges, n)), cluster, parameters=parameters, dtype="int32"
-            )
-        found.append((outcome.value["labels"].tolist(), outcome.value["tree"].merges.tolist()))
+            outcome = run(RunSpec(fast_newman.fast_newman, parameters, dtype="int32"), open_graph((edges, n)), cluster)
+        found.append((outcome.value.labels.tolist(), outcome.value.tree.merges.tolist()))
     assert found[0] == found[1]

@@ -16,7 +16,7 @@ from mgclust.algorithms.common.preparation import prepare_rows
 from mgclust.algorithms.silhouette.ranks import score_labelings, score_with_matrix
 from mgclust.data import open_dataset
 from mgclust.engine.memory import Residency
-from mgclust.engine.spmd import run
+from mgclust.engine.spmd import RunSpec, run
 from mgclust.kernels.pairs.metrics import METRICS
 from support.points import load_points
 
@@ -82,7 +82,7 @@ def test_many_labelings_at_once_are_those_one_by_one(metric, device):
     X = labeled("pendigits")[0]
     labelings = several_labelings(len(X))
     with connect(None, device) as cluster:
-        outcome = run(scored, open_dataset(X), cluster, parameters={"metric": metric, "labelings": labelings})
+        outcome = run(RunSpec(scored, {"metric": metric, "labelings": labelings}), open_dataset(X), cluster)
     for scores, codes in zip(outcome.value, labelings, strict=True):
         want = expected(X, codes, metric)
         np.testing.assert_allclose(scores.samples, want, rtol=0, atol=2e-6)
@@ -98,7 +98,7 @@ def test_many_labelings_have_the_same_bits_on_any_number_of_ranks(metric, ranks)
     bits = []
     for size in (1, 2, 4):
         with ranks(size) as cluster:
-            found = run(scored, open_dataset(X), cluster, parameters=parameters).value
+            found = run(RunSpec(scored, parameters), open_dataset(X), cluster).value
             bits.append([(s.samples.tobytes(), s.score, s.cluster_means.tobytes()) for s in found])
     assert bits[0] == bits[1] == bits[2]
 
@@ -131,7 +131,7 @@ def test_similarities_in_place_of_distances(shift, ranks):
     for size in (1, 2):
         with ranks(size) as cluster:
             parameters = {"shift": shift, "labelings": labelings}
-            highest, samples = run(scored_by_matrix, open_dataset(X), cluster, parameters=parameters).value
+            highest, samples = run(RunSpec(scored_by_matrix, parameters), open_dataset(X), cluster).value
             found.append(np.array(samples))
     np.testing.assert_array_equal(found[0], found[1])
     d = ((X.astype("float64")[:, None] - X) ** 2).sum(axis=2) + (highest + 1 - shift if highest > 0 else 0)

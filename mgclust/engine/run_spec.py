@@ -1,0 +1,66 @@
+"""What a run is: one description, for the caller, for every rank, and for what lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mgclust.engine.checkpoint import CheckpointConfig
+from mgclust.engine.memory import EstimateFunction
+from mgclust.errors import InputError
+
+__all__ = ["RunSpec"]
+
+TIMEOUT = 300.0  # seconds
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Run ``function(context, **arguments)`` on every rank; all of it is sent to the ranks.
+
+    Attributes
+    ----------
+    function : callable
+        Importable by name (workers import it). Its value on rank 0 is returned; host arrays only.
+    arguments : mapping
+        Its keyword arguments.
+    estimate : callable or None
+        ``(shape, itemsize, size, resident_limit) -> Estimate``, importable: compared with the memory that is
+        free on every rank before the run.
+    dtype : {"float32", "float64", "int32"}
+        Type of the rows on the device.
+    memory_limit : int or None
+        Bytes of its device that each rank may use. Rows that do not fit into half of them are streamed.
+    timeout : float
+        Seconds that one rank waits for the others in a collective. Dead ranks are noticed at once; this is for
+        those that hang.
+    shift : bool
+        The function's answer does not change when one point is subtracted from all rows: float64 rows may be moved
+        to the origin before they become float32 (`mgclust.engine.rows.offset_of`).
+    typical : int array or None
+        Numbers of the rows near which the origin should lie; None: any.
+    resident : bool
+        Rows that fit stay in memory; False: each is read when it is asked for, as suits a function that asks once.
+    checkpoint : CheckpointConfig or None
+        Where the function may save its state, and where it resumes from (`Context.checkpoint`).
+    """
+
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    estimate: EstimateFunction | None = None
+    dtype: str = "float32"
+    memory_limit: int | None = None
+    timeout: float = TIMEOUT
+    shift: bool = False
+    typical: np.ndarray | None = None
+    resident: bool = True
+    checkpoint: CheckpointConfig | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "float64", "int32"):
+            raise InputError(
+                f"dtype={self.dtype!r} should be 'float32', 'float64', or 'int32' for the edges of a graph."
+            )
