@@ -103,8 +103,8 @@ def kernels_alone(out: bench.Record, options: Any) -> None:
         starts = xp.cumsum(counts) - counts
         lists = xp.empty(int(counts.sum()), dtype="int32")
         picked, flags, total = xp.empty(len(rows), "uint8"), xp.zeros(n, "uint8"), xp.zeros(n, "int64")
-        zeros, ones, order = xp.zeros(n, "int32"), xp.ones(k, "int32"), xp.arange(k, dtype="int32")
-        best, index, last = xp.full(n, xp.inf, dtype), xp.full(n, -1, "int64"), xp.full(n, k, "int32")
+        zeros, ones = xp.zeros(n, "int32"), xp.ones(k, "int32")
+        best, index = xp.full(n, xp.inf, dtype), xp.full(n, -1, "int64")
         block = x[: len(rows)]
         tight, loose = {"norm": "l2", "threshold": t2}, {"norm": "l2", "threshold": t1}
         calls = {
@@ -113,9 +113,9 @@ def kernels_alone(out: bench.Record, options: Any) -> None:
             "border": (lambda: kernels.pairs.border(x, centers, zeros, ones, **tight, out=flags), n * k),  # noqa: B023
             "count_within": (lambda: kernels.pairs.count_within(x, centers, **loose, out=total), n * k),  # noqa: B023
             "write_within": (lambda: kernels.canopy.write_within(x, centers, **loose, starts=starts, out=lists), n * k),  # noqa: B023
-            "nearest_higher": (
-                lambda: kernels.pairs.nearest_higher(
-                    x, centers, last, order, norm="l2", y_start=0, best=best, best_index=index  # noqa: B023
+            "nearest_column": (
+                lambda: kernels.pairs.nearest_column(
+                    x, centers, norm="l2", y_start=0, best=best, best_index=index  # noqa: B023
                 ),
                 n * k,
             ),

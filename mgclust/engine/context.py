@@ -165,6 +165,14 @@ class Context:
                 block = Block(stop, stop, self.rows.read(stop, stop))
             yield block
 
+    def gather_rows(self, indices: np.ndarray) -> Array:
+        """Collect some rows, given by ascending global number, on the device of every rank."""
+        parts = []
+        for chunk in self.rows.chunks():
+            here = indices[(indices >= chunk.start) & (indices < chunk.stop)] - chunk.start
+            parts.append(chunk.x[self.kernels.xp.asarray(here)])
+        return self.comm.all_gather(self.kernels.xp.concatenate(parts))
+
     def all_pairs(self) -> Iterator[tuple[Block, Block]]:
         """Every chunk of this rank's rows with every block of all rows, blocks in global order.
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mgclust import DensityPeaks
-from mgclust.algorithms.common import equal_rows, near_linear
+from mgclust.algorithms.density_peaks import equal_rows, near_linear
 from support import equal_cases
 
 pytestmark = pytest.mark.gpu

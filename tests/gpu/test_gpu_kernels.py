@@ -58,6 +58,7 @@ OUTPUT_NAMES = {
     "pair_histogram": ["out"],
     "gaussian_sum": ["out"],
     "count_within": ["out"],
+    "nearest_column": ["best", "best_index"],
     "nearest_higher": ["best", "best_index"],
     "border": ["out"],
 }
@@ -160,6 +161,15 @@ def test_nearest_higher_with_ties(gpu, d, dtype, norm):
     best, index = on_both(gpu, "nearest_higher", (x, y, x_order, y_order), outputs, **options)
     np.testing.assert_array_equal(best[1], best[0])
     np.testing.assert_array_equal(index[1], index[0])
+
+
+def test_nearest_column_with_ties(gpu, d, dtype, norm):
+    x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
+    outputs = [np.full(ROWS, np.inf, dtype), np.full(ROWS, -1, np.int64)]
+    best, index = on_both(gpu, "nearest_column", (x, y), outputs, norm=norm, y_start=5000)
+    np.testing.assert_array_equal(best[1], best[0])
+    np.testing.assert_array_equal(index[1], index[0])
+    assert (index[0] >= 5000).all()
 
 
 def test_nearest_higher_in_parts(gpu, d, dtype, norm):

@@ -65,11 +65,8 @@ def test_boxes_find_what_all_pairs_do(d, k, make, norm, dtype, always):
         cpu.pairs.border(x, y, x_labels, y_labels, **within, out=marks)
         assert (marks == (near & (x_labels[:, None] != y_labels)).any(axis=1)).all()
     best, index = np.full(ROWS, np.inf, dtype), np.full(ROWS, -1, np.int64)
-    ranks, first = np.arange(k, dtype=np.int32), np.full(ROWS, k, np.int32)
     for start, stop in ((k // 2, k), (0, k // 2)):  # a block after the other, as rows arrive
-        cpu.pairs.nearest_higher(
-            x, y[start:stop], first, ranks[start:stop], norm=norm, y_start=start, best=best, best_index=index
-        )
+        cpu.pairs.nearest_column(x, y[start:stop], norm=norm, y_start=start, best=best, best_index=index)
     assert (index == s.argmin(axis=1)).all() and (best == s.min(axis=1)).all()
 
 

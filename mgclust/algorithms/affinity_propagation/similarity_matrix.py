@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.common.pair_quantile import take_rows
 from mgclust.algorithms.common.preparation import DOT_CONDITION, MIN_FEATURES_FOR_DOT, prepare_rows
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.messages import padded
@@ -136,7 +135,7 @@ def _prepare(context: Context, affinity: str) -> str:
         return measure.norm
     n = context.dataset_shape[0]
     chosen = np.sort(np.random.default_rng(0).choice(n, min(n, TYPICAL_ROWS), replace=False))
-    x = context.comm.all_gather(take_rows(context, chosen))
+    x = context.gather_rows(chosen)
     typical = float(
         np.median(context.kernels.memory.to_host(context.kernels.pairs.reduced_distances(x, x, norm=measure.norm)))
     )

@@ -28,7 +28,6 @@ from scipy.sparse import csr_array
 from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.canopy.centers import BLOCK, Candidates, greedy_centers, pick_centers, threshold_of
 from mgclust.algorithms.canopy.members import Members, candidate_bytes, candidate_pieces, find_members, piece_bytes
-from mgclust.algorithms.common.pair_quantile import take_rows
 from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.dask.cluster import connect
@@ -126,7 +125,7 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
     n, kernels = context.dataset_shape[0], context.kernels
     m = min(n, SAMPLE_ROWS)
     chosen = np.arange(n) if m == n else np.sort(np.random.default_rng(seed).choice(n, m, replace=False))
-    x = context.comm.all_gather(take_rows(context, chosen))
+    x = context.gather_rows(chosen)
     s = kernels.pairs.reduced_distances(x, x, norm=measure.norm)
     s = kernels.memory.to_host(kernels.xp.sort(s[s > 0]))
     distances = s * s.dtype.type(measure.factor) if measure.squared else np.sqrt(s)

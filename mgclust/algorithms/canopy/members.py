@@ -104,7 +104,6 @@ def _count(context: Context, centers: Array, norm: str, threshold: float) -> tup
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     narrow = xp.empty(len(rows), dtype="int32")
     nearest = xp.empty(len(rows), dtype="int32")
-    order = xp.arange(len(centers), dtype="int32")
     pieces = own_pieces(context)
     for done, (start, stop) in enumerate(pieces):
         x, own = rows.read(start, stop), slice(start - rows.start, stop - rows.start)
@@ -115,8 +114,7 @@ def _count(context: Context, centers: Array, norm: str, threshold: float) -> tup
         narrow[own] = counts
         best = xp.full(len(x), xp.inf, dtype=context.dtype)
         index = xp.full(len(x), -1, dtype="int64")
-        last = xp.full(len(x), len(centers), dtype="int32")
-        kernels.pairs.nearest_higher(x, centers, last, order, norm=norm, y_start=0, best=best, best_index=index)
+        kernels.pairs.nearest_column(x, centers, norm=norm, y_start=0, best=best, best_index=index)
         nearest[own] = index
         context.progress(0.5 * (done + 1) / len(pieces))
     return narrow, nearest

@@ -17,7 +17,7 @@ order, and tiles are reduced as they are computed, so there is never an n x n ar
     dc      bracket from a sample, then one pass over the pairs i < j: a histogram of the representable
             values within the bracket. Its bin of the wanted rank is refined (float32: it seldom needs it)
             until it is one value wide: the same value that sorting all distances would give.
-    rho     one pass over all pairs; the same bits for equal rows (`mgclust.algorithms.common.equal_rows`)
+    rho     one pass over all pairs; the same bits for equal rows (`mgclust.algorithms.density_peaks.equal_rows`)
     delta   one pass over all pairs, once every rank knows the rank order of all rho
     labels  pointer jumping along nearest_higher, log2(n) steps
     halo    one more pass, if asked for
@@ -32,26 +32,24 @@ flight, 40 n bytes of vectors. Communication per rank: three times the data, one
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.common import near_linear
-from mgclust.algorithms.common.equal_rows import EqualRows
-from mgclust.algorithms.common.pair_quantile import BINS, pair_quantile, sample_rows, sample_size
 from mgclust.algorithms.common.preparation import choose_norm, prepare_rows
+from mgclust.algorithms.density_peaks import near_linear
+from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers
+from mgclust.algorithms.density_peaks.pair_quantile import BINS, pair_quantile, sample_rows, sample_size
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS, Metric
-from mgclust.kernels.pairs.neighbors import nearest_known
 
 __all__ = ["DensityPeaksOutput", "density_peaks", "estimate"]
 
 Array = Any
-
-MIN_FEATURES_FOR_NEIGHBORS = 4
 
 
 @dataclass(frozen=True)
@@ -86,29 +84,30 @@ def density_peaks(
     measure = METRICS[metric]
     comm, xp, host = context.comm, context.kernels.xp, context.kernels.memory.to_host
     d = context.dataset_shape[1]
-    passes = DensityState.finished(context)
-    exactness = passes.exactness
+    state = DensityState.finished(context)
+    exactness = state.exactness
 
     with context.stage("prepare"):
         radius = prepare_rows(context, measure).radius
         near = near_linear.applies(context.dataset_shape, measure, algorithm)
-        tree = near_linear.build_tree(context) if near else None
+        passes = (near_linear.NearLinear if near else AllPairs)(context, measure, exactness)
         exactness["algorithm"] = "grid" if near else "brute"
 
     with context.stage("dc"):
         if dc is not None:
-            passes.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
-        elif passes.cut is None:
+            state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
+        elif state.cut is None:
             exact = dc_method == "exact"
             sample = sample_rows(context, measure, dc_fraction, seed, rough=exact and near)
             if exact:
                 norm = choose_norm(measure, d, radius, sample.low)
-                s_dc, exactness["dc_passes"] = pair_quantile(context, sample, norm, tree)
-                passes.cut = CutoffDistance(s_dc, measure.distance(s_dc), 0.0)
+                count = partial(passes.pair_histogram, norm)
+                s_dc, exactness["dc_passes"] = pair_quantile(context, sample, count)
+                state.cut = CutoffDistance(s_dc, measure.distance(s_dc), 0.0)
             else:
-                passes.cut = CutoffDistance(sample.value, measure.distance(sample.value), sample.error)
-            passes.keep(context)
-        s_dc, dc, dc_error = passes.cut
+                state.cut = CutoffDistance(sample.value, measure.distance(sample.value), sample.error)
+            state.keep(context)
+        s_dc, dc, dc_error = state.cut
         if dc <= 0:
             raise InputError(
                 f"dc=0: at least dc_fraction={dc_fraction:g} of the pairs coincide; raise dc_fraction, give dc, "
@@ -117,32 +116,32 @@ def density_peaks(
     norm = exactness["norm"] = choose_norm(measure, d, radius, s_dc)
 
     with context.stage("rho"):
-        if passes.rho is None:
+        if state.rho is None:
             if kernel == "cutoff":
-                passes.rho = cutoff_rho(context, tree, norm, s_dc)
+                state.rho = passes.count_within(norm, s_dc).astype("float64") - 1.0
             else:
-                passes.rho, passes.neighbors = gaussian_rho(context, tree, measure, norm, dc, exactness)
-            passes.keep(context)
+                state.rho, state.neighbors = passes.gaussian_rho(norm, dc)
+            state.keep(context)
 
     with context.stage("delta"):
-        if passes.nearest is None:
-            order = density_order(xp, passes.rho)
-            passes.best, passes.nearest = nearest_higher(context, tree, passes.neighbors, norm, order, exactness)
+        if state.nearest is None:
+            order = density_order(xp, state.rho)
+            state.best, state.nearest = passes.nearest_higher(norm, order, state.neighbors)
             densest = int(xp.argmin(order))
-            passes.best[densest] = farthest(context, measure, densest)
-            passes.neighbors = None
-            passes.keep(context)
-        delta = distances(xp, measure, passes.best)
+            state.best[densest] = farthest(context, measure, densest)
+            state.neighbors = None
+            state.keep(context)
+        delta = distances(xp, measure, state.best)
 
     with context.stage("labels"):
-        rho, delta, nearest = host(passes.rho), host(delta), passes.nearest
+        rho, delta, nearest = host(state.rho), host(delta), state.nearest
         chosen = choose_centers(rho, delta, **centers)
         labels = assign_labels(xp, nearest, chosen)
 
     flags = None
     if halo:
         with context.stage("halo"):
-            flags = halo_rows(context, tree, norm, s_dc, labels, rho)
+            flags = halo_rows(context, passes.border(norm, s_dc, labels), labels, rho)
 
     if comm.rank != 0:
         return None
@@ -155,19 +154,6 @@ class CutoffDistance(NamedTuple):
     s: float
     distance: float
     error: float
-
-
-class Neighbors(NamedTuple):
-    """The nearest rows of each of this rank's rows, kept on the way by the density pass."""
-
-    s: Array
-    index: Array
-
-    @classmethod
-    def none_yet(cls, context: Context, count: int) -> Neighbors:
-        """Room for so many a row."""
-        xp, shape = context.kernels.xp, (len(context.rows), count)
-        return cls(xp.full(shape, xp.inf, dtype=context.dtype), xp.full(shape, -1, dtype="int64"))
 
 
 @dataclass
@@ -199,15 +185,15 @@ class DensityState:
         if saved is None:
             return cls()
         to_device = context.kernels.memory.to_device
-        passes = cls(saved.control["exactness"], CutoffDistance(*saved.control["cut"]))
+        state = cls(saved.control["exactness"], CutoffDistance(*saved.control["cut"]))
         for name, array in saved.arrays.items():
-            setattr(passes, name, to_device(array))
+            setattr(state, name, to_device(array))
         if saved.control["neighbors"]:
-            passes.neighbors = Neighbors.none_yet(context, saved.control["neighbors"])
-            for name, array in passes.neighbors._asdict().items():
+            state.neighbors = Neighbors.none_yet(context, saved.control["neighbors"])
+            for name, array in state.neighbors._asdict().items():
                 for place, rows in saved.rows(f"neighbors_{name}"):
                     array[place] = to_device(rows)
-        return passes
+        return state
 
     def keep(self, context: Context) -> None:
         """Save them if it is time to."""
@@ -223,93 +209,11 @@ class DensityState:
         )
 
 
-def gaussian_rho(
-    context: Context, tree: Any, measure: Metric, norm: str, dc: float, exactness: dict[str, Any]
-) -> tuple[Array, Neighbors | None]:
-    """Gaussian density of all rows, float64: by the FFT where there is a tree, else by a pass over all pairs."""
-    kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
-    scale = measure.scale(dc)
-    if tree is not None and measure.power == 1:
-        found = near_linear.gaussian_rho(context, tree, scale)
-        if found is not None:
-            exactness["rho_relative_error"] = found.relative_error
-            exactness["rho_recomputed_rows"] = found.recomputed
-            return found.values, None
-    equal_rows = EqualRows(context)
-    mine = xp.zeros(len(rows), dtype="float64")
-    keep = kernels.pairs.NEIGHBORS if tree is None and rows.n_features >= MIN_FEATURES_FOR_NEIGHBORS else 0
-    near = Neighbors.none_yet(context, keep)
-    for chunk, block in context.all_pairs():
-        own = slice(chunk.start - rows.start, chunk.stop - rows.start)
-        kernels.pairs.gaussian_sum(
-            chunk.x,
-            block.x,
-            norm=norm,
-            scale=scale,
-            power=measure.power,
-            out=mine[own],
-            rows=equal_rows.columns(chunk, block),
-            y_start=block.start,
-            near=near.s[own] if keep else None,
-            near_index=near.index[own] if keep else None,
-        )
-    return context.comm.all_gather(mine), near if keep else None
-
-
-def cutoff_rho(context: Context, tree: Any, norm: str, s_dc: float) -> Array:
-    """How many other rows lie within dc of each row, float64."""
-    if tree is not None:
-        return near_linear.count_within(context, tree, s_dc).astype("float64") - 1.0
-    mine = context.kernels.xp.zeros(len(context.rows), dtype="int64")
-    for chunk, block in context.all_pairs():
-        out = mine[chunk.start - context.rows.start : chunk.stop - context.rows.start]
-        context.kernels.pairs.count_within(chunk.x, block.x, norm=norm, threshold=s_dc, out=out)
-    return context.comm.all_gather(mine).astype("float64") - 1.0
-
-
 def density_order(xp: Any, rho: Array) -> Array:
     """Each row's position by decreasing rho, equal rho by index; int32."""
     order = xp.empty(rho.shape[0], dtype="int32")
     order[xp.argsort(-rho, kind="stable")] = xp.arange(rho.shape[0], dtype="int32")
     return order
-
-
-def nearest_higher(
-    context: Context, tree: Any, neighbors: Neighbors | None, norm: str, order: Array, exactness: dict[str, Any]
-) -> tuple[Array, Array]:
-    """Reduced distance and index of each row's nearest denser row; inf and -1 for the densest."""
-    if tree is not None:
-        return near_linear.nearest_higher(context, tree, order)
-    xp, rows = context.kernels.xp, context.rows
-    own_order = order[rows.start : rows.stop]
-    best = xp.full(len(rows), xp.inf, dtype=context.dtype)
-    index = xp.full(len(rows), -1, dtype="int64")
-    missing = None  # rows whose kept neighbours do not decide
-    if neighbors is not None:
-        known, where, certain = nearest_known(order, own_order, *neighbors, xp)
-        best[certain], index[certain] = known[certain], where[certain]
-        missing = ~certain
-        searched = context.comm.all_reduce(xp.asarray([int(missing.sum())]), "sum")
-        exactness["delta_searched_rows"] = int(searched[0])
-    for chunk, block in context.all_pairs():
-        mine = slice(chunk.start - rows.start, chunk.stop - rows.start)
-        x, which = chunk.x, mine
-        if missing is not None:
-            few = xp.flatnonzero(missing[mine])
-            x, which = chunk.x[few], few + mine.start
-        s, at = best[which], index[which]
-        context.kernels.pairs.nearest_higher(
-            x,
-            block.x,
-            own_order[which],
-            order[block.start : block.stop],
-            norm=norm,
-            y_start=block.start,
-            best=s,
-            best_index=at,
-        )
-        best[which], index[which] = s, at
-    return context.comm.all_gather(best), context.comm.all_gather(index)
 
 
 def farthest(context: Context, measure: Metric, row: int) -> float:
@@ -331,23 +235,8 @@ def distances(xp: Any, measure: Metric, s: Array) -> Array:
     return wide * measure.factor if measure.squared else xp.sqrt(wide)
 
 
-def halo_rows(context: Context, tree: Any, norm: str, s_dc: float, labels: Array, rho: np.ndarray) -> np.ndarray:
-    """Whether each row is in its cluster's halo."""
-    if tree is not None:
-        border = near_linear.halo_border(context, tree, labels, s_dc)
-    else:
-        mine = context.kernels.xp.zeros(len(context.rows), dtype="uint8")
-        for chunk, block in context.all_pairs():
-            context.kernels.pairs.border(
-                chunk.x,
-                block.x,
-                labels[chunk.start : chunk.stop],
-                labels[block.start : block.stop],
-                norm=norm,
-                threshold=s_dc,
-                out=mine[chunk.start - context.rows.start : chunk.stop - context.rows.start],
-            )
-        border = context.comm.all_gather(mine)
+def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -> np.ndarray:
+    """Whether each row is in its cluster's halo, given which rows are in a border."""
     on_border = context.kernels.memory.to_host(border).astype(bool)
     label = context.kernels.memory.to_host(labels)
     densest_border = np.full(int(label.max()) + 1, -np.inf)

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.canopy.centers import greedy_centers, priorities
-from mgclust.algorithms.common.pair_quantile import take_rows
 from mgclust.engine.spmd import Context
 from mgclust.kernels import Kernels
 
@@ -100,7 +99,7 @@ def _by_rank_0(context: Context, function: Any) -> np.ndarray:
 def _gather(context: Context, chosen: np.ndarray | None) -> Array:
     """Some rows, by ascending number, or all, on every rank."""
     everything = np.arange(context.dataset_shape[0])
-    return context.comm.all_gather(take_rows(context, everything if chosen is None else chosen))
+    return context.gather_rows(everything if chosen is None else chosen)
 
 
 def _gather_weights(context: Context, weights: Array | None) -> Array | None:
@@ -180,7 +179,7 @@ def _candidates(
             break
         chance = OVERSAMPLING * c * cost / potential
         picked = kernels.memory.to_host(numbers[_uniform(xp, numbers + turn * n, key) < chance])
-        found = context.comm.all_gather(take_rows(context, picked))
+        found = context.gather_rows(picked)
         candidates = xp.concatenate([candidates, found])
     _approach(context, found, len(candidates) - len(found), near, nearest)
     if len(candidates) < c:
@@ -210,17 +209,15 @@ def _first_row(context: Context, worth: Array, rng: np.random.Generator) -> Arra
 
 def _approach(context: Context, found: Array, number: int, near: Array, nearest: Array) -> None:
     """Lower every own row's squared distance to its nearest candidate by those just found."""
-    kernels, xp, first = context.kernels, context.kernels.xp, context.rows.start
+    kernels, first = context.kernels, context.rows.start
     if not len(found):
         return
-    order = xp.arange(len(found), dtype="int32")
     for chunk in context.chunks():
         if len(chunk.x):
             own = slice(chunk.start - first, chunk.stop - first)
-            kernels.pairs.nearest_higher(
-                chunk.x, found, xp.full(len(chunk.x), len(found), dtype="int32"), order,
-                norm="l2", y_start=number, best=near[own], best_index=nearest[own],
-            )  # fmt: skip
+            kernels.pairs.nearest_column(
+                chunk.x, found, norm="l2", y_start=number, best=near[own], best_index=nearest[own]
+            )
 
 
 def _block_sums(context: Context, values: Array) -> Array:

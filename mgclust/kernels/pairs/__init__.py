@@ -98,6 +98,15 @@ class Pairs(Protocol):
             Their global numbers (-1 at first), in place.
         """
 
+    def nearest_column(self, x: Array, y: Array, *, norm: str, y_start: int, best: Array, best_index: Array) -> None:
+        """Lower each row's best to its nearest column; equal distances: the lower index.
+
+        Parameters
+        ----------
+        x, y, norm, y_start, best, best_index
+            As for `nearest_higher`.
+        """
+
     def nearest_higher(
         self,
         x: Array,

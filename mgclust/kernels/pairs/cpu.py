@@ -33,6 +33,7 @@ __all__ = [
     "border",
     "count_within",
     "gaussian_sum",
+    "nearest_column",
     "nearest_higher",
     "pair_histogram",
     "reduced_distances",
@@ -98,6 +99,15 @@ def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array)
     each_task(x, y, body)
 
 
+def nearest_column(x: Array, y: Array, *, norm: str, y_start: int, best: Array, best_index: Array) -> None:
+    if (boxes := boxes_for(x, y, norm == "l1")) is not None:
+        box_nearest(x, boxes, norm == "l1", y_start, best, best_index)
+        return
+    # To a row that comes after all columns, every column is "higher".
+    after, order = np.full(len(x), len(y), np.int32), np.arange(len(y), dtype=np.int32)
+    nearest_higher(x, y, after, order, norm=norm, y_start=y_start, best=best, best_index=best_index)
+
+
 def nearest_higher(
     x: Array,
     y: Array,
@@ -109,10 +119,6 @@ def nearest_higher(
     best: Array,
     best_index: Array,
 ) -> None:
-    every = bool(len(x) and len(y) and y_order.max() < x_order.min())  # column is higher than every row
-    if every and (boxes := boxes_for(x, y, norm == "l1")) is not None:
-        box_nearest(x, boxes, norm == "l1", y_start, best, best_index)
-        return
     chunk = chunk_columns(x)
     for first in range(0, len(y), chunk):
         part = slice(first, first + chunk)

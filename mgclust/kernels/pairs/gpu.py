@@ -19,6 +19,7 @@ __all__ = [
     "border",
     "count_within",
     "gaussian_sum",
+    "nearest_column",
     "nearest_higher",
     "pair_histogram",
     "reduced_distances",
@@ -71,6 +72,12 @@ def gaussian_sum(
 
 def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
     launch("count", x, y, direct(norm), run_length(x, y, TILE), x.dtype.type(threshold), out)
+
+
+def nearest_column(x: Array, y: Array, *, norm: str, y_start: int, best: Array, best_index: Array) -> None:
+    # To a row that comes after all columns, every column is "higher".
+    after, order = cp.full(len(x), len(y), dtype=np.int32), cp.arange(len(y), dtype=np.int32)
+    nearest_higher(x, y, after, order, norm=norm, y_start=y_start, best=best, best_index=best_index)
 
 
 def nearest_higher(

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks
-from mgclust.algorithms.common import pair_quantile
+from mgclust.algorithms.density_peaks import pair_quantile
 from mgclust.datasets import make_gaussian_clusters
 from mgclust.errors import InputError
 from oracles import density_peaks as reference

@@ -12,22 +12,21 @@ power of two of neighbouring representable values.
    becomes the next bracket until bins are one value wide; in float32 the first ones nearly always are. A bracket
    that missed never decides: the side where the rank lies replaces it.
 
-The pairs of the last step are shared out so that every rank always has half of its rows at work: `_half_pairs`.
+How the last step counts is its caller's to say: all pairs, or a tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.common import near_linear
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["BINS", "Sample", "pair_quantile", "sample_rows", "sample_size", "take_rows"]
+__all__ = ["BINS", "Sample", "pair_quantile", "sample_rows", "sample_size"]
 
 Array = Any
 
@@ -118,7 +117,7 @@ def sample_rows(context: Context, measure: Metric, fraction: float, seed: int, *
     first, second = min(n, FIRST_ROWS), sample_size(n, d)
     for m in sorted({first, max(first, min(second, n // 8)) if rough else second}):
         chosen = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
-        x = context.comm.all_gather(take_rows(context, chosen))
+        x = context.gather_rows(chosen)
         if m == n:
             value, _ = _refine(context, _sample_count(context, measure, x), rank, sample, dtype)
             return Sample(value, value, value, 0.0, rank, 0.0, True)
@@ -163,31 +162,10 @@ def _narrow(context: Context, measure: Metric, x: Array, before: Sample, share: 
     return Sample(value, _value(low, dtype), _value(high, dtype), far, before.rank, deviation, False)
 
 
-def take_rows(context: Context, indices: np.ndarray) -> Array:
-    """Those of some rows, by ascending global number, that are this rank's."""
-    xp = context.kernels.xp
-    parts = []
-    for chunk in context.rows.chunks():
-        here = indices[(indices >= chunk.start) & (indices < chunk.stop)] - chunk.start
-        parts.append(chunk.x[xp.asarray(here)])
-    return xp.concatenate(parts)
-
-
-def pair_quantile(context: Context, sample: Sample, norm: str, tree: Any) -> tuple[float, int]:
+def pair_quantile(context: Context, sample: Sample, count: Count) -> tuple[float, int]:
     """The exact reduced distance of the sample's rank, and the passes over all pairs that it took."""
     if sample.complete:
         return sample.value, 0
-    kernels = context.kernels
-
-    def count(first: int, shift: int) -> Array:
-        out = kernels.xp.zeros(1 + BINS, dtype="int64")
-        if tree is not None:
-            near_linear.pair_histogram(context, tree, first, shift, out)
-        else:
-            for x, y, diagonal in _half_pairs(context):
-                kernels.pairs.pair_histogram(x, y, norm=norm, diagonal=diagonal, low=first, shift=shift, out=out)
-        return context.comm.all_reduce(out, "sum")
-
     return _refine(context, count, sample.rank, sample, np.dtype(context.dtype))
 
 
@@ -221,39 +199,3 @@ def _bits(value: float, dtype: np.dtype) -> int:
 
 def _value(bits: int, dtype: np.dtype) -> float:
     return float(np.array(bits, f"int{8 * dtype.itemsize}").view(dtype))
-
-
-def _half_pairs(context: Context) -> Iterator[tuple[Array, Array, bool]]:
-    """Tiles that hold every pair i < j once: (rows, columns, columns are the rows).
-
-    A pair of row blocks could be counted by either's owner. Ranks wait for each other as columns stream by, so that
-    each should have as much to do as any other for *every* column block. Between two ranks p < q, halves meet: p
-    counts its lower half against q's lower half and its upper against q's upper; q counts the rest. Within a rank,
-    block I meets the half of the blocks behind it, cyclically.
-    """
-    partition, me = context.partition, context.comm.rank
-    own = partition.blocks_of(me)
-    for chunk, block in context.all_pairs():
-        size = partition.block_rows
-        for j in range(block.start // size, -(-block.stop // size)):
-            start, stop = partition.bounds(j)
-            y = block.x[start - block.start : stop - block.start]
-            if chunk.start <= start and stop <= chunk.stop:
-                yield y, y, True
-            for first, last in _partners(own, partition.blocks_of(partition.owner(j)), j):
-                a, b = max(first * size, chunk.start), min(last * size, chunk.stop)
-                if a < b:
-                    yield chunk.x[a - chunk.start : b - chunk.start], y, False
-
-
-def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:
-    """Runs of own blocks that count their pairs with column block j, other than itself."""
-    if own == theirs:
-        count, at = len(own), j - own.start
-        # Partners lie 1 .. half before j; at a distance of count / 2 each pair would come twice.
-        half = count // 2 if count % 2 or at >= count // 2 else count // 2 - 1
-        runs = [(max(at - half, 0), at), (count + min(at - half, 0), count)]
-        return [(own.start + first, own.start + last) for first, last in runs]
-    middle, lower = own.start + len(own) // 2, j < theirs.start + len(theirs) // 2
-    same_half = own.start < theirs.start
-    return [(own.start, middle) if lower == same_half else (middle, own.stop)]

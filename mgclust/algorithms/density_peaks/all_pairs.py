@@ -1,0 +1,178 @@
+"""Density peaks by passes over all pairs of rows, tile by tile: any metric, any number of features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from mgclust.algorithms.density_peaks.equal_rows import EqualRows
+from mgclust.algorithms.density_peaks.pair_quantile import BINS
+from mgclust.engine.rows import Block
+from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.metrics import Metric
+from mgclust.kernels.pairs.neighbors import nearest_known
+
+__all__ = ["AllPairs", "Neighbors"]
+
+Array = Any
+
+MIN_FEATURES_FOR_NEIGHBORS = 4
+
+
+class Neighbors(NamedTuple):
+    """The nearest rows of each of this rank's rows, kept on the way by the density pass."""
+
+    s: Array
+    index: Array
+
+    @classmethod
+    def none_yet(cls, context: Context, count: int) -> Neighbors:
+        """Room for so many a row."""
+        xp, shape = context.kernels.xp, (len(context.rows), count)
+        return cls(xp.full(shape, xp.inf, dtype=context.dtype), xp.full(shape, -1, dtype="int64"))
+
+
+class AllPairs:
+    """The figures of all rows, each from one pass over all pairs; on the device of every rank, in row order.
+
+    Parameters
+    ----------
+    context : Context
+    measure : Metric
+        The rows are prepared for it.
+    exactness : dict
+        How the figures were found is added to it, for `DensityPeaks.exactness_`.
+    """
+
+    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any]) -> None:
+        self._context = context
+        self._kernels, self._xp = context.kernels, context.kernels.xp
+        self._measure = measure
+        self._exactness = exactness
+
+    def pair_histogram(self, norm: str, first: int, shift: int) -> Array:
+        """Count all pairs i < j in `BINS` bins, as `Pairs.pair_histogram` does from ``low=first``; int64."""
+        out = self._xp.zeros(1 + BINS, dtype="int64")
+        for x, y, diagonal in _half_pairs(self._context):
+            self._kernels.pairs.pair_histogram(x, y, norm=norm, diagonal=diagonal, low=first, shift=shift, out=out)
+        return self._context.comm.all_reduce(out, "sum")
+
+    def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
+        """Gaussian density, float64, and the nearest rows of own ones where the pass can keep them."""
+        context, rows = self._context, self._context.rows
+        equal_rows = EqualRows(context)
+        mine = self._xp.zeros(len(rows), dtype="float64")
+        keep = self._kernels.pairs.NEIGHBORS if rows.n_features >= MIN_FEATURES_FOR_NEIGHBORS else 0
+        near = Neighbors.none_yet(context, keep)
+        for chunk, block in context.all_pairs():
+            own = self._own(chunk)
+            self._kernels.pairs.gaussian_sum(
+                chunk.x,
+                block.x,
+                norm=norm,
+                scale=self._measure.scale(dc),
+                power=self._measure.power,
+                out=mine[own],
+                rows=equal_rows.columns(chunk, block),
+                y_start=block.start,
+                near=near.s[own] if keep else None,
+                near_index=near.index[own] if keep else None,
+            )
+        return context.comm.all_gather(mine), near if keep else None
+
+    def count_within(self, norm: str, threshold: float) -> Array:
+        """How many rows lie within a reduced distance of each, itself included; int64."""
+        mine = self._xp.zeros(len(self._context.rows), dtype="int64")
+        for chunk, block in self._context.all_pairs():
+            self._kernels.pairs.count_within(
+                chunk.x, block.x, norm=norm, threshold=threshold, out=mine[self._own(chunk)]
+            )
+        return self._context.comm.all_gather(mine)
+
+    def nearest_higher(self, norm: str, order: Array, neighbors: Neighbors | None) -> tuple[Array, Array]:
+        """Reduced distance and index of each row's nearest denser row; inf and -1 for the densest."""
+        context, xp, rows = self._context, self._xp, self._context.rows
+        own_order = order[rows.start : rows.stop]
+        best = xp.full(len(rows), xp.inf, dtype=context.dtype)
+        index = xp.full(len(rows), -1, dtype="int64")
+        missing = None  # rows whose kept neighbours do not decide
+        if neighbors is not None:
+            known, where, certain = nearest_known(order, own_order, *neighbors, xp)
+            best[certain], index[certain] = known[certain], where[certain]
+            missing = ~certain
+            searched = context.comm.all_reduce(xp.asarray([int(missing.sum())]), "sum")
+            self._exactness["delta_searched_rows"] = int(searched[0])
+        for chunk, block in context.all_pairs():
+            mine = self._own(chunk)
+            x, which = chunk.x, mine
+            if missing is not None:
+                few = xp.flatnonzero(missing[mine])
+                x, which = chunk.x[few], few + mine.start
+            s, at = best[which], index[which]
+            self._kernels.pairs.nearest_higher(
+                x,
+                block.x,
+                own_order[which],
+                order[block.start : block.stop],
+                norm=norm,
+                y_start=block.start,
+                best=s,
+                best_index=at,
+            )
+            best[which], index[which] = s, at
+        return context.comm.all_gather(best), context.comm.all_gather(index)
+
+    def border(self, norm: str, threshold: float, labels: Array) -> Array:
+        """Which rows have a row of another label within a reduced distance; uint8."""
+        mine = self._xp.zeros(len(self._context.rows), dtype="uint8")
+        for chunk, block in self._context.all_pairs():
+            self._kernels.pairs.border(
+                chunk.x,
+                block.x,
+                labels[chunk.start : chunk.stop],
+                labels[block.start : block.stop],
+                norm=norm,
+                threshold=threshold,
+                out=mine[self._own(chunk)],
+            )
+        return self._context.comm.all_gather(mine)
+
+    def _own(self, chunk: Block) -> slice:
+        """Where a chunk lies among the own rows."""
+        return slice(chunk.start - self._context.rows.start, chunk.stop - self._context.rows.start)
+
+
+def _half_pairs(context: Context) -> Iterator[tuple[Array, Array, bool]]:
+    """Tiles that hold every pair i < j once: (rows, columns, columns are the rows).
+
+    A pair of row blocks could be counted by either's owner. Ranks wait for each other as columns stream by, so that
+    each should have as much to do as any other for *every* column block. Between two ranks p < q, halves meet: p
+    counts its lower half against q's lower half and its upper against q's upper; q counts the rest. Within a rank,
+    block I meets the half of the blocks behind it, cyclically.
+    """
+    partition, me = context.partition, context.comm.rank
+    own = partition.blocks_of(me)
+    for chunk, block in context.all_pairs():
+        size = partition.block_rows
+        for j in range(block.start // size, -(-block.stop // size)):
+            start, stop = partition.bounds(j)
+            y = block.x[start - block.start : stop - block.start]
+            if chunk.start <= start and stop <= chunk.stop:
+                yield y, y, True
+            for first, last in _partners(own, partition.blocks_of(partition.owner(j)), j):
+                a, b = max(first * size, chunk.start), min(last * size, chunk.stop)
+                if a < b:
+                    yield chunk.x[a - chunk.start : b - chunk.start], y, False
+
+
+def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:
+    """Runs of own blocks that count their pairs with column block j, other than itself."""
+    if own == theirs:
+        count, at = len(own), j - own.start
+        # Partners lie 1 .. half before j; at a distance of count / 2 each pair would come twice.
+        half = count // 2 if count % 2 or at >= count // 2 else count // 2 - 1
+        runs = [(max(at - half, 0), at), (count + min(at - half, 0), count)]
+        return [(own.start + first, own.start + last) for first, last in runs]
+    middle, lower = own.start + len(own) // 2, j < theirs.start + len(theirs) // 2
+    same_half = own.start < theirs.start
+    return [(own.start, middle) if lower == same_half else (middle, own.stop)]

@@ -1,0 +1,134 @@
+"""Near-linear ways to the same figures in one, two or three dimensions.
+
+All-pairs passes cost n^2. With few features every rank can hold all rows (12 bytes each in 3-D), sorted into a tree of
+boxes (`mgclust.kernels.low_dimension.box_tree`), and answer its share of the questions by skipping what is far away:
+
+dc       counts pairs of boxes that lie wholly within or beyond the bracket at once       same bits as all pairs
+delta    nearest denser row, best box first                                               same bits
+cutoff   whole boxes within dc at once                                                    same bits
+halo     boxes of other labels only                                                       same bits
+rho      Gaussian: a convolution, by non-uniform FFT (`low_dimension.gaussian_grid`)      stated absolute error
+
+The error of the FFT is a bound on any row's sum. Rows whose rho is too small for it to be a relative error of
+`RHO_TOLERANCE` are summed directly; `exactness_` says how many.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
+from mgclust.algorithms.density_peaks.equal_rows import first_of_equal
+from mgclust.algorithms.density_peaks.pair_quantile import BINS
+from mgclust.engine.spmd import Context
+from mgclust.errors import InputError
+from mgclust.kernels.low_dimension.box_tree import BoxTree
+from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid
+from mgclust.kernels.pairs.metrics import Metric
+
+__all__ = ["NearLinear", "applies", "most_cells"]
+
+Array = Any
+
+MOST_FEATURES = 3
+WORTH_IT = 10_000  # rows from which "auto" takes this path
+RHO_TOLERANCE = 1e-6
+BYTES_PER_CELL = 40
+BYTES_PER_ROW = 96  # rows, tree, and what a search keeps, in float32
+CELLS_PER_ROW = 32
+LEAST_CELLS, MOST_CELLS = 1 << 21, 1 << 24
+
+
+def applies(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
+    """Whether a run takes this path."""
+    n, d = shape
+    possible = d <= MOST_FEATURES and metric.norm == "l2"
+    if algorithm == "grid" and not possible:
+        raise InputError(
+            f"algorithm='grid' needs at most {MOST_FEATURES} features and metric='euclidean', 'sqeuclidean', 'cosine' "
+            f"or 'correlation'; there are n_features={d} and metric='{metric.name}'. Use algorithm='brute' or 'auto'."
+        )
+    return possible and (algorithm == "grid" or (algorithm == "auto" and n >= WORTH_IT))
+
+
+def most_cells(n: int) -> int:
+    """Cells of the largest grid that `gaussian_rho` takes; finer ones are left to all pairs."""
+    return min(max(LEAST_CELLS, CELLS_PER_ROW * n), MOST_CELLS)
+
+
+class NearLinear(AllPairs):
+    """The same figures from a tree of all rows, which every rank holds; see `AllPairs` for what they are."""
+
+    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any]) -> None:
+        super().__init__(context, measure, exactness)
+        own = [chunk.x for chunk in context.rows.chunks()]
+        every = context.comm.all_gather(own[0] if len(own) == 1 else self._xp.concatenate(own))
+        self._tree = BoxTree.build(every, self._xp)
+        n = len(every)
+        # The positions of the tree that this rank answers for.
+        self._start, self._stop = n * context.rank // context.size, n * (context.rank + 1) // context.size
+        self._share = {"start": self._start, "stop": self._stop}
+
+    def pair_histogram(self, norm: str, first: int, shift: int) -> Array:  # noqa: D102
+        out = self._xp.zeros(1 + BINS, dtype="int64")
+        self._kernels.low_dimension.tree_pair_histogram(
+            self._tree, part=self._context.rank, parts=self._context.size, low=first, shift=shift, out=out
+        )
+        return self._context.comm.all_reduce(out, "sum")
+
+    def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
+        """As `AllPairs.gaussian_rho` where the metric is not squared or the grid would be too large."""
+        kernels, xp, tree, n = self._kernels, self._xp, self._tree, len(self._tree.index)
+        scale = self._measure.scale(dc)
+        low, high = (kernels.memory.to_host(end).tolist() for end in (tree.rows.min(axis=0), tree.rows.max(axis=0)))
+        plan = plan_gaussian_grid(low, high, scale, n) if self._measure.power == 1 else None
+        if plan is None or plan.cells > most_cells(n):
+            return super().gaussian_rho(norm, dc)
+        x = tree.rows[self._start : self._stop]
+        grid = xp.zeros(plan.shape, dtype="int64")
+        kernels.low_dimension.spread(x, plan, grid)
+        grid = grid_convolve(self._context.comm.all_reduce(grid, "sum"), plan, xp)
+        rho = xp.empty(len(x), dtype="float64")
+        kernels.low_dimension.interpolate(x, grid, plan, rho)
+        rho -= 1.0
+        smallest = plan.error_bound / RHO_TOLERANCE
+        few = xp.flatnonzero(rho < smallest)
+        if few.size:
+            direct = xp.zeros(few.size, dtype="float64")
+            alike = first_of_equal(tree.rows, few + self._start, xp)
+            for first in range(0, n, self._context.partition.block_rows):
+                columns = tree.rows[first : first + self._context.partition.block_rows]
+                self._context.progress(first / n)
+                kernels.pairs.gaussian_sum(
+                    x[few], columns, norm="l2", scale=scale, power=1, rows=alike, y_start=first, out=direct
+                )
+            rho[few] = direct
+        recomputed = self._context.comm.all_reduce(xp.asarray([few.size]), "sum")
+        self._exactness["rho_relative_error"] = RHO_TOLERANCE
+        self._exactness["rho_recomputed_rows"] = int(recomputed[0])
+        return self._by_row(rho), None
+
+    def count_within(self, norm: str, threshold: float) -> Array:  # noqa: D102
+        counts = self._zeros("int64")
+        self._kernels.low_dimension.tree_count_within(self._tree, **self._share, threshold=threshold, out=counts)
+        return self._by_row(counts)
+
+    def nearest_higher(self, norm: str, order: Array, neighbors: Neighbors | None) -> tuple[Array, Array]:  # noqa: D102
+        best, index = self._zeros(self._context.dtype), self._zeros("int64")
+        self._kernels.low_dimension.tree_nearest_higher(self._tree, order, **self._share, best=best, best_index=index)
+        return self._by_row(best), self._by_row(index)
+
+    def border(self, norm: str, threshold: float, labels: Array) -> Array:  # noqa: D102
+        marks = self._zeros("uint8")
+        self._kernels.low_dimension.tree_border(self._tree, labels, **self._share, threshold=threshold, out=marks)
+        return self._by_row(marks)
+
+    def _zeros(self, dtype: Any) -> Array:
+        return self._xp.zeros(self._stop - self._start, dtype=dtype)
+
+    def _by_row(self, mine: Array) -> Array:
+        """All ranks' answers, put from tree positions back into row order."""
+        every = self._context.comm.all_gather(mine)
+        out = self._xp.empty_like(every)
+        out[self._tree.index] = every
+        return out
