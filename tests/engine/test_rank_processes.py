@@ -30,4 +30,4 @@ def test_two_processes_have_the_bits_of_one_and_refuse_what_it_refuses(monkeypat
             assert outcome.ranks == 2 and outcome.value[0].tobytes() == alone.tobytes()
             hole = np.where(np.arange(3000)[:, None] == 2000, np.nan, x)
             with pytest.raises(InputError, match="the first in row 2000"):
-                ranks.run(rank_jobs.gram, open_dataset(hole), parameters={}, shift=False)
+                ranks.run(spmd.RunSpec(rank_jobs.gram), open_dataset(hole))
