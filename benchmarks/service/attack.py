@@ -36,12 +36,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import zarr
-from mgclust.service.records import Job, open_database, writing
 from pyarrow import parquet
 
 from benchmarks.service.load import Served, watchers
 from benchmarks.support import record as bench
 from mgclust import DensityPeaks
+from mgclust.service.models import Job, open_database, writing
 from mgclust.service.settings import Settings
 
 ALLOWED_MEMORY, ALLOWED_LOOK = 400.0, 1.0
