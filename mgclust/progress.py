@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from mgclust.errors import printable
 
-__all__ = ["details_text", "pace_text", "paced", "progress_text"]
+__all__ = ["details_text", "pace_text", "paced", "progress_text", "told_details", "worded"]
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -18,17 +18,27 @@ LEAST = 0.5  # seconds of a stage before its rate is told
 LONGEST_DETAIL = 200  # characters of one figure in words; events may come from another machine
 LONGEST_DETAILS = 1000  # of all of them
 
-# What a reader calls the figures that methods report; others keep their names.
-_FORMATS = {
-    "iteration": "iteration {:,}",
-    "n_clusters": "K={:,}",
-    "preference": "preference={:.4g}",
-    "damping": "damping={:.2f}",
-    "modularity": "Q={:.4f}",
-    "rate": "{:,.0f} it/s",
-    "warning": "warning: {}",
-}
-_ALWAYS = {"stage", "fraction", "elapsed", "stage_rate", "stage_eta"}
+_ALWAYS = {"stage", "fraction", "elapsed", "stage_rate", "stage_eta", "details"}
+
+
+def worded(report: Report | None, formats: Mapping[str, str]) -> Report | None:
+    """Let a receiver of events have the figures of a method in words as well, as ``details``.
+
+    Parameters
+    ----------
+    report : callable or None
+        Receives each event.
+    formats : mapping of str to str
+        By the names of figures, as in `mgclust.algorithms.Presentation`.
+
+    Returns
+    -------
+    callable or None
+        Takes events; None without a receiver.
+    """
+    if report is None:
+        return None
+    return lambda event: report({**event, "details": details_text(event, formats)})
 
 
 def paced(report: Report | None) -> Report | None:
@@ -92,7 +102,8 @@ def progress_text(event: Mapping[str, Any]) -> str:
     Parameters
     ----------
     event : mapping
-        ``fraction`` from 0 to 1 if it is known, what the method adds, and the figures of `paced` if they are known.
+        ``fraction`` from 0 to 1 if it is known, the ``details`` of `worded`, and the figures of `paced` if they are
+        known.
 
     Returns
     -------
@@ -101,7 +112,12 @@ def progress_text(event: Mapping[str, Any]) -> str:
     fraction = event.get("fraction")
     done = [_cut(f"{fraction:.0%}", LONGEST_DETAIL)] if _is_number(fraction) else []
     pace = pace_text(event)
-    return " ".join(part for part in (*done, details_text(event), f"({pace})" if pace else "") if part)
+    return " ".join(part for part in (*done, told_details(event), f"({pace})" if pace else "") if part)
+
+
+def told_details(event: Mapping[str, Any]) -> str:
+    """The figures in words that `worded` gave an event, safe to print: it may come from another machine."""
+    return _cut(printable(str(event.get("details") or "")), LONGEST_DETAILS)
 
 
 def pace_text(event: Mapping[str, Any]) -> str:
@@ -121,17 +137,29 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 86_400:,.0f} days"
 
 
-def details_text(event: Mapping[str, Any]) -> str:
-    """Write what a method adds to an event, ``K=34 damping=0.50``; empty if it adds nothing."""
+def details_text(event: Mapping[str, Any], formats: Mapping[str, str]) -> str:
+    """Write the figures that a method adds to an event, ``K=34 damping=0.50``; empty if it adds none.
+
+    Parameters
+    ----------
+    event : mapping
+    formats : mapping of str to str
+        By name, in the order in which the figures are written; others follow by their names.
+
+    Returns
+    -------
+    str
+    """
     told = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
-    known = [name for name in _FORMATS if name in told]
-    names = [*known, *(name for name in told if name not in _FORMATS)]
-    return _cut(" ".join(_detail(name, told[name]) for name in names), LONGEST_DETAILS)
+    formats = {**formats, "warning": "warning: {}"}
+    names = [name for name in formats if name in told]
+    names += [name for name in told if name not in formats]
+    return _cut(" ".join(_detail(name, told[name], formats) for name in names), LONGEST_DETAILS)
 
 
-def _detail(name: str, value: Any) -> str:
-    if name in _FORMATS and (name == "warning" or _is_number(value)):
-        text = _FORMATS[name].format(value)
+def _detail(name: str, value: Any, formats: Mapping[str, str]) -> str:
+    if name in formats and (name == "warning" or _is_number(value)):
+        text = formats[name].format(value)
     else:
         text = f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
     return _cut(printable(text), LONGEST_DETAIL)

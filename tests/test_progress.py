@@ -5,40 +5,49 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mgclust import DensityPeaks, open_dataset
+from mgclust import AffinityPropagation, DensityPeaks, open_dataset
 from mgclust.algorithms.base import _print_progress
 from mgclust.cli.output import ShownProgress
-from mgclust.progress import _FORMATS, details_text, pace_text, paced, progress_text
+from mgclust.progress import details_text, pace_text, paced, progress_text, worded
 
 EVENT = {"stage": "scan", "fraction": 0.12, "elapsed": 3.0}
 EVENT |= {"rate": 811.7, "damping": 0.5, "preference": -0.41, "n_clusters": 34}
+FORMATS = AffinityPropagation.presentation.progress | {"warning": ""}
+EVENT["details"] = details_text(EVENT, FORMATS)
+
+
+def line(event):
+    """What is shown of an event that a rank sends."""
+    shown = []
+    worded(lambda event: shown.append(progress_text(event)), FORMATS)(event)
+    return shown[0]
 
 
 def test_a_line_says_how_far_and_where():
     assert progress_text(EVENT) == "12% K=34 preference=-0.41 damping=0.50 812 it/s"
-    assert details_text({"stage": "rho", "fraction": 0.5}) == ""
+    assert details_text({"stage": "rho", "fraction": 0.5}, FORMATS) == ""
     assert progress_text({"stage": "rho", "fraction": 0.5}) == "50%"
     assert progress_text({"stage": "write"}) == ""
 
 
 def test_unknown_and_missing_figures():
-    assert (
-        progress_text({"fraction": 1.0, "passes": 3, "error": 0.123456, "n_clusters": None})
-        == "100% passes=3 error=0.1235"
-    )
+    assert line({"fraction": 1.0, "passes": 3, "error": 0.123456, "n_clusters": None}) == "100% passes=3 error=0.1235"
 
 
 @pytest.mark.parametrize("value", ["x", {}, [1], True, None, 10**18, 1e300, float("nan"), "\x1b[2J", "x" * 63_000])
-@pytest.mark.parametrize("name", [*_FORMATS, "stage", "fraction", "elapsed", "stage_rate", "stage_eta", "other"])
+@pytest.mark.parametrize("name", [*FORMATS, "stage", "fraction", "elapsed", "stage_rate", "stage_eta", "other"])
 def test_what_is_no_figure(name, value):
     """Another machine may have told it."""
-    text = progress_text({"stage": "evil", "fraction": 0.5, "stage_rate": 0.01, "stage_eta": 3.0, name: value})
-    assert len(text) < 1000 and text.isprintable()
+    event = {"stage": "evil", "fraction": 0.5, "stage_rate": 0.01, "stage_eta": 3.0, name: value}
+    for text in (line(event), progress_text(event)):
+        assert len(text) < 1000 and text.isprintable()
+    from_elsewhere = progress_text(event | {"details": value})
+    assert len(from_elsewhere) < 1100 and from_elsewhere.isprintable()
 
 
 def test_many_figures_are_cut():
-    assert len(progress_text({f"x{i}": "y" * 63_000 for i in range(63)})) < 1100
-    assert progress_text({"stage": "evil", "iteration": "x", "damping": {}}) == "iteration=x damping={}"
+    assert len(line({f"x{i}": "y" * 63_000 for i in range(63)})) < 1100
+    assert line({"stage": "evil", "iteration": "x", "damping": {}}) == "iteration=x damping={}"
 
 
 def test_the_bar_obeys_no_markup(monkeypatch):
@@ -163,8 +172,8 @@ def test_never_negative(events):
 def test_pace_in_words(rate, eta, text):
     event = {"stage": "rho", "fraction": 0.5, "stage_rate": rate, "stage_eta": eta}
     assert pace_text(event) == text
-    assert progress_text({**event, "iteration": 7}) == ("50% iteration 7" + (f" ({text})" if text else ""))
-    assert details_text(event) == ""
+    assert line({**event, "iteration": 7}) == ("50% iteration 7" + (f" ({text})" if text else ""))
+    assert details_text(event, FORMATS) == ""
 
 
 def test_nobody_to_tell():

@@ -8,6 +8,7 @@ from mgclust.algorithms.communities.estimator import FastNewman
 from mgclust.algorithms.communities.modularity import modularity
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.algorithms.fuzzy_c_means.estimator import FuzzyCMeans
+from mgclust.algorithms.presentation import Presentation
 from mgclust.algorithms.silhouette.estimator import Silhouette, silhouette_samples, silhouette_score
 
 __all__ = [
@@ -21,8 +22,10 @@ __all__ = [
     "FuzzyCMeans",
     "Method",
     "Option",
+    "Presentation",
     "Silhouette",
     "modularity",
+    "presentation_of",
     "silhouette_samples",
     "silhouette_score",
 ]
@@ -39,3 +42,8 @@ METHODS: dict[str, type[Method]] = {
         Silhouette,
     )
 }
+
+
+def presentation_of(method: str) -> Presentation:
+    """How results of the method of this name are shown; in general terms where there is no such method."""
+    return METHODS[method].presentation if method in METHODS else Presentation()

@@ -19,13 +19,14 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import _check_feature_names
 
 from mgclust import __version__
+from mgclust.algorithms.presentation import Presentation
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import InputError
 from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, check_parameters
-from mgclust.progress import progress_text
+from mgclust.progress import progress_text, worded
 from mgclust.result import Result, installed_versions
 
 __all__ = ["Clusterer", "Inputs", "Method", "Option"]
@@ -63,13 +64,14 @@ class Inputs(NamedTuple):
 class Method(BaseEstimator):  # type: ignore[misc]
     """Base of all methods: everything but the method itself.
 
-    A method declares `method` (its name on the command line), `constraints` (its own parameters), and implements
-    `_run_spec` and `_publish`.
+    A method declares `method` (its name on the command line), `constraints` (its own parameters) and `presentation`
+    (how its results are shown), and implements `_run_spec` and `_publish`.
     """
 
     method: ClassVar[str]
     opens: ClassVar[str] = "rows"  # what the command line opens for it; or "graph"
     constraints: ClassVar[dict[str, Constraint]]
+    presentation: ClassVar[Presentation] = Presentation()
     common: ClassVar[dict[str, Constraint]] = {
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
@@ -105,7 +107,8 @@ class Method(BaseEstimator):  # type: ignore[misc]
             A `Graph` for fast Newman; square where its rows are precomputed similarities.
         on_progress : callable, optional
             Called with a dict of ``stage``, ``fraction``, ``elapsed`` (seconds), ``stage_rate`` and ``stage_eta`` (see
-            `mgclust.progress.paced`) a few times a second; a method may add more, such as ``n_clusters``.
+            `mgclust.progress.paced`) a few times a second; a method may add figures, such as ``n_clusters``, which
+            ``details`` holds in words.
         provenance : bool
             Hash the data, which reads them once more.
         checkpoint : CheckpointConfig, optional
@@ -131,7 +134,8 @@ class Method(BaseEstimator):  # type: ignore[misc]
             if checkpoint is not None:
                 checkpoint = checkpoint.of_run(self._facts(spec, dataset, digest, cluster.device))
                 spec = replace(spec, checkpoint=checkpoint)
-            outcome = run(spec, dataset, cluster, on_progress or (_print_progress if self.verbose else None))
+            told = worded(on_progress or (_print_progress if self.verbose else None), self.presentation.progress)
+            outcome = run(spec, dataset, cluster, told)
         self.n_features_in_ = dataset.shape[1]
         self.timings_ = outcome.timings
         if digest is None and inputs.provenance:

@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgclust.progress import details_text, pace_text, progress_text
+from mgclust.progress import pace_text, progress_text, told_details
 
 if TYPE_CHECKING:
     from mgclust.result import Result
 
 __all__ = ["ShownProgress", "summary"]
 
-FUZZY_SCORES = {
-    "objective": "objective",
-    "partition_coefficient": "partition coefficient",
-    "partition_entropy": "partition entropy",
-    "xie_beni": "Xie-Beni",
-}
 LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds within a stage
 
 
@@ -66,7 +60,7 @@ class ShownProgress:
             if started:
                 self.bar.remove_task(self.task)
                 self.task = self.bar.add_task(stage, total=None, details="", pace="")
-            self.bar.update(self.task, details=details_text(event), pace=pace_text(event))
+            self.bar.update(self.task, details=told_details(event), pace=pace_text(event))
             if fraction is not None:
                 self.bar.update(self.task, completed=100 * fraction, total=100)
         elif started or time.monotonic() - self.printed > LINE_SECONDS:
@@ -84,32 +78,13 @@ class ShownProgress:
 
 def summary(result: Result, path: Path, report: bool) -> str:
     """Say what came out, one fact a line."""
+    from mgclust.algorithms import presentation_of
     from mgclust.result import seconds_text
 
-    sizes = result.cluster_sizes
     lines = []
     if "n_nodes" in result.source:
         lines.append(("graph", f"{result.source['n_nodes']:,} nodes, {result.source['n_edges']:,} edges"))
-    if "n_canopies" in result.scores:
-        t1, t2, each = (result.scores[name] for name in ("t1", "t2", "memberships_per_row"))
-        text = f"{result.scores['n_canopies']:,}, each row in {each:.3g} on average; t1 {t1:.5g}, t2 {t2:.5g}"
-        lines.append(("canopies", text))
-    elif len(sizes):
-        spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
-        lines.append(("clusters", f"{len(sizes):,}, of {spread} {'nodes' if 'n_nodes' in result.source else 'rows'}"))
-    if "dc" in result.scores:
-        lines.append(("dc", f"{result.scores['dc']:.5g}"))
-    if "modularity" in result.scores:
-        resolution = result.parameters.get("resolution", 1.0)
-        where = "" if resolution == 1.0 else f" at resolution {resolution:g}"
-        lines.append(("score", f"modularity {result.scores['modularity']:.4f}{where}"))
-    if "silhouette" in result.scores:
-        lowest = result.scores.get("min_cluster_silhouette")
-        worst = "" if lowest is None else f", of the worst cluster {lowest:.4f}"
-        lines.append(("score", f"silhouette {result.scores['silhouette']:.4f}{worst}"))
-    if "partition_coefficient" in result.scores:
-        shown = [f"{words} {result.scores[name]:.5g}" for name, words in FUZZY_SCORES.items()]
-        lines.append(("score", ", ".join(shown)))
+    lines += presentation_of(result.method).summary(result)
     if "ari" in result.scores:
         nmi = f", NMI {result.scores['nmi']:.3f}" if "nmi" in result.scores else ""
         lines.append(("truth", f"ARI {result.scores['ari']:.3f}{nmi} (1: the same clusters)"))

@@ -170,8 +170,9 @@ run = job_command(
     """Cluster a file and write a result directory.
 
     INPUT is a .npy, .npz, .csv, .tsv, .parquet or .zarr, or a BOLD series: .nii, .nii.gz or .dtseries.nii, several
-    runs one after the other. For fast-newman it is a graph: an .npz of edges, a list of edges (.txt, .csv, ...),
-    .parquet, .mtx or .graph. 'mgclust methods' lists the methods, and 'mgclust run METHOD --help' the options of one.
+    runs one after the other. A method that finds communities takes a graph: an .npz of edges, a list of edges (.txt,
+    .csv, ...), .parquet, .mtx or .graph. 'mgclust methods' lists the methods, and 'mgclust run METHOD --help' the
+    options of one.
     """,
     [
         click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to make."),

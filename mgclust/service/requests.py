@@ -179,6 +179,8 @@ def describe_methods() -> dict[str, Any]:
     """Every method with what a submission may say of it, for clients: a form is made from this."""
     return {
         name: {
+            "title": method.presentation.title_of(name),
+            "scores": {score: words.name for score, words in method.presentation.all_scores().items() if words},
             "summary": (method.__doc__ or "").strip().split("\n")[0],
             "reads": method.opens,
             "parameters": _described(option for option in method.options() if option.name not in NOT_A_JOBS),

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import mgclust.algorithms
-from mgclust import cli, load_result, open_dataset
+from mgclust import DensityPeaks, cli, load_result, open_dataset
 from mgclust.algorithms import Option
 from mgclust.errors import InsufficientMemoryError, RunCancelled, WorkerLost
 from mgclust.params import Anything, Boolean, Bytes, Choice, Integer, Real, check_parameters
@@ -33,6 +33,7 @@ class Fake:
     """
 
     method = "fake"
+    presentation = DensityPeaks.presentation
     opens = "rows"
     constraints = {  # noqa: RUF012
         "n_clusters": Integer(at_least=1, optional=True, help="How many."),

@@ -3,8 +3,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from mgclust.algorithms import FuzzyCMeans
+from mgclust.algorithms.communities import presentation as of_communities
 from mgclust.data import open_dataset
-from mgclust.report import Sample, draw_pictures, pictures, sample_rows, write_report
+from mgclust.report import Sample, draw_pictures, sample_rows, write_report
 from mgclust.result import Deferred, Result
 
 HOSTILE = '<script>alert("x")</script>&amp;'
@@ -255,9 +257,9 @@ def test_fuzzy_clusters_have_their_pictures_scores_and_columns(tmp_path):
 def test_rows_between_clusters_are_faint():
     result = fuzzy()
     sample = Sample(np.arange(10), np.random.default_rng(1).normal(size=(10, 2)), None)
-    faint = pictures._faint(result, sample.index)
+    faint = FuzzyCMeans.presentation.faint(result, sample.index)
     np.testing.assert_array_equal(faint, np.arange(10) % 5 == 0)
-    assert pictures._faint(fuzzy(arrays={"memberships": np.ones((60, 1))}), sample.index) is None
+    assert FuzzyCMeans.presentation.faint(fuzzy(arrays={"memberships": np.ones((60, 1))}), sample.index) is None
 
 
 def test_memberships_that_nobody_holds_and_a_cluster_without_rows(tmp_path):
@@ -357,7 +359,7 @@ def test_of_very_many_edges_runs_from_all_over_are_drawn(monkeypatch):
         edges = np.column_stack([np.arange(100_000) % 7, np.arange(100_000)]).astype(np.int32)
         shape = edges.shape
 
-    monkeypatch.setattr(pictures, "MOST_EDGES", 6400)
+    monkeypatch.setattr(of_communities, "MOST_EDGES", 6400)
     sample = sample_rows(Long(), communities())
     assert sample.total == 100_000 and len(sample.edges) == 6400
     assert len(np.unique(sample.edges[:, 1])) == 6400 and sample.edges[-1, 1] == 99_999

@@ -34,6 +34,7 @@ from mgclust.algorithms.affinity_propagation.exemplars import (
     estimate,
 )
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
+from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     AFFINITIES,
     Similarities,
@@ -322,6 +323,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
     """
 
     method = "adaptive-affinity-propagation"
+    presentation = AdaptiveAffinityPropagationPresentation()
     constraints: ClassVar[dict[str, Constraint]] = {
         "profile": Choice(*PROFILES, help="Rules of the scan: the authors' package, or their paper."),
         "max_iter": Integer(at_least=1, help="Most iterations of the whole scan."),

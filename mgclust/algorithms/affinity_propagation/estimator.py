@@ -35,6 +35,7 @@ from mgclust.algorithms.affinity_propagation.exemplars import (
     estimate,
 )
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
+from mgclust.algorithms.affinity_propagation.presentation import AffinityPropagationPresentation
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     AFFINITIES,
     Similarities,
@@ -216,6 +217,7 @@ class AffinityPropagation(ExemplarClusterer):
     """
 
     method = "affinity-propagation"
+    presentation = AffinityPropagationPresentation()
     constraints: ClassVar[dict[str, Constraint]] = {
         "damping": Real(at_least=0.5, below=1, help="Share of the old value in each new message."),
         "max_iter": Integer(at_least=1, help="Most iterations."),

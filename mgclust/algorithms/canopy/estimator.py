@@ -28,6 +28,7 @@ from scipy.sparse import csr_array
 from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.canopy.centers import BLOCK, Candidates, greedy_centers, pick_centers, threshold_of
 from mgclust.algorithms.canopy.members import Members, candidate_bytes, candidate_pieces, find_members, piece_bytes
+from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.dask.cluster import connect
@@ -216,6 +217,7 @@ class Canopy(Clusterer):
     """
 
     method = "canopy"
+    presentation = CanopyPresentation()
     constraints: ClassVar[dict[str, Constraint]] = {
         "t1": Real(above=0, optional=True, help="Loose distance: a canopy is every row within it of the centre."),
         "t2": Real(above=0, optional=True, help="Tight distance, below t1: rows within it become no centres."),

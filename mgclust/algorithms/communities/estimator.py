@@ -43,6 +43,7 @@ from mgclust.algorithms.communities.levels import MOST_RESOLUTION, SHARED_ENTRIE
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.algorithms.communities.merge_tree import MergeTree
 from mgclust.algorithms.communities.parallel import communities, connected_parts
+from mgclust.algorithms.communities.presentation import FastNewmanPresentation
 from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Context, Outcome, RunSpec, run
@@ -179,6 +180,7 @@ class FastNewman(Clusterer):
 
     method = "fast-newman"
     opens = "graph"
+    presentation = FastNewmanPresentation()
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(at_least=1, optional=True, help="How many communities; by default as many as are best."),
         "strategy": Choice("greedy", "parallel", help="Exact merging, or parallel moves for large graphs."),

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.density_peaks.decision_graph import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
+from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
 from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, density_peaks, estimate
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
@@ -103,6 +104,7 @@ class DensityPeaks(Clusterer):
     """
 
     method = "density-peaks"
+    presentation = DensityPeaksPresentation()
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(
             at_least=1, optional=True, help="Number of clusters; automatic if left out.",

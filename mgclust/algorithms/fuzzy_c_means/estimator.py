@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from mgclust.algorithms.base import Clusterer, Inputs, Progress
 from mgclust.algorithms.fuzzy_c_means.input import Start, checked_weights, kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
+from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentation
 from mgclust.algorithms.fuzzy_c_means.ranks import Fit, FuzzyCMeansOutput, estimate, fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
 from mgclust.data import Dataset
@@ -121,6 +122,7 @@ class FuzzyCMeans(Clusterer):
     _memberships: Any  # of the rows that were fitted, once they are known
 
     method = "fuzzy-c-means"
+    presentation = FuzzyCMeansPresentation()
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(at_least=1, help="Number of clusters."),
         "m": Real(above=1, help="Fuzzifier: near 1 as k-means, large all memberships alike.", remedy="2 is customary"),

@@ -14,6 +14,7 @@ import numpy as np
 from mgclust.algorithms.base import Inputs, Method
 from mgclust.algorithms.common.preparation import prepare_rows
 from mgclust.algorithms.silhouette.labels import Labeling, encode_labels, labels_location, read_labels
+from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, estimate, has_closed_form, score_labelings
 from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset
@@ -85,6 +86,7 @@ class Silhouette(Method):
     """
 
     method = "silhouette"
+    presentation = SilhouettePresentation()
     constraints: ClassVar[dict[str, Constraint]] = {
         "labels": _Labels(
             help="Cluster of each row: .npy, .csv or a result directory.",

@@ -6,10 +6,10 @@ import { FAULTS, bytes, duration, element, facts, figure, figures, paceOf, show,
 
 const LARGE = 500e6; // a browser holds a file in memory before it saves it
 const OFTEN = 3000; // milliseconds between two looks at the log
-const SAID = ["stage", "fraction", "stage_rate", "stage_eta"]; // of the progress, in words of their own
 const by = (id) => document.getElementById(id);
 const id = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/jobs/${encodeURIComponent(id)}`;
+let words = { title: "", scores: {} }; // of the method
 let shown = null; // the attempt whose result is on the page
 let last = null;
 
@@ -17,7 +17,7 @@ function describe(job) {
   last = job;
   document.title = `${job.method} ${job.state} - mgclust`;
   const state = element("span", job.state, `state ${job.state}`);
-  by("title").replaceChildren(`${job.method} `, state);
+  by("title").replaceChildren(`${words.title || job.method} `, state);
   const about = [`Submitted ${timeOf(job.created)}`, `by ${job.owner}`];
   if (job.attempt > 1) about.push(`attempt ${job.attempt}`);
   if (job.started) about.push(`${job.finished ? "took" : "running for"} ${duration((job.finished || Date.now() / 1000) - job.started)}`);
@@ -34,7 +34,7 @@ function describe(job) {
   by("failure").hidden = !job.error;
   by("error").textContent = job.error ? (job.state === "PENDING" ? `The last attempt ended: ${job.error}` : job.error) : "";
   by("fault").textContent = FAULTS[job.fault] || "";
-  figures(by("scores"), Object.entries(job.scores || {}).map(([name, value]) => [name.replaceAll("_", " "), figure(value)]));
+  figures(by("scores"), Object.entries(job.scores || {}).map(([name, value]) => [words.scores[name] || name.replaceAll("_", " "), figure(value)]));
   facts(by("request"), requestOf(job));
 }
 
@@ -47,8 +47,8 @@ function describeProgress(job) {
   if (typeof fraction !== "number") bar.removeAttribute("value");
   else bar.value = fraction;
   by("rate").textContent = paceOf(progress);
-  const more = Object.entries(progress).filter(([name, value]) => !SAID.includes(name) && value !== null);
-  by("details").textContent = more.map(([name, v]) => `${name.replaceAll("_", " ")} ${name === "elapsed" ? duration(v) : figure(v)}`).join(" · ");
+  const elapsed = typeof progress.elapsed === "number" ? duration(progress.elapsed) : "";
+  by("details").textContent = [progress.details, elapsed].filter(Boolean).join(" · ");
 }
 
 function requestOf(job) {
@@ -67,7 +67,8 @@ function requestOf(job) {
 async function follow() {
   show("problem", "");
   try {
-    const { request } = await askJson(path); // it never changes, and events come without it
+    const { method, request } = await askJson(path); // they never change, and events come without the request
+    words = (await askJson("/methods"))[method] || words; // a job's may be of a method that is gone
     for await (const job of events(id)) describe({ ...job, request });
     if (last?.state === "SUCCEEDED" && shown !== last.attempt) await showResult(last);
     if (by("log-part").open) await showLog();

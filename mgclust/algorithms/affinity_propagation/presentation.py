@@ -1,0 +1,84 @@
+"""How results of both affinity propagations are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mgclust.algorithms.presentation import EdgeSample, Presentation, Sample, Score, Table, number_text
+from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
+from mgclust.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["AdaptiveAffinityPropagationPresentation", "AffinityPropagationPresentation"]
+
+SCAN_COLUMNS = {
+    "n_clusters": "clusters",
+    "silhouette": "silhouette",
+    "min_cluster_silhouette": "lowest mean of a cluster",
+    "min_cluster_size": "smallest cluster",
+    "net_similarity": "net similarity",
+    "preference": "preference",
+    "damping": "damping",
+    "n_iter": "iteration",
+}
+
+
+class AffinityPropagationPresentation(Presentation):
+    """Exemplars among the rows, where there are rows."""
+
+    scores = {"net_similarity": Score("net similarity")}
+    progress = {
+        "iteration": "iteration {:,}",
+        "n_clusters": "K={:,}",
+        "preference": "preference={:.4g}",
+        "damping": "damping={:.2f}",
+        "rate": "{:,.0f} it/s",
+    }
+
+    def sample(self, dataset: Any, result: Result, most: int) -> Sample | EdgeSample | None:
+        if result.parameters.get("affinity") == "precomputed":
+            return None  # the rows are similarities
+        return super().sample(dataset, result, most)
+
+
+class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, SilhouettePresentation):
+    """The candidates of the scan, and the silhouettes by which one was chosen."""
+
+    scores = {**AffinityPropagationPresentation.scores, **SilhouettePresentation.scores}
+    captions = {
+        **SilhouettePresentation.captions,
+        "scan": "Each point is a candidate that the scan found, by its number of clusters. The circle marks the chosen "
+        "one: the largest mean silhouette among those without a cluster that is too small.",
+    }
+
+    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+        from mgclust import plots
+
+        drawn = {"scan": plots.scan(result)} if "scan_n_clusters" in result.arrays else {}
+        return drawn | super().draw(result, sample)
+
+    def tables(self, result: Result) -> list[Table]:
+        """After the clusters every candidate, by ascending number of clusters, the chosen one in bold."""
+        known = {name: f"scan_{name}" for name in SCAN_COLUMNS if f"scan_{name}" in result.arrays}
+        if "n_clusters" not in known:
+            return super().tables(result)
+        columns = {name: np.asarray(result.arrays[array]) for name, array in known.items()}
+        order = np.argsort(columns["n_clusters"], kind="stable")
+        rows = [[_candidate_text(name, values[at].item()) for name, values in columns.items()] for at in order]
+        chosen = np.flatnonzero(columns["n_clusters"][order] == result.scores.get("n_clusters"))
+        count = len(rows)
+        heading = f"{count:,} candidates of the scan" if count != 1 else "One candidate of the scan"
+        names = [SCAN_COLUMNS[name] for name in known]
+        return [*super().tables(result), Table(heading, names, rows, chosen=int(chosen[0]) if len(chosen) else None)]
+
+
+def _candidate_text(name: str, value: Any) -> str:
+    if name in ("silhouette", "min_cluster_silhouette"):
+        return "undefined" if np.isnan(value) else f"{value:.4f}"
+    if name == "damping":
+        return f"{value:.3f}"
+    return number_text(value) if isinstance(value, float) else f"{value:,}"

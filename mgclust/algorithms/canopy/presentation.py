@@ -1,0 +1,74 @@
+"""How canopies are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mgclust.algorithms.presentation import Fact, Presentation, Score, Table
+from mgclust.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["CanopyPresentation"]
+
+MOST_CANOPIES = 1_000  # that are listed, those with most rows
+
+
+class CanopyPresentation(Presentation):
+    """Canopies over their rows, and how many rows each holds."""
+
+    title = "Canopies"
+    scores = {
+        "n_canopies": Score("canopies"),
+        "memberships_per_row": Score("canopies of a row, on average"),
+        "t1": Score("loose distance t1"),
+        "t2": Score("tight distance t2"),
+        "n_steps": Score("steps to find the centres"),
+    }
+    facts = {
+        "thresholds": Fact(
+            "t1 and t2", {"given": "as given", "suggested": "from the distances in a sample of the rows"}
+        ),
+    }
+    captions = {
+        "canopies": "The rows in the colour of their nearest centre. Where lines are drawn, canopies end there, at t1; "
+        "the dotted lines, at t2, hold the rows that a centre kept from becoming one.",
+    }
+
+    def centers(self, result: Result) -> np.ndarray | None:
+        return np.asarray(result.arrays["cluster_centers"], dtype=np.float64)
+
+    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+        from mgclust import plots
+
+        if sample is None:
+            return {}
+        labels = np.asarray(result.labels)
+        near, t1, t2 = labels[sample.index], result.scores["t1"], result.scores["t2"]
+        metric = result.parameters.get("metric", "euclidean")
+        ax = plots.canopies(sample.rows, near, sample.centers, t1, t2, metric=metric, total=len(labels))
+        return {"canopies": ax}
+
+    def tables(self, result: Result) -> list[Table]:
+        """A row for each canopy: its centre, and how many rows it holds; of very many, those that hold most."""
+        from mgclust import plots
+
+        centers, memberships = np.asarray(result.arrays["center_indices"]), result.arrays["memberships"]
+        count = len(centers)
+        held = np.bincount(memberships.indices, minlength=count)
+        nearest = np.bincount(np.asarray(result.labels), minlength=count)
+        shown = np.sort(np.argsort(-held, kind="stable")[:MOST_CANOPIES])
+        columns = (shown, centers[shown], held[shown], nearest[shown])
+        rows = list(zip(*(column.tolist() for column in columns), strict=True))
+        heading = f"{count:,} canop{'y' if count == 1 else 'ies'}"
+        if len(shown) < count:
+            heading += f", of which the {len(shown):,} with most rows"
+        names = ["canopy", "centre (row)", "rows within t1", "rows nearest to its centre"]
+        return [Table(heading, names, rows, plots.cluster_colors(count)[shown])]
+
+    def summary(self, result: Result) -> list[tuple[str, str]]:
+        count, t1, t2, each = (result.scores[name] for name in ("n_canopies", "t1", "t2", "memberships_per_row"))
+        return [("canopies", f"{count:,}, each row in {each:.3g} on average; t1 {t1:.5g}, t2 {t2:.5g}")]

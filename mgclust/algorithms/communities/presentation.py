@@ -1,0 +1,146 @@
+"""How communities are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mgclust.algorithms.presentation import EdgeSample, Fact, Presentation, Sample, Score, Table, shares
+from mgclust.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["FastNewmanPresentation"]
+
+MOST_EDGES = 10_000_000  # drawn of a graph, in runs from all over it
+RUNS = 64
+MOST_COMMUNITIES = 1_000  # that are listed, the largest
+NAMED_MEMBERS = 8  # of each community
+ROUND_COLUMNS = {
+    "start": "start",
+    "cycle": "cycle",
+    "levels": "levels of contraction",
+    "n_clusters": "communities",
+    "modularity": "modularity Q",
+}
+
+
+class FastNewmanPresentation(Presentation):
+    """The adjacency matrix by community, the modularity, the last merges, and the largest communities."""
+
+    title = "Communities (fast Newman)"
+    scores = {
+        "n_clusters": Score("communities"),
+        "modularity": Score("modularity Q"),
+        "n_nodes": None,  # the source says it
+        "n_edges": None,
+    }
+    facts = {
+        "n_components": Fact("connected components"),
+        "strategy": Fact(
+            "communities by",
+            {
+                "greedy": "greedy merging: of all pairs the best, decided by exact comparisons",
+                "parallel": "handshakes of communities and moves of nodes, in rounds",
+            },
+        ),
+        "weight_rounding": Fact("weights rounded by, relative to their mean", {0.0: "not at all"}),
+        "rounds": None,  # a table
+    }
+    captions = {
+        "adjacency": "A mark is an edge between the node of its row and that of its column; in larger graphs a darker "
+        "cell holds more edge weight. Nodes stand by community and then by their number of edges; grey: between "
+        "communities.",
+        "dendrogram": "The last merges. Below the dashed line branches have the colour of their community; a leaf's "
+        "mark is as large as its number of nodes. A fork stands as high as the number of communities that it left.",
+        "modularity": "The modularity Q at every number of communities. The circle marks the communities of this "
+        "result; in the shaded part parts of the graph that no edge connects are joined, which can only lower it.",
+    }
+    wide = ("dendrogram",)
+    progress = {**Presentation.progress, "modularity": "Q={:.4f}"}
+
+    def lead(self, result: Result) -> list[str]:
+        resolution = result.parameters.get("resolution", 1.0)
+        return [] if resolution == 1.0 else [f"resolution {resolution:g}"]
+
+    def sample(self, dataset: Any, result: Result, most: int) -> Sample | EdgeSample | None:
+        """Read all edges, or runs of them that are spread evenly over the graph."""
+        m = dataset.shape[0]
+        runs = [(0, m)]
+        if m > MOST_EDGES:
+            each = MOST_EDGES // RUNS
+            runs = [(start, start + each) for start in np.linspace(0, m - each, RUNS).astype(int).tolist()]
+        parts = [dataset.read(start, stop) for start, stop in runs]
+        return EdgeSample(np.concatenate([part.get() if hasattr(part, "get") else part for part in parts]), m)
+
+    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+        """A graph without edges has neither matrix nor tree; where merges were not kept, the rounds make the curve."""
+        from mgclust import plots
+
+        assert result.labels is not None
+        drawn = {}
+        if "modularity_history" in result.arrays or result.diagnostics.get("rounds"):
+            drawn["modularity"] = plots.modularity(result)
+        if sample is not None and sample.total:
+            names = result.arrays.get("names")
+            drawn["adjacency"] = plots.adjacency(sample.edges, result.labels, names=names, total=sample.total)
+        if len(result.arrays.get("merges", ())) and result.diagnostics.get("n_components", 1) < len(result.labels):
+            drawn["dendrogram"] = plots.dendrogram(result)
+        return drawn
+
+    def tables(self, result: Result) -> list[Table]:
+        """A row for each community, of very many the largest; then one for each round, where there were rounds."""
+        from mgclust import plots
+
+        sizes = result.cluster_sizes
+        count = len(sizes)
+        shown = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COMMUNITIES])
+        columns = {
+            "community": shown.tolist(),
+            "nodes": sizes[shown].tolist(),
+            "share": shares(sizes[shown], sizes.sum()),
+        }
+        named = "names" in result.arrays
+        if named:
+            columns["some of its nodes"] = _members(np.asarray(result.labels), result.arrays["names"], shown)
+        rows = list(zip(*columns.values(), strict=True))
+        heading = f"{count:,} communit{'y' if count == 1 else 'ies'}"
+        if len(shown) < count:
+            heading += f", of which the {len(shown):,} largest"
+        colors = plots.cluster_colors(count)[shown]
+        return [Table(heading, list(columns), rows, colors, words=named), *_rounds(result)]
+
+    def summary(self, result: Result) -> list[tuple[str, str]]:
+        where = "".join(f" at {told}" for told in self.lead(result))
+        return [*super().summary(result), ("score", f"modularity {result.scores['modularity']:.4f}{where}")]
+
+
+def _members(labels: np.ndarray, names: Any, communities: np.ndarray) -> list[str]:
+    """The first few names of each of some communities."""
+    order = np.argsort(labels, kind="stable")
+    first = np.searchsorted(labels[order], communities)
+    after = np.searchsorted(labels[order], communities, side="right")
+    texts = []
+    for start, stop in zip(first.tolist(), after.tolist(), strict=True):
+        some = np.asarray(names)[order[start : min(stop, start + NAMED_MEMBERS)]].tolist()
+        texts.append(", ".join(map(str, some)) + (", ..." if stop - start > NAMED_MEMBERS else ""))
+    return texts
+
+
+def _rounds(result: Result) -> list[Table]:
+    """A row for each round, with the modularity after it."""
+    rounds = result.diagnostics.get("rounds") or ()
+    if not len(rounds):
+        return []
+    known = [name for name in ROUND_COLUMNS if any(entry.get(name) is not None for entry in rounds)]
+    rows = [[number, *(_round_text(name, entry.get(name)) for name in known)] for number, entry in enumerate(rounds, 1)]
+    heading = f"{len(rows):,} round{'' if len(rows) == 1 else 's'}"
+    return [Table(heading, ["round", *(ROUND_COLUMNS[name] for name in known)], rows)]
+
+
+def _round_text(name: str, value: Any) -> Any:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if name == "modularity" else value

@@ -1,0 +1,79 @@
+"""How results of density peaks are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mgclust.algorithms.presentation import Fact, Presentation, Score, number_text
+from mgclust.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["DensityPeaksPresentation"]
+
+
+class DensityPeaksPresentation(Presentation):
+    """The decision graph, the centres' rho and delta, the halo, and how exact dc is."""
+
+    scores = {"dc": Score("cut-off distance dc"), "dc_error": None, "halo_rows": Score("rows in the halo")}
+    facts = {
+        "algorithm": Fact(
+            "algorithm",
+            {
+                "brute": "brute force: every pair, never stored",
+                "grid": "near-linear: grid cells and a non-uniform FFT",
+            },
+        ),
+        "dc_passes": Fact("exact passes over the pairs to find dc", {0: "none: the sample held every pair"}),
+        "norm": Fact(
+            "squared distances by",
+            {
+                "l2": "direct differences",
+                "l2-dot": "matrix products; pairs at a threshold again by direct differences",
+                "l1": "absolute differences",
+            },
+        ),
+        "rho_recomputed_rows": Fact("rows whose density was recomputed directly"),
+        "rho_relative_error": Fact("relative error of the densities, at most"),
+    }
+    captions = {
+        "decision_graph": "Each point is a row. Centres are dense and far from anything denser; the numbers are "
+        "their labels. The dashed line is what set them apart.",
+    }
+
+    def exactness(self, result: Result) -> list[tuple[str, Any]]:
+        if "dc" not in result.scores:
+            return []
+        error = result.scores.get("dc_error", 0.0)
+        how = "given" if result.parameters.get("dc") is not None else "exact: the same as sorting all distances"
+        return [("dc", f"sampled, within {error:.2g} of the exact value (95 %)" if error else how)]
+
+    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+        from mgclust import plots
+
+        drawn = {}
+        if {"rho", "delta", "centers"} <= set(result.arrays):
+            drawn["decision_graph"] = plots.decision_graph(result)
+        return drawn | super().draw(result, sample)
+
+    def faint(self, result: Result, index: np.ndarray) -> np.ndarray | None:
+        return np.asarray(result.arrays["halo"])[index] if "halo" in result.arrays else None
+
+    def columns(self, result: Result, sizes: np.ndarray) -> dict[str, Iterable[Any]]:
+        columns: dict[str, Iterable[Any]] = {}
+        centers = result.arrays.get("centers", ())
+        for name in ("rho", "delta"):
+            if name in result.arrays and len(centers) == len(sizes):
+                columns[name] = map(number_text, np.asarray(result.arrays[name])[centers].tolist())
+        if "halo" in result.arrays:
+            labels = np.asarray(result.labels)[np.asarray(result.arrays["halo"], dtype=bool)]
+            columns["in halo"] = np.bincount(labels[labels >= 0], minlength=len(sizes)).tolist()
+        return columns
+
+    def summary(self, result: Result) -> list[tuple[str, str]]:
+        lines = super().summary(result)
+        return [*lines, ("dc", f"{result.scores['dc']:.5g}")] if "dc" in result.scores else lines

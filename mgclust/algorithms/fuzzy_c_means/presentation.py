@@ -1,0 +1,86 @@
+"""How results of fuzzy c-means are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mgclust.algorithms.presentation import Fact, Presentation, Score
+from mgclust.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["FuzzyCMeansPresentation"]
+
+UNCLEAR = 0.5  # a second membership of more than this share of the largest: the row lies between clusters
+SUMMARY = {
+    "objective": "objective",
+    "partition_coefficient": "partition coefficient",
+    "partition_entropy": "partition entropy",
+    "xie_beni": "Xie-Beni",
+}
+
+
+class FuzzyCMeansPresentation(Presentation):
+    """The objective's way down, memberships of each cluster, and the indices of a fuzzy partition."""
+
+    title = "Fuzzy c-means"
+    scores = {
+        "objective": Score("objective J"),
+        "partition_coefficient": Score("partition coefficient (1 = crisp)", ".3f"),
+        "partition_entropy": Score("partition entropy (0 = crisp)"),
+        "xie_beni": Score("Xie-Beni index (lower is better)"),
+    }
+    facts = {
+        "best_init": Fact("start that was kept (counted from 0)"),
+        "last_shift": Fact("largest move of a centre in the last iteration, in units of the data's spread"),
+        "objectives": Fact("objective of each start"),
+        "stop_reason": Fact(
+            "the iterations ended",
+            {
+                "tol": "when no centre moved further than tol",
+                "max_iter": "at max_iter, before the centres came to rest",
+            },
+        ),
+    }
+    captions = {
+        "objective": "The objective J at the centres after each iteration, which does not rise but for rounding; "
+        "dotted, by how much each iteration lowered it.",
+    }
+
+    def centers(self, result: Result) -> np.ndarray | None:
+        if result.parameters.get("metric", "euclidean") != "euclidean":
+            return None  # they lie among rows of unit length, the picture shows the rows as they were given
+        return np.asarray(result.arrays["cluster_centers"], dtype=np.float64)
+
+    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+        from mgclust import plots
+
+        drawn = {"objective": plots.objective(result)} if "objective_history" in result.arrays else {}
+        return drawn | super().draw(result, sample)
+
+    def faint(self, result: Result, index: np.ndarray) -> np.ndarray | None:
+        """Rows that belong to a second cluster nearly as much as to the first."""
+        memberships = result.arrays.get("memberships")
+        if not isinstance(memberships, np.ndarray) or memberships.shape[1] < 2:
+            return None
+        second, first = np.partition(memberships[index], -2, axis=1)[:, -2:].T
+        return np.asarray(second > UNCLEAR * first)
+
+    def columns(self, result: Result, sizes: np.ndarray) -> dict[str, Iterable[Any]]:
+        memberships = result.arrays.get("memberships")
+        if not isinstance(memberships, np.ndarray) or memberships.shape[1] != len(sizes):
+            return {}
+        labels = np.asarray(result.labels)
+        own = np.take_along_axis(memberships, labels[:, None].astype(np.int64), axis=1)[:, 0]
+        sums = np.bincount(labels, weights=own, minlength=len(sizes))
+        means = (f"{s / n:.3f}" if n else "no rows" for s, n in zip(sums.tolist(), sizes.tolist(), strict=True))
+        totals = (f"{total:,.1f}" for total in memberships.sum(axis=0, dtype=np.float64).tolist())
+        return {"sum of memberships": totals, "mean membership of its rows": means}
+
+    def summary(self, result: Result) -> list[tuple[str, str]]:
+        shown = [f"{words} {result.scores[name]:.5g}" for name, words in SUMMARY.items()]
+        return [*super().summary(result), ("score", ", ".join(shown))]

@@ -1,0 +1,258 @@
+"""How the results of a method are shown: `Presentation`, which each method extends in its own folder.
+
+Command line, report, service and progress ask the method for its presentation and know no method by name. Modules of
+presentations import no matplotlib before they draw: an estimator has its presentation as an attribute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mgclust.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["EdgeSample", "Fact", "Presentation", "Sample", "Score", "Table", "number_text", "sample_index"]
+
+SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of a data set that stand for all of them in a picture.
+
+    Attributes
+    ----------
+    index : ndarray of shape (m,), int
+        Their row numbers, ascending.
+    rows : ndarray of shape (m, n_features)
+    centers : ndarray of shape (n_clusters, n_features), or None
+        The centres, in label order.
+    """
+
+    index: np.ndarray
+    rows: np.ndarray
+    centers: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class EdgeSample:
+    """Edges of a graph that stand for all of them in a picture.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (m, 2) or (m, 3)
+        Nodes, and weights where the graph has such.
+    total : int
+        Edges of the graph.
+    """
+
+    edges: np.ndarray
+    total: int
+
+
+class Score(NamedTuple):
+    """A score in the reader's words, and how its value is written: by default with four significant digits."""
+
+    name: str
+    form: str = ""
+
+
+class Fact(NamedTuple):
+    """A diagnostic in the reader's words, and what its values mean."""
+
+    name: str
+    values: Mapping[Any, str] = {}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report.
+
+    Attributes
+    ----------
+    heading : str
+    columns : sequence of str
+    rows : sequence of sequence
+        Numbers and text; the report writes and escapes them.
+    colors : ndarray of shape (n_rows, 3), optional
+        Of the clusters that the rows are about.
+    chosen : int, optional
+        The row that stands out.
+    words : bool
+        The last column is text of any length.
+    """
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    colors: np.ndarray | None = None
+    chosen: int | None = None
+    words: bool = False
+
+
+class Presentation:
+    """How the results of a method are shown; what a method does not replace is shown in general terms.
+
+    Attributes
+    ----------
+    title : str
+        Of the method; by default its name.
+    scores : mapping of str to Score or None
+        Own scores, and general ones that have another meaning here; None: not shown by itself.
+    facts : mapping of str to Fact or None
+        The same for diagnostics.
+    captions : mapping of str to str
+        Of own pictures.
+    wide : tuple of str
+        Pictures over the whole width of the page.
+    progress : mapping of str to str
+        Formats of the figures that come with the progress, in the order in which they are shown; others follow by name.
+    """
+
+    title: str = ""
+    scores: Mapping[str, Score | None] = {}
+    facts: Mapping[str, Fact | None] = {}
+    captions: Mapping[str, str] = {}
+    wide: tuple[str, ...] = ()
+    progress: Mapping[str, str] = {
+        "iteration": "iteration {:,}",
+        "n_clusters": "K={:,}",
+        "rate": "{:,.0f} it/s",
+    }
+
+    def title_of(self, method: str) -> str:
+        """Title of the method of this name."""
+        return self.title or method.replace("-", " ").capitalize()
+
+    def all_scores(self) -> dict[str, Score | None]:
+        """Own scores and general ones."""
+        return {
+            "n_clusters": Score("clusters"),
+            "n_iter": Score("iterations"),
+            "ari": Score("agreement with the known truth (ARI, 1 = the same)", ".3f"),
+            "nmi": Score("agreement with the known truth (NMI, 1 = the same)", ".3f"),
+            **self.scores,
+        }
+
+    def all_facts(self) -> dict[str, Fact | None]:
+        """Own facts and general ones; the log and the number type have their own place in the report."""
+        return {"computed_in": None, "log": None, **self.facts}
+
+    def all_captions(self) -> dict[str, str]:
+        """Own captions and general ones."""
+        return {
+            "scatter": "The rows by cluster; marks at the centres, where clusters have such. Faint: rows of a halo, or "
+            "with a second membership of more than half of the largest.",
+            "label_slices": "The clusters in their place, over the mean of the series; dark lines where clusters meet. "
+            "In the label volume cluster k has the value k + 1, and 0 is none.",
+            **self.captions,
+        }
+
+    def lead(self, result: Result) -> list[str]:
+        """What the line below the title says beside the size of the data and where they were computed."""
+        return []
+
+    def exactness(self, result: Result) -> list[tuple[str, Any]]:
+        """Facts that lead the section on exactness; the diagnostics follow."""
+        return []
+
+    def sample(self, dataset: Any, result: Result, most: int) -> Sample | EdgeSample | None:
+        """Read the rows that a picture shows: all, or an unchanging random choice, and those of the centres.
+
+        Parameters
+        ----------
+        dataset : Dataset or Graph
+            What was clustered: ``shape``, and ``take(indices)`` or ``read(start, stop)``.
+        result : Result
+        most : int
+            Rows to choose at most.
+
+        Returns
+        -------
+        Sample, EdgeSample or None
+            None where the rows are no points.
+        """
+        index = sample_index(dataset.shape, most)
+        centers = np.asarray(result.arrays.get("centers", ()), dtype=np.int64)
+        wanted = np.union1d(index, centers)
+        rows = dataset.take(wanted).astype(np.float64)
+        own = rows[np.searchsorted(wanted, centers)] if len(centers) else self.centers(result)
+        return Sample(index, rows[np.searchsorted(wanted, index)], own)
+
+    def centers(self, result: Result) -> np.ndarray | None:
+        """Centres that are no rows but points among them."""
+        return None
+
+    def faint(self, result: Result, index: np.ndarray) -> np.ndarray | None:
+        """Which of these rows hardly belong to their cluster."""
+        return None
+
+    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+        """Draw what suits the result, by name; without a sample only what needs none."""
+        from mgclust import plots
+
+        if sample is None or result.labels is None:
+            return {}
+        labels = np.asarray(result.labels)
+        faint = self.faint(result, sample.index)
+        ax = plots.scatter(sample.rows, labels[sample.index], sample.centers, halo=faint, total=len(labels))
+        return {"scatter": ax}
+
+    def tables(self, result: Result) -> list[Table]:
+        """By default a row for each cluster: how large it is, where its centre is; none without clusters."""
+        from mgclust import plots
+
+        sizes = result.cluster_sizes
+        if not len(sizes):
+            return []
+        # A cluster may be the nearest of no row.
+        sizes = np.pad(sizes, (0, max(0, len(result.arrays.get("cluster_centers", ())) - len(sizes))))
+        columns: dict[str, Iterable[Any]] = {
+            "cluster": range(len(sizes)),
+            "rows": sizes.tolist(),
+            "share": shares(sizes, sizes.sum()),
+        }
+        centers = result.arrays.get("centers")
+        if centers is not None and len(centers) == len(sizes):
+            columns["centre (row)"] = np.asarray(centers).tolist()
+        columns.update(self.columns(result, sizes))
+        rows = list(zip(*columns.values(), strict=True))
+        return [Table(f"{len(sizes):,} clusters", list(columns), rows, plots.cluster_colors(len(sizes)))]
+
+    def columns(self, result: Result, sizes: np.ndarray) -> dict[str, Iterable[Any]]:
+        """More columns of the table of clusters, a value for each cluster."""
+        return {}
+
+    def summary(self, result: Result) -> list[tuple[str, str]]:
+        """Lines of the command line, each a word and what it says."""
+        sizes = result.cluster_sizes
+        if not len(sizes):
+            return []
+        spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
+        return [("clusters", f"{len(sizes):,}, of {spread} {'nodes' if 'n_nodes' in result.source else 'rows'}")]
+
+
+def sample_index(shape: tuple[int, int], most: int) -> np.ndarray:
+    """The rows that stand for all: the same ones whenever they are asked for."""
+    n, d = shape
+    most = min(most, max(1000, SAMPLE_BYTES // (8 * d)))
+    return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, size=most, replace=False))
+
+
+def shares(sizes: np.ndarray, total: int) -> list[str]:
+    """Sizes in percent of all rows."""
+    return [f"{100 * size / total:.1f} %" for size in sizes]
+
+
+def number_text(value: float) -> str:
+    """Write with four significant digits, and all digits before the point while they are few."""
+    if value == 0 or not 1e-3 <= abs(value) < 1e9:
+        return f"{value:.4g}"
+    return f"{value:,.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"

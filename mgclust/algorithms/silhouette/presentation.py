@@ -1,0 +1,64 @@
+"""How silhouettes are shown, by themselves and where another method chose by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mgclust.algorithms.presentation import Fact, Presentation, Score
+from mgclust.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["SilhouettePresentation"]
+
+
+class SilhouettePresentation(Presentation):
+    """Every row's silhouette as a picture, and each cluster's mean."""
+
+    scores = {
+        "silhouette": Score("silhouette, mean of all rows", ".3f"),
+        "min_cluster_silhouette": Score("lowest mean of a cluster", ".3f"),
+    }
+    facts = {
+        "algorithm": Fact(
+            "algorithm",
+            {
+                "closed-form": "closed form about the means of the clusters, in double precision",
+                "pairs": "every pair, never stored",
+            },
+        ),
+        "negative_rows": Fact("rows with a negative silhouette"),
+    }
+    captions = {
+        "silhouettes": "Each row's silhouette, sorted within its cluster: near 1 well inside, below 0 nearer to "
+        "another cluster.",
+    }
+
+    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+        from mgclust import plots
+
+        drawn = {}
+        if "samples" in result.arrays and result.labels is not None:
+            drawn["silhouettes"] = plots.silhouettes(result.arrays["samples"], result.labels)
+        return drawn | super().draw(result, sample)
+
+    def columns(self, result: Result, sizes: np.ndarray) -> dict[str, Iterable[Any]]:
+        columns: dict[str, Iterable[Any]] = {}
+        if len(result.arrays.get("cluster_silhouettes", ())) == len(sizes):
+            means = np.asarray(result.arrays["cluster_silhouettes"]).tolist()
+            columns["silhouette"] = (f"{value:.3f}" for value in means)
+        if len(result.arrays.get("classes", ())) == len(sizes):
+            columns["label"] = map(str, np.asarray(result.arrays["classes"]).tolist())
+        return columns
+
+    def summary(self, result: Result) -> list[tuple[str, str]]:
+        lines = super().summary(result)
+        if "silhouette" not in result.scores:
+            return lines
+        lowest = result.scores.get("min_cluster_silhouette")
+        worst = "" if lowest is None else f", of the worst cluster {lowest:.4f}"
+        return [*lines, ("score", f"silhouette {result.scores['silhouette']:.4f}{worst}")]

@@ -1,0 +1,73 @@
+"""A method that no other file of mgclust knows: rows to the left and to the right of a threshold."""
+
+# ruff: noqa: RUF012
+from __future__ import annotations
+
+import numpy as np
+
+from mgclust.algorithms import METHODS, Clusterer
+from mgclust.algorithms.presentation import Fact, Presentation, Score, Table
+from mgclust.engine.memory import Estimate
+from mgclust.engine.spmd import RunSpec
+from mgclust.params import Real
+from mgclust.result import Result
+
+
+class ToyPresentation(Presentation):
+    title = "Toy sides"
+    scores = {"balance": Score("balance of the sides", ".2f")}
+    facts = {"side": Fact("side of row 0", {"left": "to the left, where it began"})}
+    captions = {"sides": "How many rows lie on each side."}
+    progress = {"moved": "{:,} rows moved"}
+
+    def draw(self, result, sample):
+        from mgclust.plots.style import own_axes
+
+        ax = own_axes(None, (3, 2))
+        ax.bar(["left", "right"], result.cluster_sizes)
+        return {"sides": ax, **super().draw(result, sample)}
+
+    def tables(self, result):
+        return [*super().tables(result), Table("Sides <of it>", ["side"], [["left & far"], ["right"]])]
+
+    def summary(self, result):
+        return [*super().summary(result), ("sides", f"balance {result.scores['balance']:.2f}")]
+
+
+def estimate(shape, itemsize, size, resident_limit):
+    return Estimate(resident=shape[0], working=0)
+
+
+def split(context, *, threshold):
+    with context.stage("split"):
+        labels = np.concatenate([np.asarray(block.x[:, 0] > threshold) for block in context.chunks()])
+        context.say(moved=1234)
+    return labels.astype(np.int32)
+
+
+class Toy(Clusterer):
+    """Sides of a threshold, for tests."""
+
+    method = "toy"
+    presentation = ToyPresentation()
+    constraints = {"threshold": Real(help="Where the sides meet.")}
+
+    def __init__(
+        self, threshold=0.0, device="auto", client=None, dtype="float32", memory_limit=None, random_state=None,
+        verbose=False,
+    ):  # fmt: skip
+        self.threshold = threshold
+        self.device, self.client, self.dtype, self.memory_limit = device, client, dtype, memory_limit
+        self.random_state, self.verbose = random_state, verbose
+
+    def _run_spec(self, parameters, inputs):
+        return RunSpec(split, {"threshold": parameters["threshold"]}, estimate, parameters["dtype"])
+
+    def _publish(self, outcome, frame, inputs):
+        self.labels_ = outcome.value
+        scores = {"n_clusters": 2, "balance": float(self.labels_.mean())}
+        return Result(labels=self.labels_, scores=scores, diagnostics={"side": "left"}, **frame)
+
+
+def register():
+    METHODS["toy"] = Toy
