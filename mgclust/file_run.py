@@ -133,10 +133,14 @@ def save(
             )
         if not report:
             return
-        from mgclust.report import draw_pictures, sample_rows, write_report  # matplotlib takes a second to load
+        from mgclust.report import (  # matplotlib takes a second to load
+            draw_pictures,
+            draw_volume,
+            sample_rows,
+            write_report,
+        )
 
-        pictures = {} if result.labels is None else dataset.pictures(result.labels)
-        pictures |= draw_pictures(result, sample_rows(dataset, result))
+        pictures = draw_volume(result, dataset) | draw_pictures(result, sample_rows(dataset, result))
         for name, data in pictures.items():
             (directory / f"{name}.png").write_bytes(data)
         write_report(result, directory / "report.html", pictures, command)

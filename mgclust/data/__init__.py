@@ -4,20 +4,22 @@
 
     open_dataset(source)  (dataset.py)
       |-- arrays.py    NumPy, CuPy and Dask arrays, memory maps, DataFrames, lists
-      |-- files.py     .npy, .npz, zarr                          Location: one local path or URL
+      |-- formats.py   suffix -> what opens it, as rows, graph or labels; Location: one local path or URL
+      |-- files.py     .npy, .npz, zarr
       |-- tables.py    .csv, .tsv, Parquet
       `-- volumes.py   BOLD series: nifti.py and cifti.py read them, segmentation.py writes clusters back
              none takes more memory than its size can mean (inflation.py)
              all of them are a Dataset  (base.py): shape, dtype, read(start, stop)
              rows.py wraps one whose rows are standardised or detrended
 
-    open_graph(source)    (graphs/)
+    open_graph(source)    (graph.py, graphs/)
+    read_labels(source)   (labels.py, label_files.py)
 
 Only NumPy is imported until a source needs more.
 """
 
 from mgclust.data.base import Dataset
 from mgclust.data.dataset import open_dataset
-from mgclust.data.graphs import Graph, open_graph
+from mgclust.data.graph import Graph, open_graph
 
 __all__ = ["Dataset", "Graph", "open_dataset", "open_graph"]

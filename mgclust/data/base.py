@@ -96,15 +96,15 @@ class Dataset:
         """
         return []
 
-    def pictures(self, labels: Any) -> dict[str, bytes]:
-        """Draw clusters where the rows have places in space, as PNG files by name.
+    def label_volume(self, labels: Any) -> dict[str, Any] | None:
+        """The clusters in their place, as `mgclust.plots.label_slices` draws them; None where rows have no place.
 
         Parameters
         ----------
         labels : array of shape (n_samples,), int
             Clusters 0, 1, ...; -1 for none.
         """
-        return {}
+        return None
 
     def expect(self, start: int, stop: int) -> None:
         """Say that this process is going to read rows ``start`` to ``stop - 1`` only.

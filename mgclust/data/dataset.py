@@ -9,17 +9,15 @@ import numpy as np
 
 from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
-from mgclust.data.files import ZarrDataset, open_memmap, open_npy, open_npz
+from mgclust.data.files import open_memmap
+from mgclust.data.formats import FORMATS, Asked, Format, format_of
 from mgclust.data.location import Location, is_path
 from mgclust.data.nifti import is_volume
 from mgclust.data.rows import RowTransform, TransformedDataset
-from mgclust.data.tables import ParquetDataset, TextDataset
 from mgclust.data.volumes import open_volumes
 from mgclust.errors import InputError
 
 __all__ = ["Dataset", "open_dataset"]
-
-_FORMATS = ".npy, .npz, .csv, .tsv, .parquet, .zarr, .nii and .nii.gz"
 
 
 def open_dataset(
@@ -108,31 +106,16 @@ def _volumes(source: Any) -> list[Location]:
 
 def _open(source: Any, delimiter: str | None, columns: Sequence[str | int] | str | None) -> Dataset:
     location = Location.of(source) if is_path(source) else None
-    suffix = location.suffix if location else ""
-    if delimiter is not None and suffix not in (".csv", ".tsv"):
+    if delimiter is not None and not (location and FORMATS.get(location.suffix, Format()).delimited):
         raise InputError(f"delimiter={delimiter!r} applies to .csv and .tsv files; leave it out.")
     if location is None:
         return _open_object(source, columns)
     with location.reading():
-        return _open_location(location, suffix, delimiter, columns)
-
-
-def _open_location(
-    location: Location, suffix: str, delimiter: str | None, columns: Sequence[str | int] | str | None
-) -> Dataset:
-    if suffix in (".csv", ".tsv"):
-        return TextDataset(location, delimiter, columns)
-    if suffix in (".parquet", ".pq"):
-        return ParquetDataset(location, columns)
-    if columns is not None:
-        raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); leave it out.")
-    if suffix == ".npy":
-        return open_npy(location)
-    if suffix == ".npz":
-        return open_npz(location)
-    if suffix == ".zarr" or _inside_zarr(location):
-        return ZarrDataset(location)
-    raise _unreadable(location)
+        found = format_of(location, "rows")
+        if columns is not None and not found.table:
+            raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); leave it out.")
+        assert found.rows is not None
+        return found.rows(location, Asked(delimiter, columns))
 
 
 def _open_object(source: Any, columns: Sequence[str | int] | str | None) -> Dataset:
@@ -142,18 +125,3 @@ def _open_object(source: Any, columns: Sequence[str | int] | str | None) -> Data
         return source
     mapped = open_memmap(source) if isinstance(source, np.memmap) and columns is None else None
     return mapped or open_array(source, columns)
-
-
-def _inside_zarr(location: Location) -> bool:
-    if location.remote:
-        return ".zarr/" in location.path
-    return any(location.holds(name) for name in ("zarr.json", ".zarray", ".zgroup"))
-
-
-def _unreadable(location: Location) -> InputError:
-    name = location.name
-    if not location.remote and not location.exists():
-        return InputError(f"{name} does not exist, nor is its suffix one of {_FORMATS}; check the path.")
-    if not location.remote and location.is_directory():
-        return InputError(f"{name} is a directory that is no zarr store; give the path of a file.")
-    return InputError(f"{name} has suffix {location.suffix!r}; mgclust reads {_FORMATS}: convert it to one of them.")

@@ -25,8 +25,19 @@ from mgclust.data.location import Location, Stamp
 from mgclust.errors import InputError
 from mgclust.quoting import reason, shortened
 
-__all__ = ["Grid", "SeriesFile", "cifti_axes", "is_volume", "need_nibabel", "open_series", "read_header", "read_mask"]
+__all__ = [
+    "VOLUMES",
+    "Grid",
+    "SeriesFile",
+    "cifti_axes",
+    "is_volume",
+    "need_nibabel",
+    "open_series",
+    "read_header",
+    "read_mask",
+]
 
+VOLUMES = (".nii", ".nii.gz")
 _CIFTI_EXTENSION = 32
 # Bytes of the file that are in memory at a time.
 _PIECE_BYTES = 2**25
@@ -183,7 +194,7 @@ _PARTS = {"nifti": "volumes", "cifti": "series"}
 
 def is_volume(location: Location) -> bool:
     """Whether the name is that of a NIfTI or CIFTI file."""
-    return location.path.lower().endswith((".nii", ".nii.gz"))
+    return location.path.lower().endswith(VOLUMES)
 
 
 def need_nibabel(name: str) -> Any:

@@ -153,20 +153,17 @@ class VolumeDataset(Dataset):
         """Write clusters as a label volume (or .dlabel.nii), a table and a JSON file; see `Dataset.write_labels`."""
         return write_segmentation(self, labels, Path(directory), method, centers, parameters or {})
 
-    def pictures(self, labels: Any) -> dict[str, bytes]:
-        """Axial slices of the clusters over the mean volume; nothing for CIFTI, whose cortex is a surface."""
+    def label_volume(self, labels: Any) -> dict[str, Any] | None:
+        """The clusters over the mean volume; nothing for CIFTI, whose cortex is a surface."""
         if self.kind != "nifti":
-            return {}
-        from mgclust import plots
-
+            return None
         grid = self.runs[0].grid
-        ax = plots.label_slices(
-            self.to_grid(np.asarray(labels, dtype=np.int64) + 1),
-            self.to_grid(self.mean(), fill=np.nan),
-            affine=np.array(grid.affine),
-            oriented=grid.oriented,
-        )
-        return {"label_slices": plots.png(ax)}
+        return {
+            "volume": self.to_grid(np.asarray(labels, dtype=np.int64) + 1),
+            "background": self.to_grid(self.mean(), fill=np.nan),
+            "affine": np.array(grid.affine),
+            "oriented": grid.oriented,
+        }
 
     def expect(self, start: int, stop: int) -> None:
         """Keep only these rows in memory, unless all of them are there already; see `Dataset.expect`."""

@@ -6,6 +6,6 @@ printed and archived. It is made of a template, which escapes whatever enters it
 """
 
 from mgclust.algorithms.presentation import EdgeSample, Sample, sample_index
-from mgclust.report.page import draw_pictures, sample_rows, write_report
+from mgclust.report.page import draw_pictures, draw_volume, sample_rows, write_report
 
-__all__ = ["EdgeSample", "Sample", "draw_pictures", "sample_index", "sample_rows", "write_report"]
+__all__ = ["EdgeSample", "Sample", "draw_pictures", "draw_volume", "sample_index", "sample_rows", "write_report"]

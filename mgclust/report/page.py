@@ -17,7 +17,7 @@ from mgclust.algorithms import presentation_of
 from mgclust.algorithms.presentation import EdgeSample, Fact, Presentation, Sample, Score, number_text
 from mgclust.result import Result, seconds_text
 
-__all__ = ["draw_pictures", "sample_rows", "write_report"]
+__all__ = ["draw_pictures", "draw_volume", "sample_rows", "write_report"]
 
 WIDE_PICTURES = ("label_slices",)  # of data sets, over the whole width of the page
 SOURCE = {
@@ -53,6 +53,12 @@ def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> S
 def draw_pictures(result: Result, sample: Sample | EdgeSample | None = None) -> dict[str, bytes]:
     """Draw what suits the method, as PNG files by name; `sample` is needed for the scatter, and for the adjacency."""
     return {name: plots.png(ax) for name, ax in presentation_of(result.method).draw(result, sample).items()}
+
+
+def draw_volume(result: Result, dataset: Any) -> dict[str, bytes]:
+    """Draw the clusters in their place where the rows are voxels, as PNG files by name."""
+    grid = None if result.labels is None else dataset.label_volume(result.labels)
+    return {} if grid is None else {"label_slices": plots.png(plots.label_slices(**grid))}
 
 
 def write_report(

@@ -327,7 +327,7 @@ def test_wrong_files(tmp_path):
     refused(tmp_path / "missing.txt", "does not exist")
     refused(tmp_path / "missing", "does not exist, nor is its suffix one of")
     (tmp_path / "g.pdf").write_bytes(b"x")
-    refused(tmp_path / "g.pdf", "has suffix '.pdf'; graphs are read from")
+    refused(tmp_path / "g.pdf", "has suffix '.pdf'; it should be ")
     (tmp_path / "g.txt").write_bytes("0 1\nÅ b\n".encode("latin-1"))
     refused(tmp_path / "g.txt", "line 2 is not text in UTF-8")
     (tmp_path / "g.txt").write_text("a b\nc d\n")

@@ -20,9 +20,9 @@ import pytest
 import scipy.sparse
 import zarr
 
-from mgclust.algorithms.silhouette.labels import read_labels
 from mgclust.data import open_dataset, open_graph
 from mgclust.data.graphs import text_chunks
+from mgclust.data.labels import read_labels
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.result import load_result
 from support import hostile

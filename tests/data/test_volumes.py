@@ -472,7 +472,7 @@ def test_cifti_there_and_back(tmp_path, grayordinates, monkeypatch):
     rows = list(csv.DictReader(paths[1].open(), delimiter="\t"))
     assert rows[0]["exemplar_structure"] == "cortex_left" and rows[0]["exemplar_vertex"] == "2"
     assert rows[1]["exemplar_voxel"] == "2 2 1" and rows[1]["exemplar_vertex"] == "n/a"
-    assert dataset.pictures(labels) == {}
+    assert dataset.label_volume(labels) is None
 
 
 def test_other_cifti_files_are_refused(tmp_path, grayordinates, mask):

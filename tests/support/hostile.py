@@ -17,8 +17,8 @@ import pyarrow.parquet
 import scipy.sparse
 import zarr
 
-from mgclust.algorithms.silhouette.labels import read_labels
 from mgclust.data import open_dataset, open_graph
+from mgclust.data.labels import read_labels
 from mgclust.errors import MgclustError
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)

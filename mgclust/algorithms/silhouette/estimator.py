@@ -13,11 +13,12 @@ import numpy as np
 
 from mgclust.algorithms.base import Inputs, Method
 from mgclust.algorithms.common.preparation import prepare_rows
-from mgclust.algorithms.silhouette.labels import Labeling, encode_labels, labels_location, read_labels
+from mgclust.algorithms.silhouette.labels import Labeling, encode_labels
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, estimate, has_closed_form, score_labelings
 from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset
+from mgclust.data.labels import labels_location, read_labels
 from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Choice, Constraint

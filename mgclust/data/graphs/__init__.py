@@ -2,7 +2,7 @@
 
 ::
 
-    open_graph(source)  (graph.py)
+    open_graph(source)  (../graph.py)
       |-- arrays.py       NumPy, CuPy and Dask arrays
       |-- objects.py      networkx, igraph, SciPy, data frames, lists of pairs
       |-- numpy_files.py  .npy, .npz                     stored_array.py reads one array of them by rows
@@ -14,6 +14,5 @@
 """
 
 from mgclust.data.graphs.base import Graph
-from mgclust.data.graphs.graph import open_graph
 
-__all__ = ["Graph", "open_graph"]
+__all__ = ["Graph"]

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.data.files import member_layout
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
+from mgclust.data.graphs.objects import open_matrix
 from mgclust.data.graphs.stored_array import StoredArray
+from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
@@ -118,15 +121,15 @@ def open_npy_graph(location: Location, n_nodes: int | None) -> Graph:
     return NumpyGraph(location, edges, n_nodes=n_nodes)
 
 
-def open_npz_graph(location: Location, n_nodes: int | None) -> Graph | None:
+def open_npz_graph(location: Location, n_nodes: int | None) -> Graph:
     """Open a .npz file: ``edges``, and where there are such ``n``, ``weights``, ``names`` and ``labels``.
 
-    None where it holds a sparse matrix of SciPy's instead.
+    Or a sparse matrix as `scipy.sparse.save_npz` writes it.
     """
     with location.open() as file, zipfile.ZipFile(file) as archive:
         listed = {info.filename.removesuffix(".npy"): info.filename for info in archive.infolist()}
     if {"format", "shape", "data"} <= set(listed):
-        return None
+        return _open_stored_matrix(location)
     if "edges" not in listed:
         others = shortened(", ".join(sorted(listed))) or "no arrays at all"
         raise InputError(
@@ -168,3 +171,18 @@ def _check_edges(edges: StoredArray) -> None:
         )
     if edges.dtype.kind not in "iuf":
         raise InputError(f"{edges.name} has dtype {edges.dtype}; edges should be numbers of nodes: 0, 1, ...")
+
+
+def _open_stored_matrix(location: Location) -> Graph:
+    """Open what `scipy.sparse.save_npz` wrote, which is read as a whole."""
+    from scipy.sparse import load_npz
+
+    with location.open() as file:
+        with zipfile.ZipFile(file) as archive:
+            needed = sum(member_layout(archive, info, location).nbytes for info in archive.infolist())
+        check_memory(location.name, 2 * needed)
+        file.seek(0)
+        matrix = load_npz(file)
+        if hasattr(matrix, "check_format"):
+            matrix.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
+        return open_matrix(matrix, location.name)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mgclust.data.base import Dataset
 from mgclust.data.dataset import open_dataset
-from mgclust.data.graphs.graph import open_graph
+from mgclust.data.graph import open_graph
 from mgclust.errors import InputError
 
 __all__ = ["NAMES", "load", "mask_path", "path"]

@@ -6,8 +6,9 @@ import pytest
 from mgclust import silhouette_samples, silhouette_score
 from mgclust.algorithms import Silhouette
 from mgclust.algorithms.silhouette import ranks as silhouette_scores
-from mgclust.algorithms.silhouette.labels import encode_labels, read_labels
+from mgclust.algorithms.silhouette.labels import encode_labels
 from mgclust.data import open_dataset
+from mgclust.data.labels import read_labels
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.result import Result
 

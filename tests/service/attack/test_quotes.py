@@ -12,9 +12,10 @@ import pytest
 
 from mgclust import open_graph
 from mgclust.algorithms import METHODS
-from mgclust.algorithms.silhouette.labels import encode_labels, read_labels
+from mgclust.algorithms.silhouette.labels import encode_labels
 from mgclust.beneath import Beneath
 from mgclust.data import open_dataset
+from mgclust.data.labels import read_labels
 from mgclust.errors import MgclustError
 from mgclust.quoting import quote_nothing
 

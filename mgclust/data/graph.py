@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from mgclust.data.files import member_layout
+from mgclust.data.formats import Asked, format_of
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
-from mgclust.data.graphs.edge_list import open_edge_list
-from mgclust.data.graphs.matrix_market import open_matrix_market
-from mgclust.data.graphs.metis import open_metis
-from mgclust.data.graphs.numpy_files import open_npy_graph, open_npz_graph
 from mgclust.data.graphs.objects import (
     open_dask_frame,
     open_frame,
@@ -23,16 +18,11 @@ from mgclust.data.graphs.objects import (
     open_networkx,
     open_pairs,
 )
-from mgclust.data.graphs.parquet import open_parquet_graph
-from mgclust.data.graphs.text_chunks import TextChunks
-from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location, is_path
 from mgclust.errors import InputError
 
 __all__ = ["Graph", "open_graph"]
 
-_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
-_FORMATS = ".npz, .npy, .parquet, .mtx, .graph, .metis and lists of edges (.txt, .tsv, .csv, .edges, .edgelist, .el)"
 Columns = Sequence[str | int] | str | None
 
 
@@ -89,44 +79,13 @@ def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None)
 
 
 def _open_location(location: Location, n_nodes: int | None, columns: Columns) -> Graph:
-    suffix, gzipped = location.suffix, False
-    if suffix == ".gz":
-        gzipped = True
-        suffix = Location(location.name, location.path[: -len(".gz")]).suffix
-    table = suffix in _LISTS or suffix in (".parquet", ".pq")
-    if columns is not None and not table:
+    found = format_of(location, "graph")
+    if columns is not None and not found.table:
         raise InputError(
             f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
         )
-    if suffix in _LISTS:
-        return open_edge_list(TextChunks(location, gzipped), suffix, n_nodes, columns)
-    if suffix == ".mtx":
-        return _agreed(open_matrix_market(TextChunks(location, gzipped)), n_nodes, columns)
-    if suffix in (".graph", ".metis"):
-        return _agreed(open_metis(TextChunks(location, gzipped)), n_nodes, columns)
-    if not gzipped:
-        if suffix in (".parquet", ".pq"):
-            return open_parquet_graph(location, n_nodes, columns)
-        if suffix == ".npz":
-            return open_npz_graph(location, n_nodes) or _agreed(_open_stored_matrix(location), n_nodes, columns)
-        if suffix == ".npy":
-            return open_npy_graph(location, n_nodes)
-    raise _unreadable(location)
-
-
-def _open_stored_matrix(location: Location) -> Graph:
-    """Open what `scipy.sparse.save_npz` wrote, which is read as a whole."""
-    from scipy.sparse import load_npz
-
-    with location.open() as file:
-        with zipfile.ZipFile(file) as archive:
-            needed = sum(member_layout(archive, info, location).nbytes for info in archive.infolist())
-        check_memory(location.name, 2 * needed)
-        file.seek(0)
-        matrix = load_npz(file)
-        if hasattr(matrix, "check_format"):
-            matrix.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
-        return open_matrix(matrix, location.name)
+    assert found.graph is not None
+    return _agreed(found.graph(location, Asked(columns=columns, n_nodes=n_nodes)), n_nodes, None)
 
 
 def _open_whole(source: Any) -> Graph | None:
@@ -236,11 +195,3 @@ def _agreed(graph: Graph, n_nodes: int | None, columns: Columns) -> Graph:
 def _is_a(source: Any, package: str, name: str) -> bool:
     """Whether an object is of a class of a package, or of one made from it, without importing the package."""
     return any(kind.__module__.partition(".")[0] == package and kind.__name__ == name for kind in type(source).__mro__)
-
-
-def _unreadable(location: Location) -> InputError:
-    if not location.remote and not location.exists():
-        return InputError(f"{location.name} does not exist, nor is its suffix one of {_FORMATS}; check the path.")
-    return InputError(
-        f"{location.name} has suffix {location.suffix!r}; graphs are read from {_FORMATS}, text as .gz too: convert it."
-    )

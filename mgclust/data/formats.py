@@ -1,0 +1,129 @@
+"""The table of formats: by suffix, what opens a file as rows, as a graph, and as labels.
+
+Volumes (.nii, .nii.gz) stand beside it: several of them are one data set (`mgclust.data.volumes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from mgclust.data import label_files
+from mgclust.data.base import Dataset
+from mgclust.data.files import ZarrDataset, open_npy, open_npz
+from mgclust.data.graphs.base import Graph
+from mgclust.data.graphs.edge_list import open_edge_list
+from mgclust.data.graphs.matrix_market import open_matrix_market
+from mgclust.data.graphs.metis import open_metis
+from mgclust.data.graphs.numpy_files import open_npy_graph, open_npz_graph
+from mgclust.data.graphs.parquet import open_parquet_graph
+from mgclust.data.graphs.text_chunks import TextChunks
+from mgclust.data.location import Location
+from mgclust.data.nifti import VOLUMES
+from mgclust.data.tables import ParquetDataset, TextDataset
+from mgclust.errors import InputError
+
+__all__ = ["FORMATS", "Asked", "Format", "format_of"]
+
+What = Literal["rows", "graph", "labels"]
+
+
+class Asked(NamedTuple):
+    """What was said beside the path."""
+
+    delimiter: str | None = None
+    columns: Sequence[str | int] | str | None = None
+    n_nodes: int | None = None
+
+
+class Format(NamedTuple):
+    """What opens files of one format; None where they are not read as that."""
+
+    rows: Callable[[Location, Asked], Dataset] | None = None
+    graph: Callable[[Location, Asked], Graph] | None = None
+    labels: Callable[[Location], Any] | None = None
+    table: bool = False  # `columns` chooses some
+    delimited: bool = False  # rows have a `delimiter`
+    gzip: bool = False  # as a graph it may be gzipped
+
+
+def _text(location: Location, asked: Asked) -> Dataset:
+    return TextDataset(location, asked.delimiter, asked.columns)
+
+
+def _edges(location: Location, asked: Asked) -> Graph:
+    return open_edge_list(_chunks(location), _suffix(location), asked.n_nodes, asked.columns)
+
+
+def _chunks(location: Location) -> TextChunks:
+    return TextChunks(location, location.suffix == ".gz")
+
+
+_EDGES = Format(graph=_edges, table=True, gzip=True)
+_DELIMITED = Format(_text, _edges, label_files.read_text, table=True, delimited=True, gzip=True)
+_METIS = Format(graph=lambda location, asked: open_metis(_chunks(location)), gzip=True)
+_PARQUET = Format(
+    lambda location, asked: ParquetDataset(location, asked.columns),
+    lambda location, asked: open_parquet_graph(location, asked.n_nodes, asked.columns),
+    table=True,
+)
+FORMATS = {
+    ".npy": Format(
+        lambda location, asked: open_npy(location),
+        lambda location, asked: open_npy_graph(location, asked.n_nodes),
+        label_files.read_npy,
+    ),
+    ".npz": Format(
+        lambda location, asked: open_npz(location),
+        lambda location, asked: open_npz_graph(location, asked.n_nodes),
+        label_files.read_npz,
+    ),
+    ".csv": _DELIMITED,
+    ".tsv": _DELIMITED,
+    ".parquet": _PARQUET,
+    ".pq": _PARQUET,
+    ".zarr": Format(lambda location, asked: ZarrDataset(location)),
+    ".mtx": Format(graph=lambda location, asked: open_matrix_market(_chunks(location)), gzip=True),
+    ".graph": _METIS,
+    ".metis": _METIS,
+    ".txt": _EDGES,
+    ".edges": _EDGES,
+    ".edgelist": _EDGES,
+    ".el": _EDGES,
+}
+_MORE = {"rows": f", {' and '.join(VOLUMES)}", "graph": ", text as .gz too", "labels": " or a result directory"}
+
+
+def format_of(location: Location, what: What) -> Format:
+    """The format of a file that is to be read as rows, as a graph or as labels.
+
+    Raises
+    ------
+    InputError
+        There is no such file, or none of its suffix is read as that.
+    """
+    found = FORMATS.get(_suffix(location) if what == "graph" else location.suffix, Format())
+    if what == "rows" and found.rows is None and _inside_zarr(location):
+        found = FORMATS[".zarr"]
+    if getattr(found, what) and (location.suffix != ".gz" or found.gzip):
+        return found
+    known = ", ".join(suffix for suffix, each in FORMATS.items() if getattr(each, what)) + _MORE[what]
+    name = location.name
+    if not location.remote and not location.exists():
+        raise InputError(f"{name} does not exist, nor is its suffix one of {known}; check the path.")
+    if not location.remote and location.is_directory():
+        raise InputError(f"{name} is a directory that is no zarr store; give the path of a file: {known}.")
+    raise InputError(f"{name} has suffix {location.suffix!r}; it should be {known}: convert it to one of them.")
+
+
+def _suffix(location: Location) -> str:
+    """The suffix, or that before ``.gz``."""
+    suffix = location.suffix
+    return Location(location.name, location.path[: -len(".gz")]).suffix if suffix == ".gz" else suffix
+
+
+def _inside_zarr(location: Location) -> bool:
+    """Whether it is a store, or an array in one, without the suffix."""
+    if location.remote:
+        return ".zarr/" in location.path
+    return any(location.holds(name) for name in ("zarr.json", ".zarray", ".zgroup"))

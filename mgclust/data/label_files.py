@@ -1,0 +1,105 @@
+"""Labels in .npy, .npz and text files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+
+import numpy as np
+
+from mgclust.data.graphs.stored_array import StoredArray
+from mgclust.data.location import Location
+from mgclust.errors import InputError
+from mgclust.quoting import shortened
+
+__all__ = ["read_npy", "read_npz", "read_text"]
+
+_LABEL_COLUMNS = ("label", "labels", "cluster", "cluster_id", "class", "y")
+_DELIMITERS = (",", ";", "\t", "|")
+
+
+def read_npy(location: Location, member: str | None = None) -> np.ndarray:
+    """Read a .npy file of labels, or a member of a .npz."""
+    try:
+        return StoredArray(location, member).whole()
+    except InputError as error:
+        raise InputError(
+            f"labels={location.name!r} is not a whole .npy array of numbers or strings ({shortened(error, 1000)}); "
+            "write it with "
+            "numpy.save."
+        ) from error
+
+
+def read_npz(location: Location) -> np.ndarray:
+    """Read ``labels``, ``y`` or the only array of a .npz file."""
+    with location.open() as file, zipfile.ZipFile(file) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        known = [name for name in ("labels", "y") if name in names] or (names if len(names) == 1 else [])
+        if not known:
+            raise InputError(
+                f"labels={location.name!r} holds {shortened(', '.join(names)) or 'nothing'}; name the array 'labels'."
+            )
+    return read_npy(location, f"{known[0]}.npy")
+
+
+def read_text(location: Location) -> np.ndarray:
+    """Read the column of labels of a .csv or .tsv file."""
+    with location.open() as file:
+        lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="").read().splitlines()
+    first = next((line for line in lines if line.strip()), "")
+    delimiter = max(_DELIMITERS, key=first.count)
+    table = [(number + 1, fields) for number, fields in enumerate(csv.reader(lines, delimiter=delimiter)) if fields]
+    if not table:
+        raise InputError(f"labels={location.name!r} is empty; it should hold one label a line.")
+    column, row_column = _columns([field.strip().lower() for field in table[0][1]], location)
+    width = len(table[0][1])
+    if _is_header(table, column):
+        table = table[1:]
+    for line, fields in table:
+        if len(fields) != width or not fields[column].strip():
+            raise InputError(
+                f"labels={location.name!r}, line {line} has no label or another number of fields; mend it."
+            )
+    labels = _numbers([fields[column].strip() for _, fields in table])
+    if row_column is None:
+        return labels
+    rows = _numbers([fields[row_column].strip() for _, fields in table])
+    if rows.dtype.kind != "i" or not np.array_equal(np.sort(rows), np.arange(len(rows))):
+        raise InputError(
+            f"labels={location.name!r}: column 'row' should hold 0 to {len(rows) - 1}, each once; mend it or leave the "
+            "column out."
+        )
+    return labels[np.argsort(rows)]
+
+
+def _columns(names: list[str], location: Location) -> tuple[int, int | None]:
+    """Where the labels are, and the row numbers if there are any."""
+    known = [name for name in _LABEL_COLUMNS if name in names]
+    if known:
+        return names.index(known[0]), names.index("row") if "row" in names else None
+    if len(names) > 1:
+        raise InputError(
+            f"labels={location.name!r} has {len(names)} columns, none of them called 'label'; name the one with the "
+            "labels in the first line, or keep only that one."
+        )
+    return 0, None
+
+
+def _is_header(table: list[tuple[int, list[str]]], column: int) -> bool:
+    """Whether the first line names columns: a known name, or no number above numbers."""
+    name = table[0][1][column].strip()
+    if name.lower() in _LABEL_COLUMNS:
+        return True
+    rest = _numbers([fields[column].strip() for _, fields in table[1:] if len(fields) > column])
+    return bool(len(rest)) and rest.dtype.kind != "U" and _numbers([name]).dtype.kind == "U"
+
+
+def _numbers(texts: list[str]) -> np.ndarray:
+    """Numbers if all are, else strings."""
+    for kind in (np.int64, np.float64):
+        try:
+            return np.array(texts).astype(kind)
+        except (ValueError, OverflowError):
+            continue
+    return np.array(texts)
