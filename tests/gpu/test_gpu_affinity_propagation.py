@@ -29,7 +29,7 @@ def blobs(n: int, d: int, k: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("affinity", ["euclidean", "cosine", "correlation"])
-@pytest.mark.parametrize("name, rows", [("s1", 2500), ("dim064", 1024), ("pendigits", 3000), ("dim1024", 1024)])
+@pytest.mark.parametrize("name, rows", [("overlap1", 2500), ("wide064", 1024), ("pendigits", 3000), ("wide1024", 1024)])
 def test_labels_equal_the_cpus(name, rows, affinity, dtype):
     X = load_points(name)[0][:rows]
     if X.shape[1] == 2 and affinity != "euclidean":
@@ -51,7 +51,7 @@ def test_labels_equal_the_cpus(name, rows, affinity, dtype):
 
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ["s1", "pendigits", "dim128"])
+@pytest.mark.parametrize("name", ["overlap1", "pendigits", "wide128"])
 def test_silhouettes_equal_the_cpus(name, dtype, metric):
     X, labels = load_points(name)
     if X.shape[1] == 2 and metric == "correlation":

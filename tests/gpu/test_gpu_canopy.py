@@ -60,7 +60,7 @@ def assert_same(model, other):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("order", ["index", "random"])
-@pytest.mark.parametrize("name", ["s1", "grid", "pendigits", "dim064"])
+@pytest.mark.parametrize("name", ["overlap1", "grid", "pendigits", "wide064"])
 def test_equal_to_the_cpu(name, order, dtype):
     X = load_points(name)[0]
     for metric in ("euclidean", "manhattan"):

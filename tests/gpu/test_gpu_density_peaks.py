@@ -57,7 +57,7 @@ def test_metrics_equal_the_cpus(metric, kernel):
     np.testing.assert_array_equal(theirs.labels_, ours.labels_)
 
 
-@pytest.mark.parametrize("name", ["s1", "dim064", "pendigits"])
+@pytest.mark.parametrize("name", ["overlap1", "wide064", "pendigits"])
 def test_rows_on_the_device_and_on_the_host(name):
     import cupy
 
@@ -65,7 +65,7 @@ def test_rows_on_the_device_and_on_the_host(name):
     assert_same_bits(fit(cupy.asarray(X), n_clusters=10), fit(X, n_clusters=10))
 
 
-@pytest.mark.parametrize("name", ["s1", "dim064", "pendigits"])
+@pytest.mark.parametrize("name", ["overlap1", "wide064", "pendigits"])
 def test_streamed_rows_give_the_same_bits(name, monkeypatch):
     """One block of own rows at a time, as if they did not fit."""
     X, _ = load_points(name)

@@ -111,7 +111,7 @@ def test_memberships_equal_the_cpus(gpu, cpu, d, c, m, dtype):
     np.testing.assert_allclose(gpu.memory.to_host(ours), theirs, rtol=tolerance, atol=tolerance * 1e-3)
 
 
-@pytest.mark.parametrize("name, c", [("s1", 15), ("clusters", 31), ("dim128", 16), ("pendigits", 10)])
+@pytest.mark.parametrize("name, c", [("overlap1", 15), ("clusters", 31), ("wide128", 16), ("pendigits", 10)])
 @pytest.mark.parametrize("init", ["k-means++", "random", "canopy"])
 def test_labels_equal_the_cpus(name, c, init):
     X = load_points(name)[0]

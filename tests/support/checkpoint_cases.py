@@ -37,7 +37,7 @@ CASES = {
     "fuzzy c-means": (FuzzyCMeans, lambda: groups((900, 700, 600), 4, 3, 0), {"n_clusters": 5}, (1, 6)),
     "restarts": (
         FuzzyCMeans,
-        lambda: load_points("s3")[0][:2100],
+        lambda: load_points("overlap3")[0][:2100],
         {"n_clusters": 4, "n_init": 3, "tol": 1e-3},
         (2, 12),
     ),
@@ -57,8 +57,13 @@ CASES = {
         (1, 2),
     ),
     "neighbours": (DensityPeaks, lambda: groups((1500, 900, 700), 6, 3, 0), {"n_clusters": 3, "halo": True}, (1, 2, 3)),
-    "cutoff": (DensityPeaks, lambda: load_points("s1")[0][:3100], {"kernel": "cutoff", "halo": True}, (1, 2, 3)),
-    "grid": (DensityPeaks, lambda: load_points("s1")[0][:3100], {"algorithm": "grid", "dtype": "float64"}, (2, 3)),
+    "cutoff": (DensityPeaks, lambda: load_points("overlap1")[0][:3100], {"kernel": "cutoff", "halo": True}, (1, 2, 3)),
+    "grid": (
+        DensityPeaks,
+        lambda: load_points("overlap1")[0][:3100],
+        {"algorithm": "grid", "dtype": "float64"},
+        (2, 3),
+    ),
     "sampled dc": (
         DensityPeaks,
         lambda: groups((1500, 900, 700), 3, 3, 0),

@@ -9,7 +9,7 @@ from support.points import load_points
 
 ITERATIONS = (1, 10, 100)
 # name: clusters; random memberships, m = 2
-PLAIN = {"clusters": 31, "s1": 15, "s2": 15, "s3": 15, "pendigits": 10}
+PLAIN = {"clusters": 31, "overlap1": 15, "overlap2": 15, "overlap3": 15, "pendigits": 10}
 CASES = (
     *PLAIN,
     "shifted by 1000 sigma",

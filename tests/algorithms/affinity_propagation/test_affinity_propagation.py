@@ -20,7 +20,7 @@ from support.points import load_points
 DATA = Path(__file__).resolve().parents[2] / "sets"
 
 # Where messages oscillate under scikit-learn's damping of 0.5, neither converges and there is nothing to compare.
-DAMPING = {"rings": 0.8, "clusters": 0.8, "pendigits": 0.5, "haxby": 0.5, "dim128": 0.9}
+DAMPING = {"rings": 0.8, "clusters": 0.8, "pendigits": 0.5, "haxby": 0.5, "wide128": 0.9}
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def check_same_clusters(S, model, expected) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
-    "name", ["rings", "clusters", "pendigits", *(f"dim{d:03d}" for d in (32, 64, 128, 256, 512, 1024))]
+    "name", ["rings", "clusters", "pendigits", *(f"wide{d:03d}" for d in (32, 64, 128, 256, 512, 1024))]
 )
 def test_equals_scikit_learn(name, dtype, device):
     damping = DAMPING.get(name, 0.8)

@@ -114,7 +114,7 @@ def test_client_parameter_reaches_the_workers(client):
 
 
 def test_small_data_are_computed_in_float64_on_any_number_of_ranks(fit_on):
-    X = load_points("s1")[0][:1025]
+    X = load_points("overlap1")[0][:1025]
     for n, dtype in ((1024, "float64"), (1025, "float32")):
         for size in (1, 2, 4):
             model = fit_on(AffinityPropagation, size, X[:n], damping=0.8)

@@ -73,15 +73,15 @@ def test_the_papers_data_of_100_000_rows(d, t1, arrangement, device):
     ("name", "t1", "t2"),
     [
         ("clusters", 2.0, 1.0),
-        ("s1", 60_000.0, 50_000.0),
+        ("overlap1", 60_000.0, 50_000.0),
         ("pendigits", 100.0, 60.0),
         ("pendigits", 60.0, 50.0),
-        ("dim064", 120.0, 60.0),
+        ("wide064", 120.0, 60.0),
         ("rings", 3.0, 0.8),
     ],
 )
 def test_sets_of_points(name, t1, t2, arrangement, device):
-    """Coordinates of S1 and pendigits are integers: distances that equal t1 or t2 occur."""
+    """Coordinates of overlap1 and pendigits are integers: distances that equal t1 or t2 occur."""
     X = arranged(load_points(name)[0], arrangement)
     reference.check_equal(fit(X, t1, t2, device), reference.canopy(X, t1, t2))
 
@@ -227,7 +227,7 @@ def test_attributes_and_result(device, tmp_path):
     assert loaded.scores["memberships_per_row"] == pytest.approx(model.memberships_.nnz / len(X))
 
 
-@pytest.mark.parametrize("name", ["clusters", "s1", "pendigits", "dim064"])
+@pytest.mark.parametrize("name", ["clusters", "overlap1", "pendigits", "wide064"])
 def test_suggested_thresholds_are_of_use(name, device):
     """Neither one canopy nor one for each row or two; the same for the same seed."""
     X = load_points(name)[0]

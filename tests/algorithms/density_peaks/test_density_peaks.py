@@ -13,18 +13,18 @@ from mgclust.errors import InputError
 from oracles import density_peaks as reference
 from support.points import GENERATED, TRUE_CLUSTERS, load_points
 
-LITERATURE = [name for name in TRUE_CLUSTERS if name != "grid"]
+NAMES = [name for name in TRUE_CLUSTERS if name != "grid"]
 
 # What the oracle's labels score against the truth (dc = 2% of the pairs, the true number of centres).
 SCORES = {
     "rings": 0.985,
     "clusters": 0.971,
-    "s1": 0.989,
-    "s2": 0.930,
-    "s3": 0.725,
-    "aggregation": 0.997,
-    "spiral": 1.0,
-    **{name: 1.0 for name in TRUE_CLUSTERS if name.startswith("dim")},
+    "overlap1": 0.993,
+    "overlap2": 0.936,
+    "overlap3": 0.703,
+    "blobs": 0.867,
+    "spirals": 1.0,
+    **{name: 1.0 for name in TRUE_CLUSTERS if name.startswith("wide")},
 }
 
 
@@ -49,7 +49,7 @@ def blobs(rng, n=400, d=5, k=4, spread=6.0):
     return rng.normal(size=(n, d)) + spread * rng.normal(size=(k, d))[rng.integers(0, k, n)]
 
 
-@pytest.mark.parametrize("name", LITERATURE)
+@pytest.mark.parametrize("name", NAMES)
 def test_equals_the_oracle(name, device, oracle):
     X, y = load_points(name)
     model = fit(X, device, n_clusters=TRUE_CLUSTERS[name])
@@ -61,7 +61,7 @@ def test_equals_the_oracle(name, device, oracle):
     assert adjusted_rand_score(y, model.labels_) >= SCORES.get(name, 0.0)
 
 
-@pytest.mark.parametrize("name", ["rings", "clusters", "s1", "dim064"])
+@pytest.mark.parametrize("name", ["rings", "clusters", "overlap1", "wide064"])
 def test_equals_the_oracle_in_double_precision(name, device, oracle):
     X, _ = load_points(name)
     model = fit(X, device, n_clusters=TRUE_CLUSTERS[name], dtype="float64")
@@ -73,7 +73,7 @@ def test_equals_the_oracle_in_double_precision(name, device, oracle):
 
 
 @pytest.mark.parametrize("algorithm", ["brute", "grid"])
-@pytest.mark.parametrize("name", ["rings", "clusters", "s2"])
+@pytest.mark.parametrize("name", ["rings", "clusters", "overlap2"])
 def test_both_algorithms(name, algorithm, device, oracle):
     X, _ = load_points(name)
     model = fit(X, device, n_clusters=TRUE_CLUSTERS[name], algorithm=algorithm)
@@ -111,7 +111,7 @@ def test_grid_refuses_what_it_cannot_do(device, rng):
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.02])
-@pytest.mark.parametrize("name", ["rings", "clusters", "aggregation", "pendigits"])
+@pytest.mark.parametrize("name", ["rings", "clusters", "blobs", "pendigits"])
 def test_dc_of_a_set_is_the_sorted_distance(name, fraction, device):
     X, _ = load_points(name)
     X = X[:4000]
@@ -159,7 +159,7 @@ def small_samples(monkeypatch):
     monkeypatch.setattr(pair_quantile, "SECOND_ROWS", 700)
 
 
-@pytest.mark.parametrize("name", ["s1", "pendigits", "dim064"])
+@pytest.mark.parametrize("name", ["overlap1", "pendigits", "wide064"])
 def test_sampled_dc_reports_its_error(name, device, small_samples):
     X, _ = load_points(name)
     exact = reference.cutoff_distance(X)
@@ -177,7 +177,7 @@ def test_sampled_dc_reports_its_error(name, device, small_samples):
 @pytest.mark.parametrize("fraction", [0.0001, 0.02, 0.6, 1.0])
 def test_dc_of_more_rows_than_the_sample_is_exact(fraction, algorithm, device, small_samples):
     """The bracket comes from a sample, the answer from all pairs."""
-    for name in ("s2", "dim064") if algorithm == "brute" else ("s2",):
+    for name in ("overlap2", "wide064") if algorithm == "brute" else ("overlap2",):
         X = load_points(name)[0]
         expected = reference.cutoff_distance(X, fraction)
         model = fit(X, device, n_clusters=10, dc_fraction=fraction, algorithm=algorithm, dtype="float64")
@@ -250,7 +250,7 @@ def test_duplicated_points(device, rng):
     assert (model.delta_ == 0).sum() >= 200
 
 
-@pytest.mark.parametrize("name", ["rings", "clusters", "aggregation", "s2"])
+@pytest.mark.parametrize("name", ["rings", "clusters", "blobs", "overlap2"])
 def test_halo(name, device, oracle):
     X, _ = load_points(name)
     ref = oracle(name)
@@ -300,7 +300,7 @@ def test_select_centers_relabels_without_another_pass(device, oracle):
 
 
 def test_automatic_centers_are_sensible(device):
-    for name in ("rings", "s1", "dim128"):
+    for name in ("rings", "overlap1", "wide128"):
         X, y = load_points(name)
         model = fit(X, device)
         assert 2 <= model.n_clusters_ <= 40, name
@@ -326,7 +326,7 @@ def test_input_is_left_alone_and_float32_is_the_default(device):
 
 
 def test_column_order_and_strides_do_not_matter(device):
-    X, _ = load_points("s1")
+    X, _ = load_points("overlap1")
     model = fit(X, device, n_clusters=15)
     wide = np.zeros((2 * len(X), 5), X.dtype)
     wide[::2, 1:4:2] = X
@@ -335,13 +335,13 @@ def test_column_order_and_strides_do_not_matter(device):
 
 
 def test_exactness_is_reported(device):
-    model = fit(load_points("s1")[0], device, n_clusters=15)
+    model = fit(load_points("overlap1")[0], device, n_clusters=15)
     assert isinstance(model.exactness_, dict)
     assert model.exactness_
     assert set(model.timings_), "timings by stage"
 
 
-@pytest.mark.parametrize("name", ["s1", "dim128"])
+@pytest.mark.parametrize("name", ["overlap1", "wide128"])
 def test_runs_repeat_to_the_bit(name, device):
     X, _ = load_points(name)
     first, second = (fit(X, device, n_clusters=15) for _ in range(2))

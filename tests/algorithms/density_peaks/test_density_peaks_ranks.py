@@ -17,12 +17,12 @@ ATTRIBUTES = ("rho_", "delta_", "nearest_higher_", "labels_", "cluster_centers_i
 
 CASES = {
     # name: (rows, parameters); blocks hold 1,024 rows, so 5,000 make five of them and 700 leave ranks without any
-    "2-D grid": ("s1", {"algorithm": "grid"}),
-    "2-D brute": ("s1", {"algorithm": "brute"}),
-    "cutoff": ("s2", {"kernel": "cutoff", "algorithm": "brute"}),
-    "double": ("s1", {"dtype": "float64", "algorithm": "brute"}),
+    "2-D grid": ("overlap1", {"algorithm": "grid"}),
+    "2-D brute": ("overlap1", {"algorithm": "brute"}),
+    "cutoff": ("overlap2", {"kernel": "cutoff", "algorithm": "brute"}),
+    "double": ("overlap1", {"dtype": "float64", "algorithm": "brute"}),
     "3-D grid": ((5000, 3), {"algorithm": "grid"}),
-    "cutoff grid": ("s2", {"kernel": "cutoff", "algorithm": "grid"}),
+    "cutoff grid": ("overlap2", {"kernel": "cutoff", "algorithm": "grid"}),
     "products": ((4500, 40), {}),
     "manhattan": ((3000, 6), {"metric": "manhattan"}),
     "cosine": ((3000, 20), {"metric": "cosine"}),
@@ -30,7 +30,7 @@ CASES = {
     "sampled dc": ((6000, 400), {"dc_method": "sample", "random_state": 3}),
     "given dc": ((3000, 2), {"dc": 0.5}),
     "fewer blocks than ranks": ((700, 2), {}),
-    "automatic centres": ("s1", {"n_clusters": None}),
+    "automatic centres": ("overlap1", {"n_clusters": None}),
 }
 
 

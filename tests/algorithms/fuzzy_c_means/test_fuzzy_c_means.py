@@ -71,7 +71,7 @@ def test_equals_scikit_fuzzy(name, iterations, device):
         assert adjusted_rand_score(y, model.labels_) >= adjusted_rand_score(y, u.argmax(axis=0))
 
 
-@pytest.mark.parametrize("name", ["clusters", "s1", "s2", "s3", "pendigits", "shifted by 1000 sigma"])
+@pytest.mark.parametrize("name", ["clusters", "overlap1", "overlap2", "overlap3", "pendigits", "shifted by 1000 sigma"])
 def test_converged_labels_are_as_good_as_those_of_scikit_fuzzy(name, device):
     skfuzzy = pytest.importorskip("skfuzzy")
     X, U, m, y = start_of(name)
@@ -123,7 +123,7 @@ def test_one_step_of_any_shape(c, d, dtype, device, rng, small_data_too):
     check_one_step(X, X[:c] + 0.01, 2.0, dtype, device)
 
 
-@pytest.mark.parametrize("name", ["clusters", "s1", "pendigits"])
+@pytest.mark.parametrize("name", ["clusters", "overlap1", "pendigits"])
 def test_float32_ends_where_float64_does(name, device, small_data_too):
     """From centres that are distinct rows, at the end of the way."""
     X = load_points(name)[0]
@@ -139,7 +139,7 @@ def test_float32_ends_where_float64_does(name, device, small_data_too):
 
 @pytest.mark.parametrize("m", [1.5, 2.0])
 def test_weights(m, device, rng):
-    X = load_points("s1")[0][::4]
+    X = load_points("overlap1")[0][::4]
     w = rng.integers(0, 4, len(X)).astype("float64")
     centers = X[w > 0][:9].astype("float64")
     state = reference.states(X, m, at=(10,), centers=centers, weights=w)[10]
@@ -175,7 +175,7 @@ def test_angles_are_distances_of_unit_rows(metric, device, rng, small_data_too):
 
 def test_near_one_is_k_means(device):
     """m = 1.001 from k-means++ centres: Lloyd's labels and inertia."""
-    X = load_points("s1")[0].astype("float64")
+    X = load_points("overlap1")[0].astype("float64")
     start = KMeans(15, n_init=1, max_iter=1, random_state=1).fit(X).cluster_centers_
     theirs = KMeans(15, init=start, n_init=1, tol=0.0, max_iter=200).fit(X)
     model = fit(X, device, n_clusters=15, m=1.001, init=start, tol=0.0, max_iter=200)
@@ -184,10 +184,11 @@ def test_near_one_is_k_means(device):
     assert model.partition_coefficient_ > 0.99
 
 
-@pytest.mark.parametrize("name", ["rings", "clusters", "s1", "s2"])
+@pytest.mark.parametrize("name", ["rings", "clusters", "overlap1", "overlap2"])
 def test_defaults_find_the_known_clusters(name, device):
     """k-means++ and ten restarts; what hard clusterings of these sets score."""
     X, y = load_points(name)
     model = fit(X, device, n_clusters=len(np.unique(y)), n_init=10, random_state=0)
-    assert adjusted_rand_score(y, model.labels_) > {"rings": 0.98, "clusters": 0.96, "s1": 0.97, "s2": 0.9}[name]
+    least = {"rings": 0.98, "clusters": 0.96, "overlap1": 0.98, "overlap2": 0.93}
+    assert adjusted_rand_score(y, model.labels_) > least[name]
     assert model.stop_reason_ == "tol"

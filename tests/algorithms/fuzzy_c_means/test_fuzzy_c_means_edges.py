@@ -123,7 +123,7 @@ def test_starts_are_rows_of_the_data(init, device, blobs):
 
 
 def test_restarts_keep_the_best(device):
-    X = load_points("s2")[0]
+    X = load_points("overlap2")[0]
     several = fit(X, device, n_clusters=15, init="random", n_init=6, random_state=1)
     objectives = several.result_.diagnostics["objectives"]
     assert len(objectives) == 6 and len(set(objectives)) > 1
@@ -135,7 +135,7 @@ def test_restarts_keep_the_best(device):
 
 def test_restarts_do_not_touch_each_other(device):
     """A set of centres has the same bits alone and among others that are served by the same passes."""
-    X = load_points("s1")[0]
+    X = load_points("overlap1")[0]
     several = fit(X, device, n_clusters=15, init="random", n_init=5, random_state=2, tol=1e-6)
     one = fit(X, device, n_clusters=15, init="random", n_init=1, random_state=2, tol=1e-6)
     assert one.objective_ in several.result_.diagnostics["objectives"]
@@ -163,7 +163,7 @@ def test_canopies_start_in_separate_groups(device, rng):
 
 def test_stop_rule(device):
     """It stops after the first iteration in which no centre moves farther than tol times the data's scale."""
-    X = load_points("s1")[0].astype("float64")
+    X = load_points("overlap1")[0].astype("float64")
     start, tol = X[:15], 1e-3
     reached = previous = None
     for t, state in enumerate(reference.iterate(X, centers=start)):
@@ -181,7 +181,7 @@ def test_stop_rule(device):
 
 
 def test_stop_rule_does_not_depend_on_n(device):
-    X = load_points("s1")[0].astype("float64")
+    X = load_points("overlap1")[0].astype("float64")
     options = {"n_clusters": 15, "init": X[:15], "dtype": "float64"}
     assert fit(X, device, **options).n_iter_ == fit(np.repeat(X, 4, axis=0), device, **options).n_iter_
 

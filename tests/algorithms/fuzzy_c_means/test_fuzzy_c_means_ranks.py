@@ -36,10 +36,10 @@ CASES = {
         {"n_clusters": 31, "init": lambda X: reference.memberships(X, centers(X, 31), 2.0)},
     ),
     "double": (lambda: load_points("clusters")[0], {"n_clusters": 31, "dtype": "float64"}),
-    "restarts": (lambda: load_points("s3")[0], {"n_clusters": 15, "n_init": 5}),
-    "m near 1": (lambda: load_points("s3")[0], {"n_clusters": 15, "m": 1.001}),
-    "m between": (lambda: load_points("s3")[0], {"n_clusters": 15, "m": 1.7}),
-    "large m": (lambda: load_points("s3")[0], {"n_clusters": 15, "m": 10.0}),
+    "restarts": (lambda: load_points("overlap3")[0], {"n_clusters": 15, "n_init": 5}),
+    "m near 1": (lambda: load_points("overlap3")[0], {"n_clusters": 15, "m": 1.001}),
+    "m between": (lambda: load_points("overlap3")[0], {"n_clusters": 15, "m": 1.7}),
+    "large m": (lambda: load_points("overlap3")[0], {"n_clusters": 15, "m": 10.0}),
     "cosine": (lambda: load_points("pendigits")[0], {"n_clusters": 6, "metric": "cosine"}),
     "correlation": (lambda: load_points("pendigits")[0], {"n_clusters": 6, "metric": "correlation"}),
     "many clusters": (lambda: load_points("clusters")[0], {"n_clusters": 300, "max_iter": 10}),
@@ -138,7 +138,7 @@ def test_a_zarr_store_written_by_several_ranks(fit_on, tmp_path):
 
 
 def test_client_parameter_reaches_the_workers(client):
-    X = load_points("s1")[0]
+    X = load_points("overlap1")[0]
     options = {"n_clusters": 15, "random_state": 0, "max_iter": 10, "device": "cpu"}
     there = FuzzyCMeans(client=client, **options).fit(X)
     assert bits(there) == bits(FuzzyCMeans(client=None, **options).fit(X))

@@ -44,7 +44,7 @@ def test_rows_without_weight_are_absent(far, first, dtype, device, rng):
 
 @pytest.mark.parametrize("init", ["k-means++", "random", "canopy"])
 def test_no_start_from_rows_without_weight(init, device, rng):
-    X, _ = load_points("s2")
+    X, _ = load_points("overlap2")
     X = np.asarray(X, "float64")
     every = np.concatenate([X, X.mean(axis=0) + 20 * X.std(axis=0) * rng.normal(size=(300, 2))])
     weights = np.repeat([1.0, 0.0], [len(X), 300])
@@ -69,7 +69,7 @@ def test_duplicates_among_rows_without_weight(device, rng):
 
 @pytest.mark.parametrize("m", [4.0, 10.0, 100.0])
 def test_large_m_does_not_stay_on_the_rows_it_starts_from(m, device):
-    X = np.asarray(load_points("s2")[0], "float64")
+    X = np.asarray(load_points("overlap1")[0], "float64")
     model = fit(X, device, n_clusters=15, m=m)
     away = np.sqrt(((model.cluster_centers_[:, None] - X[None]) ** 2).sum(axis=2).min(axis=1))
     assert model.n_iter_ > 1

@@ -20,7 +20,15 @@ from mgclust.engine.spmd import RunSpec, run
 from mgclust.kernels.pairs.metrics import METRICS
 from support.points import load_points
 
-SETS = {"rings": 600, "flame": 240, "aggregation": 788, "dim032": 1024, "dim1024": 1024, "pendigits": 3500, "s3": 2500}
+SETS = {
+    "rings": 600,
+    "moons": 240,
+    "blobs": 788,
+    "wide032": 1024,
+    "wide1024": 1024,
+    "pendigits": 3500,
+    "overlap3": 2500,
+}
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
 HERE = {"client": None, "device": "cpu"}
 
@@ -195,7 +203,7 @@ def test_same_bits_when_rows_are_streamed(case, bits_on, monkeypatch):
 def command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MGCLUST_DEBUG", raising=False)
-    X, y = labeled("aggregation")
+    X, y = labeled("blobs")
     np.savez("points.npz", X=X, y=y)
     np.save("points.npy", X)
     np.save("labels.npy", y)
@@ -228,7 +236,7 @@ def test_command_with_other_metrics_and_files(command):
         code, out, err = command("run", "silhouette", "points.npz", "-o", "out", "--labels", "labels.npy",
                                  "--metric", metric, "--json", *common)  # fmt: skip
         assert code == 0, err
-        scores, want = json.loads(out)["scores"], expected(*labeled("aggregation"), metric)
+        scores, want = json.loads(out)["scores"], expected(*labeled("blobs"), metric)
         assert scores["silhouette"] == pytest.approx(want.mean(), abs=1e-6) and scores["ari"] == 1
     assert command("run", "density-peaks", "points.npy", "-o", "a", "--n-clusters", 7, "--halo", "--no-report")[0] == 0
     for labels in ("a", "a/labels.csv", "a/labels.npy"):
