@@ -51,7 +51,7 @@ def cases(data: Path | None, sizes: list[int]) -> Iterator[tuple[str, np.ndarray
 
 
 def differences(model: Any, ref: reference.CanopyReference) -> dict[str, Any]:
-    ours, theirs = model.center_indices_, ref.centers
+    ours, theirs = model.cluster_centers_indices_, ref.centers
     common = min(len(ours), len(theirs))
     out: dict[str, Any] = {
         "centers_that_differ": int((ours[:common] != theirs[:common]).sum()) + abs(len(ours) - len(theirs)),

@@ -52,7 +52,7 @@ def ours(X: np.ndarray, t1: float, t2: float, **options: Any) -> Answer:
     from mgclust import Canopy
 
     model = Canopy(t1, t2, device="cpu", client=None, random_state=0, **options).fit(X)
-    return model.center_indices_, model.memberships_
+    return model.cluster_centers_indices_, model.memberships_
 
 
 def tree(X: np.ndarray, t1: float, t2: float) -> Answer:

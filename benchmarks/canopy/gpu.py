@@ -82,7 +82,7 @@ def whole_fits(out: bench.Record, options: Any) -> None:
 def bits_of(model: Canopy) -> str:
     members = model.memberships_
     starts = members.indptr.astype(np.int64)
-    return on_ranks.digest(model.center_indices_, model.labels_, starts, members.indices.astype(np.int32))
+    return on_ranks.digest(model.cluster_centers_indices_, model.labels_, starts, members.indices.astype(np.int32))
 
 
 def kernels_alone(out: bench.Record, options: Any) -> None:
@@ -95,7 +95,7 @@ def kernels_alone(out: bench.Record, options: Any) -> None:
     rows = range(min(n, 4096))
     for dtype in ("float64", "float32"):
         x = kernels.memory.to_device(X.astype(dtype))
-        centers = kernels.memory.to_device(X[model.center_indices_].astype(dtype))
+        centers = kernels.memory.to_device(X[model.cluster_centers_indices_].astype(dtype))
         k = len(centers)
         t1, t2 = (threshold_of(METRICS["euclidean"], t, dtype) for t in (0.5 * n, 0.35 * n))
         counts = xp.zeros(n, dtype="int64")

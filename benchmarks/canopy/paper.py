@@ -90,7 +90,7 @@ def fitted(device: str, X: Any, t1: float, t2: float, repeat: int) -> dict[str, 
         "canopies": model.n_canopies_,
         "memberships": model.memberships_.nnz,
         "steps": model.n_steps_,
-        "bits": on_ranks.digest(model.center_indices_),
+        "bits": on_ranks.digest(model.cluster_centers_indices_),
     }
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils.validation import _check_feature_names
+from sklearn.utils.validation import validate_data
 
 from mgclust import __version__
 from mgclust.algorithms.presentation import Presentation
@@ -230,7 +230,7 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
 
     def _open(self, X: Any) -> Dataset:
         """Open what `fit` was given."""
-        _check_feature_names(self, X, reset=True)
+        validate_data(self, X, skip_check_array=True, ensure_2d=False)  # the names of its features alone
         return open_dataset(X)
 
     def _open_more(self, X: Any) -> Dataset:

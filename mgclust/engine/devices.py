@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import platform
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Gpu", "cores", "cpu_name", "gpus", "versions", "why_no_gpu"]
+__all__ = ["Gpu", "cores", "cpu_name", "gpus", "why_no_gpu"]
 
 
 @dataclass(frozen=True)
@@ -88,20 +87,3 @@ def cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def versions() -> dict[str, str]:
-    """Versions of what computes, for the provenance of a result."""
-    return {"python": platform.python_version(), **_installed()}
-
-
-@functools.cache
-def _installed() -> dict[str, str]:
-    """Looked up once: reading the packages' metadata takes longer than many a run on a GPU."""
-    found = {}
-    for name in ("mgclust", "numpy", "numba", "distributed", "cupy-cuda13x", "cupy-cuda12x"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

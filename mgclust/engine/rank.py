@@ -16,7 +16,7 @@ from mgclust import kernels as kernel_modules
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import Comm, HostComm, SoloComm
 from mgclust.engine.context import Context, Emit
-from mgclust.engine.devices import cores, cpu_name, gpus, versions
+from mgclust.engine.devices import cores, cpu_name, gpus
 from mgclust.engine.memory import Residency
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Rows, Source
@@ -24,6 +24,7 @@ from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.wire import Wire, accept, dial, listen
 from mgclust.errors import InputError
 from mgclust.kernels import Kernels
+from mgclust.result import installed_versions
 
 __all__ = ["Assignment", "Meeting", "Report", "State", "execute", "hardware", "prepare", "refuse"]
 
@@ -264,7 +265,7 @@ def hardware(reports: list[Report], device: str) -> dict[str, Any]:
         "hosts": sorted({report.host for report in reports}),
         "cpu": cpu_name(),
         "cores": cores(),
-        "versions": versions(),
+        "versions": installed_versions(),
     }
 
 

@@ -168,10 +168,9 @@ def _load() -> None:
 
     # Any function will do: with the first, Numba sets up all that it knows, and no threads.
     njit("int64(int64)")(lambda x: x)
-    from mgclust.engine.devices import versions
     from mgclust.result import installed_versions
 
-    versions(), installed_versions()  # each copy would search the packages' metadata again
+    installed_versions()  # each copy would search the packages' metadata again
 
 
 def _end_threads() -> None:

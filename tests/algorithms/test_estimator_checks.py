@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, Canopy, DensityPeaks, FastNewman, FuzzyCMeans
+from mgclust.algorithms import METHODS
+from mgclust.data import open_dataset, open_graph
 
 # Checks that hand over rows of features whatever the tags say, or expect words about rows.
 NO_GRAPH = (
@@ -63,3 +66,15 @@ def test_on_the_cpu(estimator, check):
 )
 def test_on_a_gpu(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
+def test_every_method_says_how_many_clusters_there_are(method):
+    rows = np.array([[0.0, 0], [0, 1], [1, 0], [9, 9], [9, 8], [8, 9]])
+    given = {"n_clusters": 2} if method is FuzzyCMeans else {}
+    if method.method == "silhouette":
+        given = {"labels": [0, 0, 0, 1, 1, 1]}
+    source = open_graph([(0, 1), (1, 2), (3, 4)]) if method.opens == "graph" else open_dataset(rows)
+    model = method(device="cpu", client=None, **given)
+    result = model.fit_dataset(source)
+    assert model.n_clusters_ == len(result.cluster_sizes) > 1

@@ -51,7 +51,7 @@ def test_kernels_equal_the_cpus(gpu, cpu, d, kind, norm, dtype):
 
 
 def assert_same(model, other):
-    np.testing.assert_array_equal(model.center_indices_, other.center_indices_)
+    np.testing.assert_array_equal(model.cluster_centers_indices_, other.cluster_centers_indices_)
     np.testing.assert_array_equal(model.labels_, other.labels_)
     np.testing.assert_array_equal(model.memberships_.indptr, other.memberships_.indptr)
     np.testing.assert_array_equal(model.memberships_.indices, other.memberships_.indices)

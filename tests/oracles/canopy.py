@@ -106,7 +106,7 @@ def check_cover(X, centers, t2, metric="euclidean") -> None:
 
 def check_equal(model, ref: CanopyReference) -> None:
     """A fitted estimator equals the definition: centres in their order, memberships bit for bit, labels."""
-    np.testing.assert_array_equal(model.center_indices_, ref.centers)
+    np.testing.assert_array_equal(model.cluster_centers_indices_, ref.centers)
     assert model.n_canopies_ == len(ref.centers)
     members = model.memberships_
     assert members.shape == ref.memberships.shape

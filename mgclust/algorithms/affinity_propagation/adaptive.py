@@ -409,7 +409,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         chosen = self._assignments.get(best, Assignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan))
         self._keep_exemplars(inputs.dataset, chosen.exemplars)
         self.labels_ = chosen.labels
-        self.n_clusters_, self.net_similarity_ = len(chosen.exemplars), chosen.net_similarity
+        self.net_similarity_ = chosen.net_similarity
         row = {name: column[self.scan_["n_clusters"] == best] for name, column in self.scan_.items()}
         self.silhouette_ = float(row["silhouette"][0]) if best else np.nan
         last = float(row["preference"][0]) if best else np.nan

@@ -182,6 +182,7 @@ class AffinityPropagation(ExemplarClusterer):
     ----------
     cluster_centers_indices_ : ndarray of shape (n_clusters,), int64
         The exemplars, ascending; empty if none emerged.
+    n_clusters_ : int
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
         Their rows; not with precomputed similarities.
     labels_ : ndarray of shape (n_samples,), int32
@@ -288,7 +289,7 @@ class AffinityPropagation(ExemplarClusterer):
             labels=self.labels_,
             arrays={"centers": self.cluster_centers_indices_},
             scores={
-                "n_clusters": len(self.cluster_centers_indices_),
+                "n_clusters": self.n_clusters_,
                 "net_similarity": self.net_similarity_,
                 "n_iter": self.n_iter_,
                 "converged": self.converged_,

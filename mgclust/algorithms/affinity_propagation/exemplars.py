@@ -48,6 +48,7 @@ class ExemplarClusterer(Clusterer):
 
     affinity: str
     cluster_centers_indices_: np.ndarray
+    n_clusters_: int
     preference_: float | np.ndarray
 
     def _check_shape(self, dataset: Dataset) -> None:
@@ -61,7 +62,7 @@ class ExemplarClusterer(Clusterer):
 
     def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
         """Which rows are exemplars, and what other rows and `affinity_matrix_` will be compared with."""
-        self._dataset, self.cluster_centers_indices_ = dataset, indices
+        self._dataset, self.cluster_centers_indices_, self.n_clusters_ = dataset, indices, len(indices)
         if self.affinity != "precomputed":
             self.cluster_centers_ = dataset.take(indices)
 

@@ -19,6 +19,7 @@ most n / 4096 steps and usually a handful; 8 bytes a row and 4 a membership.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -184,11 +185,12 @@ class Canopy(Clusterer):
 
     Attributes
     ----------
-    center_indices_ : ndarray of shape (n_canopies,), int64
+    cluster_centers_indices_ : ndarray of shape (n_canopies,), int64
         Row of each centre, in the order of picking.
     cluster_centers_ : ndarray of shape (n_canopies, n_features)
         These rows.
-    n_canopies_ : int
+    n_canopies_, n_clusters_ : int
+        How many there are.
     memberships_ : scipy.sparse.csr_array of shape (n_samples, n_canopies), bool
         Which rows are within t1 of which centres; column indices ascend.
     labels_ : ndarray of shape (n_samples,), int32
@@ -210,7 +212,7 @@ class Canopy(Clusterer):
     --------
     >>> from mgclust import Canopy
     >>> model = Canopy(3.0, 1.5, client=None).fit([[0.0], [1.0], [2.0], [9.0]])
-    >>> model.center_indices_.tolist()
+    >>> model.cluster_centers_indices_.tolist()
     [0, 2, 3]
     >>> model.memberships_.toarray().astype(int).tolist()
     [[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1]]
@@ -249,6 +251,13 @@ class Canopy(Clusterer):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
+
+    @property
+    def center_indices_(self) -> np.ndarray:
+        """Deprecated name of `cluster_centers_indices_`."""
+        found = self.cluster_centers_indices_
+        warnings.warn("center_indices_ is deprecated: use cluster_centers_indices_.", DeprecationWarning, stacklevel=2)
+        return found
 
     def suggest_thresholds(self, X: Any) -> Thresholds:
         """Look at the distances in a sample of the rows and suggest t1 and t2; what `fit` does without them.
@@ -314,10 +323,11 @@ class Canopy(Clusterer):
         value: CanopyOutput = outcome.value
         members = value.members
         n, k = len(members.counts), len(value.centers)
-        self.center_indices_, self.n_canopies_, self.n_steps_ = value.centers, k, value.n_steps
+        self.cluster_centers_indices_, self.n_steps_ = value.centers, value.n_steps
+        self.n_canopies_ = self.n_clusters_ = k
         self.t1_, self.t2_ = value.t1, value.t2
         self.labels_ = members.labels
-        self.cluster_centers_ = inputs.dataset.take(self.center_indices_)
+        self.cluster_centers_ = inputs.dataset.take(self.cluster_centers_indices_)
         flags = np.ones(len(members.indices), bool)
         # SciPy wants one type for both: int32 while it holds the number of memberships.
         starts = np.zeros(n + 1, np.int32 if len(flags) < 2**31 else np.int64)
@@ -327,7 +337,7 @@ class Canopy(Clusterer):
         return Result(
             labels=self.labels_,
             arrays={
-                "center_indices": self.center_indices_,
+                "center_indices": self.cluster_centers_indices_,
                 "cluster_centers": self.cluster_centers_,
                 "memberships": self.memberships_,
             },

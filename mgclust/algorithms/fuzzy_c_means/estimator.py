@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mgclust.algorithms.base import Clusterer, Inputs, Progress
 from mgclust.algorithms.fuzzy_c_means.input import Start, checked_weights, kind_of_start
@@ -78,6 +78,7 @@ class FuzzyCMeans(Clusterer):
 
     Attributes
     ----------
+    n_clusters_ : int
     cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
         In the units of the data; for cosine and correlation, means of rows of unit length.
     labels_ : ndarray of shape (n_samples,), int32
@@ -236,7 +237,7 @@ class FuzzyCMeans(Clusterer):
     def _memberships_of(self, X: Any) -> Memberships:
         check_is_fitted(self, "cluster_centers_")
         if hasattr(X, "columns"):
-            _check_feature_names(self, X, reset=False)
+            validate_data(self, X, reset=False, skip_check_array=True, ensure_2d=False)
         dataset = self._open_more(X)
         place = {"client": self.client, "device": self.device, "memory_limit": self._checked()["memory_limit"]}
         return Memberships(self._clusters, dataset, **place)
@@ -267,7 +268,7 @@ class FuzzyCMeans(Clusterer):
         self._dataset, self.computed_in_ = inputs.dataset, value.dtype
         self._clusters = Clusters(fit.centers, value.prepared, self.metric, self.m, self.computed_in_)
         self.cluster_centers_ = fit.centers + value.prepared.origin
-        self.labels_ = value.labels
+        self.labels_, self.n_clusters_ = value.labels, len(fit.centers)
         self._memberships = value.memberships
         self.objective_history_ = np.array(value.history)
         self.objective_, self.n_iter_, self.stop_reason_ = value.history[-1], fit.n_iter, fit.stop_reason
@@ -286,7 +287,7 @@ class FuzzyCMeans(Clusterer):
                 else self._memberships,
             },
             scores={
-                "n_clusters": len(fit.centers),
+                "n_clusters": self.n_clusters_,
                 "objective": self.objective_,
                 "partition_coefficient": self.partition_coefficient_,
                 "partition_entropy": self.partition_entropy_,

@@ -75,6 +75,7 @@ class Silhouette(Method):
         Their mean.
     cluster_means_ : ndarray of shape (n_clusters,), float64
         Mean of each cluster, in the order of `classes_`.
+    n_clusters_ : int
     classes_ : ndarray of shape (n_clusters,)
         The labels that occur, ascending.
     timings_, result_, n_features_in_
@@ -134,6 +135,7 @@ class Silhouette(Method):
         assert scores.samples is not None
         self.samples_, self.score_ = scores.samples, scores.score
         self.cluster_means_, self.classes_ = scores.cluster_means, labeling.classes
+        self.n_clusters_ = len(self.classes_)
         arrays = {"samples": self.samples_, "cluster_silhouettes": self.cluster_means_}
         if not np.array_equal(labeling.classes, np.arange(len(labeling.classes))):
             arrays["classes"] = labeling.classes
@@ -151,7 +153,7 @@ class Silhouette(Method):
             labels=labeling.codes,
             arrays=arrays,
             scores={
-                "n_clusters": len(scores.sizes),
+                "n_clusters": self.n_clusters_,
                 "silhouette": scores.score,
                 "min_cluster_silhouette": float(scores.cluster_means[lowest]),
             },

@@ -116,7 +116,7 @@ def test_more_centers_than_a_block(device):
     """Rows that are all centres: 12,000 picks, three times what a step may take."""
     X = np.random.default_rng(0).permutation(12_000)[:, None] * 10.0
     model = fit(X, 9.0, 5.0, device)
-    np.testing.assert_array_equal(model.center_indices_, np.arange(12_000))
+    np.testing.assert_array_equal(model.cluster_centers_indices_, np.arange(12_000))
     np.testing.assert_array_equal(model.labels_, np.arange(12_000))
     assert model.n_steps_ >= 3
     assert (model.memberships_.sum(axis=1) == 1).all()
@@ -126,7 +126,7 @@ def test_a_chain(device):
     """Each row removes the next: the longest chain of decisions that a set can have, all in one block or over many."""
     X = np.arange(9000.0)[:, None]
     model = fit(X, 2.0, 1.0, device)
-    np.testing.assert_array_equal(model.center_indices_, np.arange(0, 9000, 2))
+    np.testing.assert_array_equal(model.cluster_centers_indices_, np.arange(0, 9000, 2))
     reference.check_equal(model, reference.canopy(X, 2.0, 1.0))
 
 
@@ -140,7 +140,7 @@ def test_duplicates(device, rng):
 def test_one_canopy(device, rng):
     X = rng.normal(size=(500, 3))
     model = fit(X, 100.0, 90.0, device)
-    assert model.center_indices_.tolist() == [0] and model.labels_.tolist() == [0] * 500
+    assert model.cluster_centers_indices_.tolist() == [0] and model.labels_.tolist() == [0] * 500
     assert model.memberships_.nnz == 500
 
 
@@ -165,7 +165,7 @@ def test_cover(X, t, order, seed):
     """No two centres within t2, every row within t2 of one; rows within t1 are members, others are not."""
     t1, t2 = t
     model = fit(X, t1, t2, order=order, random_state=seed)
-    centers = model.center_indices_
+    centers = model.cluster_centers_indices_
     assert len(np.unique(centers)) == len(centers) == model.n_canopies_ == model.memberships_.shape[1]
     reference.check_cover(X, centers, t2)
     d = distances(X, X[centers])
@@ -180,7 +180,7 @@ def test_origin_and_unit_do_not_matter(X, t, shift, unit):
     """Exact in binary: nothing may change, not even pairs at exactly t2."""
     first = fit(X, *t)
     second = fit((X + shift) * unit, t[0] * unit, t[1] * unit)
-    np.testing.assert_array_equal(first.center_indices_, second.center_indices_)
+    np.testing.assert_array_equal(first.cluster_centers_indices_, second.cluster_centers_indices_)
     np.testing.assert_array_equal(first.memberships_.indices, second.memberships_.indices)
 
 
@@ -193,7 +193,7 @@ def test_a_random_order_is_a_sequential_run_in_that_order(name, device):
         assert len(np.unique(order)) == len(X)
         model = fit(X, t1, t2, device, order="random", random_state=seed)
         reference.check_equal(model, reference.canopy(X, t1, t2, order=order))
-        assert model.center_indices_[0] == order[0]
+        assert model.cluster_centers_indices_[0] == order[0]
 
 
 def test_a_random_order_spares_steps_of_sorted_rows(device):
@@ -206,7 +206,9 @@ def test_a_random_order_spares_steps_of_sorted_rows(device):
 def test_random_orders_prefer_no_row(device):
     """Of two rows within t2 either is picked about as often."""
     X = np.array([[0.0], [0.5], [10.0]])
-    firsts = [0 in fit(X, 2.0, 1.0, device, order="random", random_state=seed).center_indices_ for seed in range(200)]
+    firsts = [
+        0 in fit(X, 2.0, 1.0, device, order="random", random_state=seed).cluster_centers_indices_ for seed in range(200)
+    ]
     assert 70 <= sum(firsts) <= 130
 
 
@@ -214,12 +216,12 @@ def test_attributes_and_result(device, tmp_path):
     X = load_points("clusters")[0]
     model = fit(X, 2.0, 1.0, device)
     assert model.t1_ == 2.0 and model.t2_ == 1.0 and model.n_steps_ >= 1
-    np.testing.assert_allclose(model.cluster_centers_, X[model.center_indices_], rtol=1e-6)
-    assert model.labels_.dtype == np.int32 and model.center_indices_.dtype == np.int64
+    np.testing.assert_allclose(model.cluster_centers_, X[model.cluster_centers_indices_], rtol=1e-6)
+    assert model.labels_.dtype == np.int32 and model.cluster_centers_indices_.dtype == np.int64
     model.result_.save(tmp_path / "out")
     loaded = load_result(tmp_path / "out")
     assert loaded.method == "canopy"
-    np.testing.assert_array_equal(loaded.arrays["center_indices"], model.center_indices_)
+    np.testing.assert_array_equal(loaded.arrays["center_indices"], model.cluster_centers_indices_)
     saved = loaded.arrays["memberships"]
     assert (saved != model.memberships_).nnz == 0
     assert (tmp_path / "out" / "memberships.npz").exists()
@@ -292,3 +294,10 @@ def test_settings_of_no_use_are_said(device, rng):
     for t1, t2, says in ((1e-6, 1e-7, "400 of 400 rows are centres.*raise"), (1e3, 1e2, "a single canopy.*lower")):
         (text,) = fit(X, t1, t2, device).result_.warnings
         assert re.search(says, text)
+
+
+def test_the_old_name_of_the_centres_is_deprecated():
+    model = Canopy(2.0, 1.0, client=None, device="cpu").fit(np.arange(10.0)[:, None])
+    with pytest.warns(DeprecationWarning, match="cluster_centers_indices_"):
+        assert model.center_indices_ is model.cluster_centers_indices_
+    assert not hasattr(Canopy(), "center_indices_")

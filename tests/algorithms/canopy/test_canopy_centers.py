@@ -63,7 +63,7 @@ def test_priorities_are_a_permutation_that_the_seed_decides():
 def test_distances_of_exactly_t_are_within():
     X = np.arange(10, dtype=float)[:, None]
     model = fit(X, 3.0, 1.0)
-    assert model.center_indices_.tolist() == [0, 2, 4, 6, 8]
+    assert model.cluster_centers_indices_.tolist() == [0, 2, 4, 6, 8]
     assert model.memberships_.toarray()[3].nonzero()[0].tolist() == [0, 1, 2, 3]
     assert model.labels_.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]  # row 1 is as near to row 0 as to row 2
 
@@ -73,7 +73,7 @@ def test_distances_of_exactly_t_are_within():
 def test_ties_stay_ties_far_from_the_origin(dtype, far):
     X = np.random.default_rng(0).integers(0, 12, (400, 2)) + far
     model = fit(X, 5.0, 3.0, dtype=dtype)
-    assert model.center_indices_.tolist() == sequential(X, threshold_of(METRICS["euclidean"], 3.0, "float64"))
+    assert model.cluster_centers_indices_.tolist() == sequential(X, threshold_of(METRICS["euclidean"], 3.0, "float64"))
 
 
 @pytest.mark.parametrize("order", ["index", "random"])
@@ -84,14 +84,14 @@ def test_centers_do_not_depend_on_the_size_of_a_step(block, order, monkeypatch):
     model = fit(X, 1.2, 0.6, order=order, random_state=5)
     ranked = np.argsort(priorities(np.arange(800), 5)) if order == "random" else np.arange(800)
     picked = sequential(X[ranked], threshold_of(METRICS["euclidean"], 0.6, "float64"))
-    assert model.center_indices_.tolist() == ranked[picked].tolist()
+    assert model.cluster_centers_indices_.tolist() == ranked[picked].tolist()
     assert model.n_steps_ <= -(-800 // block)
 
 
 def test_memberships_are_all_rows_within_t1(monkeypatch):
     X = np.random.default_rng(2).normal(size=(900, 4))
     expected = fit(X, 1.5, 1.0)
-    distances = np.sqrt(cpu.pairs.reduced_distances(X, X[expected.center_indices_], norm="l2"))
+    distances = np.sqrt(cpu.pairs.reduced_distances(X, X[expected.cluster_centers_indices_], norm="l2"))
     assert (expected.memberships_.toarray() == (distances <= 1.5)).all()
     assert (expected.labels_ == distances.argmin(axis=1)).all()
     assert expected.memberships_.has_sorted_indices and expected.memberships_.dtype == bool
@@ -104,7 +104,7 @@ def test_rows_that_are_streamed_give_the_same():
     for order in ("index", "random"):
         parameters = {"t1": 8.0, "t2": 7.0, "order": order, "random_state": 1}
         whole, streamed = fit(X, **parameters), fit(X, **parameters, memory_limit="5.3 MiB")
-        assert (whole.center_indices_ == streamed.center_indices_).all() and whole.n_canopies_ > 10
+        assert (whole.cluster_centers_indices_ == streamed.cluster_centers_indices_).all() and whole.n_canopies_ > 10
         assert (whole.memberships_ != streamed.memberships_).nnz == 0
         assert (whole.labels_ == streamed.labels_).all()
 
@@ -125,7 +125,7 @@ def test_greedy_centers_are_those_of_the_method():
     X = np.random.default_rng(5).normal(size=(3000, 2))
     threshold = threshold_of(METRICS["euclidean"], 0.2, "float64")
     picked = greedy_centers(cpu, X, norm="l2", threshold=threshold)
-    assert (picked == fit(X, 0.3, 0.2).center_indices_).all()
+    assert (picked == fit(X, 0.3, 0.2).cluster_centers_indices_).all()
     assert len(greedy_centers(cpu, X[:0], norm="l2", threshold=threshold)) == 0
 
 
@@ -223,9 +223,10 @@ def test_warnings_say_what_to_change():
 def test_the_result_and_the_attributes_agree():
     X = np.random.default_rng(9).normal(size=(300, 3)).astype("float32")
     model = clone(Canopy(1.5, 1.0, client=None)).fit(X)
-    assert (model.cluster_centers_ == X[model.center_indices_]).all()
+    assert (model.cluster_centers_ == X[model.cluster_centers_indices_]).all()
     arrays, scores = model.result_.arrays, model.result_.scores
-    assert (arrays["center_indices"] == model.center_indices_).all() and arrays["memberships"] is model.memberships_
+    assert (arrays["center_indices"] == model.cluster_centers_indices_).all()
+    assert arrays["memberships"] is model.memberships_
     assert scores["n_canopies"] == model.n_canopies_ == model.memberships_.shape[1]
     assert scores["memberships_per_row"] == model.memberships_.nnz / 300
     assert list(model.timings_)[-2:] == ["centers", "memberships"]

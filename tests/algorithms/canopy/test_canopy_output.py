@@ -121,7 +121,7 @@ def test_the_command_line_writes_all_of_it(tmp_path, monkeypatch, capsys):
     result = load_result("out")
     model = Canopy(1.0, 0.7, order="random", random_state=3, client=None, device="cpu").fit(X)
     assert (result.arrays["memberships"] != model.memberships_).nnz == 0
-    assert (result.arrays["cluster_centers"] == X[model.center_indices_]).all()
+    assert (result.arrays["cluster_centers"] == X[model.cluster_centers_indices_]).all()
     assert f"canopies  {model.n_canopies_}, each row in" in out and "t1 1, t2 0.7" in out
     assert cli.run_command(["run", "canopy", "x.npy", "-o", "bad", "--t1", "1", "--t2", "2"]) == 2
     assert "t1=1 should be > t2=2" in capsys.readouterr().err and not os.path.exists("bad")

@@ -49,7 +49,7 @@ def bits(model) -> dict[str, str]:
     """Hashes of all that a fit tells, but for times."""
     members = model.memberships_
     values = {
-        "centers": model.center_indices_,
+        "centers": model.cluster_centers_indices_,
         "labels": model.labels_,
         "steps": model.n_steps_,
         "indptr": members.indptr,
