@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.util
 import logging
 import os
@@ -12,6 +13,20 @@ import numpy as np
 import pytest
 
 RANKS = 4
+
+# How the reasons begin for which a test may be skipped where MGCLUST_STRICT_SKIPS is set, as in CI.
+MAY_BE_SKIPPED = (
+    # There is no GPU.
+    "CuPy is not installed",
+    "CuPy sees no GPU",
+    # These cases do not exist: a correlation of two features; scikit-learn's check of a mode of SciPy that is off.
+    "two features: every correlation is -1 or 1",
+    "the correlation of two numbers is 1, -1 or undefined",
+    "SCIPY_ARRAY_API is not set",
+    # A container may forbid these, root or not.
+    "network namespaces are not permitted here",
+    "there is no Landlock",
+)
 
 
 def gpu_missing() -> str:
@@ -29,11 +44,17 @@ def gpu_missing() -> str:
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU and CuPy; skipped where there is none")
+    # One database for each process of the tests, which drop what is in it.
+    if url := os.environ.get("MGCLUST_TEST_POSTGRES"):
+        process = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        os.environ["MGCLUST_TEST_POSTGRES"] = url.replace("{process}", process)
     # What a shell starts in the background ignores Ctrl-C, and so would the tests of it and the programs that they run.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
+def pytest_collection_modifyitems(config, items):
+    _mark_slow_cases(config, items)
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     reason = gpu_missing()
@@ -44,6 +65,41 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _mark_slow_cases(config, items):
+    """Of a parametrized test that is marked as quick, all cases are slow but those that the marker names."""
+    unused = {}
+    for item in items:
+        if mark := item.get_closest_marker("quick"):
+            patterns = unused.setdefault(item.nodeid.partition("[")[0], set(mark.args))
+            fitting = {each for each in mark.args if fnmatch.fnmatchcase(item.callspec.id, each)}
+            patterns -= fitting
+            if not fitting:
+                item.add_marker("slow")
+    lost = {test: patterns for test, patterns in unused.items() if patterns}
+    if lost and not any("::" in each for each in config.args):  # else not all cases were collected
+        raise pytest.UsageError(f"quick tests that do not exist: {lost}")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport():
+    return _without_silent_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report():
+    return _without_silent_skip((yield))
+
+
+def _without_silent_skip(report):
+    """The report of a test or a module; where MGCLUST_STRICT_SKIPS is set, one that should have run has failed."""
+    if os.environ.get("MGCLUST_STRICT_SKIPS") and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith(MAY_BE_SKIPPED):
+            report.outcome = "failed"
+            report.longrepr = f"It is skipped, for a reason that MAY_BE_SKIPPED of tests/conftest.py lacks: {reason}"
+    return report
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -441,6 +441,7 @@ def test_demo_shows_points_voxels_and_a_graph(mgclust_):
     assert open_dataset("mgclust-demo/points.npz").shape == (100_000, 2)
 
 
+@pytest.mark.slow
 def test_demo_takes_the_next_free_directory_and_says_what_it_leaves_out(mgclust_, monkeypatch):
     from mgclust.cli import demo
 
@@ -484,6 +485,7 @@ mgclust.report.write_report = slow
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_writing_leaves_nothing(number, code):
     process = start(SLOW_REPORT, "run", "density-peaks", "points.npy", "-o", "out", "--cpu", "--n-clusters", 3)
@@ -514,6 +516,7 @@ context.Context.stage = slow
 """
 
 
+@pytest.mark.slow
 def test_a_signal_while_computing_leaves_nothing():
     process = start(SLOW_RANK, "run", "density-peaks", "points.npy", "-o", "out", "--cpu")
     for line in process.stderr:

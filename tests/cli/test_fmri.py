@@ -151,6 +151,7 @@ def test_cifti_from_the_command_line(mgclust_, files, made):
     assert adjusted_rand_score(made.truth[made.mask], written) == 1
 
 
+@pytest.mark.slow
 def test_every_rank_reads_its_own_rows(files, client):
     dataset = open_dataset(str(Path("bold.nii.gz").resolve()), mask="mask.nii.gz", standardize="zscore", detrend=True)
     alone = DensityPeaks(6, metric="correlation", client=None, device="cpu").fit(dataset)

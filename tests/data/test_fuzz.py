@@ -11,6 +11,8 @@ import pytest
 
 from support import fuzz
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -476,17 +476,22 @@ def test_kubernetes_services_reach_pods(kubernetes):
 # Slurm and systemd
 
 
+SCRIPTS = [*DEPLOY.rglob("*.sbatch"), *DEPLOY.rglob("*.sh"), DEPLOY / "lab"]
+SCRIPTS += [path for path in LAB if path.suffix == ".sh"]
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed (Debian: apt install)")
+def test_shellcheck_finds_nothing():
+    command = ["shellcheck", "--severity=warning", "--external-sources", f"--source-path={ROOT}", *map(str, SCRIPTS)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
 def test_scripts_parse():
-    scripts = [*DEPLOY.rglob("*.sbatch"), *DEPLOY.rglob("*.sh"), DEPLOY / "lab"]
-    scripts += [path for path in LAB if path.suffix == ".sh"]
-    assert len(scripts) > 5
-    for script in scripts:
+    assert len(SCRIPTS) > 5
+    for script in SCRIPTS:
         done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        if shutil.which("shellcheck"):
-            command = ["shellcheck", "--severity=warning", "--external-sources", f"--source-path={ROOT}", str(script)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            assert done.returncode == 0, done.stdout
         # In a step, `! command` ends nothing: such a check could not fail.
         assert script.parent.name != "lab" or not re.search(r"^\s*! ", script.read_text("utf-8"), re.MULTILINE), script
     for path in DEPLOY.rglob("*.py"):
@@ -520,6 +525,7 @@ def test_a_batch_job_without_a_gpu_says_so():
     assert done.stderr == "Slurm gave this node no GPU: ask for some with --gpus-per-node=N, or pass --cpu.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("during", ["the wait for workers", "the command"])
 def test_a_batch_job_ends_with_the_workers_of_a_node(tmp_path, during):
     """Dask's workers that have lost the scheduler end with code 0, which srun takes for a good end."""
@@ -563,6 +569,7 @@ def test_wrong_use_of_the_lab(words):
     assert done.returncode == 2 and done.stderr.startswith("usage: deploy/lab run")
 
 
+@pytest.mark.slow
 def test_steps_of_the_lab_fail_and_are_ended(tmp_path):
     """A step that fails ends the run with its log; one that hangs does so at its deadline."""
     (tmp_path / "trial" / "logs").mkdir(parents=True)

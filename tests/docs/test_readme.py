@@ -145,6 +145,7 @@ def directory(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_first_two_blocks_install_and_run_and_test(directory):
     venv, install, run = FIRST_LINES[0].split(" && ")
     assert (venv, install) == ("python3 -m venv .venv", ".venv/bin/pip install --quiet '.[fmri]'")
@@ -182,6 +183,17 @@ def _runs(block: Block) -> bool:
     return plain or (block.language == "bash" and (not block.needs or block.needs.startswith("exit=")))
 
 
+@pytest.mark.quick(
+    "README.md",
+    "docs/quickstart.md",
+    "docs/files.md",
+    "docs/results.md",
+    "docs/troubleshooting.md",
+    "docs/methods/canopies.md",
+    "docs/methods/fuzzy-c-means.md",
+    "docs/methods/silhouettes.md",
+    "docs/methods/affinity-propagation.md",
+)
 @pytest.mark.parametrize("page", [page for page in PAGES if any(map(_runs, _blocks(page)))])
 def test_blocks_run_in_order(directory, page):
     names = {"__name__": "page"}
@@ -214,6 +226,7 @@ def test_the_table_of_exactness_is_complete():
     assert not [key for key in keys if f"`{key}`" not in PAGES["docs/exactness.md"]]
 
 
+@pytest.mark.slow
 def test_blocks_for_a_cluster(directory, client):
     # The path of a command means the same file for workers, whose directory is another one.
     ran = 0
@@ -229,6 +242,7 @@ def test_blocks_for_a_cluster(directory, client):
     assert ran >= 2 and (directory / "out-cluster" / "result.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_blocks_for_a_service(directory, monkeypatch):
     running = Running(directory)

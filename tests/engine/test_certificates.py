@@ -92,6 +92,7 @@ def trust(monkeypatch, certs):
         monkeypatch.setenv(f"MGCLUST_TLS_{name}", str(certs / "client" / file))
 
 
+@pytest.mark.slow
 def test_a_run_on_a_cluster_with_these_certificates(scheduler, trusted):
     assert scheduler.startswith("tls://")
     x = np.random.default_rng(5).normal(size=(3000, 2))
@@ -127,6 +128,7 @@ def test_another_authority_is_refused(scheduler, tmp_path, monkeypatch):
         connect(scheduler, "cpu").__enter__()
 
 
+@pytest.mark.slow
 def test_a_worker_of_another_authority_is_refused(scheduler, trusted, tmp_path):
     make_certificates(tmp_path / "others")
     command = [DASK, "worker", scheduler, "--death-timeout=4", "--no-nanny", *tls(tmp_path / "others" / "worker")]

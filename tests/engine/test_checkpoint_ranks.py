@@ -24,6 +24,7 @@ from support.checkpoint_cases import CASES, bits, fit, go_through, numbers
 from support.points import load_points
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(90),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]

@@ -215,6 +215,7 @@ def gone(before, seconds=20.0):
     return over
 
 
+@pytest.mark.slow
 def test_a_local_cluster_whose_workers_do_not_come(tmp_path, monkeypatch):
     """They hang while they start."""
     (tmp_path / "hang.py").write_text("import time\ntime.sleep(600)\n")
@@ -243,6 +244,7 @@ def test_a_local_cluster_that_refuses_is_one_sentence(monkeypatch):
         connect("local", "cpu", n_workers=2).__enter__()
 
 
+@pytest.mark.slow
 def test_a_local_cluster_whose_workers_cannot_be_started(monkeypatch):
     """As where a process may make no semaphores: Dask waits without end for the end of what never began."""
 

@@ -21,7 +21,7 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.errors import CollectiveTimeout, WorkerLost
 from support import rank_jobs
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 
 @pytest.fixture

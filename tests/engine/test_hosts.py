@@ -26,7 +26,7 @@ from mgclust.errors import InputError
 from mgclust.service.settings import Settings
 
 pytest.importorskip("cryptography")
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 HOSTS = ("scheduler", "one", "two", "user", "stranger")
 ADDRESSES = {host: f"10.77.0.{number}" for number, host in enumerate(HOSTS, 1)}

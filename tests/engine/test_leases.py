@@ -23,7 +23,7 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.errors import ClusterUnavailableError, InputError, RunCancelled
 from support import rank_jobs
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 
 def until(condition, seconds=15.0):

@@ -8,6 +8,8 @@ from mgclust.algorithms import base
 from mgclust.algorithms.communities import estimator as fast_newman
 from support import tiny_cases
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("method", tiny_cases.METHODS)
 def test_ranks_without_rows(method, ranks, monkeypatch):

@@ -48,6 +48,7 @@ def lists(x: np.ndarray, y: np.ndarray, norm: str, threshold: float, gap: int = 
     return starts, out
 
 
+@pytest.mark.quick("1-1-*", "2-3-*", "31-2-*", "33-3-*")
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("make", [uniform, lattice])

@@ -44,6 +44,7 @@ def clumps(rng, n, d, dtype):
     return x.astype(dtype)
 
 
+@pytest.mark.quick("1-700-*")
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("make", [normal, lattice, equal, clumps])

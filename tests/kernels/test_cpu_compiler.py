@@ -11,6 +11,8 @@ import pytest
 KERNELS = """
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, uncounted
 
+pytestmark = pytest.mark.slow
+
 @inlined
 def half(x):
     return x / 2

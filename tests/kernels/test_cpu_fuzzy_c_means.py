@@ -103,6 +103,7 @@ def test_every_width_and_way_of_adding(d: int, dtype: type) -> None:
         assert_sums(sums(x, centers, 2.0)[0, 0], x, centers, 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("d", [2, 32])
 def test_a_thousand_centres(d: int, dtype: type) -> None:

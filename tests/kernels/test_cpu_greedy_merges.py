@@ -70,6 +70,7 @@ def test_any_resolution():
         assert merges_of(reference.rows_of(edges, n, np.float64), resolution) == (expected.merges, expected.gains), seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.int64, np.float64])
 @pytest.mark.parametrize("seed", [0, 1, 15])  # 1 and 15 find it out if a tree's node outlives one below it
 def test_hubs(seed, dtype):

@@ -111,10 +111,11 @@ def test_tree_nearest_higher(x):
         assert (index == expected_index[tree.index[start:stop]]).all()
 
 
+@pytest.mark.quick("*narrow*")
 @pytest.mark.parametrize("bracket", ["narrow", "wide", "everything"])
 def test_tree_pair_histogram(x, bracket):
-    if bracket == "everything" and len(x) > 6000:
-        pytest.skip("opens every box")
+    if bracket == "everything":  # opens every box
+        x = x[:6000]
     middle = int(np.array(typical(x), x.dtype).view(INTEGER[x.itemsize]))
     width = {"narrow": 1000, "wide": 1 << (20 if x.itemsize == 4 else 49), "everything": 0}[bracket]
     low, bins = (max(0, middle - width), 100) if width else (0, 500)
@@ -165,6 +166,7 @@ def grid_sum(x: np.ndarray, scale: float) -> tuple[np.ndarray, GaussianGrid]:
     return out, plan
 
 
+@pytest.mark.quick("*-uniform-*-0.3")
 @pytest.mark.parametrize("width", [0.02, 0.3, 100.0])
 @pytest.mark.parametrize("n, d", [(1, 1), (1, 3), (5000, 1), (5000, 2), (3000, 3)])
 @pytest.mark.parametrize("make", [uniform, lattice])
@@ -184,6 +186,7 @@ def test_grid_sum_is_within_its_bound(make, n, d, width, dtype):
     assert (found == found[first][back.reshape(-1)]).all(), "equal rows differ"
 
 
+@pytest.mark.slow
 def test_one_pair_is_within_the_stated_constants():
     """The bound for n rows is n times that for a pair, which is measured here at many relative places."""
     rng = np.random.default_rng(3)

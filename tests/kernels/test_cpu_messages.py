@@ -155,6 +155,7 @@ def difference(ours: np.ndarray, theirs: np.ndarray, size: float) -> float:
     return float(np.abs(ours - theirs).max() / size)
 
 
+@pytest.mark.quick("2-*", "31-*", "32-*")
 @pytest.mark.parametrize("places", [1, HOT_COLUMNS])
 @pytest.mark.parametrize("n", [2, 5, 31, 32, 65, 100, 203])
 def test_textbook_update_over_a_whole_run(n, places):

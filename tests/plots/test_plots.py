@@ -119,6 +119,7 @@ def silhouettes_of(n=300, k=5):
     return np.clip(np.random.default_rng(1).normal(0.4, 0.3, n), -1, 1), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "k"), [(4, 2), (300, 5), (3000, 200), (3000, 34), (3000, 35)])
 def test_silhouettes_of_any_number_of_clusters(n, k):
     samples, labels = silhouettes_of(n, k)

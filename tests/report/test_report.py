@@ -187,6 +187,7 @@ def test_similarities_are_not_drawn_as_points():
     assert list(draw_pictures(result, None)) == ["scan"]
 
 
+@pytest.mark.slow
 def test_fewer_rows_are_drawn_of_wide_data():
     result = make(n=3000)
     X = np.zeros((3000, 3)).astype("float32")

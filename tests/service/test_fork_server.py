@@ -20,7 +20,10 @@ from mgclust.service.models import migrate, open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a fork server needs Linux")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a fork server needs Linux"),
+]
 
 
 @pytest.fixture

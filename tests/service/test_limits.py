@@ -9,7 +9,7 @@ from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
-pytestmark = pytest.mark.timeout(300)  # a start may take two minutes where much else runs
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a start may take two minutes where much else runs
 ENDLESS = {"max_iter": 10**7, "convergence_iter": 10**7}
 
 

@@ -85,6 +85,7 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
         assert attempt._cluster(order, tmp_path, begin)["n_clusters"] == 3
 
 
+@pytest.mark.slow
 def test_an_attempt_is_told_the_certificates_of_its_runners_cluster(tmp_path):
     """In its order, as one line of JSON; where to run is all that is asked here."""
     with cluster_module.connect("local", "cpu", n_workers=2) as cluster, contextlib.ExitStack() as stack:
@@ -137,6 +138,7 @@ def test_a_runner_loads_nothing_that_only_attempts_need():
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, check=True, text=True).stdout == "\n"
 
 
+@pytest.mark.slow
 def test_a_runner_beside_the_web_process(database, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -300,6 +300,7 @@ def test_cancel_retry_delete(running, ann, tmp_path):
     assert not list(folder.parent.glob(f"{job.id}*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["attempt", "runner", "web"])
 def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_points, many_labels, tmp_path, victim):
     job = ann.submit("density-peaks", many_points, report=False)
@@ -320,6 +321,7 @@ def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_poi
     assert len([each for each in ann.jobs(limit=1000) if each.id == job.id]) == 1
 
 
+@pytest.mark.slow
 def test_a_killed_attempt_goes_on_from_its_last_checkpoint(running, ann, many_points, tmp_path):
     given = {"max_iter": 2000, "convergence_iter": 2000}  # some seconds, whatever the messages do
     rows = np.load(many_points)[:1500]
@@ -338,6 +340,7 @@ def test_a_killed_attempt_goes_on_from_its_last_checkpoint(running, ann, many_po
     assert not kept.exists()
 
 
+@pytest.mark.slow
 def test_a_waiting_process_that_was_killed_costs_no_attempt(running, ann, points):
     ann.submit("density-peaks", points, report=False).wait()  # its process waits for another job
     for process in running.processes("mgclust.service.attempt"):

@@ -63,6 +63,7 @@ def test_what_is_set_stays(account, tmp_path, monkeypatch):
     assert provided()["MPLCONFIGDIR"] == str(tmp_path / "data" / "cache" / "matplotlib")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_jobs_of_a_service_without_a_home(account, tmp_path):
     """Kernels are compiled and kept, pictures drawn, and no temporary folder of matplotlib stays."""

@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from mgclust.errors import ClusterUnavailableError, InputError, InsufficientMemoryError, WorkerLost
 from mgclust.service import attempt
 
@@ -55,6 +57,7 @@ def test_whose_fault_it_is():
     assert "no space left" in attempt.sentence_of(OSError(errno.ENOSPC, "No space left on device"))
 
 
+@pytest.mark.slow
 def test_the_log_of_a_job_is_its_own(tmp_path):
     """One job a process: an order that comes after it is not heard, nor what the process says at its end."""
     code = "from mgclust.service import attempt; attempt._cluster = lambda *_: {}; attempt.main(); print('out of turn')"

@@ -228,6 +228,7 @@ def test_a_database_whose_disk_is_full(served, monkeypatch):
     assert served.post("/api/v1/jobs", json=job).status_code == 201
 
 
+@pytest.mark.slow
 def test_the_runner_outlasts_its_database(tmp_path, monkeypatch):
     """An outage is nobody's death: what ran before it is not taken for lost as soon as it is over."""
     monkeypatch.setattr("mgclust.service.runner.BEAT", 0.01)

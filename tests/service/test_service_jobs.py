@@ -511,6 +511,7 @@ def test_pages(jobs):
     assert sorted(found) == sorted(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_every_job_is_claimed_once(jobs):
     ids = [submit(jobs).id for _ in range(40)]
@@ -646,6 +647,7 @@ def finish(jobs, job):
     jobs.fail(job.id, job.attempt, "NaN in row 3.", "input")
 
 
+@pytest.mark.slow
 def test_shares_of_one_slot(jobs):
     """Neither many jobs, nor later ones of a high priority, keep a user's only job waiting."""
     for _ in range(50):
@@ -673,6 +675,7 @@ def test_shares_of_slots(jobs):
     assert sorted(jobs.claim().owner for _ in range(6)) == ["ann"] * 3 + ["bob"] * 3
 
 
+@pytest.mark.slow
 def test_what_was_used_long_ago(jobs, engine, monkeypatch):
     """After an hour it counts half: a user of yesterday waits no longer than one of today."""
     now = 1e9

@@ -59,6 +59,7 @@ def ann(running):
     return running.client("ann")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -143,6 +144,7 @@ def test_refused(ann, job, wanted, says):
     assert len(ann.jobs(limit=1000)) == before
 
 
+@pytest.mark.slow
 def test_saved_as_a_job(running, ann, job, points, tmp_path):
     expected = DensityPeaks(client=None, device="cpu").fit(points).select_centers(**BOX)
     saved = ann.call("POST", f"/jobs/{job.id}/centers/save", json=BOX)
@@ -167,6 +169,7 @@ def test_saved_as_a_job(running, ann, job, points, tmp_path):
         ann.job(again["id"]).retry()
 
 
+@pytest.mark.slow
 def test_a_choice_saved_twice_is_one_job(running, ann, job):
     """By the same key: clicked twice at once, or sent again since the answer was lost."""
     before = len(ann.jobs(limit=1000))
@@ -200,6 +203,7 @@ def test_nothing_is_kept_of_a_result_that_could_not_be_saved(running, ann, point
     assert "is not a file or folder below" in shown["why"]
 
 
+@pytest.mark.slow
 def test_others_and_other_methods(running, ann, job, points):
     bob = running.client("bob")
     for ask in (
@@ -393,6 +397,7 @@ def tab_to(browser, selector, most=60):
     raise AssertionError(f"{selector} is not reached by the tab key")
 
 
+@pytest.mark.slow
 def test_by_keyboard_at_the_width_of_a_phone(browser, running, points, tmp_path):
     """Nothing but keys, and the system's own dialogue for the file, whose name tries to be a part of the page."""
     hostile = tmp_path / "<img src=x onerror=alert(1)>.npy"
@@ -504,6 +509,7 @@ def test_a_phone(browser, running, job):
     assert browser.errors == []
 
 
+@pytest.mark.slow
 def test_states_pages_and_failures(browser, running, tmp_path, points):
     cleo = running.client("cleo")
     np.save(tmp_path / "bad.npy", np.full((50, 2), np.nan))
@@ -553,6 +559,7 @@ def test_states_pages_and_failures(browser, running, tmp_path, points):
     assert browser.errors == []
 
 
+@pytest.mark.slow
 def test_a_running_job_is_followed_and_cancelled(browser, running, tmp_path, capsys):
     many = tmp_path / "many.npy"
     np.save(many, np.random.default_rng(1).normal(size=(200_000, 32)))  # minutes of work
@@ -576,6 +583,7 @@ def test_a_running_job_is_followed_and_cancelled(browser, running, tmp_path, cap
     assert browser.errors == []
 
 
+@pytest.mark.slow
 def test_a_million_rows_are_drawn(browser, running):
     """The densest drawing that the page promises, without a service behind it: how long a frame takes."""
     browser.open(f"{running.url}/")

@@ -11,6 +11,8 @@ from mgclust.service.app import create_app
 from mgclust.service.models import open_database
 from mgclust.service.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 OPERATIONS = 15  # at least so many are described
 
 

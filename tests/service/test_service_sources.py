@@ -57,6 +57,7 @@ def header_of(client):
     return {"Authorization": client._http.headers["Authorization"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sent",
     [
@@ -234,6 +235,7 @@ attempt.main()
 """
 
 
+@pytest.mark.slow
 def test_an_attempt_fetches_before_it_computes(points, tmp_path):
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args):

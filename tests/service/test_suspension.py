@@ -16,7 +16,7 @@ from mgclust import AffinityPropagation
 from mgclust.service.models import Job, open_database, reading
 from support.service_process import Running
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 MESSAGES = {"max_iter": 4000, "convergence_iter": 4000}  # some seconds, whatever they do
 
 

@@ -55,6 +55,7 @@ def whole_scan(monkeypatch):
 # The checks of the specification's section 9
 
 
+@pytest.mark.quick("cpu-float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_wine(dtype, device):
     """Iterations are those of the oracle in both precisions: nothing oscillates, so nothing amplifies rounding."""
@@ -66,6 +67,7 @@ def test_wine(dtype, device):
     assert fowlkes_mallows_score(y, model.labels_) == pytest.approx(0.801, abs=5e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_ionosphere(dtype, metric, device):
@@ -99,6 +101,7 @@ def test_every_iteration_of_wine(profile, device, whole_scan):
     check_candidates(model, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["code", "paper"])
 def test_every_iteration_of_blobs(profile, device, whole_scan):
     """Rows in four dimensions; where messages oscillate, rounding is amplified and the scans may part in the end."""
@@ -245,6 +248,7 @@ def test_max_iter_is_a_warning(device):
     assert model.n_iter_ == 500 and not model.converged_ and len(model.scan_["n_clusters"])
 
 
+@pytest.mark.slow
 def test_same_again(device):
     X = load_points("ionosphere")[0]
     first, second = fit(X, device, random_state=5), fit(X, device, random_state=5)

@@ -74,6 +74,7 @@ def alone() -> dict:
     return {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "size"), [(case, size) for case in SCANS for size in SCANS[case][3]])
 def test_same_bits_over_a_whole_scan(case, size, fit_on, alone):
     make, parameters, at_least, _ = SCANS[case]
@@ -85,6 +86,7 @@ def test_same_bits_over_a_whole_scan(case, size, fit_on, alone):
     assert bits(fit_on(AdaptiveAffinityPropagation, size, X, **parameters)) == alone[case]
 
 
+@pytest.mark.quick("fewer blocks than ranks")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("case", CASES)
 def test_same_bits_of_affinity_propagation(case, fit_on):
@@ -95,6 +97,7 @@ def test_same_bits_of_affinity_propagation(case, fit_on):
         assert bits(fit_on(AffinityPropagation, size, X, **parameters)) == expected, f"on {size} ranks"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_ranks_read_their_own_similarities(dtype, fit_on, tmp_path):
     """A matrix on disk, of which each rank reads its rows."""
@@ -106,6 +109,7 @@ def test_ranks_read_their_own_similarities(dtype, fit_on, tmp_path):
         assert bits(fit_on(AffinityPropagation, size, tmp_path / "similarities.npy", **parameters)) == expected
 
 
+@pytest.mark.slow
 def test_client_parameter_reaches_the_workers(client):
     X = load_points("wine")[0]
     there = AdaptiveAffinityPropagation(device="cpu", client=client).fit(X)
@@ -113,6 +117,7 @@ def test_client_parameter_reaches_the_workers(client):
     assert bits(there) == bits(here)
 
 
+@pytest.mark.slow
 def test_small_data_are_computed_in_float64_on_any_number_of_ranks(fit_on):
     X = load_points("overlap1")[0][:1025]
     for n, dtype in ((1024, "float64"), (1025, "float32")):

@@ -48,6 +48,7 @@ def arranged(X, how: str) -> np.ndarray:
 ARRANGEMENTS = ["file", "sorted", "shuffled"]
 
 
+@pytest.mark.quick("cpu-2-*")
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)
 @pytest.mark.parametrize("d", [2, 3, 4, 5, 6])
 def test_the_papers_data(d, arrangement, device):
@@ -86,6 +87,7 @@ def test_sets_of_points(name, t1, t2, arrangement, device):
     reference.check_equal(fit(X, t1, t2, device), reference.canopy(X, t1, t2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)
 def test_the_birch_grid(arrangement, device):
     X = arranged(load_points("grid")[0], arrangement)
@@ -150,6 +152,7 @@ def test_equals_the_definition(X, t, metric):
     reference.check_equal(fit(X, *t, metric=metric), reference.canopy(X, *t, metric))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 @pytest.mark.parametrize(("t1", "t2"), [(0.5, 0.3), (1.0, 0.5), (0.9, 0.7), (1.3, 1.0)])
 def test_every_step_decides_equal_distances_alike(d, t1, t2, device):

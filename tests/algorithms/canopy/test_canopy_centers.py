@@ -68,6 +68,7 @@ def test_distances_of_exactly_t_are_within():
     assert model.labels_.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]  # row 1 is as near to row 0 as to row 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("far", [0.0, 1e6])
 def test_ties_stay_ties_far_from_the_origin(dtype, far):

@@ -61,6 +61,7 @@ def bits(model) -> dict[str, str]:
     }
 
 
+@pytest.mark.quick("fewer blocks than ranks-*")
 @pytest.mark.parametrize("order", ["index", "random"])
 @pytest.mark.parametrize("case", CASES)
 def test_same_bits(case, order, fit_on):
@@ -77,6 +78,7 @@ def test_same_bits(case, order, fit_on):
         assert found == expected, f"on {size} ranks"
 
 
+@pytest.mark.slow
 def test_suggested_thresholds_are_the_same(fit_on):
     X = load_points("pendigits")[0]
     expected = bits(fit_on(1, X, random_state=3))
@@ -84,6 +86,7 @@ def test_suggested_thresholds_are_the_same(fit_on):
         assert bits(fit_on(size, X, random_state=3)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["index", "random"])
 def test_streamed_rows_have_the_same_bits(order, fit_on, tmp_path):
     """61 MB of rows where 40 MiB may be used for all: they stay in their file and pass by in chunks."""

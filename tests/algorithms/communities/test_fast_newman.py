@@ -43,6 +43,7 @@ def test_the_stored_figures(name, device):
     assert model.modularity_history_.argmax() == merges
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", graphs.KNOWN)
 def test_parallel_is_as_good_as_louvain(name, device):
     edges, n = graphs.load_graph(name)
@@ -53,6 +54,7 @@ def test_parallel_is_as_good_as_louvain(name, device):
     assert max(entry["modularity"] for entry in model.rounds_) <= model.modularity_ + 1e-12
 
 
+@pytest.mark.quick("none-1.0-*", "integers-1.0-*")
 @pytest.mark.parametrize("strategy", ["greedy", "parallel"])
 @pytest.mark.parametrize(("weights", "resolution"), [("none", 1.0), ("integers", 1.0), ("floats", 1.0), ("none", 1.7)])
 def test_a_fit_is_consistent(strategy, weights, resolution):

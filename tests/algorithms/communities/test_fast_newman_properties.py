@@ -45,6 +45,7 @@ def test_greedy_equals_the_oracle(graph):
     assert model.n_clusters_ == n - positive
 
 
+@pytest.mark.slow
 @quick
 @given(any_graph(), st.sampled_from([0.5, 1.0, 1.5]), st.integers(1, 24))
 def test_parallel_is_sound(graph, resolution, k):

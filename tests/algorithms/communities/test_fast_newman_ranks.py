@@ -71,6 +71,7 @@ def bits(model) -> dict[str, str]:
     }
 
 
+@pytest.mark.quick("hub", "no edges")
 @pytest.mark.parametrize("case", CASES)
 def test_parallel_has_the_same_bits(case, fit_on):
     graph = CASES[case]()
@@ -79,6 +80,7 @@ def test_parallel_has_the_same_bits(case, fit_on):
         assert bits(fit_on(size, graph, strategy="parallel")) == expected, f"on {size} ranks"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["integers, loops, lone nodes", "floats"])
 def test_greedy_and_other_parameters_have_the_same_bits(case, fit_on):
     graph = CASES[case]()
@@ -107,6 +109,7 @@ def test_files_and_clients_reach_the_workers(client, tmp_path):
     assert modularity(tmp_path / "g.npz", labels, client=client, device="cpu") == alone
 
 
+@pytest.mark.slow
 def test_levels_that_stay_apart_have_the_same_bits(ranks):
     """Small coarse graphs are on every rank whole; here none is, as with large graphs."""
     from mgclust import open_graph

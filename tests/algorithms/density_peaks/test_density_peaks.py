@@ -49,6 +49,7 @@ def blobs(rng, n=400, d=5, k=4, spread=6.0):
     return rng.normal(size=(n, d)) + spread * rng.normal(size=(k, d))[rng.integers(0, k, n)]
 
 
+@pytest.mark.quick("cpu-blobs", "cpu-spirals", "cpu-moons", "cpu-wide032", "cpu-wide128")
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_the_oracle(name, device, oracle):
     X, y = load_points(name)
@@ -159,6 +160,7 @@ def small_samples(monkeypatch):
     monkeypatch.setattr(pair_quantile, "SECOND_ROWS", 700)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["overlap1", "pendigits", "wide064"])
 def test_sampled_dc_reports_its_error(name, device, small_samples):
     X, _ = load_points(name)
@@ -173,6 +175,7 @@ def test_sampled_dc_reports_its_error(name, device, small_samples):
     assert fit(X, device, n_clusters=15).dc_error_ == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["brute", "grid"])
 @pytest.mark.parametrize("fraction", [0.0001, 0.02, 0.6, 1.0])
 def test_dc_of_more_rows_than_the_sample_is_exact(fraction, algorithm, device, small_samples):

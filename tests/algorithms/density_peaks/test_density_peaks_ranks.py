@@ -61,6 +61,7 @@ def bits(model) -> dict[str, str]:
     return {name: hashlib.sha256(value.tobytes()).hexdigest()[:12] for name, value in values.items()}
 
 
+@pytest.mark.quick("automatic centres")
 @pytest.mark.parametrize("case", CASES)
 def test_same_bits_on_any_number_of_ranks(case, fit_on):
     X, parameters = rows_of(case), CASES[case][1]
@@ -69,6 +70,7 @@ def test_same_bits_on_any_number_of_ranks(case, fit_on):
         assert bits(fit_on(size, X, **parameters)) == alone, f"on {size} ranks"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["2-D brute", "cutoff", "products", "more than the dc sample"])
 def test_same_bits_when_rows_are_streamed(case, fit_on, monkeypatch):
     """One block of own rows at a time, as if they did not fit."""

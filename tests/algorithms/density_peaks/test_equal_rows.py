@@ -24,6 +24,7 @@ def fit_on(ranks, monkeypatch):
     return fit
 
 
+@pytest.mark.quick("few-*")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("features", "metric", "parameters"), equal_cases.cases())
 def test_equal_rows_have_equal_densities(features, metric, parameters, dtype, fit_on):

@@ -40,6 +40,7 @@ def oracle(name: str) -> dict[int, reference.State]:
     return reference.states(X, m, at=(0, *ITERATIONS), U=U)
 
 
+@pytest.mark.quick("cpu-clusters-*", "cpu-m = 1.001-*")
 @pytest.mark.parametrize("iterations", ITERATIONS)
 @pytest.mark.parametrize("name", ALL)
 def test_equals_the_oracle(name, iterations, device):
@@ -55,6 +56,7 @@ def test_equals_the_oracle(name, iterations, device):
     np.testing.assert_array_equal(model.labels_[sure], state.memberships.argmax(axis=1)[sure])
 
 
+@pytest.mark.quick("cpu-clusters-*", "cpu-m = 10-*", "cpu-c = 1-*")
 @pytest.mark.parametrize("iterations", ITERATIONS)
 @pytest.mark.parametrize("name", ALL)
 def test_equals_scikit_fuzzy(name, iterations, device):
@@ -71,6 +73,7 @@ def test_equals_scikit_fuzzy(name, iterations, device):
         assert adjusted_rand_score(y, model.labels_) >= adjusted_rand_score(y, u.argmax(axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clusters", "overlap1", "overlap2", "overlap3", "pendigits", "shifted by 1000 sigma"])
 def test_converged_labels_are_as_good_as_those_of_scikit_fuzzy(name, device):
     skfuzzy = pytest.importorskip("skfuzzy")

@@ -101,6 +101,7 @@ def cases():
             yield pytest.param(case, weighted, marks=marks, id=f"{case}{', weighted' * weighted}")
 
 
+@pytest.mark.quick("centers*")
 @pytest.mark.parametrize(("case", "weighted"), list(cases()))
 def test_same_bits(case, weighted, fit_on):
     make, parameters = CASES[case]
@@ -116,6 +117,7 @@ def streamed_points(tmp_path) -> str:
     return str(tmp_path / "rows.npy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", ["k-means++", "canopy", "random"])
 def test_streamed_rows_have_the_same_bits(init, fit_on, tmp_path):
     """61 MB of rows where 30 MiB may be used on a rank: they stay in their file and pass by in chunks."""

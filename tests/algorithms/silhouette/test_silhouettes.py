@@ -47,6 +47,7 @@ def expected(X, labels, metric):
     return reference(d, labels, metric="precomputed")
 
 
+@pytest.mark.quick("cpu-rings-*", "cpu-wide032-*")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", SETS)
 def test_equals_scikit_learn(name, metric, device):
@@ -83,6 +84,7 @@ def several_labelings(n):
     return [np.unique(codes, return_inverse=True)[1].astype(np.int32) for codes in labelings]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", METRICS)
 def test_many_labelings_at_once_are_those_one_by_one(metric, device):
     from mgclust.engine.dask.cluster import connect
@@ -181,6 +183,7 @@ def bits_on(ranks, monkeypatch):
     return bits
 
 
+@pytest.mark.quick("2-D", "fewer blocks than ranks")
 @pytest.mark.parametrize("case", CASES)
 def test_same_bits_on_any_number_of_ranks(case, bits_on):
     X, labels, options = clouds(case)

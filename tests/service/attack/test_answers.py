@@ -75,6 +75,7 @@ def served(tmp_path, monkeypatch):
         attempt.process.close(at_once=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "what"),
     [

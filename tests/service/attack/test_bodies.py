@@ -61,6 +61,7 @@ def test_what_is_allowed_is_not_too_much():
     assert 2 * LONGEST_RECORD <= LONGEST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [True, False], ids=["length", "chunks"])
 @pytest.mark.parametrize("users", [1, 14])
 def test_long_bodies_in_memory_are_bounded(monkeypatch, users, said):

@@ -22,6 +22,8 @@ from mgclust.service.readers import Busy, Exceeded, Readers
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
+pytestmark = pytest.mark.slow
+
 MOST = 400 << 20  # bytes of the web process
 WIDE = "\n".join(",".join(["1", "2", "3"][row : row + 1] * 100_000) for row in range(3)) + "\n"
 

@@ -47,6 +47,7 @@ def written(path):
     return path.exists() and path.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["say({'scores': {'n': 1}}); sys.exit()", "say(b'hello\\n')"])
 def test_a_daemon_ends_with_its_attempt(served: Served, tmp_path, end):  # noqa: F811
     """Whether the attempt succeeds or is ended."""

@@ -81,6 +81,7 @@ def test_endless_heads(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLOODS)
 @pytest.mark.timeout(60)
 def test_heads_that_come_in_drips(tmp_path, name, monkeypatch):
@@ -97,6 +98,7 @@ def test_heads_that_come_in_drips(tmp_path, name, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "again"),
     [

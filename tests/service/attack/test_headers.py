@@ -25,6 +25,7 @@ def mine(running):
     return bearer((running.data / "token").read_text().strip())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "begin",
     [

@@ -17,6 +17,8 @@ from mgclust.service.confine import describe, landlock
 # In place of reading data: look for what is none of a job's, and tell what was found.
 LOOK = """
 import json, os, socket
+
+pytestmark = pytest.mark.slow
 def look(names):
     found = []
     for number, name in enumerate(names):
@@ -54,7 +56,7 @@ reader.TASKS["preview"] = lambda order: look(json.loads(os.environ["LOOK_FOR"]))
 reader.main()
 """
 )
-needs_landlock = pytest.mark.skipif(not landlock(), reason=describe())
+needs_landlock = pytest.mark.skipif(not landlock(), reason="there is no Landlock")
 
 
 @pytest.fixture

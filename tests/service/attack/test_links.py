@@ -28,6 +28,8 @@ from mgclust.service.results import scores_of
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 2_000
 
 

@@ -14,7 +14,7 @@ from support.service_process import Running
 from support.stranger import Stranger, family, keys_shown, listening
 
 TRIES = 32  # at each address
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 LOCAL = """
 import sys

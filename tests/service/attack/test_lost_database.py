@@ -17,7 +17,7 @@ from mgclust.service.models import DatabaseLost, User, open_database, reading, w
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest.fixture

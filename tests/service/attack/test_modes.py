@@ -22,6 +22,8 @@ import os, sys
 from pathlib import Path
 from mgclust.service.disk import remove, set_aside, size_of
 
+pytestmark = pytest.mark.slow
+
 if os.getuid() == 0:
     os.setgroups([])
     os.setresgid(ACCOUNT, ACCOUNT, ACCOUNT)

@@ -19,6 +19,8 @@ from mgclust.data.labels import read_labels
 from mgclust.errors import MgclustError
 from mgclust.quoting import quote_nothing
 
+pytestmark = pytest.mark.slow
+
 SECRET = "mgc_4x7Kq9"
 
 

@@ -15,6 +15,8 @@ from mgclust.service.disk import BLOCK
 from mgclust.service.models import open_database
 from mgclust.service.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 LONG = 255  # characters of a source's name
 
 

@@ -20,6 +20,8 @@ from mgclust.data import open_dataset
 from mgclust.errors import InputError
 from support.service_process import Running
 
+pytestmark = pytest.mark.slow
+
 SOON = 10.0  # seconds on a busy machine; what waits for a FIFO waits for ever
 
 

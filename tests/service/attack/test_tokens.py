@@ -252,6 +252,7 @@ def test_days_that_are_none(served, engine, days):
         access.new_token(engine, "ann", days=days)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_commands(tmp_path, monkeypatch, capsys):
     running = Running(tmp_path, ["--no-runner"])
