@@ -56,7 +56,7 @@ def run(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "1")])
+@pytest.mark.parametrize("options", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
 def test_skips_that_are_not_on_the_list_fail(run, options):
     code, said = run(*options, strict=True)
     assert code == 1 and "1 failed, 1 passed, 1 skipped, 1 xfailed, 2 errors" in said, said
@@ -65,7 +65,7 @@ def test_skips_that_are_not_on_the_list_fail(run, options):
     assert "SKIPPED [1] test_run.py:4: CuPy sees no GPU" in said
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "1")])
+@pytest.mark.parametrize("options", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
 def test_a_module_that_is_skipped_fails(run, tmp_path, options):
     (tmp_path / "test_whole.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
     code, said = run(*options, strict=True)

@@ -64,6 +64,7 @@ def test_mutations_end_with_the_right_rows_or_a_sentence(tmp_path, read, name, d
     assert os.listdir(tmp_path) == [name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "group"), ZARR)
 def test_mutations_of_a_zarr_store(tmp_path, version, group):
     for seed in range(ROUNDS // 2):

@@ -104,6 +104,7 @@ def test_a_run_on_a_cluster_with_these_certificates(scheduler, trusted):
     np.testing.assert_array_equal(there.labels_, here.labels_)
 
 
+@pytest.mark.slow
 def test_all_processes_are_guarded(scheduler, trusted, monkeypatch):
     """See `mgclust.engine.tls`; workers and nannies of a cluster that mgclust starts are, too."""
 

@@ -92,6 +92,7 @@ def test_stream_takes_every_block_to_every_rank_in_global_order(size):
         np.testing.assert_array_equal(of_rank[:, 3], x[starts, 0])
 
 
+@pytest.mark.slow
 def test_equal_bits_on_any_number_of_ranks_resident_or_not():
     x = np.random.default_rng(1).normal(size=(5500, 5)).astype(np.float32)
     row = 5 * 4 * 1024

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 KERNELS = """
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, uncounted
-
-pytestmark = pytest.mark.slow
 
 @inlined
 def half(x):

@@ -180,6 +180,7 @@ def test_what_a_job_may_read(running, ann, points, tmp_path):
             ann.call("POST", "/jobs", json={"method": "density-peaks", "sources": [{"path": str(path)}]})
 
 
+@pytest.mark.slow
 def test_parameters_that_are_arrays(running, ann, points, tmp_path, monkeypatch, capsys):
     """They are uploads like the data, whoever sends them; a path counts where the data's would."""
     x = np.load(points)

@@ -206,6 +206,7 @@ def test_an_address_is_that_of_the_connection(tmp_path, monkeypatch):
     assert ran[0]["proxy_headers"] is False
 
 
+@pytest.mark.slow
 def test_the_web_process_seldom_looks_through_all_for_garbage(tmp_path):
     """Each such look stops all requests, the longer the more event streams are open."""
     code = """

@@ -132,6 +132,7 @@ first_token(engine, Path(sys.argv[2]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_several_web_processes_that_start_on_nothing(kind, tmp_path):
     """All come up; there is one administrator, and the token that was left is theirs."""

@@ -725,6 +725,7 @@ def oracle(waiting, running, used):
     return min(urgent, key=lambda job: (-job[1], job[2]))
 
 
+@pytest.mark.slow
 @settings_of(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
     st.lists(

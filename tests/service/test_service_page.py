@@ -114,6 +114,7 @@ def test_an_estimator_from_a_saved_result(model, tmp_path):
     assert again.result_.warnings == expected.result_.warnings
 
 
+@pytest.mark.slow
 def test_points_are_rows_of_the_data(ann, job, points):
     shown, x = ann.call("GET", f"/jobs/{job.id}/points"), np.load(points)
     np.testing.assert_allclose(np.column_stack([shown["x"], shown["y"]]), x[shown["index"], :2])
@@ -486,6 +487,7 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
     assert browser.errors == []
 
 
+@pytest.mark.slow
 def test_a_phone(browser, running, job):
     browser.resize(390, 800, mobile=True)
     sign_in(browser, running)

@@ -82,6 +82,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing(running, ann, sent):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_more_than_was_said_is_not_part_of_the_upload(running, ann):
     with socket.create_connection(("127.0.0.1", running.port)) as connection:
         connection.settimeout(20)
@@ -159,6 +160,7 @@ def test_a_matrix_that_does_not_fit_is_the_memorys_fault(ann, tmp_path):
 # --- files named in parameters
 
 
+@pytest.mark.slow
 def test_parameters_that_are_files(running, ann, points, tmp_path):
     np.save(tmp_path / "labels.npy", np.arange(60) % 3)
     job = ann.submit("silhouette", points, labels=tmp_path / "labels.npy", report=False).wait()

@@ -91,6 +91,7 @@ def test_squared_distances_choose_the_same_k_on_wine(metric, device):
 # Whole scans
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["code", "paper"])
 def test_every_iteration_of_wine(profile, device, whole_scan):
     expected = oracle("wine", profile)

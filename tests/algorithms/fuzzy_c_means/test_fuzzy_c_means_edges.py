@@ -104,6 +104,7 @@ def test_origin_and_unit_do_not_matter(X, shift, unit):
         np.testing.assert_allclose(second.cluster_centers_ / unit - shift, first.cluster_centers_, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", INITS)
 def test_a_seed_decides(init, device, blobs):
     options = {"n_clusters": 4, "init": init, "n_init": 2, "random_state": 7}

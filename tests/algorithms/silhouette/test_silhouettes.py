@@ -132,6 +132,7 @@ def scored_by_matrix(context, shift, labelings):
     return highest, [score.samples for score in scores]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 50.0])
 def test_similarities_in_place_of_distances(shift, ranks):
     """Minus the similarity; where some are positive, shifted to be at least 1, except from a row to itself."""

@@ -49,6 +49,7 @@ def test_without_end(running, mine, begin):
     assert seconds_of_a_look(running) < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["headers", "trailers"])
 def test_too_many(running, mine, where):
     many = [f"X-{i}: 1" for i in range(200)]

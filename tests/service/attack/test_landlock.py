@@ -14,11 +14,11 @@ import pytest
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.service.confine import describe, landlock
 
+pytestmark = pytest.mark.slow
+
 # In place of reading data: look for what is none of a job's, and tell what was found.
 LOOK = """
 import json, os, socket
-
-pytestmark = pytest.mark.slow
 def look(names):
     found = []
     for number, name in enumerate(names):

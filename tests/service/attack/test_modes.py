@@ -13,6 +13,8 @@ import pytest
 
 from mgclust.service.disk import size_of
 
+pytestmark = pytest.mark.slow
+
 ACCOUNT = 65534
 
 # In a process of an account that is not root, in a folder of its own. Prints what the folder's size is taken for, and
@@ -21,8 +23,6 @@ SOURCE = r"""
 import os, sys
 from pathlib import Path
 from mgclust.service.disk import remove, set_aside, size_of
-
-pytestmark = pytest.mark.slow
 
 if os.getuid() == 0:
     os.setgroups([])
