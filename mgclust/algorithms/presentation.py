@@ -141,20 +141,6 @@ class Presentation:
             **self.scores,
         }
 
-    def all_facts(self) -> dict[str, Fact | None]:
-        """Own facts and general ones; the log and the number type have their own place in the report."""
-        return {"computed_in": None, "log": None, **self.facts}
-
-    def all_captions(self) -> dict[str, str]:
-        """Own captions and general ones."""
-        return {
-            "scatter": "The rows by cluster; marks at the centres, where clusters have such. Faint: rows of a halo, or "
-            "with a second membership of more than half of the largest.",
-            "label_slices": "The clusters in their place, over the mean of the series; dark lines where clusters meet. "
-            "In the label volume cluster k has the value k + 1, and 0 is none.",
-            **self.captions,
-        }
-
     def lead(self, result: Result) -> list[str]:
         """What the line below the title says beside the size of the data and where they were computed."""
         return []

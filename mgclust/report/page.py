@@ -19,6 +19,12 @@ from mgclust.result import Result, seconds_text
 
 __all__ = ["draw_pictures", "draw_volume", "sample_rows", "write_report"]
 
+CAPTIONS = {  # of pictures that no method has for itself
+    "scatter": "The rows by cluster; marks at the centres, where clusters have such. Faint: rows of a halo, or with a "
+    "second membership of more than half of the largest.",
+    "label_slices": "The clusters in their place, over the mean of the series; dark lines where clusters meet. In the "
+    "label volume cluster k has the value k + 1, and 0 is none.",
+}
 WIDE_PICTURES = ("label_slices",)  # of data sets, over the whole width of the page
 SOURCE = {
     "name": "source",
@@ -145,7 +151,7 @@ def _figures(shown: Presentation, result: Result) -> list[tuple[str, str]]:
 
 
 def _pictures(shown: Presentation, pictures: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    captions = shown.all_captions()
+    captions = {**CAPTIONS, **shown.captions}
     return [
         {
             "name": name.replace("_", " "),
@@ -164,7 +170,9 @@ def _log(result: Result) -> str:
 
 
 def _exactness(shown: Presentation, result: Result) -> list[tuple[str, Any]]:
-    known, told = shown.all_facts(), shown.exactness(result)
+    # The log and the number type have their own place.
+    known: dict[str, Fact | None] = {"computed_in": None, "log": None, **shown.facts}
+    told = shown.exactness(result)
     for name, value in _flat({name: fact for name, fact in result.diagnostics.items() if known.get(name, name)}):
         short = name.removeprefix("exactness.")
         fact = known.get(short) or Fact(short.replace("_", " "))

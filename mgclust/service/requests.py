@@ -183,6 +183,7 @@ def describe_methods() -> dict[str, Any]:
             "scores": {score: words.name for score, words in method.presentation.all_scores().items() if words},
             "summary": (method.__doc__ or "").strip().split("\n")[0],
             "reads": method.opens,
+            "decision": hasattr(method, "select_centers"),
             "parameters": _described(option for option in method.options() if option.name not in NOT_A_JOBS),
             "options": _described(
                 option

@@ -9,7 +9,7 @@ const OFTEN = 3000; // milliseconds between two looks at the log
 const by = (id) => document.getElementById(id);
 const id = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/jobs/${encodeURIComponent(id)}`;
-let words = { title: "", scores: {} }; // of the method
+let methodInfo = { title: "", scores: {}, decision: false }; // as the service describes it
 let shown = null; // the attempt whose result is on the page
 let last = null;
 
@@ -17,7 +17,7 @@ function describe(job) {
   last = job;
   document.title = `${job.method} ${job.state} - mgclust`;
   const state = element("span", job.state, `state ${job.state}`);
-  by("title").replaceChildren(`${words.title || job.method} `, state);
+  by("title").replaceChildren(`${methodInfo.title || job.method} `, state);
   const about = [`Submitted ${timeOf(job.created)}`, `by ${job.owner}`];
   if (job.attempt > 1) about.push(`attempt ${job.attempt}`);
   if (job.started) about.push(`${job.finished ? "took" : "running for"} ${duration((job.finished || Date.now() / 1000) - job.started)}`);
@@ -34,7 +34,7 @@ function describe(job) {
   by("failure").hidden = !job.error;
   by("error").textContent = job.error ? (job.state === "PENDING" ? `The last attempt ended: ${job.error}` : job.error) : "";
   by("fault").textContent = FAULTS[job.fault] || "";
-  figures(by("scores"), Object.entries(job.scores || {}).map(([name, value]) => [words.scores[name] || name.replaceAll("_", " "), figure(value)]));
+  figures(by("scores"), Object.entries(job.scores || {}).map(([name, value]) => [methodInfo.scores[name] || name.replaceAll("_", " "), figure(value)]));
   facts(by("request"), requestOf(job));
 }
 
@@ -68,7 +68,7 @@ async function follow() {
   show("problem", "");
   try {
     const { method, request } = await askJson(path); // they never change, and events come without the request
-    words = (await askJson("/methods"))[method] || words; // a job's may be of a method that is gone
+    methodInfo = (await askJson("/methods"))[method] || methodInfo; // a job's may be of a method that is gone
     for await (const job of events(id)) describe({ ...job, request });
     if (last?.state === "SUCCEEDED" && shown !== last.attempt) await showResult(last);
     if (by("log-part").open) await showLog();
@@ -84,7 +84,7 @@ async function showResult(job) {
   by("files").replaceChildren(...files.map(fileEntry));
   const asks = [];
   if (files.some((file) => file.name === "report.html")) asks.push(showReport());
-  if (job.method === "density-peaks") asks.push(showDecision(path, job, download));
+  if (methodInfo.decision) asks.push(showDecision(path, job, download));
   await Promise.all(asks);
 }
 
