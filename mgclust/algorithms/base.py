@@ -52,6 +52,12 @@ class Option:
     default: Any
     constraint: Constraint
 
+    def describe(self) -> dict[str, Any]:
+        """What it takes, in plain values that fit into JSON."""
+        kind = self.constraint
+        values = "|".join(kind.choices) or kind.type
+        return {"values": values, "choices": list(kind.choices), "default": self.default, "help": kind.help}
+
 
 class Inputs(NamedTuple):
     """What a run was given beside parameters."""

@@ -23,7 +23,11 @@ def methods(as_json: bool) -> None:
     found: dict[str, dict[str, Any]] = {
         name: {
             "summary": (method.__doc__ or "").strip().split("\n")[0],
-            "parameters": [_describe(option) for option in method.options() if option.name not in OWN_WORDS],
+            "parameters": [
+                {"name": option.name, **option.describe()}
+                for option in method.options()
+                if option.name not in OWN_WORDS
+            ],
         }
         for name, method in METHODS.items()
     }
@@ -38,12 +42,6 @@ def methods(as_json: bool) -> None:
             default = "" if parameter["default"] is None else f" [{str(parameter['default']).lower()}]"
             click.echo(f"  {flag:{widths[0]}}  {values:{min(widths[1], 24)}}  {text}{default}")
     click.echo("\nmgclust run METHOD INPUT -o DIR; 'mgclust run METHOD --help' says more.")
-
-
-def _describe(option: Any) -> dict[str, Any]:
-    constraint = option.constraint
-    values = "|".join(constraint.choices) or constraint.type
-    return {"name": option.name, "values": values, "default": option.default, "help": constraint.help}
 
 
 @click.command("info", context_settings=CONTEXT)

@@ -205,12 +205,4 @@ def describe_methods() -> dict[str, Any]:
 
 
 def _described(options: Iterable[Option]) -> dict[str, Any]:
-    return {
-        option.name: {
-            "values": "|".join(option.constraint.choices) or option.constraint.type,
-            "choices": list(option.constraint.choices),
-            "default": option.default,
-            "help": option.constraint.help,
-        }
-        for option in options
-    }
+    return {option.name: option.describe() for option in options}
