@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,8 +18,9 @@ from mgclust.result import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["EdgeSample", "Fact", "Presentation", "Sample", "Score", "Table", "number_text", "sample_index"]
+__all__ = ["Drawn", "EdgeSample", "Fact", "Presentation", "Sample", "Score", "Table", "number_text", "sample_index"]
 
+Drawn: TypeAlias = "dict[str, Axes]"  # pictures by name
 SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
 
 
@@ -180,7 +181,7 @@ class Presentation:
         """Which of these rows hardly belong to their cluster."""
         return None
 
-    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+    def draw(self, result: Result, sample: Any) -> Drawn:
         """Draw what suits the result, by name; without a sample only what needs none."""
         from mgclust import plots
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import EdgeSample, Presentation, Sample, Score, Table, number_text
+from mgclust.algorithms.presentation import Drawn, EdgeSample, Presentation, Sample, Score, Table, number_text
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
 from mgclust.result import Result
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["AdaptiveAffinityPropagationPresentation", "AffinityPropagationPresentation"]
 
@@ -55,7 +52,7 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
         "one: the largest mean silhouette among those without a cluster that is too small.",
     }
 
-    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+    def draw(self, result: Result, sample: Any) -> Drawn:
         from mgclust import plots
 
         drawn = {"scan": plots.scan(result)} if "scan_n_clusters" in result.arrays else {}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import Fact, Presentation, Score, Table
+from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score, Table
 from mgclust.result import Result
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["CanopyPresentation"]
 
@@ -41,7 +38,7 @@ class CanopyPresentation(Presentation):
     def centers(self, result: Result) -> np.ndarray | None:
         return np.asarray(result.arrays["cluster_centers"], dtype=np.float64)
 
-    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+    def draw(self, result: Result, sample: Any) -> Drawn:
         from mgclust import plots
 
         if sample is None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import EdgeSample, Fact, Presentation, Sample, Score, Table, shares
+from mgclust.algorithms.presentation import Drawn, EdgeSample, Fact, Presentation, Sample, Score, Table, shares
 from mgclust.result import Result
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["FastNewmanPresentation"]
 
@@ -75,7 +72,7 @@ class FastNewmanPresentation(Presentation):
         parts = [dataset.read(start, stop) for start, stop in runs]
         return EdgeSample(np.concatenate([part.get() if hasattr(part, "get") else part for part in parts]), m)
 
-    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+    def draw(self, result: Result, sample: Any) -> Drawn:
         """A graph without edges has neither matrix nor tree; where merges were not kept, the rounds make the curve."""
         from mgclust import plots
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import Fact, Presentation, Score, number_text
+from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score, number_text
 from mgclust.result import Result
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["DensityPeaksPresentation"]
 
@@ -52,7 +49,7 @@ class DensityPeaksPresentation(Presentation):
         how = "given" if result.parameters.get("dc") is not None else "exact: the same as sorting all distances"
         return [("dc", f"sampled, within {error:.2g} of the exact value (95 %)" if error else how)]
 
-    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+    def draw(self, result: Result, sample: Any) -> Drawn:
         from mgclust import plots
 
         drawn = {}

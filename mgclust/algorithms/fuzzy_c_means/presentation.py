@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import Fact, Presentation, Score
+from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score
 from mgclust.result import Result
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["FuzzyCMeansPresentation"]
 
@@ -56,7 +53,7 @@ class FuzzyCMeansPresentation(Presentation):
             return None  # they lie among rows of unit length, the picture shows the rows as they were given
         return np.asarray(result.arrays["cluster_centers"], dtype=np.float64)
 
-    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+    def draw(self, result: Result, sample: Any) -> Drawn:
         from mgclust import plots
 
         drawn = {"objective": plots.objective(result)} if "objective_history" in result.arrays else {}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import Fact, Presentation, Score
+from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score
 from mgclust.result import Result
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["SilhouettePresentation"]
 
@@ -38,7 +35,7 @@ class SilhouettePresentation(Presentation):
         "another cluster.",
     }
 
-    def draw(self, result: Result, sample: Any) -> dict[str, Axes]:
+    def draw(self, result: Result, sample: Any) -> Drawn:
         from mgclust import plots
 
         drawn = {}
