@@ -23,6 +23,7 @@ import numpy as np
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.errors import InsufficientMemoryError
+from mgclust.hashing import GOLDEN, splitmix64
 from mgclust.kernels import Kernels
 from mgclust.kernels.pairs.metrics import Metric
 
@@ -30,7 +31,6 @@ __all__ = ["Candidates", "Picked", "greedy_centers", "pick_centers", "priorities
 
 Array = Any
 BLOCK = 4096
-GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Picked(NamedTuple):
@@ -74,8 +74,7 @@ def threshold_of(measure: Metric, t: float, dtype: Any) -> float:
 def priorities(rows: Array, seed: int, xp: Any = np) -> Array:
     """Random numbers that order rows, found from each row's number alone: smallest first.
 
-    splitmix64 (Steele, Lea, Flood, OOPSLA 2014) of the seed plus the row's number. It is one-to-one, so no two rows
-    share a priority.
+    `splitmix64` of the seed plus the row's number. It is one-to-one, so no two rows share a priority.
 
     Parameters
     ----------
@@ -91,13 +90,7 @@ def priorities(rows: Array, seed: int, xp: Any = np) -> Array:
     int64 array of the same shape
     """
     start = xp.asarray([seed % 2**64], dtype="uint64")
-    return _mixed(rows.astype("uint64") + _mixed(start + xp.uint64(GOLDEN), xp), xp).view("int64")
-
-
-def _mixed(z: Array, xp: Any) -> Array:
-    z = (z ^ (z >> xp.uint64(30))) * xp.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> xp.uint64(27))) * xp.uint64(0x94D049BB133111EB)
-    return z ^ (z >> xp.uint64(31))
+    return splitmix64(rows.astype("uint64") + splitmix64(start + xp.uint64(GOLDEN))).view("int64")
 
 
 class Candidates:

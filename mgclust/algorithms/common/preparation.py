@@ -13,7 +13,7 @@ from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["Prepared", "choose_norm", "prepare_again", "prepare_rows", "refuse_out_of_range"]
+__all__ = ["Prepared", "choose_norm", "largest_value", "prepare_again", "prepare_rows", "refuse_out_of_range"]
 
 Array = Any
 # A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then about
@@ -41,7 +41,7 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     else:
         centre = round_centre(context, weights)
     context.rows.apply(measure.prepare(xp.asarray(centre)))
-    longest, largest = xp.zeros(1), _largest(context)
+    longest, largest = xp.zeros(1), largest_value(context)
     origin = xp.zeros((1, d), dtype=context.dtype)
     for x in _pieces(context):
         longest = xp.maximum(longest, kernels.pairs.reduced_distances(origin, x, norm="l2").max())
@@ -57,7 +57,7 @@ def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None
     if measure.unit_rows:
         _refuse_undefined(context, measure)
     context.rows.apply(measure.prepare(xp.asarray(prepared.origin if offset is None else prepared.origin - offset)))
-    largest = _largest(context)
+    largest = largest_value(context)
     if not largest < (most := _range(context, measure)[1]):
         raise InputError(
             f"rows lie up to {largest:.3g} from those that were fitted, that should be below {most:.1g} with "
@@ -73,7 +73,7 @@ def _pieces(context: Context) -> Iterator[Array]:
             yield chunk.x[start : start + step]
 
 
-def _largest(context: Context) -> float:
+def largest_value(context: Context) -> float:
     """The largest absolute number of all ranks' rows."""
     xp = context.kernels.xp
     largest = xp.zeros(1)

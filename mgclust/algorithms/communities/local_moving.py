@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.communities.levels import Level, contract
+from mgclust.hashing import GOLDEN
 
 __all__ = ["compact", "local_moving", "move_nodes"]
 
@@ -22,7 +23,6 @@ Array = Any
 CLASSES = 4
 MOST_SWEEPS = 30
 LEAST_RISE = int(2e-5 * 2**40)  # of modularity in a sweep, in units of 2^-40
-GOLDEN = 0x9E3779B97F4A7C15
 
 
 def move_nodes(level: Level, labels: Array, salt: int) -> Array:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.algorithms.communities.levels import Level, contract
+from mgclust.hashing import GOLDEN
 
 __all__ = ["Round", "coarsen", "rounds"]
 
@@ -24,7 +25,6 @@ Array = Any
 FEW = 0.2  # of the nodes that could be matched; where fewer are, others follow
 KEPT = 0.6  # nodes of one kept level for each of the one before
 KEPT_LARGE, LARGE = 0.25, 1 << 28  # of graphs so large that levels crowd the memory
-GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Round(NamedTuple):

@@ -18,14 +18,12 @@ import numpy as np
 
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
+from mgclust.hashing import GOLDEN, splitmix64
 
 __all__ = ["EqualRows", "first_of_equal"]
 
 Array = Any
 PIECE_NUMBERS, PIECE_NUMBERS_ON_GPU = 1 << 16, 1 << 22  # hashed together: a core's cache; enough for a GPU
-# Constants of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-SALT = np.uint64(0x9E3779B97F4A7C15)
-MIX = ((np.uint64(0xBF58476D1CE4E5B9), np.uint64(32)), (np.uint64(0x94D049BB133111EB), np.uint64(29)))
 
 
 class EqualRows:
@@ -110,14 +108,11 @@ def first_with_hash(hashes: Array, xp: Any) -> Array:
 def row_hashes(x: Array, xp: Any) -> Array:
     """A hash of each row's values; 0 and -0 are one value."""
     m, d = x.shape
-    salts = xp.asarray(np.arange(1, d + 1, dtype=np.uint64) * SALT)
+    salts = xp.asarray(np.arange(1, d + 1, dtype=np.uint64) * np.uint64(GOLDEN))
     out = xp.empty(m, "uint64")
     step = max(1, (PIECE_NUMBERS if xp is np else PIECE_NUMBERS_ON_GPU) // d)
     for start in range(0, m, step):
         bits = (x[start : start + step] + x.dtype.type(0)).view(f"u{x.itemsize}").astype("uint64")  # -0 + 0 is 0
         bits += salts
-        for factor, shift in MIX:
-            bits *= factor
-            bits ^= bits >> shift
-        out[start : start + step] = bits.sum(axis=1)
+        out[start : start + step] = splitmix64(bits).sum(axis=1)
     return out

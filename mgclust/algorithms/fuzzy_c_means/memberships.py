@@ -7,7 +7,6 @@ data; here they are made a block of rows at a time, into an array, into a zarr s
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tempfile
 import weakref
@@ -28,6 +27,7 @@ from mgclust.engine.partition import LARGEST_BLOCK, Partition
 from mgclust.engine.spmd import Context, RunSpec, run
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels.pairs.metrics import METRICS
+from mgclust.result import atomic_directory
 
 __all__ = ["Clusters", "Memberships", "assign", "estimate_rows"]
 
@@ -116,16 +116,12 @@ class Memberships:
             raise InputError(f"out={str(path)!r} exists; choose another name or remove it.")
         if not target.parent.is_dir():
             raise InputError(f"out={str(path)!r} cannot be made: {str(target.parent)!r} is no directory.")
-        unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-        try:
+        with atomic_directory(target) as unfinished:
             # A block of rows is written by one rank alone, so no two ever touch the same chunk of the store.
             rows = Partition.plan(self.shape[0], 1).block_rows
             chunks = (min(rows, self.shape[0]), self.shape[1])
             zarr.create_array(unfinished, shape=self.shape, chunks=chunks, dtype=self.dtype.name)
             self._run(str(unfinished))
-            unfinished.rename(target)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
         return zarr.open_array(target, mode="r")
 
     def somewhere(self) -> Any:

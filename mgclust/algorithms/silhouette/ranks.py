@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.common.preparation import largest_value
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import METRICS, Metric
@@ -177,7 +178,7 @@ class _Scorer:
         context, xp = self.context, self.context.kernels.xp
         n, d = context.dataset_shape
         root = not measure.squared and measure.norm == "l2"
-        longest = 2 * _largest_value(context) * (d**0.5 if root else d)
+        longest = 2 * largest_value(context) * (d**0.5 if root else d)
         scale = _fixed_point(n * longest)
         clusters = self.edges[-1]
         pieces = self._pieces(8 * clusters + 32 * max(map(len, self.sizes)))
@@ -209,7 +210,7 @@ class _Scorer:
         n, d = context.dataset_shape
         means, spread = self._means_and_spread()
         # What rounding leaves of a distance 0.
-        floor = d * (_largest_value(context) * (n * 2.0**-FIXED_POINT_BITS + 2.0**-50)) ** 2
+        floor = d * (largest_value(context) * (n * 2.0**-FIXED_POINT_BITS + 2.0**-50)) ** 2
         pieces = self._pieces(16 * d + 32 * max(map(len, self.sizes)))
         for done, (start, stop) in enumerate(pieces):
             x = context.rows.read(start, stop).astype("float64")
@@ -289,14 +290,6 @@ def _row_sums(x: Array) -> Array:
 def _fixed_point(bound: float) -> float:
     """The largest power of two by which sums up to a bound stay within int64."""
     return float(2.0 ** np.floor(FIXED_POINT_BITS - np.log2(bound))) if bound > 0 else 1.0
-
-
-def _largest_value(context: Context) -> float:
-    largest = context.kernels.xp.zeros(1)
-    for chunk in context.rows.chunks():
-        if chunk.x.shape[0]:
-            largest = context.kernels.xp.maximum(largest, abs(chunk.x).max())
-    return float(context.comm.all_reduce(largest, "max")[0])
 
 
 def estimate(

@@ -13,6 +13,7 @@ from mgclust.data.graphs.edge_list import SIZE, read_head
 from mgclust.data.graphs.text import ChunkedGraph
 from mgclust.data.graphs.text_chunks import Chunk, TextChunks
 from mgclust.errors import InputError
+from mgclust.hashing import GOLDEN, splitmix64
 from mgclust.quoting import reason, shortened
 
 __all__ = ["open_metis"]
@@ -191,10 +192,8 @@ def _hash(low: np.ndarray, high: np.ndarray, weights: np.ndarray | None, chosen:
     """One number for many edges, whatever their order."""
     mixed = (low[chosen].astype(np.uint64) << np.uint64(32)) | high[chosen].astype(np.uint64)
     if weights is not None:
-        mixed ^= weights[chosen].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return int((mixed ^ (mixed >> np.uint64(31))).sum())
+        mixed ^= weights[chosen].view(np.uint64) * np.uint64(GOLDEN)
+    return int(splitmix64(mixed).sum())
 
 
 def _expected(form: _Format) -> str:

@@ -125,7 +125,7 @@ def _feistel(numbers: Any, bits: int, keys: Sequence[int]) -> Any:
     for turn, key in enumerate(keys):
         changed, other = turn % 2, 1 - turn % 2
         mixed = halves[other] + u64(key)
-        # Two steps of the mixing of splitmix64; the upper bits are the best.
+        # The two multiplications of splitmix64; the upper bits are the best.
         mixed ^= mixed >> u64(30)
         mixed *= u64(0xBF58476D1CE4E5B9)
         mixed ^= mixed >> u64(27)

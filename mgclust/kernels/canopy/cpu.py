@@ -9,20 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.pairs.cpu_column_boxes import box_write, boxes_for
+from mgclust.kernels.pairs.cpu_column_boxes import box_write, boxes_for, panel_distances
 from mgclust.kernels.pairs.cpu_loops import FULL, ROWS, pair_distances, valid_lanes
 from mgclust.kernels.pairs.cpu_tasks import each_task, pack
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
-from mgclust.kernels.toolkit.simd import (
-    WIDTH,
-    absolute_step,
-    broadcast,
-    first_lane,
-    load,
-    splat,
-    square_step,
-    values_below,
-)
+from mgclust.kernels.toolkit.simd import WIDTH, first_lane, values_below
 
 __all__ = ["first_independent", "write_within"]
 
@@ -49,20 +40,6 @@ def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Arr
     each_task(x, y, body)
 
 
-@inlined
-def _to_panel(x: Any, row: int, d: int, panels: Any, p: int, manhattan: bool) -> Any:
-    """Reduced distances of one row to a panel."""
-    s = splat(x.dtype.type(0))
-    base = p * d * WIDTH
-    if manhattan:
-        for k in range(d):
-            s = absolute_step(s, broadcast(x, row * d + k), load(panels, base + k * WIDTH))
-    else:
-        for k in range(d):
-            s = square_step(s, broadcast(x, row * d + k), load(panels, base + k * WIDTH))
-    return s
-
-
 @compiled
 def pick(x: Any, d: int, rows: int, panels: Any, manhattan: bool, threshold: Any, out: Any) -> None:
     """Set out to 1 for rows that are picked, to 0 for the others; one bit a row tells which are ruled out."""
@@ -77,7 +54,7 @@ def pick(x: Any, d: int, rows: int, panels: Any, manhattan: bool, threshold: Any
         out[i] = 1
         for p in range(own, count):
             if near[p] != FULL:
-                near[p] |= values_below(_to_panel(x, i, d, panels, p, manhattan), limit)
+                near[p] |= values_below(panel_distances(x, i, d, panels, p, manhattan), limit)
 
 
 @inlined

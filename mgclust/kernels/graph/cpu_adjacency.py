@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.hashing import splitmix64
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
@@ -115,16 +116,7 @@ def score(two_m: Any, factor: Any, weight: Any, d: Any, e: Any) -> Any:
     return two_m * kind(weight) - factor * (kind(d) * kind(e))
 
 
-@inlined
-def mix(x: Any) -> Any:
-    """Scramble 64 bits."""
-    x = np.uint64(x)
-    x ^= x >> np.uint64(30)
-    x *= np.uint64(0xBF58476D1CE4E5B9)
-    x ^= x >> np.uint64(27)
-    x *= np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
-    return x
+mix = inlined(splitmix64)
 
 
 @inlined

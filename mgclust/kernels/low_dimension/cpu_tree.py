@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numba.extending import intrinsic
 
+from mgclust.kernels.pairs.cpu_column_boxes import box_distances, gap_step, larger, panel_distances
 from mgclust.kernels.pairs.cpu_loops import FULL, pair_distances, tally
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import (
@@ -34,7 +35,6 @@ from mgclust.kernels.toolkit.simd import (
     load,
     ordered_below,
     splat,
-    square_step,
     store,
     values_below,
     values_differ,
@@ -47,45 +47,16 @@ LOG_WIDTH = 5
 NOBODY = 2**62
 
 
-def _larger(builder: Any, a: Any, b: Any) -> Any:
-    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
-
-
-@intrinsic
-def gap_step(_: Any, s: Any, own_low: Any, own_high: Any, low: Any, high: Any) -> Any:
-    """Add one coordinate's term of the least squared distance between two boxes."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        total, a, b, c, e = arguments
-        fmt = Format(s.scalar)
-        gap = _larger(builder, builder.fsub(c, b), builder.fsub(a, e))
-        gap = _larger(builder, gap, fmt.constant(0.0))
-        return call_intrinsic(builder, f"llvm.fma.{fmt.suffix}", [gap, gap, total])
-
-    return s(s, own_low, own_high, low, high), generate
-
-
 @intrinsic
 def span_step(_: Any, s: Any, own_low: Any, own_high: Any, low: Any, high: Any) -> Any:
     """Add one coordinate's term of the largest squared distance between two boxes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, a, b, c, e = arguments
-        span = _larger(builder, builder.fsub(e, a), builder.fsub(b, c))
+        span = larger(builder, builder.fsub(e, a), builder.fsub(b, c))
         return call_intrinsic(builder, f"llvm.fma.{Format(s.scalar).suffix}", [span, span, total])
 
     return s(s, own_low, own_high, low, high), generate
-
-
-@inlined
-def _to_boxes(x: Any, row: int, d: int, low: Any, high: Any, panel: int) -> Any:
-    """Lower bounds of the squared distances of a row to a panel of boxes."""
-    s = splat(x.dtype.type(0))
-    for k in range(d):
-        base = (panel * d + k) * WIDTH
-        own = broadcast(x, row * d + k)
-        s = gap_step(s, own, own, load(low, base), load(high, base))
-    return s
 
 
 @inlined
@@ -103,20 +74,11 @@ def _box_bounds(a: Any, a_base: int, b: Any, b_base: int, step: int, d: int, low
 
 
 @inlined
-def _to_rows(x: Any, row: int, d: int, panels: Any, leaf: int) -> Any:
-    """Squared distances of a row to the rows of a leaf."""
-    s = splat(x.dtype.type(0))
-    for k in range(d):
-        s = square_step(s, broadcast(x, row * d + k), load(panels, (leaf * d + k) * WIDTH))
-    return s
-
-
-@inlined
 def _scan(
     x: Any, row: int, d: int, panels: Any, leaf: int, order: Any, own: Any, index: Any, best: Any, found: Any
 ) -> Any:
     """Compare a row with a leaf: the lexicographic minimum of (s, row number) so far."""
-    s = _to_rows(x, row, d, panels, leaf)
+    s = panel_distances(x, row, d, panels, leaf, False)
     nearer = ordered_below(s, best, load(order, leaf * WIDTH), own)
     while nearer:
         lane = first_lane(nearer)
@@ -143,7 +105,7 @@ def nearest(
         near, found = _scan(x, row, d, panels, row // WIDTH, order, own, index, near, found)
         level = top
         panel[level] = starts[level]
-        s = _to_boxes(x, row, d, low, high, panel[level])
+        s = box_distances(x, row, d, low, high, panel[level], False)
         store(bounds, level * WIDTH, s)
         pending[level] = ordered_below(s, near, load(least_order, panel[level] * WIDTH), own)
         while level <= top:
@@ -172,7 +134,7 @@ def nearest(
                 continue
             level -= 1
             panel[level] = starts[level] + child
-            s = _to_boxes(x, row, d, low, high, panel[level])
+            s = box_distances(x, row, d, low, high, panel[level], False)
             store(bounds, level * WIDTH, s)
             pending[level] = ordered_below(s, near, load(least_order, panel[level] * WIDTH), own)
         best[row - offset] = near
@@ -231,7 +193,7 @@ def count(
                 panel[level] = node
                 fresh = True
             else:
-                within += lanes_of(values_below(_to_rows(x, row, d, panels, node), limit))
+                within += lanes_of(values_below(panel_distances(x, row, d, panels, node, False), limit))
         out[row - offset] += within
 
 
@@ -256,7 +218,7 @@ def border(
                 base = starts[level] + panel[level]
                 mixed = values_differ(load(least, base * WIDTH), own)
                 mixed |= values_differ(load(minus_most, base * WIDTH), -own)
-                pending[level] = values_below(_to_boxes(x, row, d, low, high, base), limit) & mixed
+                pending[level] = values_below(box_distances(x, row, d, low, high, base, False), limit) & mixed
             if not pending[level]:
                 level += 1
                 continue
@@ -266,7 +228,7 @@ def border(
                 level -= 1
                 panel[level] = node
                 fresh = True
-            elif values_below(_to_rows(x, row, d, panels, node), limit) & values_differ(
+            elif values_below(panel_distances(x, row, d, panels, node, False), limit) & values_differ(
                 load(labels, node * WIDTH), own
             ):
                 out[row - offset] = 1

@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import intrinsic
 
-from mgclust.kernels.low_dimension.cpu_tree import gap_step
 from mgclust.kernels.pairs.cpu_loops import pack
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
     Format,
+    absolute_step,
     broadcast,
+    call_intrinsic,
     element,
     first_lane,
     lanes_of,
@@ -37,10 +38,18 @@ from mgclust.kernels.toolkit.simd import (
     values_below,
     values_differ,
 )
-from mgclust.kernels.toolkit.simd import absolute_step as absolute
 from mgclust.kernels.toolkit.threads import run_tasks
 
-__all__ = ["Boxes", "box_border", "box_count", "box_nearest", "box_write", "boxes_for"]
+__all__ = [
+    "Boxes",
+    "box_border",
+    "box_count",
+    "box_distances",
+    "box_nearest",
+    "box_write",
+    "boxes_for",
+    "panel_distances",
+]
 
 Array = Any
 MOST_FEATURES = 8
@@ -174,22 +183,39 @@ def _halved(y: Array) -> Array:
     return order
 
 
+def larger(builder: Any, a: Any, b: Any) -> Any:
+    """Emit the larger of two vectors, lane by lane."""
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+@intrinsic
+def gap_step(_: Any, s: Any, own_low: Any, own_high: Any, low: Any, high: Any) -> Any:
+    """Add one coordinate's term of the least squared distance between two boxes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        total, a, b, c, e = arguments
+        fmt = Format(s.scalar)
+        gap = larger(builder, builder.fsub(c, b), builder.fsub(a, e))
+        gap = larger(builder, gap, fmt.constant(0.0))
+        return call_intrinsic(builder, f"llvm.fma.{fmt.suffix}", [gap, gap, total])
+
+    return s(s, own_low, own_high, low, high), generate
+
+
 @intrinsic
 def gap_absolute(_: Any, s: Any, own: Any, low: Any, high: Any) -> Any:
     """s + the gap between a number and an interval, 0 inside: one term of a Manhattan distance to a box."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, x, c, e = arguments
-        gap = Format(s.scalar).constant(0.0)
-        for other in (builder.fsub(c, x), builder.fsub(x, e)):
-            gap = builder.select(builder.fcmp_ordered(">", other, gap), other, gap)
-        return builder.fadd(total, gap)
+        gap = larger(builder, builder.fsub(c, x), Format(s.scalar).constant(0.0))
+        return builder.fadd(total, larger(builder, builder.fsub(x, e), gap))
 
     return s(s, own, low, high), generate
 
 
 @inlined
-def _to_boxes(x: Any, row: int, d: int, low: Any, high: Any, panel: int, manhattan: bool) -> Any:
+def box_distances(x: Any, row: int, d: int, low: Any, high: Any, panel: int, manhattan: bool) -> Any:
     """Lower bounds of the reduced distances of a row to a panel of boxes."""
     s = splat(x.dtype.type(0))
     base = panel * d * WIDTH
@@ -206,13 +232,13 @@ def _to_boxes(x: Any, row: int, d: int, low: Any, high: Any, panel: int, manhatt
 
 
 @inlined
-def _to_columns(x: Any, row: int, d: int, panels: Any, panel: int, manhattan: bool) -> Any:
+def panel_distances(x: Any, row: int, d: int, panels: Any, panel: int, manhattan: bool) -> Any:
     """Reduced distances of a row to a panel."""
     s = splat(x.dtype.type(0))
     base = panel * d * WIDTH
     if manhattan:
         for k in range(d):
-            s = absolute(s, broadcast(x, row * d + k), load(panels, base + k * WIDTH))
+            s = absolute_step(s, broadcast(x, row * d + k), load(panels, base + k * WIDTH))
     else:
         for k in range(d):
             s = square_step(s, broadcast(x, row * d + k), load(panels, base + k * WIDTH))
@@ -229,7 +255,7 @@ def _next_panel(
     if level > top:
         level = top
         panel[top] = 0
-        pending[top] = values_below(_to_boxes(x, row, d, low, high, starts[top], manhattan), limit)
+        pending[top] = values_below(box_distances(x, row, d, low, high, starts[top], manhattan), limit)
     while level <= top:
         left = pending[level]
         if left == 0:
@@ -241,7 +267,7 @@ def _next_panel(
             return node, level
         level -= 1
         panel[level] = node
-        pending[level] = values_below(_to_boxes(x, row, d, low, high, starts[level] + node, manhattan), limit)
+        pending[level] = values_below(box_distances(x, row, d, low, high, starts[level] + node, manhattan), limit)
     return -1, level
 
 
@@ -271,7 +297,7 @@ def count(
         within = 0
         node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, LEVELS)
         while node >= 0:
-            within += lanes_of(values_below(_to_columns(x, row, d, panels, node, manhattan), limit))
+            within += lanes_of(values_below(panel_distances(x, row, d, panels, node, manhattan), limit))
             node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, level)
         out[row] += within
 
@@ -288,7 +314,7 @@ def write(
         end = first
         node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, LEVELS)
         while node >= 0:
-            near = values_below(_to_columns(x, row, d, panels, node, manhattan), limit)
+            near = values_below(panel_distances(x, row, d, panels, node, manhattan), limit)
             while near:
                 out[end] = index[node * WIDTH + first_lane(near)]
                 end += 1
@@ -317,7 +343,7 @@ def border(
         node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, LEVELS)
         while node >= 0:
             differ = values_differ(load(y_labels, node * WIDTH), x_labels[row])
-            if values_below(_to_columns(x, row, d, panels, node, manhattan), limit) & differ:
+            if values_below(panel_distances(x, row, d, panels, node, manhattan), limit) & differ:
                 out[row] = 1
                 break
             node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, level)
@@ -342,7 +368,7 @@ def nearest(
         while level <= top:
             if fresh:
                 fresh = False
-                s = _to_boxes(x, row, d, low, high, starts[level] + panel[level], manhattan)
+                s = box_distances(x, row, d, low, high, starts[level] + panel[level], manhattan)
                 store(bounds, level * WIDTH, s)
                 pending[level] = values_below(s, infinity)
             left = pending[level]
@@ -363,7 +389,7 @@ def nearest(
                 fresh = True
                 continue
             seen += 1
-            s = _to_columns(x, row, d, panels, node, manhattan)
+            s = panel_distances(x, row, d, panels, node, manhattan)
             maybe = values_below(s, np.nextafter(near, infinity))
             while maybe:
                 at = first_lane(maybe)

@@ -1,0 +1,24 @@
+"""Scrambled 64-bit integers: random numbers that depend on a row's number alone, and hashes of rows and edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["GOLDEN", "splitmix64"]
+
+GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
+
+
+def splitmix64(z: Any) -> Any:
+    """Scramble integers, one to one (Steele, Lea and Flood, OOPSLA 2014).
+
+    Parameters
+    ----------
+    z : uint64 number or array
+        NumPy or CuPy; compiled loops use it as well.
+    """
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
