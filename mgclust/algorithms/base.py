@@ -118,10 +118,10 @@ class Method(BaseEstimator):  # type: ignore[misc]
         provenance : bool
             Hash the data, which reads them once more.
         checkpoint : CheckpointConfig, optional
-            Save now and then how far the run is, and go on from what an earlier run with the same data and parameters
-            saved there, on the same kind of device; the result is the same. Nothing is removed when the run is done:
-            see `Checkpoint.remove`. Density peaks, fuzzy c-means and both affinity propagations do; the other methods
-            begin anew.
+            Save the state of the run now and then, and resume from what an earlier run with the same data and
+            parameters saved there, on the same kind of device; the result is the same. Nothing is removed at the end:
+            see `CheckpointConfig.remove`. Density peaks, fuzzy c-means and both affinity propagations save and resume;
+            the other methods restart.
 
         Returns
         -------
@@ -160,7 +160,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
         return check_parameters({**self.constraints, **self.common}, self.get_params())
 
     def _facts(self, spec: RunSpec, dataset: Dataset, digest: str | None, device: str) -> dict[str, Any]:
-        """What the result depends on: a checkpoint is gone on from where all of it is the same."""
+        """What the result depends on: a run resumes from a checkpoint where all of it is the same."""
         data = {name: fact for name, fact in dataset.describe().items() if name not in NAMES_OF_DATA}
         return {
             "mgclust": __version__,

@@ -1,7 +1,7 @@
 """Rows that are already in memory: on this host, on a GPU, or on Dask's workers.
 
-CuPy, Dask, pandas and SciPy are recognised without importing them: who passes such an object has imported its
-library, everybody else should not pay for it.
+CuPy, Dask, pandas and SciPy are recognised without importing them, which takes time: a caller that has such
+an object has imported its library.
 """
 
 from __future__ import annotations

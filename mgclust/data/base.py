@@ -34,7 +34,7 @@ class Dataset:
     dtype : numpy.dtype
         float32 or float64: what `read` returns.
     name : str
-        For people and for the provenance of a result.
+        For messages and for the provenance of a result.
     labels : ndarray of shape (n_samples,) or None
         The known truth, where the source holds one.
     dask_array : dask.array.Array or None

@@ -1,7 +1,7 @@
 """Rows in .npy, .npz and zarr.
 
 A .npy file, a member of an uncompressed .npz and a memory map are one thing: numbers at an offset of a file.
-They are read with plain reads of the wanted rows; a memory map would kill the process if somebody truncated
+They are read with plain reads of the wanted rows; a memory map would kill the process if another one truncated
 the file meanwhile. Pickles are never loaded: only the header is interpreted.
 """
 

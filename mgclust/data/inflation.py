@@ -19,7 +19,7 @@ def check_holds(name: str, wanted: int, stored: int, deflated: bool = False) -> 
     Parameters
     ----------
     name : str
-        Of the file, for people.
+        Of the file, for messages.
     wanted : int
         Bytes that the header says, itself among them.
     stored : int

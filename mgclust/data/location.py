@@ -1,6 +1,6 @@
 """One file, directory or URL: opened, hashed, and watched for changes.
 
-A dataset over a location is pickled as the location and its stamp, and opened again by whoever unpickles it.
+A dataset over a location is pickled as the location and its stamp, and opened again where it is unpickled.
 The stamp then tells whether that is still what was opened first: workers on other hosts see the path through
 a network file system, or see a copy, whose time of change may differ while its content does not.
 """

@@ -47,8 +47,8 @@ class RowTransform:
         Returns
         -------
         rows : array of shape (m, n_features)
-            Of the same dtype. A row with NaN or infinity is left as it is, so that whoever counts
-            those values later counts the ones in the source.
+            Of the same dtype. A row with NaN or infinity is left as it is: a later count of those
+            values is that of the source.
         constant : array of shape (m,), bool
             Rows that cannot be scaled because nothing varies in them.
         """

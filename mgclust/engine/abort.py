@@ -15,7 +15,7 @@ class Abort:
     Parameters
     ----------
     orphaned : callable, optional
-        Says whether whoever started the run has gone; asked at every check.
+        Whether the client that started the run has gone; asked at every check.
     """
 
     def __init__(self, orphaned: Callable[[], bool] | None = None) -> None:
@@ -32,12 +32,12 @@ class Abort:
             self._reason = reason
 
     def check(self) -> None:
-        """Go on, or raise.
+        """Return, or raise.
 
         Raises
         ------
         RunCancelled
-            Somebody called `set`, or nobody waits for the result any more.
+            `set` was called, or the client no longer waits for the result.
         """
         if self._reason is None and self._orphaned is not None and self._orphaned():
             self._reason = "the client that started it has gone"

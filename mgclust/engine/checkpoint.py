@@ -4,7 +4,7 @@ An algorithm asks `Checkpointer.load` first of all, `Checkpointer.due` where its
 `Checkpointer.save` what its next iteration begins with. `mgclust.engine.checkpoint_files` has what is on disk.
 
 A checkpoint is written under another name and renamed once all ranks have theirs on disk: it is there whole or not at
-all. What is large is copied first and written in the background, while the run goes on.
+all. What is large is copied first and written in the background, while the run continues.
 
 Ranks meet for the question whether one is due, about five times a second, and for what has been written to get its
 name. Without a `CheckpointConfig` they never do.
@@ -52,14 +52,14 @@ __all__ = ["CheckpointConfig", "Checkpointer", "Saved"]
 
 Array = Any
 
-# No room, no memory for a copy, no further thread: the run goes on without.
+# No room, no memory for a copy, no further thread: the run continues without.
 UNWRITTEN = (OSError, MemoryError, RuntimeError)
 DUE_POLL_SECONDS = 0.2  # seconds between two questions whether a checkpoint is due
 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Where and how often a run writes checkpoints; if there is one of the same run, it goes on from there.
+    """Where and how often a run writes checkpoints; it resumes from one of the same run.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ class CheckpointConfig:
     share : float, default=0.02
         Longer where checkpoints would otherwise take more than this share of the run's time.
     strict : bool, default=True
-        Refuse a folder that cannot be used, or that holds checkpoints of another run. False: say so and go on without
-        checkpoints, or anew in place of those; for a folder that is the caller's own.
+        Refuse a folder that cannot be used, or that holds checkpoints of another run. False: warn, and run without
+        checkpoints, or restart and replace those; for a folder that is the caller's own.
     run : mapping of str to str
         What makes it the same run; filled in by `of_run`.
     """
@@ -191,7 +191,7 @@ class Checkpointer:
         *,
         background: bool = False,
     ) -> None:
-        """Write a checkpoint; where that fails, say so and go on without.
+        """Write a checkpoint; where that fails, warn and continue without.
 
         Parameters
         ----------
@@ -221,12 +221,12 @@ class Checkpointer:
         self._set_next()
 
     def close(self) -> None:
-        """The run ends: what does not have its name yet gets none."""
+        """End: discard what has not taken its name yet."""
         if self._writing is not None:
             self._writing.close()
 
     def load(self) -> Saved | None:
-        """The last checkpoint of this run that is whole, or None where there is none to go on from."""
+        """The last checkpoint of this run that is whole, or None where there is none."""
         if not self._found:
             return None
         with self._stage("resume"):
@@ -236,7 +236,7 @@ class Checkpointer:
                 if self._all(are_whole(folder, files, own)):
                     self._last = number
                     return Saved(folder, files, self._partition, self._comm.rank)
-                self._say(warning=f"checkpoint {str(folder)!r} is damaged and is passed over.")
+                self._say(warning=f"checkpoint {str(folder)!r} is damaged and is skipped.")
         return None
 
     def _open(self, plan: CheckpointConfig) -> tuple[list[_Found], int]:
@@ -274,11 +274,11 @@ class Checkpointer:
             highest = max(highest, number_of(path))
             index = read_index(path)
             if index is None:
-                self._say(warning=f"checkpoint {str(path)!r} is damaged and is passed over.")
+                self._say(warning=f"checkpoint {str(path)!r} is damaged and is skipped.")
                 continue
             if index["run"] != plan.run and not plan.strict:
                 told = differences(index["run"], plan.run)
-                self._say(warning=f"checkpoint {str(path)!r} is of another run ({told}): the run begins anew.")
+                self._say(warning=f"checkpoint {str(path)!r} is of another run ({told}): the run restarts.")
                 shutil.rmtree(path, ignore_errors=True)
                 continue
             if index["run"] != plan.run:
@@ -331,7 +331,7 @@ class Checkpointer:
                 start, stop = self._partition.bounds(block)
                 part = array[start - first : stop - first]
                 own = self._kernels.memory.to_host(part)
-                # What is on the host already goes on changing there.
+                # What is on the host already changes there later.
                 yield block_file(name, block), own.copy() if copied and isinstance(part, np.ndarray) else own
 
     def _name_if_written(self, writing: _Writing) -> None:
@@ -361,8 +361,8 @@ class Checkpointer:
             # Of the last steps, which rank 0 takes alone, other ranks need not know that they failed.
             reason = _reason(error)
             self._say(
-                warning=f"no checkpoint could be written to {str(self._folder)!r} ({reason}): the run goes on without, "
-                "and tries again later; make room there."
+                warning=f"no checkpoint could be written to {str(self._folder)!r} ({reason}): the run continues "
+                "without, and tries again later; make room there."
             )
         writing.close()
         self._writing = None
@@ -418,7 +418,7 @@ class _Writing:
         return [{"problem": self.problem}]
 
     def close(self) -> None:
-        """Write nothing more, and leave nothing that has no name."""
+        """Write nothing more, and remove what is unfinished."""
         if self.writer is not None:
             self.writer.close()
         unfinished = _Unwritten()

@@ -9,7 +9,7 @@
     FOLDER/checkpoint-8/...                the one after it; the two last are kept
 
 Blocks have a size that depends on the data alone (`mgclust.engine.partition`), so any number of ranks finds its own.
-What became of the files since they were written, their hashes tell: a checkpoint that is damaged is passed over for the
+What became of the files since they were written, their hashes tell: a checkpoint that is damaged is skipped for the
 one before.
 """
 
@@ -46,7 +46,7 @@ SHOWN = 3  # differences between two runs that a refusal names
 
 
 class Writer:
-    """Writes, hashes and flushes a rank's files in threads, while whoever hands them over goes on.
+    """Threads that write, hash and flush a rank's files while the caller continues.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Writer:
         self._waiting: deque[tuple[Future[dict[str, Any]], int]] = deque()
 
     def add(self, name: str, content: np.ndarray | str) -> None:
-        """Have a file written, of an array that nobody changes any more, or of a text.
+        """Have a file written, of an array that no longer changes, or of a text.
 
         Raises
         ------

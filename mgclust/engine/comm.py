@@ -75,7 +75,7 @@ class Comm(Protocol):
         """How many blocks `stream` yields; equal on all ranks."""
 
     def close(self) -> None:
-        """Leave, after everybody is done."""
+        """Leave, after all ranks are done."""
 
     def abort(self) -> None:
         """Leave at once; the other ranks notice."""
@@ -174,7 +174,7 @@ class HostComm:
     wire : Wire
         What the links share.
     partition : Partition
-        Who owns which rows.
+        Which rank owns which rows.
     run_rows : int
         Most rows of a block in `stream`, equal on all ranks.
     """
@@ -353,7 +353,7 @@ class HostComm:
                     continue
 
     def _relay(self, what: str, rows: Rows, run: Run) -> Array:
-        """One run on its way from its owner over rank 0 to everybody."""
+        """One run on its way from its owner over rank 0 to all."""
         if self.rank == run.owner:
             x = rows.read(run.start, run.stop)
         else:

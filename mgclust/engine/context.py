@@ -40,7 +40,7 @@ class Context:
     comm : Comm
         The other ranks.
     partition : Partition
-        Who owns which rows.
+        Which rank owns which rows.
     rows : Rows
         This rank's rows.
     kernels : module
@@ -54,7 +54,7 @@ class Context:
     timings : dict of str to float
         Seconds by stage.
     checkpoint : Checkpointer
-        Where to go on from, and whether to save; see `mgclust.engine.checkpoint`.
+        Where to resume from, and whether to save; see `mgclust.engine.checkpoint`.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class Context:
             self._stage = outer
 
     def progress(self, fraction: float, **details: float) -> None:
-        """Say how far the stage is; call it once a tile.
+        """Report how far the stage is; call it once a tile.
 
         Parameters
         ----------
         fraction : float
             From 0 to 1. Passed on at most ten times a second.
         **details : float
-            Figures of the method at this moment, for people: ``n_clusters=34``.
+            Figures of the method at this moment, to be shown: ``n_clusters=34``.
 
         Raises
         ------

@@ -112,7 +112,7 @@ class NcclComm:
     timeout : float
         Seconds that a collective may take, the wait for slower ranks included.
     partition : Partition
-        Who owns which rows.
+        Which rank owns which rows.
     run_rows : int
         Most rows of a block in `stream`, equal on all ranks.
     address : str

@@ -22,7 +22,7 @@ LARGEST_RUN_BYTES = 64 << 20
 
 
 def human(count: float) -> str:
-    """Bytes for people: ``human(3 << 30) == '3.0 GiB'``."""
+    """Bytes as text: ``human(3 << 30) == '3.0 GiB'``."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"

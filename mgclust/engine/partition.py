@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Partition:
-    """Fixed-size row blocks and who owns them.
+    """Fixed-size row blocks and the ranks that own them.
 
     Parameters
     ----------

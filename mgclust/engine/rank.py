@@ -42,7 +42,7 @@ class Assignment:
     rank : int
         Which rank this is.
     partition : Partition
-        Who owns which rows.
+        Which rank owns which rows.
     device : str
         "cpu" or "cuda".
     neighbours : int

@@ -1,7 +1,7 @@
 """For how long marks have not changed, in the time during which the one that looks ran itself.
 
-Clocks are set, machines are suspended, processes and containers are stopped and go on. Two clocks are therefore never
-compared, and a judge that was stopped counts nothing of that time.
+Clocks are set, machines are suspended, processes and containers are stopped and continued. Two clocks are therefore
+never compared, and an observer that was stopped does not count that time.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ class _Handshakes:
         self._selector.register(server, selectors.EVENT_READ)
 
     def turn(self) -> list[tuple[int, socket.socket]]:
-        """Go on where there is something to do, or wait for it a moment; ranks that have arrived."""
+        """Continue where there is something to do, or wait for it a moment; ranks that have arrived."""
         arrived: list[tuple[int, socket.socket]] = []
         ready = [key.data for key, _ in self._selector.select(POLL_SECONDS)]
         for pending in ready:

@@ -132,7 +132,7 @@ def test_another_run_is_refused_and_left_alone(run, tmp_path):
 def test_another_run_makes_way_where_the_folder_is_the_callers_own(run, tmp_path):
     run(saving(1, 2), damping=0.5)
     value, events = run(loading, strict=False, damping=0.6)
-    assert value is None and len(warnings(events)) == 2 and "begins anew" in warnings(events)[0]
+    assert value is None and len(warnings(events)) == 2 and "restarts" in warnings(events)[0]
     assert os.listdir(tmp_path / "kept") == []
 
 

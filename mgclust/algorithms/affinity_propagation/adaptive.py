@@ -1,7 +1,7 @@
 r"""Adaptive affinity propagation (Wang et al., Acta Automatica Sinica 33:1242, 2007; arXiv 0805.1096), on any ranks.
 
 Affinity propagation wants a preference, which decides the number of clusters K, and a damping, which decides whether
-the messages settle. This method needs neither. One run of messages goes on while the preference falls step by step
+the messages settle. This method needs neither. One run of messages continues while the preference falls step by step
 from half the median similarity: whenever the exemplars have settled they are recorded as the candidate with K
 clusters, and the preference is lowered, faster the longer K stays. Where the messages oscillate, the damping is
 raised, and if that does not help the preference escapes downwards. The run ends at K = 2 or 1. Of the candidates, the

@@ -13,7 +13,7 @@ p = pm / 2, unit = f pm, escapes = 2, phase 1; `waited` counts iterations since 
 
     at rest         from iteration 100: no flag has changed over 50 iterations
     half at rest    the same over 15, in phase 2 only
-    confirmed       at rest T times in a row, counted anew after each confirmation; the first can come at iteration 109.
+    confirmed       at rest T times in a row, from 0 after each confirmation; the first can come at iteration 109.
                     Or no flag has changed over 5000 iterations (max_iter / 10, at least 2000), which ends the scan
     half confirmed  half at rest, but not at rest, T times in a row
     calm            mean of the last six K is below that of an iteration before, and in phase 2 K did not rise either;

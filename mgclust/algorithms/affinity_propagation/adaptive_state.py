@@ -92,7 +92,7 @@ class Decision(NamedTuple):
     """What follows from one iteration.
 
     `record`: keep its exemplars as the solution of so many clusters. `renoise`: draw new noise on all similarities
-    before the next one. `event`: a line for people, or None.
+    before the next one. `event`: a line for the log, or None.
     """
 
     record: bool
@@ -160,7 +160,7 @@ class ScanState:
         return {**told, "candidates": list(self.candidates.values())}
 
     def resume(self, told: dict[str, Any]) -> None:
-        """Go on from `to_plain`; this is a state that `start` made with the same arguments."""
+        """Resume from `to_plain`; this is a state that `start` made with the same arguments."""
         for name, value in told.items():
             if name in ("marks", "counts", "sums"):
                 getattr(self, name).clear()

@@ -111,13 +111,13 @@ def iterate(
     max_iter: int,
     convergence_iter: int,
 ) -> tuple[np.ndarray, int, bool]:
-    """Pass messages until the exemplars stay; who they are, how many iterations it took, and whether they stayed."""
+    """Pass messages until the exemplars stay: these, the number of iterations, and whether they stayed."""
     done, last_change = 0, 0
     if saved is not None:
         messages.restore(saved)
         done, last_change = saved.control["done"], saved.control["last_change"]
     while True:
-        # Before this iteration the exemplars cannot have stayed for long enough: nobody needs to look.
+        # Before this iteration the exemplars cannot have stayed for long enough.
         earliest = max(last_change + convergence_iter - 1, convergence_iter + 1, done + 1)
         count = min(SLOTS, max_iter - done, earliest - done)
         for slot, (found, unchanged) in enumerate(messages.iterate([damping] * count)):

@@ -35,7 +35,7 @@ BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
 
 class Assignment(NamedTuple):
-    """Who belongs to which exemplar.
+    """Exemplars, and the rows that belong to each.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class MessagePassing:
         )
 
     def restore(self, saved: Saved) -> None:
-        """Go on from messages that were saved: those of a new instance, its preference the same."""
+        """Resume from messages that were saved: those of a new instance, its preference the same."""
         kernels, own = self._context.kernels, saved.control["messages"]
         self._sigma, self._damping = own["sigma"], own["damping"]
         while self._draws < own["draws"]:

@@ -10,7 +10,7 @@ precomputed    as given, row i of the data      -S, shifted to be positive
 =============  ===============================  =============================================
 
 Ties between similarities would make messages oscillate; noise breaks them: ``S + (eps S + 100 tiny) U``, with U in
-[0, 1) from a counter-based generator (Philox) keyed on (seed, i, k). So S(i,k) does not depend on who computes it.
+[0, 1) from a counter-based generator (Philox) keyed on (seed, i, k). So S(i,k) does not depend on the rank.
 
 Cost. n^2 reduced distances over all ranks, each written once; the data pass every rank once.
 """

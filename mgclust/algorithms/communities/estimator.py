@@ -10,8 +10,8 @@ g = 2m m_ij - d_i d_j; ties go to the smallest (i, j); the merged community keep
 number being that of its smallest node. (Integers, where the weights are and resolution is 1: up to m = 2^31. Else gains
 are float64, of weights rounded to 51 bits of their total, and what would tie may not.) Self-loops add 2 to d and 1 to
 m; the weights of equal edges are summed. Once the largest gain is not positive it stays so: the modularity is largest
-there. Merging goes on, so that every number of clusters can be cut; where no edge is left between communities, the two
-of least strength are joined.
+there. Merging continues, so that every number of clusters can be cut; where no edge is left between communities, the
+two of least strength are joined.
 
 "parallel" is another algorithm, for graphs where one merge at a time takes too long: see
 `mgclust.algorithms.communities.parallel`.

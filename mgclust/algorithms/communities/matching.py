@@ -39,7 +39,7 @@ class Round(NamedTuple):
 
 
 def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_sign: bool = False) -> Iterator[Round]:
-    """Merge round after round until nobody has a choice.
+    """Merge round after round until no node has a choice.
 
     Parameters
     ----------

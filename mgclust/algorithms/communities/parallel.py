@@ -44,7 +44,7 @@ NOISE = 0.5
 
 
 class Effort(NamedTuple):
-    """How long to go on with graphs of up to so many entries (twice the edges)."""
+    """Limits of the search in graphs of up to so many entries (twice the edges)."""
 
     entries: float
     starts: int

@@ -158,7 +158,7 @@ class CutoffDistance(NamedTuple):
 
 @dataclass
 class DensityState:
-    """What the passes have found: all there is to save, since a pass that was interrupted is begun anew.
+    """What the passes have found. A pass that was interrupted restarts, so this is all there is to save.
 
     Attributes
     ----------

@@ -160,7 +160,7 @@ class Fit:
         J at the centres that each pass began with.
     n_iter : int
     stop_reason : str
-        "" while it goes on; "tol" or "max_iter".
+        "" while it moves; "tol" or "max_iter".
     shift : float
         How far the centre that moved farthest did in the last iteration.
     idle : int
@@ -184,7 +184,7 @@ class Fit:
         self.squares, self.entropy = float(sums[-2]), float(sums[-1])
 
     def update(self, sums: np.ndarray, moved: np.ndarray) -> None:
-        """Go on from where the centres moved."""
+        """Take the moved centres."""
         self.idle = int((sums[moved.size : -3] <= 0).sum())
         self.shift = float(np.sqrt(((moved - self.centers) ** 2).sum(axis=1).max()))
         self.centers = moved
@@ -196,8 +196,8 @@ def iterate(
 ) -> None:
     """Pass over the rows until every set of centres has settled, and once more to score where it ended.
 
-    Nobody waits for the decision whether to go on: the device moves the centres and begins with the next pass. Where a
-    set has settled, that pass is the one that scores it.
+    The device does not wait for the decision: it moves the centres and begins with the next pass. Where a set has
+    settled, that pass is the one that scores it.
     """
     kernels, moving = context.kernels, [fit for fit in fits if not fit.stop_reason]
     log2_scale = sums.log2_scale(len(fits[0].centers))

@@ -26,7 +26,7 @@ class ArrayGraph(Graph):
     n_nodes : int, optional
         By default the largest number plus one.
     name : str
-        For people.
+        For messages.
     **about
         As for `Graph`.
     """
@@ -119,7 +119,7 @@ def open_edges(edges: Any, weights: Any, n_nodes: int | None, name: str = "edge 
     n_nodes : int or None
         The largest number plus one where it is None.
     name : str
-        For people.
+        For messages.
     **about
         As for `Graph`.
     """

@@ -32,7 +32,7 @@ __all__ = [
 MOST_NODES = 2**31 - 1  # nodes are numbered in int32
 
 Where = Callable[[int], str]
-"""Says where an edge stands, for people: ``row 3 of array``, ``line 7 of web.txt ('1 x')``."""
+"""The place of an edge, for messages: ``row 3 of array``, ``line 7 of web.txt ('1 x')``."""
 
 
 class Graph(Dataset):

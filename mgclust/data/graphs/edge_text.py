@@ -33,7 +33,7 @@ class Dialect:
     Attributes
     ----------
     name : str
-        Of the file, for people.
+        Of the file, for messages.
     delimiter : str
         One character; a space stands for any spaces and tabs.
     width : int

@@ -90,7 +90,7 @@ class NodeNames:
 
 
 class IntegerIds:
-    """Collects the distinct ones of very many integers >= 0."""
+    """Collector of the distinct ones of very many integers >= 0."""
 
     def __init__(self) -> None:
         self._marks = np.zeros(2**16, bool)

@@ -1,7 +1,7 @@
 """Graphs of other libraries, adjacency matrices and tables of edges in memory.
 
-networkx, igraph, SciPy, pandas and Dask are recognised without importing them: who passes such an object has imported
-its library.
+networkx, igraph, SciPy, pandas and Dask are recognised without importing them: a caller with such an object
+has imported its library.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def random_network_edges(
     """Edges ``start`` to ``stop - 1`` of a random network; any range can be made by itself, on any device.
 
     The edges within clusters come first. Edge k of a kind is pair number ``permutation(k)`` of all pairs of that kind,
-    so edges differ without anybody remembering them.
+    so edges differ without being remembered.
 
     Parameters
     ----------
@@ -103,8 +103,8 @@ def network_shape(n_clusters: Any, cluster_size: Any, degree: Any, p_in: Any) ->
 def _permute(numbers: Any, size: int, keys: Sequence[int]) -> Any:
     """Where a permutation of 0 to ``size - 1`` takes some numbers: a Feistel network that is walked until it is back.
 
-    The network permutes the next power of two; whoever lands beyond `size` goes on from there, which takes less than
-    one more step in the mean.
+    The network permutes the next power of two; a number beyond `size` takes further steps, less than one in the
+    mean.
     """
     bits = max(2, (size - 1).bit_length())
     numbers = _feistel(numbers, bits, keys)

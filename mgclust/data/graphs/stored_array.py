@@ -56,7 +56,7 @@ class StoredArray:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """For messages."""
         return (
             self.location.name
             if self._member is None
@@ -162,5 +162,5 @@ class _Stream:
         while count > 0:
             got = len(self.file.read(min(count, 2**24)))
             if not got:
-                return  # whoever reads on says that the file is truncated
+                return  # the next read reports that the file is truncated
             count -= got

@@ -53,7 +53,7 @@ class ChunkedGraph(FileGraph):
         return rows
 
     def _chunk(self, number: int) -> np.ndarray:
-        # Reads end anywhere: the chunk in which the last one ended is where the next one goes on.
+        # Reads end anywhere: the chunk in which the last one ended is where the next one continues.
         if self._kept is None or self._kept[0] != number:
             self._kept = None
             self._kept = number, self._parse(number, self._chunks.read(self._index[number]))

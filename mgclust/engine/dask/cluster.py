@@ -127,7 +127,7 @@ def connect(
 
 
 def _active_client() -> Any:
-    # Nobody can have a client without having imported distributed.
+    # Without distributed imported there is no client.
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None
@@ -166,8 +166,7 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
     except RunFailed:
         raise
     except Exception as error:
-        # NVML's errors and failed nannies alike: who reads this needs the cause and what to do, not their
-        # trace.
+        # NVML's errors and failed nannies alike: the cause and the remedy matter, not their trace.
         raise RunFailed(
             f"a local {device} cluster could not be started: {type(error).__name__}: {str(error).rstrip('.')}. "
             f"{IN_A_SCRIPT}; client=None runs without a cluster."

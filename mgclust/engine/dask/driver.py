@@ -1,6 +1,6 @@
 """The caller's side of a run on Dask workers.
 
-Dask places tasks, ships parameters and rows, and tells who died; the ranks talk to each other without it. The
+Dask places tasks, sends parameters and rows, and reports dead workers; the ranks talk to each other without it. The
 caller's thread sleeps on one queue, into which Dask's threads put what happens.
 """
 

@@ -1,7 +1,7 @@
-"""Which run has which workers: kept on the scheduler, so that runs of all clients go side by side on disjoint workers.
+"""Which run has which workers: kept on the scheduler, so that runs of all clients have disjoint workers.
 
-First come, first served: who asks for more than is free waits, and those behind wait, too. A lease ends with its run;
-that of a client which was killed ends with its connection, at the latest after `CLIENT_SILENCE_SECONDS` of silence.
+First come, first served: a run that asks for more than is free waits, and those behind it wait, too. A lease ends with
+its run, that of a killed client with its connection, at the latest after `CLIENT_SILENCE_SECONDS` of silence.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def take(run: str, client: str, size: int, dask_scheduler: Any) -> tuple[list[st
     free = set(there).difference(*(lease.workers for lease in leases.values()))
     for lease in leases.values():
         if lease.workers or lease.size > len(there):
-            continue  # who asks for more than there is keeps nobody waiting
+            continue  # a run that asks for more than there is delays no other
         if lease.size > len(free):
             break
         lease.workers = _near_each_other(free, lease.size)

@@ -54,7 +54,7 @@ class _Nanny(Nanny):  # type: ignore[misc]
 
 
 class _SpecCluster(SpecCluster):  # type: ignore[misc]
-    """Comes after Dask's own cluster in the order of inheritance, and so sees which scheduler that asks for."""
+    """The last base in the order of inheritance, so that it sees which scheduler Dask's own cluster asks for."""
 
     late: float | None = None  # by when it has to be there, while it starts
 

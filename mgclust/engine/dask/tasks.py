@@ -99,7 +99,7 @@ def prepare_task(assignment: Assignment, address: str, source: Source) -> Report
         older = _STATES.pop(address, None)
         _STATES[address] = (assignment.run, abort, None)
     if older is not None:
-        # The worker is leased to us, so whoever started that run is gone.
+        # The worker is leased to this run, so the client of the older one is gone.
         _close(older, "its client has gone and another run needs the worker")
     limit = worker.memory_manager.memory_limit or 0
     assignment = replace(assignment, worker_limit=int(limit))

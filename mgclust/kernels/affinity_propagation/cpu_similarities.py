@@ -1,7 +1,7 @@
 """Similarities on the CPU: their making, the noise that breaks ties, and their histogram.
 
 Noise moves a value by no, one or two units of its last place, so a random byte is enough, and one block of Philox
-serves 16 columns. See `simd_steps.random_bytes` for who gets which byte.
+serves 16 columns. `simd_steps.random_bytes` says which column gets which byte.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def signed(seed: int) -> int:
 
 @compiled
 def merge(counts: Any, out: Any) -> None:
-    """Add one task's counts to everybody's."""
+    """Add one task's counts to those of all."""
     for b in range(len(counts)):
         if counts[b]:
             add_to(out, b, counts[b])

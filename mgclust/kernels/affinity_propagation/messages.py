@@ -18,7 +18,7 @@ largest value, the update subtracts the same m1 in all columns but j, hence::
 
 where E is zero but in the few columns that lately were a row's j: its *hot* columns. The diagonals of R and A are
 vectors. Columns of A that are kept elsewhere (the diagonal, the hot columns, the padding) hold -inf in `a`: then they
-are nobody's maximum, and every element can be treated alike.
+are never the maximum, and every element can be treated alike.
 
 Per iteration, element and rank: A and S are read, A is written; 12 bytes in float32. Across ranks: the sums over i of
 max(0, R(i,k)) and the R(k,k), 2 n integers. S and the preferences bound max(0, R), so the sums are fixed-point
@@ -28,7 +28,7 @@ A pass over the rows finishes A of the last iteration, for which it needs that i
 
     pass_rows       A with the c, sigma, u, E it finds;  m1, j, m2;  new u, E, R(k,k);  own part of the sums
     all_reduce      sums
-    pass_columns    c, A(k,k), who is an exemplar (A(k,k) + R(k,k) > 0), how many, and whether that has changed
+    pass_columns    c, A(k,k), which are exemplars (A(k,k) + R(k,k) > 0), how many, and whether that has changed
 """
 
 from __future__ import annotations

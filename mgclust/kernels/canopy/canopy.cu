@@ -1,4 +1,4 @@
-// Canopy clustering: which of some rows are picked, and who lies within a threshold of whom.
+// Canopy clustering: which of some rows are picked, and which columns lie within a threshold of a row.
 //
 // Compiled with -DREAL, -DNORM, and for write_within -DDIM: few features, in registers.
 #include "pairs/pairs.cuh"

@@ -1,4 +1,4 @@
-"""Sums of float64 parts whose bits do not depend on their order, nor on who holds which part.
+"""Sums of float64 parts whose bits do not depend on their order, nor on which rank holds which part.
 
 Every element has a power of two of its own, above the largest of its parts; parts become integers on that scale, small
 enough for the sum not to overflow, and integers add up the same in any order. What is rounded off is below 2^-53 of

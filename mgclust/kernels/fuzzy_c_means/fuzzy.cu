@@ -140,7 +140,7 @@ __device__ __forceinline__ double block_sum(double value, double* scratch) {
     return sum;
 }
 
-// Copies that go on while the threads compute.
+// Copies that run while the threads compute.
 __device__ __forceinline__ void copy_later(real* to, const real* from, int bytes, bool there) {
     const unsigned int target = (unsigned int)__cvta_generic_to_shared(to);
     const int valid = there ? bytes : 0;  // the rest is filled with 0

@@ -179,7 +179,7 @@ class Graph(Protocol):
         out: Array,
         tally: Array,
     ) -> None:
-        """Find the community that each own node whose turn it is would rather be in.
+        """Find the best community of each own node whose turn it is.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Handshakes on the CPU: the neighbour that each community would merge with, and who merges."""
+"""Matching on the CPU: the neighbour that each community would merge with, and the pairs that merge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves between communities on the CPU: who would rather be where, and who has to think again.
+"""Moves between communities on the CPU: the best community of each node, and the nodes to decide again.
 
 Each kernel walks along own rows of the adjacency matrix, 1 to 10 ns an entry and thread; what it finds for a node
 depends on the arguments alone. Gains are compared as they are computed, in int64 or float64 (`score`).

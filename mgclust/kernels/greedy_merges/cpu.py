@@ -4,7 +4,7 @@ Most of what a merge of communities i and j could change stays as it is, or fall
 pair's gain ``2m * m_ik - d_i * d_k`` loses ``d_j * d_k``. So a gain once computed remains an upper bound until k is a
 neighbour of the smaller of the two rows, and a merge costs
 
-    fold        the smaller row into the larger: a few look-ups for each neighbour, who hears of its new gain
+    fold        the smaller row into the larger: a few look-ups for each neighbour, which is told its new gain
     refresh     rows that come first by a bound: their best pair is looked for again
     put         a tree over all rows' keys: about one step for each key that changes
 
@@ -144,7 +144,7 @@ def refresh(graph: Graph, row: int) -> None:
 
 @inlined
 def offer(graph: Graph, row: int, cell: int, slot: int, its_cell: int) -> None:
-    """Tell those to whom the pair of a row and a slot belongs that it has changed."""
+    """Mark the pair of a row and a slot as changed in the rows that it belongs to."""
     gain = gain_of(graph, graph.cells[cell].weight, graph.strength[row], graph.strength[slot])
     own, its = graph.bits[row], graph.bits[slot]
     if own >= HUB:
@@ -198,7 +198,7 @@ def fold(graph: Graph, a: int, b: int, strict: bool) -> None:
 
 @called
 def offer_all(graph: Graph, row: int) -> None:
-    """Tell all to whom a row's pairs belong of these pairs."""
+    """Mark a row's pairs as changed in all rows that they belong to."""
     begin = graph.slots[row].begin
     for cell in range(begin, begin + (1 << np.int64(graph.bits[row]))):
         slot = graph.cells[cell].slot

@@ -60,7 +60,7 @@ class Graph(NamedTuple):
 
     cells: Array  # (slot, weight): tables of 2^bits cells each, see `cpu_rows`
     seen: Array  # for hubs, beside each cell: the neighbour's strength when it was last looked at
-    nodes: Array  # for hubs: who wins in a stretch of cells, and for how long; see `cpu_hubs`
+    nodes: Array  # for hubs: the winner of a stretch of cells, and for how long; see `cpu_hubs`
     tail: Array  # (1,) int64: cells in use, those of absorbed rows among them
     slots: Array  # begin: first cell; length: neighbours; label; version: merges so far
     bits: Array  # uint8, of each slot's table

@@ -126,7 +126,7 @@ class _Segments:
 
 
 def _begins(ordered: Array) -> Array:
-    """Where, in rows of ascending labels, a new label begins, or one has gone on for PARTIAL columns."""
+    """Where, in rows of ascending labels, a new label begins, or one has lasted for PARTIAL columns."""
     layers, size = ordered.shape
     new = np.ones((layers, size), bool)
     new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]

@@ -44,7 +44,7 @@ __all__ = ["border", "count", "histogram", "nearest"]
 
 LEVELS = 8  # 32^8 leaves
 LOG_WIDTH = 5
-NOBODY = 2**62
+NO_ROW = 2**62
 
 
 @intrinsic
@@ -101,7 +101,7 @@ def nearest(
     bounds = np.empty(LEVELS * WIDTH, x.dtype)
     for row in range(start, stop):
         own = order[row]
-        near, found = x.dtype.type(np.inf), np.int64(NOBODY)
+        near, found = x.dtype.type(np.inf), np.int64(NO_ROW)
         near, found = _scan(x, row, d, panels, row // WIDTH, order, own, index, near, found)
         level = top
         panel[level] = starts[level]
@@ -138,7 +138,7 @@ def nearest(
             store(bounds, level * WIDTH, s)
             pending[level] = ordered_below(s, near, load(least_order, panel[level] * WIDTH), own)
         best[row - offset] = near
-        best_index[row - offset] = found if found != NOBODY else -1
+        best_index[row - offset] = found if found != NO_ROW else -1
 
 
 @inlined

@@ -11,7 +11,7 @@
 #define LEVELS 8
 #define FULL 0xffffffffu
 #define WARPS 4
-#define NOBODY 0x7fffffff
+#define NO_ROW 0x7fffffff
 
 __device__ __forceinline__ int lane_id() { return threadIdx.x & 31; }
 
@@ -56,7 +56,7 @@ __device__ __forceinline__ int64 node_rows(int64 panel, int level, int64 n) {
 
 struct Nearest {
     real near = infinity();
-    int found = NOBODY;
+    int found = NO_ROW;
 };
 
 // The lexicographic minimum of (s, row number) so far, over the denser rows of a leaf.
@@ -66,7 +66,7 @@ __device__ __forceinline__ void scan(const real (&own)[DIM], int own_order, cons
     if (order[leaf * WIDTH + lane_id()] >= own_order || s > best.near) s = infinity();
     const real least = warp_least(s);
     if (least == infinity()) return;
-    const int number = (int)__reduce_min_sync(FULL, s == least ? (unsigned int)index[leaf * WIDTH + lane_id()] : NOBODY);
+    const int number = (int)__reduce_min_sync(FULL, s == least ? (unsigned int)index[leaf * WIDTH + lane_id()] : NO_ROW);
     if (least < best.near || number < best.found) best = Nearest{least, number};
 }
 
@@ -112,7 +112,7 @@ tree_nearest(const real* rows, const real* panels, const real* low, const real* 
     }
     if (lane == 0) {
         best[row - start] = nearest.near;
-        best_index[row - start] = nearest.found == NOBODY ? -1 : nearest.found;
+        best_index[row - start] = nearest.found == NO_ROW ? -1 : nearest.found;
     }
 }
 

@@ -39,7 +39,7 @@ class Memory(Protocol):
         """Memory to keep rows in."""
 
     def start_to_host(self, array: Array) -> np.ndarray:
-        """An array of the same values, which nobody changes."""
+        """An array of the same values, which does not change."""
 
     def synchronize(self) -> None:
         """Wait for kernels that still run: none do, here."""

@@ -60,7 +60,7 @@ NEAR_SHARE = 0.08  # of the panels, on average: a visit costs a row as much as t
 TASK_ROWS = 1024
 LEVELS = 8
 SHORT = 24  # lists up to this length are sorted by insertion
-NOBODY = 2**62
+NO_ROW = 2**62
 
 
 class Boxes(NamedTuple):
@@ -140,7 +140,7 @@ def _build(y: Array) -> Boxes:
     count = -(-k // WIDTH)
     panels = np.empty(count * d * WIDTH, y.dtype)
     pack(y[order], 0, panels, 0, count)
-    index = np.full(count * WIDTH, NOBODY, np.int64)
+    index = np.full(count * WIDTH, NO_ROW, np.int64)
     index[:k] = order
     shaped = panels.reshape(count, d, WIDTH)
     low = shaped.min(axis=2)
@@ -250,7 +250,7 @@ def _next_panel(
     x: Any, row: int, d: int, low: Any, high: Any, starts: Any, manhattan: bool, limit: Any, pending: Any, panel: Any,
     level: int,
 ) -> Any:  # fmt: skip
-    """The next panel whose bound is below the limit, or -1, and the level to go on from; begins above the top."""
+    """The next panel whose bound is below the limit, or -1, and the level to continue from; begins above the top."""
     top = len(starts) - 2
     if level > top:
         level = top

@@ -1,4 +1,4 @@
-"""Who meets whom on the CPU: columns packed into panels a chunk at a time, rows shared out among the threads."""
+"""Tasks of the pair kernels on the CPU: columns packed into panels a chunk at a time, rows shared out among threads."""
 
 from __future__ import annotations
 

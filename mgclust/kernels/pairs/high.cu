@@ -421,7 +421,7 @@ struct ClusterSum : Reduction {
     int64 total = 0;
     __device__ void load_columns(int t, int stop, int tx, real* scratch) {
         sums = scratch;
-        __syncthreads();    // nobody reads features any more
+        __syncthreads();    // features are no longer read
 #pragma unroll
         for (int j = 0; j < MICRO; ++j) {
             const int column = t + spread_of(tx, j);

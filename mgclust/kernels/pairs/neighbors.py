@@ -51,7 +51,7 @@ def nearest_known(
     s = xp.where(higher, near, xp.inf).astype(near.dtype)
     best = s.min(axis=1)
     found = xp.isfinite(best)
-    nobody = order.shape[0]
-    index = xp.where(higher & (s == best[:, None]), near_index, nobody).min(axis=1)
+    no_row = order.shape[0]
+    index = xp.where(higher & (s == best[:, None]), near_index, no_row).min(axis=1)
     certain = (found & (best < near[:, -1])) | (near_index[:, -1] < 0)
     return best, xp.where(found, index, -1), certain

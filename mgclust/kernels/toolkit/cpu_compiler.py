@@ -39,14 +39,14 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # Numba has no types
 
 
 def _warn(error: Exception) -> None:
-    """Say once that compiled kernels are not kept."""
+    """Warn once that compiled kernels are not kept."""
     global _warned
     if _warned:
         return
     _warned = True
     why = error.strerror if isinstance(error, OSError) else "no folder for them can be written"
     warnings.warn(
-        f"compiled kernels cannot be kept on disk ({why}), so that every process compiles them anew; set "
+        f"compiled kernels cannot be kept on disk ({why}), so that every process compiles them again; set "
         "NUMBA_CACHE_DIR to a folder that can be written.",
         RuntimeWarning,
         stacklevel=3,

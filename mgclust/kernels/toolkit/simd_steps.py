@@ -1,7 +1,7 @@
 """More vector operations, beside `simd`: message passing, memberships, random numbers, keys, fixed point.
 
 As there, each is one named function with its roundings written down, so that a kernel's bits are defined by its
-source. NaN compares false everywhere: a lane of ``0 * inf`` is nobody's maximum and adds nothing.
+source. NaN compares false everywhere: a lane of ``0 * inf`` is never the maximum and adds nothing.
 
 `log2_of` splits a lane into 2^e g with g in [sqrt(1/2), sqrt(2)): the result is e + f P(f), f = g - 1, so that it
 has full relative accuracy near 1, and is 0 at 1. P is the polynomial of least relative error: 3e-8 (float32), 1e-18
