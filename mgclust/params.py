@@ -342,6 +342,21 @@ class Seed(Constraint):
         return int(text) if text.isdecimal() else text
 
 
+def finite_array(name: str, array: np.ndarray, ndim: int, expected: str) -> np.ndarray:
+    """Convert an array of finite numbers to float64; refuse any other."""
+    if array.ndim != ndim or array.dtype.kind not in "iuf":
+        raise InputError(
+            f"{name} is an array of shape {array.shape} and dtype {shortened(array.dtype)}, it should be {expected}."
+        )
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        raise InputError(
+            f"{name} holds {len(bad)} values that are NaN or infinite, the first in row {bad[0, 0]}; "
+            "give finite numbers."
+        )
+    return array.astype(np.float64)
+
+
 class RealOrPerRow(Constraint):
     """A finite number for all rows, or an array with one for each; the command line takes a number or a .npy file."""
 
@@ -360,19 +375,7 @@ class RealOrPerRow(Constraint):
             return number
         if isinstance(value, str):
             raise self.refuse(name, value)
-        array = np.asarray(value.get() if hasattr(value, "get") else value)
-        if array.ndim != 1 or array.dtype.kind not in "iuf":
-            raise InputError(
-                f"{name} is an array of shape {array.shape} and dtype {shortened(array.dtype)}, it should be "
-                f"{self.expected}."
-            )
-        bad = ~np.isfinite(array)
-        if bad.any():
-            raise InputError(
-                f"{name} holds {bad.sum()} values that are NaN or infinite, the first at row {bad.argmax()}; "
-                "give finite numbers."
-            )
-        return array.astype(np.float64)
+        return finite_array(name, np.asarray(value.get() if hasattr(value, "get") else value), 1, self.expected)
 
     def _convert(self, text: str) -> Any:
         if text.endswith(".npy"):

@@ -30,6 +30,7 @@ from mgclust.quoting import reason, shortened
 
 __all__ = [
     "FileDataset",
+    "InFile",
     "Layout",
     "LoadedDataset",
     "NumpyFileDataset",
@@ -50,7 +51,25 @@ _ZIP_ENCRYPTED = 1
 _MOST_ACROSS = 2**14  # files that are opened to read a row of a zarr array
 
 
-class FileDataset(Dataset):
+class InFile(Dataset):
+    """What is at a `Location`, and must stay as it was when it was opened."""
+
+    location: Location
+    _stamp: Any
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start`` to ``stop - 1``; see `Dataset.read`."""
+        self.location.check(self._stamp)
+        with self.location.reading():
+            return super().read(start, stop)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the file's bytes."""
+        self.location.check(self._stamp)
+        return self.location.sha256()
+
+
+class FileDataset(InFile):
     """Rows at a `Location`; pickles as the path and what was asked of it."""
 
     def __init__(self, location: Location, shape: Any, dtype: Any) -> None:
@@ -61,17 +80,6 @@ class FileDataset(Dataset):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows ``start`` to ``stop - 1``; see `Dataset.read`."""
-        self.location.check(self._stamp)
-        with self.location.reading():
-            return super().read(start, stop)
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the file's bytes."""
-        self.location.check(self._stamp)
-        return self.location.sha256()
 
 
 class LoadedDataset(FileDataset):

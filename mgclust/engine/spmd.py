@@ -23,14 +23,13 @@ from mgclust.data import Dataset
 from mgclust.engine.abort import Abort
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.dask.cluster import Cluster
-from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, Meeting, execute, hardware, prepare, refuse
 from mgclust.engine.rows import offset_of
 from mgclust.engine.run_spec import RunSpec
 from mgclust.progress import paced
 
-__all__ = ["Context", "Estimate", "Outcome", "RunSpec", "run"]
+__all__ = ["Context", "Outcome", "RunSpec", "run"]
 
 
 @dataclass(frozen=True)

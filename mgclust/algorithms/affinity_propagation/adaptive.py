@@ -68,34 +68,16 @@ TABLE = (
 
 @dataclass(frozen=True)
 class AdaptiveOutput:
-    """Rank 0's findings.
+    """Rank 0's findings."""
 
-    Attributes
-    ----------
-    table : dict of str to ndarray
-        The candidates, as `AdaptiveAffinityPropagation.scan_`.
-    assignments : dict of int to Assignment
-        By number of clusters.
-    best : int
-        The chosen number of clusters; 0 where there is no candidate.
-    silhouettes : SilhouetteScores or None
-        Of the best one, where they are defined.
-    log : list of str
-    n_iter : int
-    stopped : str
-        Why the scan ended.
-    preference : float, ndarray or None
-        As it was given.
-    """
-
-    table: dict[str, np.ndarray]
-    assignments: dict[int, Assignment]
-    best: int
-    silhouettes: SilhouetteScores | None
+    table: dict[str, np.ndarray]  # `AdaptiveAffinityPropagation.scan_`
+    assignments: dict[int, Assignment]  # by number of clusters
+    best: int  # the chosen number of clusters; 0 where there is no candidate
+    silhouettes: SilhouetteScores | None  # of the best one, where they are defined
     log: list[str]
     n_iter: int
-    stopped: str
-    preference: float | np.ndarray | None
+    stopped: str  # why the scan ended
+    preference: float | np.ndarray | None  # as it was given
 
 
 def adaptive_affinity_propagation(

@@ -11,8 +11,7 @@ from mgclust.algorithms.fuzzy_c_means.initialization import INITS
 from mgclust.array_files import read_npy
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
-from mgclust.params import Constraint
-from mgclust.quoting import shortened
+from mgclust.params import Constraint, finite_array
 
 __all__ = ["Start", "checked_weights", "kind_of_start"]
 
@@ -39,18 +38,7 @@ class Start(Constraint):
             array = _on_host(value)
         except ValueError:
             raise self.refuse(name, value) from None
-        if array.ndim != 2 or array.dtype.kind not in "iuf":
-            raise InputError(
-                f"{name} is an array of shape {array.shape} and dtype {shortened(array.dtype)}, it should be "
-                f"{self.expected}."
-            )
-        bad = ~np.isfinite(array)
-        if bad.any():
-            raise InputError(
-                f"{name} holds {bad.sum()} values that are NaN or infinite, the first in row "
-                f"{bad.any(axis=1).argmax()}; give finite numbers."
-            )
-        return array.astype(np.float64)
+        return finite_array(name, array, 2, self.expected)
 
     def _convert(self, text: str) -> Any:
         if not text.endswith(".npy"):

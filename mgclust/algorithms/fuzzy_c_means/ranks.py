@@ -57,36 +57,18 @@ CUSTOMARY_M = 2.0
 
 @dataclass(frozen=True)
 class FuzzyCMeansOutput:
-    """Rank 0's findings.
+    """Rank 0's findings."""
 
-    Attributes
-    ----------
-    fit : Fit
-        The set of centres with the lowest J, number `best` of those that were started.
-    prepared : Prepared
-    labels : ndarray of shape (n_samples,), int32
-    memberships : ndarray of shape (n_samples, n_clusters) or None
-        Of small data.
-    dtype : str
-        Computed in.
-    scale : float
-        Root mean square distance of the rows from their mean.
-    total : float
-        Of all weights.
-    objectives, history : list of float
-        The last J of every set of centres; J of the best one at the initial centres and after each iteration.
-    """
-
-    fit: Fit
+    fit: Fit  # the set of centres with the lowest J
     prepared: Prepared
     labels: np.ndarray
-    memberships: np.ndarray | None
-    dtype: str
-    scale: float
-    total: float
-    best: int
-    objectives: list[float]
-    history: list[float]
+    memberships: np.ndarray | None  # of small data
+    dtype: str  # computed in
+    scale: float  # root mean square distance of the rows from their mean
+    total: float  # of all weights
+    best: int  # number of `fit` among the starts
+    objectives: list[float]  # the last J of each
+    history: list[float]  # J of `fit` at the initial centres and after each iteration
 
 
 def fuzzy_c_means(

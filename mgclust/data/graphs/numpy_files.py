@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.files import member_layout
+from mgclust.data.files import InFile, member_layout
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
 from mgclust.data.graphs.objects import open_matrix
 from mgclust.data.graphs.stored_array import StoredArray
@@ -22,24 +22,13 @@ __all__ = ["FileGraph", "NumpyGraph", "open_npy_graph", "open_npz_graph"]
 _PIECE = 2**22  # edges looked at at a time where the file does not say how many nodes there are
 
 
-class FileGraph(Graph):
+class FileGraph(InFile, Graph):
     """Edges at a `Location`; pickles as the path and what was found out about it."""
 
     def __init__(self, location: Location, n_edges: int, n_nodes: int, **about: Any) -> None:
         super().__init__(n_edges, n_nodes, location.name, **about)
         self.location = location
         self._stamp = location.stamp()
-
-    def read(self, start: int, stop: int) -> Any:
-        """Edges ``start`` to ``stop - 1``; see `Dataset.read`."""
-        self.location.check(self._stamp)
-        with self.location.reading():
-            return super().read(start, stop)
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the file's bytes."""
-        self.location.check(self._stamp)
-        return self.location.sha256()
 
 
 class NumpyGraph(FileGraph):
