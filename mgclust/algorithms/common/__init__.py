@@ -1,1 +1,1 @@
-"""What several methods share: rows made ready, quantiles of all distances, near-linear figures, equal rows."""
+"""What several methods share: rows made ready, and the arithmetic that their distances can afford."""

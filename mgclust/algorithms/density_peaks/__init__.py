@@ -1,1 +1,5 @@
-"""Density peaks: the estimator, what runs on the ranks (`ranks`), and which rows are centres (`decision_graph`)."""
+"""Density peaks.
+
+The estimator calls `ranks`, whose passes are those of `all_pairs` or `near_linear`. `pair_quantile` finds dc,
+`equal_rows` makes densities of equal rows equal, `decision_graph` chooses the centres.
+"""
