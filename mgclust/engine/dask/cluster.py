@@ -206,7 +206,7 @@ def _remote_client(address: str, credentials: Credentials | None) -> Iterator[An
 
 
 def _security(address: str, credentials: Credentials | None) -> Any:
-    """TLS with the credentials, else from our own variables, else None: Dask then reads its configuration."""
+    """TLS with the credentials, else from the variables MGCLUST_TLS_*, else None: Dask then reads its configuration."""
     from distributed import Security
 
     if credentials is not None:
