@@ -77,7 +77,7 @@ class NearLinear(AllPairs):
         return self._context.comm.all_reduce(out, "sum")
 
     def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
-        """As `AllPairs.gaussian_rho` where the metric is not squared or the grid would be too large."""
+        """By the FFT; from all pairs where the exponent is s squared, or where the grid would be too large."""
         kernels, xp, tree, n = self._kernels, self._xp, self._tree, len(self._tree.index)
         scale = self._measure.scale(dc)
         low, high = (kernels.memory.to_host(end).tolist() for end in (tree.rows.min(axis=0), tree.rows.max(axis=0)))
