@@ -76,6 +76,7 @@ def test_in_the_progress(rows):
     assert any(progress_text(event).endswith("1,234 rows moved") for event in told)
 
 
+@pytest.mark.slow
 def test_in_the_service(running, rows, tmp_path):
     ann = running.client("ann")
     about = ann.call("GET", "/methods")["toy"]
@@ -87,6 +88,7 @@ def test_in_the_service(running, rows, tmp_path):
     check_files(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_on_the_page(running, rows, tmp_path):
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed (Debian: apt install chromium)")

@@ -40,7 +40,7 @@ class FastNewmanPresentation(Presentation):
             "communities by",
             {
                 "greedy": "greedy merging: of all pairs the best, decided by exact comparisons",
-                "parallel": "handshakes of communities and moves of nodes, in rounds",
+                "parallel": "matching of communities and local moving of nodes, in rounds",
             },
         ),
         "weight_rounding": Fact("weights rounded by, relative to their mean", {0.0: "not at all"}),
