@@ -33,19 +33,20 @@ from mgclust.service.audit import Audit
 from mgclust.service.models import Token, User, reading, writing
 
 __all__ = [
-    "DAYS", "ROLES", "SCOPES", "Caller", "LastToken", "Refused", "add_user", "callers_of", "expiry_of", "first_token",
-    "hash_of", "new_token", "owner_of_token", "revoke", "role_of", "tokens_of", "users", "write_down_use",
+    "DEFAULT_DAYS", "ROLES", "SCOPES", "Caller", "LastToken", "Refused", "add_user", "callers_of", "expiry_of",
+    "first_token", "hash_of", "new_token", "owner_of_token", "revoke", "role_of", "tokens_of", "users",
+    "write_down_use",
 ]  # fmt: skip
 
 ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # each with the scopes of its tokens
 SCOPES = ROLES["admin"]
-DAYS = 365.0  # until a new token expires, if nothing else is said
-LONGEST_DAYS = 36_500.0
-TOKENS = 100  # of one user that are neither revoked nor expired
-HOUR = 3600.0
-TOKEN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # nothing else is looked up
-ID = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; nothing else goes to the database as one
-NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+DEFAULT_DAYS = 365.0  # until a new token expires, if nothing else is said
+MAX_DAYS = 36_500.0
+MAX_TOKENS = 100  # of one user that are neither revoked nor expired
+USE_RESOLUTION_SECONDS = 3600.0
+TOKEN_PATTERN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # nothing else is looked up
+ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; nothing else goes to the database as one
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
 class Refused(Exception):
@@ -127,7 +128,7 @@ def add_user(engine: Engine, name: str, role: str) -> None:
     InputError
         A name that is taken or no name, a role that is none.
     """
-    if not NAME.fullmatch(name):
+    if not NAME_PATTERN.fullmatch(name):
         raise InputError(f"name={name!r} should be up to 64 of a-z, 0-9 and . _ @ -, a letter or digit first.")
     if role not in ROLES:
         raise InputError(f"role={role!r} should be one of {', '.join(map(repr, ROLES))}.")
@@ -147,7 +148,7 @@ def users(engine: Engine) -> list[dict[str, object]]:
 
 
 def new_token(
-    engine: Engine, user: str, scopes: Iterable[str] | None = None, days: float | None = DAYS
+    engine: Engine, user: str, scopes: Iterable[str] | None = None, days: float | None = DEFAULT_DAYS
 ) -> tuple[str, str]:
     """Make a token for a user; its id and, this once, the token.
 
@@ -165,11 +166,11 @@ def new_token(
     InputError
         No such user, a scope that is none or beyond the role, a number of days that is none, or too many tokens.
     """
-    if days is not None and not 0 < days <= LONGEST_DAYS:
-        raise InputError(f"days={days} should be > 0 and <= {LONGEST_DAYS:g}.")
+    if days is not None and not 0 < days <= MAX_DAYS:
+        raise InputError(f"days={days} should be > 0 and <= {MAX_DAYS:g}.")
     token, row = _token(user, days)
     with writing(engine) as session:
-        found = session.get(User, user, with_for_update=True) if NAME.fullmatch(user) else None
+        found = session.get(User, user, with_for_update=True) if NAME_PATTERN.fullmatch(user) else None
         if found is None:
             raise InputError(f"user={user!r} does not exist; make it first.")
         if scopes is not None:
@@ -181,8 +182,8 @@ def new_token(
                 )
             row.scopes = " ".join(scope for scope in known if scope in wanted)
         alive = select(func.count()).where(Token.user == user, _valid())
-        if (session.scalar(alive) or 0) >= TOKENS:
-            raise InputError(f"{user} has {TOKENS} tokens that are valid; revoke some first.")
+        if (session.scalar(alive) or 0) >= MAX_TOKENS:
+            raise InputError(f"{user} has {MAX_TOKENS} tokens that are valid; revoke some first.")
         session.add(row)
     return row.id, token
 
@@ -195,7 +196,7 @@ def revoke(engine: Engine, id_: str) -> bool:
     LastToken
         It is the last one of all administrators.
     """
-    if not ID.fullmatch(id_):
+    if not ID_PATTERN.fullmatch(id_):
         return False
     with writing(engine, alone=True) as session:  # of two that revoke the last two, one comes second
         found = session.get(Token, id_)
@@ -209,7 +210,7 @@ def revoke(engine: Engine, id_: str) -> bool:
 
 def owner_of_token(engine: Engine, id_: str) -> str | None:
     """The user that a token belongs to; None if there is no such token."""
-    if not ID.fullmatch(id_):
+    if not ID_PATTERN.fullmatch(id_):
         return None
     with reading(engine) as session:
         return session.scalar(select(Token.user).where(Token.id == id_))
@@ -217,7 +218,7 @@ def owner_of_token(engine: Engine, id_: str) -> str | None:
 
 def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
     """A user's tokens, without what would let anybody use them."""
-    if not NAME.fullmatch(user):
+    if not NAME_PATTERN.fullmatch(user):
         return []
     wanted = select(Token, User.role).join(User, Token.user == User.name).where(Token.user == user)
     with reading(engine) as session:
@@ -234,7 +235,7 @@ def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
 def role_of(engine: Engine, user: str) -> str | None:
     """The role of a user; None if there is no such user."""
     with reading(engine) as session:
-        found = session.get(User, user) if NAME.fullmatch(user) else None
+        found = session.get(User, user) if NAME_PATTERN.fullmatch(user) else None
         return found.role if found else None
 
 
@@ -266,7 +267,7 @@ def callers_of(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception
 def write_down_use(engine: Engine, ids: Iterable[str]) -> None:
     """Note that these tokens have been used, where the last note is older than an hour."""
     now = time.time()
-    old = or_(Token.used.is_(None), Token.used < now - HOUR)
+    old = or_(Token.used.is_(None), Token.used < now - USE_RESOLUTION_SECONDS)
     with reading(engine) as session:
         due = session.scalars(select(Token.id).where(Token.id.in_(set(ids)), old)).all()
     if due:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Proxies", "network"]
 
-FOR = re.compile(r'(?:^|;)\s*for="?(\[[^]"]*\]|[^;,":\s]*)', re.IGNORECASE)
+FORWARDED_FOR = re.compile(r'(?:^|;)\s*for="?(\[[^]"]*\]|[^;,":\s]*)', re.IGNORECASE)
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -77,7 +77,7 @@ def _hops(values: Iterable[bytes], pairs: bool) -> list[str]:
     parts = [part.strip() for value in values for part in value.decode("latin-1").split(",")]
     if not pairs:
         return parts
-    return [found[1] if (found := FOR.search(part)) else "" for part in parts]
+    return [found[1] if (found := FORWARDED_FOR.search(part)) else "" for part in parts]
 
 
 def _parsed(text: str) -> Address | None:

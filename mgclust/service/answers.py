@@ -15,18 +15,18 @@ from typing import IO, Any
 
 from mgclust.errors import InputError, printable
 
-__all__ = ["LONGEST_ERROR", "MOST_BYTES", "heard", "parsed", "scores_in"]
+__all__ = ["MAX_ERROR_CHARACTERS", "MAX_LINE_BYTES", "heard", "parsed", "scores_in"]
 
-MOST_BYTES = 64 << 10  # of a line; an honest one has some hundred, and an error some thousand
-LONGEST_ERROR = 4096  # characters; as JSON, which may take 12 bytes for one, still less than a line
-DEEPEST = 16  # dicts and lists within each other
-LINES = 1000.0  # a second; an honest attempt writes a few
+MAX_LINE_BYTES = 64 << 10  # a genuine line has some hundred, an error some thousand
+MAX_ERROR_CHARACTERS = 4096  # as JSON, with up to 12 bytes for a character, still less than a line
+MAX_DEPTH = 16  # nested dicts and lists
+LINES_PER_SECOND = 1000.0  # a genuine attempt writes a few
 # As many signs of life as fit into a pipe, which a runner finds there that was stopped for hours.
-AT_ONCE = (64 << 10) / len("{}\n")
-BYTES = 256 << 10  # a second; what is nested costs the runner far more to read than to receive
-BYTES_AT_ONCE = 1 << 20
-NAMES = 40  # in what is said of the progress
-LONGEST_TEXT = 200  # characters of a name or a value there
+BURST_LINES = (64 << 10) / len("{}\n")
+BYTES_PER_SECOND = 256 << 10  # nested values cost the runner far more to parse than to receive
+BURST_BYTES = 1 << 20
+MAX_PROGRESS_NAMES = 40  # in a progress event
+MAX_TEXT_CHARACTERS = 200  # of a name or a value in it
 FAULTS = ("input", "memory", "cluster", "mgclust")
 _FIGURES = ("fraction", "elapsed", "stage_rate", "stage_eta")
 
@@ -47,18 +47,18 @@ def heard(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
     InputError
         It says what attempts do not say.
     """
-    lines, size, before, answered = AT_ONCE, float(BYTES_AT_ONCE), time.monotonic(), False
-    while (line := pipe.readline(MOST_BYTES + 1)).endswith(b"\n") or len(line) > MOST_BYTES:
+    lines, size, before, answered = BURST_LINES, float(BURST_BYTES), time.monotonic(), False
+    while (line := pipe.readline(MAX_LINE_BYTES + 1)).endswith(b"\n") or len(line) > MAX_LINE_BYTES:
         now = time.monotonic()
-        lines = min(AT_ONCE, lines + LINES * (now - before)) - 1
-        size = min(BYTES_AT_ONCE, size + BYTES * (now - before)) - len(line)
+        lines = min(BURST_LINES, lines + LINES_PER_SECOND * (now - before)) - 1
+        size = min(BURST_BYTES, size + BYTES_PER_SECOND * (now - before)) - len(line)
         before = now
-        if len(line) > MOST_BYTES:
-            raise _no_attempt(f"a line of more than {MOST_BYTES} bytes")
+        if len(line) > MAX_LINE_BYTES:
+            raise _no_attempt(f"a line of more than {MAX_LINE_BYTES} bytes")
         if lines < 0:
-            raise _no_attempt(f"more than {LINES:g} lines a second")
+            raise _no_attempt(f"more than {LINES_PER_SECOND:g} lines a second")
         if size < 0:
-            raise _no_attempt(f"more than {BYTES >> 10} KiB a second")
+            raise _no_attempt(f"more than {BYTES_PER_SECOND >> 10} KiB a second")
         try:
             said = _checked(parsed(line))
         except (ValueError, KeyError, RecursionError):
@@ -75,10 +75,10 @@ def parsed(text: bytes) -> dict[str, Any]:
     Raises
     ------
     ValueError, RecursionError
-        It is none, or more than `DEEPEST` deep.
+        It is none, or more than `MAX_DEPTH` deep.
     """
     said = json.loads(text.decode(), parse_constant=lambda name: None, parse_float=_finite, parse_int=_integer)
-    if not isinstance(said, dict) or _depth(said) > DEEPEST:
+    if not isinstance(said, dict) or _depth(said) > MAX_DEPTH:
         raise ValueError("no JSON object")
     if b"\\u" in text:  # perhaps half a pair of surrogates, which UTF-8 cannot say
         said = json.loads(json.dumps(said, ensure_ascii=False).encode("utf-8", "replace"))
@@ -94,7 +94,7 @@ def scores_in(said: dict[str, Any]) -> dict[str, Any]:
         There are none, or longer ones than an attempt says.
     """
     scores = said["scores"]
-    if not isinstance(scores, dict) or len(json.dumps(scores)) > MOST_BYTES:
+    if not isinstance(scores, dict) or len(json.dumps(scores)) > MAX_LINE_BYTES:
         raise ValueError("no scores")
     return scores
 
@@ -112,7 +112,7 @@ def _checked(said: dict[str, Any]) -> dict[str, Any]:
         return {"scores": scores_in(said), **known}
     if not isinstance(said["error"], str) or said["fault"] not in FAULTS:
         raise ValueError("no error")
-    return {"error": printable(said["error"][:LONGEST_ERROR]), "fault": said["fault"], **known}
+    return {"error": printable(said["error"][:MAX_ERROR_CHARACTERS]), "fault": said["fault"], **known}
 
 
 def _progress(event: Any) -> dict[str, Any]:
@@ -121,11 +121,11 @@ def _progress(event: Any) -> dict[str, Any]:
     for name in _FIGURES:
         _number(event.get(name))
     plain = {
-        printable(name): printable(value[:LONGEST_TEXT]) if isinstance(value, str) else value
+        printable(name): printable(value[:MAX_TEXT_CHARACTERS]) if isinstance(value, str) else value
         for name, value in event.items()
-        if len(name) <= LONGEST_TEXT and isinstance(value, bool | int | float | str | None)
+        if len(name) <= MAX_TEXT_CHARACTERS and isinstance(value, bool | int | float | str | None)
     }
-    return dict(itertools.islice(plain.items(), NAMES))
+    return dict(itertools.islice(plain.items(), MAX_PROGRESS_NAMES))
 
 
 def _number(value: Any) -> float | None:

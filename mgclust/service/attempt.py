@@ -33,22 +33,22 @@ from pathlib import Path
 from typing import Any
 
 from mgclust.quoting import quoting
-from mgclust.service.answers import LONGEST_ERROR
+from mgclust.service.answers import MAX_ERROR_CHARACTERS
 from mgclust.service.caches import folders
 from mgclust.service.confine import adopt_orphans, confine
-from mgclust.service.forkserver import COMMAND, serve
+from mgclust.service.forkserver import OPTION, serve
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
 
 __all__ = ["fault_of", "main", "sentence_of"]
 
-OFTEN = 0.5  # seconds between two reports of progress
-GRACE = 20.0  # seconds for an orderly end
-PATIENCE = 300.0  # seconds that a cluster may be away
-FULL = 20.0  # seconds that a full disk is given before the next attempt
-SIGN = 1.0  # seconds between two signs of life
+PROGRESS_SECONDS = 0.5  # seconds between two reports of progress
+STOP_GRACE_SECONDS = 20.0  # seconds for an orderly end
+CLUSTER_WAIT_SECONDS = 300.0  # seconds that a cluster may be away
+FULL_DISK_WAIT_SECONDS = 20.0  # seconds that a full disk is given before the next attempt
+SIGN_SECONDS = 1.0  # seconds between two signs of life
 NICE = 5  # requests and other programs come before jobs where they share cores
 
-_SAYING = threading.Lock()
+_WRITE_LOCK = threading.Lock()
 
 
 def main() -> None:
@@ -86,18 +86,18 @@ def _listen(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
         orders.put(json.loads(line))
     orders.put(None)
     _thread.interrupt_main()
-    time.sleep(GRACE)
+    time.sleep(STOP_GRACE_SECONDS)
     os._exit(1)
 
 
 def _live(answers: Any) -> None:
     while True:
-        time.sleep(SIGN)
+        time.sleep(SIGN_SECONDS)
         _say(answers, {})
 
 
 def _say(answers: Any, answer: dict[str, Any]) -> None:
-    with _SAYING, contextlib.suppress(BrokenPipeError):  # the runner is gone; `_listen` knows
+    with _WRITE_LOCK, contextlib.suppress(BrokenPipeError):  # the runner is gone; `_listen` knows
         answers.write(json.dumps(answer) + "\n")
 
 
@@ -130,7 +130,7 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
         with contextlib.suppress(OSError):  # a disk that is full for the log, too
             print_error(error)
         sentence = with_names(sentence_of(error), order["request"], order["files"])
-        answer = {"error": sentence[:LONGEST_ERROR], "fault": fault_of(error)}
+        answer = {"error": sentence[:MAX_ERROR_CHARACTERS], "fault": fault_of(error)}
         full = _is_full(error)
     finally:
         with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
@@ -138,7 +138,7 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
     if full:
         report({"stage": "waiting for space on the disk"})
         with contextlib.suppress(KeyboardInterrupt):  # somebody cancels the job
-            time.sleep(FULL)
+            time.sleep(FULL_DISK_WAIT_SECONDS)
     return answer
 
 
@@ -166,7 +166,7 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
             _log(f"warning: {event['warning']}")
             return
         now = time.monotonic()
-        if now - last > OFTEN or event.get("stage") != stage:
+        if now - last > PROGRESS_SECONDS or event.get("stage") != stage:
             last, stage = now, event.get("stage")
             if "elapsed" in event:
                 _log(f"{stage} {event.get('fraction') or 0:.0%}")
@@ -225,7 +225,7 @@ def _placed(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) -
 
     if "credentials" in place:
         place = place | {"credentials": Credentials(**place["credentials"])}
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + CLUSTER_WAIT_SECONDS
     while True:
         try:
             return stack.enter_context(placed(**place))
@@ -270,7 +270,7 @@ def sentence_of(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == [COMMAND]:
+    if sys.argv[1:] == [OPTION]:
         serve()  # and go on in each copy
     main()
     # Taking all modules down would write to each page that a copy has in common with the fork server: 0.1 s a job.

@@ -22,8 +22,8 @@ from mgclust.service.liveness import end_family
 
 __all__ = ["AttemptProcess"]
 
-GRACE = 30.0  # seconds for an attempt's orderly end
-LAST_WORDS = 5.0  # seconds to hear them
+STOP_GRACE_SECONDS = 30.0  # seconds for an attempt's orderly end
+OUTPUT_GRACE_SECONDS = 5.0  # seconds to hear them
 
 
 class AttemptProcess:
@@ -75,7 +75,7 @@ class AttemptProcess:
 
     def hear_out(self) -> None:
         """Hear all that it has said, once it and what it has started have ended."""
-        self._listener.join(LAST_WORDS)
+        self._listener.join(OUTPUT_GRACE_SECONDS)
 
     @property
     def told(self) -> bool:
@@ -92,7 +92,7 @@ class AttemptProcess:
         """It is about to end; if it takes too long, it is made to."""
         now = time.monotonic()
         self._told = self._told or now
-        if now - self._told > GRACE:
+        if now - self._told > STOP_GRACE_SECONDS:
             self._signal(signal.SIGKILL)
 
     def kill(self) -> None:
@@ -113,7 +113,7 @@ class AttemptProcess:
         self.hang_up()
         if at_once:
             self._signal(signal.SIGKILL)
-        self._wait(GRACE)
+        self._wait(STOP_GRACE_SECONDS)
         self._signal(signal.SIGKILL)  # what it has started
 
     def epitaph(self) -> str:

@@ -24,10 +24,10 @@ from typing import Any
 
 __all__ = ["Audit", "note"]
 
-KEPT = 4  # files of earlier lines
-WAITING = 10_000  # lines that wait to be written
+KEPT_FILES = 4  # files of earlier lines
+MAX_QUEUED_LINES = 10_000  # lines that wait to be written
 REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines a second, and saved up
-TEXT = 256  # characters of a value
+MAX_VALUE_CHARACTERS = 256  # characters of a value
 
 noted: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("noted")
 
@@ -46,12 +46,12 @@ class Audit:
     path : Path or None
         None: standard error.
     size : int
-        Bytes after which a file is put aside; `KEPT` of these are kept.
+        Bytes after which a file is put aside; `KEPT_FILES` of these are kept.
     """
 
     def __init__(self, path: Path | None, size: int) -> None:
         self._path, self._size = path, size
-        self._lines: queue.Queue[str | None] = queue.Queue(WAITING)
+        self._lines: queue.Queue[str | None] = queue.Queue(MAX_QUEUED_LINES)
         self._file, self._torn = -1, False
         self._lost = 0
         self._allowed, self._since, self._unsaid = REFUSALS_AT_ONCE, time.monotonic(), 0
@@ -66,7 +66,9 @@ class Audit:
     def write(self, **facts: Any) -> None:
         """Add a line; values that are None are left out."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        known = {name: v[:TEXT] if isinstance(v, str) else v for name, v in facts.items() if v is not None}
+        known = {
+            name: v[:MAX_VALUE_CHARACTERS] if isinstance(v, str) else v for name, v in facts.items() if v is not None
+        }
         try:
             self._lines.put_nowait(json.dumps({"time": now} | known))
         except queue.Full:
@@ -132,7 +134,7 @@ class Audit:
             return
         fcntl.flock(self._file, fcntl.LOCK_EX)  # let go of when it is closed
         if self._has(path):
-            for number in range(KEPT, 0, -1):
+            for number in range(KEPT_FILES, 0, -1):
                 earlier = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
                 with contextlib.suppress(FileNotFoundError):
                     earlier.rename(path.with_name(f"{path.name}.{number}"))

@@ -15,13 +15,13 @@ from mgclust.service.sources import TooLarge
 
 __all__ = ["ShortBodies"]
 
-LONGEST = 512 << 10  # twice what a job may take in the queue
-SHORT = 16 << 10  # such bodies do not wait for each other
-LONG_ONES, LONG_ONES_IN_ALL = 8, 32  # longer ones, of a user and together, in memory at once; others wait
-WAIT = 30.0  # seconds
+MAX_BODY_BYTES = 512 << 10  # twice what a job may take in the queue
+SHORT_BODY_BYTES = 16 << 10  # such bodies do not wait for each other
+LONG_BODIES_PER_USER, LONG_BODIES = 8, 32  # longer ones, of a user and together, in memory at once; others wait
+WAIT_SECONDS = 30.0
 # Twice what 10,000 numbers of rows have, the most of what any request lists. A body of the same length with many more
 # swells to a hundred times its size when it is parsed, and keeps the process busy for seconds.
-PARTS, MOST_PARTS = (b",", b":", b"[", b"{"), 20_000
+DELIMITERS, MAX_DELIMITERS = (b",", b":", b"[", b"{"), 20_000
 
 
 class ShortBodies:
@@ -30,7 +30,7 @@ class ShortBodies:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
-        self._turns_in_all = asyncio.Semaphore(LONG_ONES_IN_ALL)
+        self._turns_in_all = asyncio.Semaphore(LONG_BODIES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a request's body whole, or refuse it, before anybody else sees the request."""
@@ -63,9 +63,9 @@ class ShortBodies:
         said = int(length) if length.isdigit() else 0
         body, more, waited = bytearray(), True, False
         while more:
-            if max(len(body), said) > LONGEST:
-                raise TooLarge(f"a request should have at most {LONGEST} bytes.")
-            if max(len(body), said) > SHORT and not waited:
+            if max(len(body), said) > MAX_BODY_BYTES:
+                raise TooLarge(f"a request should have at most {MAX_BODY_BYTES} bytes.")
+            if max(len(body), said) > SHORT_BODY_BYTES and not waited:
                 waited = True
                 await self._wait(user, turn)  # meanwhile the connection is not read
             message = await receive()
@@ -73,26 +73,27 @@ class ShortBodies:
                 return None
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        if len(body) > LONGEST:
-            raise TooLarge(f"a request should have at most {LONGEST} bytes.")
-        if len(body) > MOST_PARTS and sum(map(body.count, PARTS)) > MOST_PARTS:
-            raise TooLarge(f"a request should have at most {MOST_PARTS} commas, colons and opening brackets.")
+        if len(body) > MAX_BODY_BYTES:
+            raise TooLarge(f"a request should have at most {MAX_BODY_BYTES} bytes.")
+        if len(body) > MAX_DELIMITERS and sum(map(body.count, DELIMITERS)) > MAX_DELIMITERS:
+            raise TooLarge(f"a request should have at most {MAX_DELIMITERS} commas, colons and opening brackets.")
         return bytes(body)
 
     async def _wait(self, user: str, turn: contextlib.AsyncExitStack) -> None:
-        semaphore, of_user = self._turns.setdefault(user, asyncio.Semaphore(LONG_ONES)), True
+        semaphore, of_user = self._turns.setdefault(user, asyncio.Semaphore(LONG_BODIES_PER_USER)), True
         try:
-            async with asyncio.timeout(WAIT):
+            async with asyncio.timeout(WAIT_SECONDS):
                 await turn.enter_async_context(semaphore)
                 of_user = False
                 await turn.enter_async_context(self._turns_in_all)
         except TimeoutError:
             if not of_user:
                 raise Busy(
-                    f"the service has received {LONG_ONES_IN_ALL} requests of more than {SHORT} bytes for {WAIT:g} s; "
-                    "ask again in a few seconds."
+                    f"the service has received {LONG_BODIES} requests of more than {SHORT_BODY_BYTES} bytes for "
+                    f"{WAIT_SECONDS:g} s; ask again in a few seconds."
                 ) from None
             raise TooFast(
-                f"{user} sends more than {LONG_ONES} requests of more than {SHORT} bytes at once; wait for an answer.",
+                f"{user} sends more than {LONG_BODIES_PER_USER} requests of more than {SHORT_BODY_BYTES} bytes at "
+                "once; wait for an answer.",
                 2,
             ) from None

@@ -2,7 +2,7 @@
 
 Questions to the database are answered together, so that a flood of invented tokens costs one look-up for a hundred of
 them, and what has not the form of a token costs none. A token that is revoked here is refused at once, one that another
-process revokes within `KNOWN` seconds.
+process revokes within `VALID_SECONDS` seconds.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from collections.abc import Iterable
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy import Engine
 
-from mgclust.service.access import TOKEN, Caller, Refused, callers_of, hash_of, write_down_use
+from mgclust.service.access import TOKEN_PATTERN, Caller, Refused, callers_of, hash_of, write_down_use
 from mgclust.service.batches import Batched
 from mgclust.service.models import OUTAGES
 
 __all__ = ["Callers"]
 
-KNOWN = 2.0  # seconds for which a token is taken to be as valid as it was
-UNKNOWN = 30.0  # and to be none: a token that is made later is another one
-MOST = 10_000  # remembered of each kind
-WRITE_DOWN = 60.0  # seconds between two notes of which tokens were used
+VALID_SECONDS = 2.0  # seconds for which a token is taken to be as valid as it was
+INVALID_SECONDS = 30.0  # and to be none: a token that is made later is another one
+MAX_REMEMBERED = 10_000  # remembered of each kind
+USE_WRITE_SECONDS = 60.0  # seconds between two notes of which tokens were used
 
 
 class Callers:
@@ -55,7 +55,7 @@ class Callers:
         Refused
             It is unknown, revoked or expired.
         """
-        if not TOKEN.fullmatch(token):
+        if not TOKEN_PATTERN.fullmatch(token):
             raise Refused("this token is unknown or revoked; ask the service's administrator for one.")
         hash_, now = hash_of(token), time.monotonic()
         if (known := self._known.get(hash_)) is not None and now < known[1]:
@@ -66,7 +66,7 @@ class Callers:
             raise Refused(str(refused[0]))
         caller = await self._ask(hash_)
         self._used.add(caller.token)
-        if self._writing is None and now > self._written_down + WRITE_DOWN:
+        if self._writing is None and now > self._written_down + USE_WRITE_SECONDS:
             self._writing = asyncio.create_task(self._write_down())
         return caller
 
@@ -91,10 +91,10 @@ class Callers:
             caller = await self._look_up(hash_)
         except Refused as error:
             self._known.pop(hash_, None)
-            _remember(self._unknown, hash_, error, UNKNOWN)
+            _remember(self._unknown, hash_, error, INVALID_SECONDS)
             raise
         if forgotten == self._forgotten:
-            _remember(self._known, hash_, caller, KNOWN)
+            _remember(self._known, hash_, caller, VALID_SECONDS)
         return caller
 
     async def _write_down(self) -> None:
@@ -110,5 +110,5 @@ class Callers:
 def _remember(those: OrderedDict, hash_: str, answer: Caller | Refused, seconds: float) -> None:
     those[hash_] = (answer, time.monotonic() + seconds)
     those.move_to_end(hash_)
-    if len(those) > MOST:
+    if len(those) > MAX_REMEMBERED:
         those.popitem(last=False)

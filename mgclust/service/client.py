@@ -30,9 +30,15 @@ from mgclust.service.settings import Settings, variable
 __all__ = ["RemoteJob", "Service"]
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
-AGAIN = (0.2, 0.5, 1.0, 2.0, 4.0)  # seconds before a request is sent once more to a service that does not answer
-LONGEST = 120.0  # seconds that a request waits for a service which asks for patience
-PART = 1 << 20
+RETRY_SECONDS = (
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    4.0,
+)  # seconds before a request is sent once more to a service that does not answer
+MAX_RETRY_SECONDS = 120.0  # seconds that a request waits for a service which asks for patience
+CHUNK_BYTES = 1 << 20
 
 
 class Service:
@@ -144,7 +150,7 @@ class Service:
 
         def parts() -> Iterator[bytes]:
             with open(path, "rb") as file:
-                while part := file.read(PART):
+                while part := file.read(CHUNK_BYTES):
                     yield part
 
         answer = self.call("PUT", f"/uploads/{_safe_name(path.name)}", parts=parts)
@@ -385,7 +391,7 @@ class RemoteJob:
                     left = f"bytes={file.tell()}-"  # goes on where it was cut off
                     with self._service.stream(f"/jobs/{self.id}/files/{name}", Range=left) as answer:
                         if size:
-                            for part in checked(answer).iter_bytes(PART):
+                            for part in checked(answer).iter_bytes(CHUNK_BYTES):
                                 file.write(part)
                     if not size:
                         return
@@ -405,7 +411,7 @@ class _Patience:
     """How often and how long one request is sent again."""
 
     def __init__(self, service: Service) -> None:
-        self._service, self._failures, self._until = service, 0, time.monotonic() + LONGEST
+        self._service, self._failures, self._until = service, 0, time.monotonic() + MAX_RETRY_SECONDS
 
     def wait(self, error: httpx.TransportError | _Later) -> None:
         """Wait until it may be sent again, or raise what it ends with."""
@@ -413,11 +419,11 @@ class _Patience:
             pause = error.seconds * random.uniform(1.0, 1.5)  # not all of those who were told the same at once
             if time.monotonic() + pause > self._until:
                 raise error.refusal from None
-        elif self._failures == len(AGAIN):
+        elif self._failures == len(RETRY_SECONDS):
             quotable = not isinstance(error, httpx.LocalProtocolError)
             raise self._service.unreachable(error) from (error if quotable else None)
         else:
-            pause = AGAIN[self._failures]
+            pause = RETRY_SECONDS[self._failures]
             self._failures += 1
         time.sleep(pause)
 

@@ -36,8 +36,8 @@ from mgclust.beneath import protection
 __all__ = ["adopt_orphans", "confine", "describe", "end_with", "landlock"]
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls
-_READ = 1 << 2 | 1 << 3  # a file, a folder
-_OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
+_READ_RIGHTS = 1 << 2 | 1 << 3  # a file, a folder
+_FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # from these versions on
 _NETWORK = 1 << 0 | 1 << 1  # TCP: bind, connect; from version 4 on
 _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals; from version 6 on
@@ -46,7 +46,7 @@ _NO_NEW_PRIVS, _DUMPABLE, _DEATH, _ADOPT = 38, 4, 1, 36  # prctl
 # CAP_PERFMON, for one, would let it read the environment of processes that Landlock keeps it from.
 _CAPABILITIES = sum(1 << bit for bit in (1, 2, 3, 5, 14, 23))
 _CAPABILITY_VERSION = 0x20080522
-_MOST_BESIDE = 100_000  # entries of folders on the way to what is hidden
+_MAX_BESIDE = 100_000  # entries of folders on the way to what is hidden
 # Made beforehand where home is on the way to what is hidden: what is made later is out of reach.
 _CACHES = (".cache", ".cupy", ".nv")
 
@@ -106,9 +106,9 @@ def confine(
         concealed = {os.path.realpath(path) for path in hidden}
         _make_caches(concealed)
         for path in _beside("/", concealed):
-            _allow(number, path, _READ if reading_only else rights)
+            _allow(number, path, _READ_RIGHTS if reading_only else rights)
         for each in readable:
-            _allow(number, each, _READ & rights)
+            _allow(number, each, _READ_RIGHTS & rights)
         for each in writable:
             _allow(number, each, rights)
         _call(_RESTRICT, ctypes.c_int(number), ctypes.c_uint32(0))
@@ -170,7 +170,7 @@ def describe() -> str:
 
 def _beside(folder: str, hidden: set[str], left: list[int] | None = None) -> Iterator[str]:
     """What holds nothing hidden, in as large parts as can be."""
-    left = left or [_MOST_BESIDE]
+    left = left or [_MAX_BESIDE]
     if folder in hidden:
         return
     prefix = folder.rstrip("/") + "/"
@@ -199,7 +199,7 @@ def _allow(ruleset: int, path: str | Path | int, rights: int) -> None:
         return  # gone meanwhile, or not to be reached anyway
     try:
         folder = stat.S_ISDIR(os.fstat(number).st_mode)
-        rule = _Rule(rights if folder else rights & _OF_FILES, number)
+        rule = _Rule(rights if folder else rights & _FILE_RIGHTS, number)
         _call(_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), ctypes.byref(rule), ctypes.c_uint32(0))
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EBADF, errno.EBADFD):  # of a kind that rules do not cover

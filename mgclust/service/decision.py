@@ -28,7 +28,7 @@ from mgclust.service.sources import files_of
 
 __all__ = ["Centers", "Kept", "Points", "Preview", "Wanted", "labels_file", "points_of", "preview", "save_as_job"]
 
-PART = 1 << 20
+CHUNK_BYTES = 1 << 20
 
 Limit = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -125,7 +125,7 @@ def labels_file(readers: Readers, settings: Settings, result: Beneath, wanted: C
 
     def parts() -> Iterator[bytes]:
         with file:
-            while part := file.read(PART):
+            while part := file.read(CHUNK_BYTES):
                 yield part
 
     return size, parts()

@@ -29,17 +29,17 @@ from mgclust.service.models import OUTAGES, Job, Removal, Upload, User, full, re
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "BLOCK", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "remove", "row_size",
+    "BLOCK_BYTES", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "remove", "row_size",
     "set_aside", "size_of", "size_of_job", "sweep", "sweep_until", "with_reserve",
 ]  # fmt: skip
 
-DAY = 86_400.0
-BLOCK = 4096  # bytes that the smallest file, or a row of the database with its indexes, is taken for
-SOON = 300.0  # seconds after which what no process receives is not about to be received, either
-SWEEP = 600.0
-GONE = ".deleted"
-RESERVE = "reserve"  # a file in the data folder
-RESERVED = 4 << 20  # its bytes: more than the database writes while it deletes
+DAY_SECONDS = 86_400.0
+BLOCK_BYTES = 4096  # bytes that the smallest file, or a row of the database with its indexes, is taken for
+RECEIVING_GRACE_SECONDS = 300.0  # seconds after which what no process receives is not about to be received, either
+SWEEP_SECONDS = 600.0
+DELETED_SUFFIX = ".deleted"
+RESERVE_FILE = "reserve"  # a file in the data folder
+RESERVE_BYTES = 4 << 20  # its bytes: more than the database writes while it deletes
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Answer = TypeVar("Answer")
@@ -138,7 +138,7 @@ def _let_owner(path: str | Path, parent: int | None) -> None:
 
 def set_aside(folder: Path, beside: Path) -> Path | None:
     """Move a folder beside others, under a name that `sweep` removes; None where there is none."""
-    target = beside / f"{secrets.token_hex(8)}{GONE}"
+    target = beside / f"{secrets.token_hex(8)}{DELETED_SUFFIX}"
     try:
         try:
             os.rename(folder, target)
@@ -218,7 +218,7 @@ def lock_users(session: Session, names: set[str]) -> None:
 
 def row_size(request: dict[str, Any], *more: Any) -> int:
     """Bytes that a job takes in the database: some for its row, and what may be long, as JSON."""
-    return BLOCK + sum(len(json.dumps(each)) for each in (request, *more) if each is not None)
+    return BLOCK_BYTES + sum(len(json.dumps(each)) for each in (request, *more) if each is not None)
 
 
 def no_room(owner: str, most: int, kept: int, more: int) -> NoRoom | None:
@@ -233,7 +233,7 @@ def no_room(owner: str, most: int, kept: int, more: int) -> NoRoom | None:
 
 def kept_by(session: Session, owner: str) -> int:
     """Bytes of a user's uploads, of which the smallest take a block each, and of their jobs as they ended."""
-    uploads = func.sum(case((Upload.size < BLOCK, BLOCK), else_=Upload.size))
+    uploads = func.sum(case((Upload.size < BLOCK_BYTES, BLOCK_BYTES), else_=Upload.size))
     sums = (select(uploads).where(Upload.owner == owner), select(func.sum(Job.size)).where(Job.owner == owner))
     return sum(int(session.scalar(each) or 0) for each in sums)
 
@@ -248,7 +248,7 @@ def with_reserve(settings: Settings, change: Callable[[], Answer]) -> Answer:
     except DBAPIError as error:
         if not full(error):
             raise
-    (settings.data / RESERVE).unlink(missing_ok=True)
+    (settings.data / RESERVE_FILE).unlink(missing_ok=True)
     try:
         return change()
     finally:
@@ -256,12 +256,12 @@ def with_reserve(settings: Settings, change: Callable[[], Answer]) -> Answer:
 
 
 def _keep_reserve(settings: Settings) -> None:
-    path = settings.data / RESERVE
+    path = settings.data / RESERVE_FILE
     if path.exists():
         return
     try:
         with open(path, "xb") as file:
-            os.posix_fallocate(file.fileno(), 0, RESERVED)
+            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
     except FileExistsError:
         pass
     except OSError:  # no room now; the next process that starts, or the next deletion on a full disk, tries again
@@ -294,7 +294,7 @@ def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
             if folder.parent.name == "jobs" and not again:
                 remove(settings.checkpoint_folder(folder.name))
             if folder.exists() and not again:
-                target = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{GONE}")
+                target = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{DELETED_SUFFIX}")
                 try:
                     folder.rename(target)
                 except OSError as error:
@@ -314,14 +314,14 @@ def sweep(engine: Engine, settings: Settings) -> None:
     _retire(engine, settings)
     clear(engine, settings)
     _keep_reserve(settings)
-    elsewhere = Path(settings.checkpoints).glob(f"*{GONE}") if settings.checkpoints else ()
+    elsewhere = Path(settings.checkpoints).glob(f"*{DELETED_SUFFIX}") if settings.checkpoints else ()
     for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*"), *elsewhere):
         with contextlib.suppress(OSError):  # another web process sweeps, too
-            if folder.name.endswith(GONE) or time.time() - folder.stat().st_mtime > DAY:
+            if folder.name.endswith(DELETED_SUFFIX) or time.time() - folder.stat().st_mtime > DAY_SECONDS:
                 remove(folder)
     for partial in settings.data.glob("uploads/*/partial"):
         with contextlib.suppress(OSError), open(partial, "rb") as file:
-            if time.time() - os.fstat(file.fileno()).st_mtime > SOON:
+            if time.time() - os.fstat(file.fileno()).st_mtime > RECEIVING_GRACE_SECONDS:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a process that receives it holds the lock
                 partial.unlink()
                 partial.parent.rmdir()
@@ -330,7 +330,7 @@ def sweep(engine: Engine, settings: Settings) -> None:
 
 def sweep_until(stopping: threading.Event, engine: Engine, settings: Settings) -> None:
     """Sweep every few minutes."""
-    while not stopping.wait(SWEEP):
+    while not stopping.wait(SWEEP_SECONDS):
         try:
             sweep(engine, settings)
         except (OSError, *OUTAGES) as error:
@@ -341,7 +341,7 @@ def _retire(engine: Engine, settings: Settings) -> None:
     """Delete jobs that ended before the days for which they are kept."""
     if not settings.keep_days:
         return
-    log, first = JobLog(settings.log), time.time() - DAY * settings.keep_days
+    log, first = JobLog(settings.log), time.time() - DAY_SECONDS * settings.keep_days
     ended = select(Job).where(Job.state.in_(("SUCCEEDED", "FAILED", "CANCELLED")), Job.finished < first).limit(100)
     while True:
         with writing(engine) as session:

@@ -24,7 +24,7 @@ from mgclust.service.sources import TooLarge
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
 
-AGAIN = 2  # seconds after which a database that does not answer is asked again
+RETRY_AFTER_SECONDS = 2  # seconds after which a database that does not answer is asked again
 READ_ONLY = "the service's database cannot be written at present, so nothing was changed; ask again later."
 NO_SPACE = "there is no space left where the service keeps its jobs; free some, then ask again."
 
@@ -54,7 +54,7 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
     if isinstance(error, (TooFast, Busy)):
         headers["Retry-After"] = str(error.after)
     elif isinstance(error, DatabaseLost):
-        headers["Retry-After"] = str(AGAIN)
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     elif isinstance(error, Refused):
         headers["WWW-Authenticate"] = "Bearer"
     elif isinstance(error, OSError) and code == 507:
@@ -66,11 +66,14 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
     elif isinstance(error, DBAPIError) and full(error):
         code, sentence = 507, NO_SPACE
     elif isinstance(error, DBAPIError) and read_only(error):
-        headers["Retry-After"], sentence = str(AGAIN), READ_ONLY
+        headers["Retry-After"], sentence = str(RETRY_AFTER_SECONDS), READ_ONLY
     elif isinstance(error, (DBAPIError, NoConnection)):
         if isinstance(error, DBAPIError) and not (isinstance(error, OperationalError) or error.connection_invalidated):
             raise error  # ours
-        headers["Retry-After"], sentence = str(AGAIN), "the service's database does not answer; ask again soon."
+        headers["Retry-After"], sentence = (
+            str(RETRY_AFTER_SECONDS),
+            "the service's database does not answer; ask again soon.",
+        )
     theirs = code in (400, 413) or isinstance(error, NoRoom)
     fault = "input" if theirs else "cluster" if code in (503, 507) else None
     return _problem(sentence, fault, code, headers)

@@ -32,18 +32,18 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from mgclust.errors import InputError, RunFailed
 
-__all__ = ["NAME", "check_url", "fetch", "file_name", "is_public"]
+__all__ = ["NAME_PATTERN", "check_url", "fetch", "file_name", "is_public"]
 
-HOPS = 5
-STALL = 60.0  # seconds without a byte, for a head, and from which on a file has a lowest rate
-RATE = 1024.0  # bytes a second of a file, on average
-HEAD = 64 << 10  # bytes of an answer before the file, with all that precedes it
-PART = 1 << 20
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+MAX_HOPS = 5
+STALL_SECONDS = 60.0  # seconds without a byte, for a head, and from which on a file has a lowest rate
+MIN_BYTES_PER_SECOND = 1024.0  # bytes a second of a file, on average
+MAX_HEAD_BYTES = 64 << 10  # bytes of an answer before the file, with all that precedes it
+CHUNK_BYTES = 1 << 20
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 PORTS = {"http": 80, "https": 443}
 # The registries of special-purpose addresses of IANA, whole: also those of their entries that are reachable serve
 # purposes other than files. And what is neither there nor unicast.
-SPECIAL = tuple(
+SPECIAL_NETWORKS = tuple(
     map(
         ipaddress.ip_network,
         (
@@ -56,15 +56,15 @@ SPECIAL = tuple(
 )  # fmt: skip
 # All others, such as ::1, ::ffff:0:0/96, 64:ff9b::/96, 64:ff9b:1::/48, 100::/64, 5f00::/16, fc00::/7, fe80::/10,
 # fec0::/10 and ff00::/8, are special or nothing.
-UNICAST = ipaddress.ip_network("2000::/3")
+UNICAST_NETWORK = ipaddress.ip_network("2000::/3")
 
 
 def is_public(address: str) -> bool:
     """Whether an address is one of the public Internet's, however it is written."""
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if ip.version == 6 and ip not in UNICAST:
+    if ip.version == 6 and ip not in UNICAST_NETWORK:
         return False
-    return not any(ip in network for network in SPECIAL)
+    return not any(ip in network for network in SPECIAL_NETWORKS)
 
 
 def check_url(url: str, prefixes: Sequence[str], public: Callable[[str], bool] = is_public) -> SplitResult:
@@ -102,7 +102,7 @@ def check_url(url: str, prefixes: Sequence[str], public: Callable[[str], bool] =
 def file_name(url: str) -> str:
     """The name of the file that a URL leads to; its end says what the file is."""
     name = unquote(urlsplit(url).path).rpartition("/")[2]
-    if not NAME.fullmatch(name):
+    if not NAME_PATTERN.fullmatch(name):
         raise InputError(
             f"url={url.partition('?')[0][:200]!r} should end with a file's name (letters, digits and . _ -) that says "
             "what it is: .npy, .csv, .nii.gz, ..."
@@ -188,7 +188,7 @@ class _Answer(io.RawIOBase):
     """What a server sends, as a stream."""
 
     def __init__(self, connected: socket.socket, shown: str) -> None:
-        self._socket, self._shown, self._head = connected, shown, HEAD
+        self._socket, self._shown, self._head = connected, shown, MAX_HEAD_BYTES
         self._begun: float | None = None  # when the head was over
         self.arrived = 0  # bytes of the file
 
@@ -199,13 +199,15 @@ class _Answer(io.RawIOBase):
         """Receive some bytes, unless the head is too long or the file too slow."""
         if self._begun is not None:
             took = time.monotonic() - self._begun
-            if took > STALL and self.arrived < RATE * took:
-                raise TimeoutError(f"it came with less than {RATE:.0f} bytes a second")
+            if took > STALL_SECONDS and self.arrived < MIN_BYTES_PER_SECOND * took:
+                raise TimeoutError(f"it came with less than {MIN_BYTES_PER_SECOND:.0f} bytes a second")
             return self._socket.recv_into(buffer)
         count = self._socket.recv_into(memoryview(buffer)[: self._head + 1])
         self._head -= count
         if self._head < 0:
-            raise InputError(f"{self._shown} was answered with more than {HEAD} bytes of headers; check the URL.")
+            raise InputError(
+                f"{self._shown} was answered with more than {MAX_HEAD_BYTES} bytes of headers; check the URL."
+            )
         return count
 
     def end_head(self) -> None:
@@ -253,7 +255,7 @@ def _addresses(resolve: Callable[..., Any], host: str, port: int, deadline: floa
 
     threading.Thread(target=ask, daemon=True).start()
     try:
-        found = answers.get(timeout=max(0.0, min(STALL, deadline - time.monotonic())))
+        found = answers.get(timeout=max(0.0, min(STALL_SECONDS, deadline - time.monotonic())))
     except queue.Empty:
         raise TimeoutError(f"{host} could not be resolved in time") from None
     if isinstance(found, Exception):
@@ -271,7 +273,7 @@ def _opened(
     context: Any,
 ) -> tuple[http.client.HTTPResponse, _Answer]:
     """The answer at the end of all redirections."""
-    for _ in range(HOPS + 1):
+    for _ in range(MAX_HOPS + 1):
         parts, shown = check_url(url, prefixes, public), url.partition("?")[0]
         host, port = parts.hostname or "", _port(parts)
         addresses = _addresses(resolve, host, port, deadline)
@@ -280,10 +282,10 @@ def _opened(
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("the time is over")
-        connected = stack.enter_context(socket.create_connection((addresses[0], port), min(STALL, left)))
-        connected.settimeout(STALL)
+        connected = stack.enter_context(socket.create_connection((addresses[0], port), min(STALL_SECONDS, left)))
+        connected.settimeout(STALL_SECONDS)
         stack.enter_context(_ending(connected, left))
-        with _ending(connected, min(STALL, left)):
+        with _ending(connected, min(STALL_SECONDS, left)):
             if parts.scheme == "https":
                 trusted = context or ssl.create_default_context()
                 connected = stack.enter_context(trusted.wrap_socket(connected, server_hostname=host))
@@ -310,7 +312,7 @@ def _opened(
             url = urljoin(url, response.getheader("Location", ""))
         except ValueError:
             raise InputError(f"{shown} was redirected to what is no URL; check it.") from None
-    raise InputError(f"{shown} was redirected more than {HOPS} times; check the URL.")
+    raise InputError(f"{shown} was redirected more than {MAX_HOPS} times; check the URL.")
 
 
 def _copy(
@@ -319,7 +321,7 @@ def _copy(
     total, digest, size = response.length, hashlib.sha256(), 0
     if total is None and not response.chunked:
         raise InputError(f"{shown}: its server does not say how long the file is, so that nobody knows a part from it.")
-    while part := response.read1(PART) if size <= limit >= (total or 0) else b"":
+    while part := response.read1(CHUNK_BYTES) if size <= limit >= (total or 0) else b"":
         size += len(part)
         answer.arrived = size
         digest.update(part)

@@ -34,18 +34,18 @@ import psutil
 from mgclust.service.confine import adopt_orphans, end_with
 from mgclust.service.keeper import without_settings
 
-__all__ = ["COMMAND", "ForkServer", "serve"]
+__all__ = ["OPTION", "ForkServer", "serve"]
 
-COMMAND = "--fork-server"
-LOADING = 30.0  # seconds that jobs wait for a new fork server; then their processes load for themselves
-ANSWER = 5.0  # seconds for a copy
+OPTION = "--fork-server"
+LOAD_TIMEOUT_SECONDS = 30.0  # seconds that jobs wait for a new fork server; then their processes load for themselves
+ANSWER_TIMEOUT_SECONDS = 5.0  # seconds for a copy
 # What most attempts need; of what only some need, each loads its own.
-MODULES = (
+PRELOADED = (
     "mgclust.algorithms", "mgclust.file_run", "mgclust.kernels.pairs.cpu", "mgclust.plots", "mgclust.report",
     "mgclust.service.fetch", "pyarrow.csv", "pyarrow.parquet",
 )  # fmt: skip
 # A thread of the allocator that comes with Arrow, which tidies up.
-ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+ONE_THREAD_ENVIRONMENT = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 class ForkServer:
@@ -56,14 +56,14 @@ class ForkServer:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = psutil.Popen(
-                [sys.executable, "-m", "mgclust.service.attempt", COMMAND],
+                [sys.executable, "-m", "mgclust.service.attempt", OPTION],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
-                env=ONE_THREAD | without_settings(),
+                env=ONE_THREAD_ENVIRONMENT | without_settings(),
             )
         self.closed = self._ready = False
-        self._late = time.monotonic() + LOADING
+        self._late = time.monotonic() + LOAD_TIMEOUT_SECONDS
 
     @property
     def pid(self) -> int:
@@ -109,7 +109,7 @@ class ForkServer:
         with contextlib.suppress(OSError, ValueError):
             if self.ready() and self.lives():
                 socket.send_fds(self._socket, [b"copy\n"], [orders, answers])
-                if self._waits(ANSWER) and (pid := int(self._heard())):
+                if self._waits(ANSWER_TIMEOUT_SECONDS) and (pid := int(self._heard())):
                     return pid
         self.close()
         return None
@@ -120,7 +120,7 @@ class ForkServer:
         self._socket.close()
         with contextlib.suppress(psutil.Error):
             self._process.kill()
-            self._process.wait(ANSWER)
+            self._process.wait(ANSWER_TIMEOUT_SECONDS)
 
     def _waits(self, seconds: float) -> bool:
         poll = select.poll()
@@ -162,7 +162,7 @@ def serve() -> None:
 
 
 def _load() -> None:
-    for name in MODULES:
+    for name in PRELOADED:
         importlib.import_module(name)
     from numba import njit
 
@@ -213,5 +213,5 @@ def _forget() -> None:
     atexit._clear()
     for each in (logging.shutdown, multiprocessing.util._exit_function, weakref.finalize._exitfunc):  # type: ignore[attr-defined]
         atexit.register(each)
-    for name in ONE_THREAD:
+    for name in ONE_THREAD_ENVIRONMENT:
         os.environ.pop(name, None)

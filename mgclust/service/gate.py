@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgclust.errors import printable
 from mgclust.service import audit
-from mgclust.service.access import TOKEN, Caller, Refused, hash_of
+from mgclust.service.access import TOKEN_PATTERN, Caller, Refused, hash_of
 from mgclust.service.addresses import Proxies
 from mgclust.service.audit import Audit
 from mgclust.service.callers import Callers
@@ -27,11 +27,11 @@ from mgclust.service.settings import Settings
 
 __all__ = ["Gate"]
 
-UPLOADS, STREAM = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
+UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
 # What reads a result or a log; everything that is not read is logged anyway.
-FETCHED = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
-SHOWN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
-AFTER = 2  # seconds after which a request is sent again that was one too many at once
+DOWNLOAD_PATH = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
+BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
+RETRY_AFTER_SECONDS = 2  # seconds after which a request is sent again that was one too many at once
 
 
 class Gone(Exception):
@@ -80,7 +80,7 @@ class Gate:
             await refusal(scope, receive, send)
             return
         if (connection := state.get("connection")) is not None:
-            connection.admit(caller.name, upload=scope["method"] == "PUT" and scope["path"].startswith(UPLOADS))
+            connection.admit(caller.name, upload=scope["method"] == "PUT" and scope["path"].startswith(UPLOADS_PATH))
         await self._for_caller(caller, scope, receive, send)
 
     async def _open_to_all(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,7 +106,7 @@ class Gate:
     async def _caller(self, scope: Scope) -> Caller:
         """Who asks, whose requests are counted; those without a valid token are counted for their address."""
         shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        match = SHOWN.fullmatch(shown)
+        match = BEARER_PATTERN.fullmatch(shown)
         token = match[1].decode("latin-1") if match else ""
         address = scope["state"]["address"]
         if not token:
@@ -115,7 +115,7 @@ class Gate:
                 "a token is needed: commands and Python take MGCLUST_TOKEN, HTTP 'Authorization: Bearer TOKEN'; "
                 "'mgclust serve' says where its first one is."
             )
-        hash_ = hash_of(token) if TOKEN.fullmatch(token) else ""
+        hash_ = hash_of(token) if TOKEN_PATTERN.fullmatch(token) else ""
         try:
             caller = await self._callers(token)
         except Refused:
@@ -128,8 +128,8 @@ class Gate:
         return caller
 
     async def _for_caller(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = "streams" if STREAM.fullmatch(scope["path"]) else "requests"
-        logged = scope["method"] not in ("GET", "HEAD", "OPTIONS") or FETCHED.fullmatch(scope["path"]) is not None
+        kind = "streams" if STREAM_PATH.fullmatch(scope["path"]) else "requests"
+        logged = scope["method"] not in ("GET", "HEAD", "OPTIONS") or DOWNLOAD_PATH.fullmatch(scope["path"]) is not None
         facts: dict[str, Any] = {}
         status, begun = None, time.monotonic()
 
@@ -145,7 +145,8 @@ class Gate:
         key = (caller.name, kind)
         if self._open[key] >= self._most[kind]:
             refusal = TooFast(
-                f"{caller.name} has {kind}_per_user={self._most[kind]} {kind} open; end one, or ask again later.", AFTER
+                f"{caller.name} has {kind}_per_user={self._most[kind]} {kind} open; end one, or ask again later.",
+                RETRY_AFTER_SECONDS,
             )
             await answer(refusal, _closing(scope))(scope, receive, told)
         else:

@@ -16,7 +16,7 @@ from mgclust.service.models import OUTAGES, Sign, reading
 
 __all__ = ["Health"]
 
-LOOK = 1.0
+POLL_SECONDS = 1.0
 
 
 class Health:
@@ -52,7 +52,7 @@ class Health:
         while True:
             with contextlib.suppress(*OUTAGES):  # which `/healthz` finds itself
                 await run_in_threadpool(self.look)
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
 
     def look(self) -> None:
         """Look once."""

@@ -19,10 +19,10 @@ from typing import Any
 __all__ = ["DatabaseLost", "Identity"]
 
 LOG, INDEX = "-wal", "-shm"  # what SQLite writes to first, and its index, which all processes share
-FILES = ("", LOG, INDEX)
-HEAD = 32  # bytes of the log before its first page
-PROBE = 1.0  # seconds between two looks into the file
-BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+SUFFIXES = ("", LOG, INDEX)
+LOG_HEADER_BYTES = 32  # bytes of the log before its first page
+PROBE_SECONDS = 1.0  # seconds between two looks into the file
+CORRUPTION_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 MEANWHILE = "Nothing is accepted meanwhile."
 
 
@@ -67,7 +67,7 @@ class Identity:
             self._anchor = sqlite3.connect(name, timeout=5.0, isolation_level=None, check_same_thread=False)
             weakref.finalize(self, self._anchor.close).atexit = False
             self._anchor.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # opens the log
-            found = {ending: os.stat(name + ending) for ending in FILES}
+            found = {ending: os.stat(name + ending) for ending in SUFFIXES}
             self._files = {ending: (each.st_dev, each.st_ino) for ending, each in found.items()}
             self._sizes = {ending: each.st_size for ending, each in found.items()}
             self._path = Path(os.path.realpath(name))
@@ -83,7 +83,7 @@ class Identity:
                 raise DatabaseLost(self._lost)
             if (linked := self._linked()) is not None:
                 raise linked
-            found = {ending: _stat(f"{self._path}{ending}") for ending in FILES}
+            found = {ending: _stat(f"{self._path}{ending}") for ending in SUFFIXES}
             away = {
                 ending: "gone" if each is None else "another one now"
                 for ending, each in found.items()
@@ -102,7 +102,7 @@ class Identity:
             self._sizes = sizes
             if time.monotonic() > self._next_probe:
                 self._probe()
-                self._next_probe = time.monotonic() + PROBE
+                self._next_probe = time.monotonic() + PROBE_SECONDS
 
     def compare(self, connection: Any) -> None:
         """Raise DatabaseLost if a server that was away comes back with another database, or with none."""
@@ -123,7 +123,7 @@ class Identity:
 
     def damaged(self, error: BaseException) -> DatabaseLost | None:
         """What to raise in place of an error of SQLite which says that the database is damaged; None for others."""
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in BROKEN:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in CORRUPTION_CODES:
             return None
         return self._lose(f"the service's database is damaged: {error}. {self._restore()}")
 
@@ -186,7 +186,7 @@ class Identity:
                 )
             if ending == LOG:
                 frames = self._anchor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
-                return bool(frames and size < HEAD + frames * (24 + page))
+                return bool(frames and size < LOG_HEADER_BYTES + frames * (24 + page))
         except sqlite3.Error:  # it is not there to be read
             return True
         return True
@@ -249,8 +249,8 @@ def _has_head(path: str) -> bool | None:
         return None
     try:
         for _ in range(3):  # it may be written meanwhile
-            head = os.pread(number, HEAD, 0)
-            if len(head) < HEAD:
+            head = os.pread(number, LOG_HEADER_BYTES, 0)
+            if len(head) < LOG_HEADER_BYTES:
                 return None
             if _is_head(head):
                 return True

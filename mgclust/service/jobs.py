@@ -36,7 +36,7 @@ from sqlalchemy.orm import Session
 
 from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import InputError
-from mgclust.service.access import ID, Caller
+from mgclust.service.access import ID_PATTERN, Caller
 from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room, row_size, size_of_job, with_reserve
 from mgclust.service.log import JobLog
 from mgclust.service.metrics import observe
@@ -47,11 +47,11 @@ __all__ = ["STATES", "Jobs", "Order", "TooMany", "charged", "job_id", "summary_o
 
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
-HALF_LIFE = 3600.0  # seconds after which what a user's jobs took counts half
-FREE = 3  # times `attempts`: beginnings of a job up to which the faults of runners do not count
-START = 1.0  # seconds that a start counts, also of a job that fails at once
-LIST_BYTES = 1 << 20  # of one page of a list
-LONGEST = 4096  # bytes of scores, of progress, or of an error, in lists
+USAGE_HALF_LIFE_SECONDS = 3600.0  # seconds after which what a user's jobs took counts half
+FREE_ATTEMPTS_FACTOR = 3  # times `attempts`: beginnings of a job up to which the faults of runners do not count
+MIN_CHARGE_SECONDS = 1.0  # seconds that a start counts, also of a job that fails at once
+MAX_PAGE_BYTES = 1 << 20  # of one page of a list
+MAX_FIELD_BYTES = 4096  # bytes of scores, of progress, or of an error, in lists
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class _Room:
 _SUMMARY_COLUMNS = (
     Job.id, Job.owner, Job.method, Job.state, Job.priority, Job.attempt, Job.created, Job.started, Job.finished,
     Job.fault, Job.size, Job.summary,
-    case((func.length(cast(Job.progress, Text)) <= LONGEST, Job.progress)).label("progress"),
-    case((func.length(cast(Job.scores, Text)) <= LONGEST, Job.scores)).label("scores"),
-    func.substr(Job.error, 1, LONGEST).label("error"),
+    case((func.length(cast(Job.progress, Text)) <= MAX_FIELD_BYTES, Job.progress)).label("progress"),
+    case((func.length(cast(Job.scores, Text)) <= MAX_FIELD_BYTES, Job.scores)).label("scores"),
+    func.substr(Job.error, 1, MAX_FIELD_BYTES).label("error"),
 )  # fmt: skip
 
 
@@ -231,7 +231,7 @@ class Jobs:
 
     def get(self, caller: Caller, id_: str) -> Job | None:
         """A job that the caller may see."""
-        if not ID.fullmatch(id_):
+        if not ID_PATTERN.fullmatch(id_):
             return None
         with reading(self._engine) as session:
             job = session.get(Job, id_)
@@ -239,7 +239,7 @@ class Jobs:
 
     def summary(self, caller: Caller, id_: str) -> Row[Any] | None:
         """What lists tell of a job that the caller may see."""
-        if not ID.fullmatch(id_):
+        if not ID_PATTERN.fullmatch(id_):
             return None
         with reading(self._engine) as session:
             row = session.execute(select(*_SUMMARY_COLUMNS).where(Job.id == id_)).first()
@@ -261,7 +261,7 @@ class Jobs:
         state : str or None
             Only jobs in this state.
         limit : int
-            The most jobs; fewer where they would exceed `LIST_BYTES`, but at least one.
+            The most jobs; fewer where they would exceed `MAX_PAGE_BYTES`, but at least one.
         before : tuple, optional
             (created, id) of a job: only older ones.
         """
@@ -277,7 +277,7 @@ class Jobs:
         with reading(self._engine) as session:
             for row in session.execute(wanted.execution_options(yield_per=100)):
                 size += len(json.dumps(tuple(row)))
-                if found and size > LIST_BYTES:
+                if found and size > MAX_PAGE_BYTES:
                     break
                 found.append(row)
         return found
@@ -366,7 +366,7 @@ class Jobs:
             job.heartbeat = job.claimed = time.time()
             job.runner = self._runner
             job.started = job.started or job.heartbeat
-            _charge(session, job.owner, START)
+            _charge(session, job.owner, MIN_CHARGE_SECONDS)
             waited = max(0.0, job.claimed - (job.queued or job.created))
             observe(session, "wait", job.method, "RUNNING", waited)
             job.before = job.error  # for the log of the attempt that begins
@@ -468,7 +468,7 @@ class Jobs:
 
     def _is_free(self, attempt: int) -> bool:
         """Whether it does not count if the fault was a runner's."""
-        return attempt <= FREE * self._settings.attempts
+        return attempt <= FREE_ATTEMPTS_FACTOR * self._settings.attempts
 
     def find_lost(self, after: float) -> list[str]:
         """Queue running jobs again whose heartbeat has not changed for so many seconds of `clock`; their ids."""
@@ -506,8 +506,8 @@ class Jobs:
     def _close(self, session: Session, job: Job, state: str) -> None:
         """Count what an attempt took, after which the job is in another state."""
         seconds = max(0.0, time.time() - (job.claimed or job.created))
-        if seconds > START:  # so much was counted when it began
-            _charge(session, job.owner, seconds - START)
+        if seconds > MIN_CHARGE_SECONDS:  # so much was counted when it began
+            _charge(session, job.owner, seconds - MIN_CHARGE_SECONDS)
         observe(session, "attempt", job.method, state, seconds)
 
     def _end(self, job: Job, state: str, error: str | None, fault: str | None, files: int | None = None) -> None:
@@ -528,7 +528,7 @@ class Jobs:
         self._log("job.ended", job, seconds=round(seconds, 3), size=job.size)
 
     def _theirs(self, session: Session, caller: Caller, id_: str) -> Job | None:
-        job = session.get(Job, id_, with_for_update=True) if ID.fullmatch(id_) else None
+        job = session.get(Job, id_, with_for_update=True) if ID_PATTERN.fullmatch(id_) else None
         return job if job is not None and caller.may_see(job.owner) else None
 
     def _current(self, session: Session, id_: str, attempt: int) -> Job | None:
@@ -551,12 +551,12 @@ def summary_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def charged(used: float, seconds: float, now: float) -> float:
-    """What a user's jobs took, with some seconds more that they took until now.
+    """Add seconds, which end now, to the slot time that a user has used.
 
-    What is kept is the logarithm, to base 2, of a sum in which each second weighs twice as much as one `HALF_LIFE`
-    earlier: users compare by it at any time, and nothing has to be updated while time passes.
+    The value is log2 of a sum in which a second weighs twice as much as one `USAGE_HALF_LIFE_SECONDS` earlier. Users
+    compare by it at any time, and nothing has to be updated while time passes.
     """
-    more = math.log2(seconds) + now / HALF_LIFE
+    more = math.log2(seconds) + now / USAGE_HALF_LIFE_SECONDS
     low, high = sorted((used, more))
     return high + math.log2(1 + 2 ** (low - high))
 

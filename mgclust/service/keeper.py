@@ -18,9 +18,9 @@ from mgclust.service.settings import PREFIX, Settings
 
 __all__ = ["keep_runner", "without_settings"]
 
-LOOK = 0.2
-AGAIN = 1.0  # seconds after which a runner that has ended is replaced
-GRACE = 75.0  # seconds for a runner's orderly end: its attempts have 30
+POLL_SECONDS = 0.2
+RESTART_SECONDS = 1.0  # seconds after which a runner that has ended is replaced
+STOP_GRACE_SECONDS = 75.0  # seconds for a runner's orderly end: its attempts have 30
 
 
 def without_settings() -> dict[str, str]:
@@ -52,7 +52,7 @@ def keep_runner(settings: Settings, stopping: threading.Event, say: Callable[[st
             )
         except OSError as error:  # too many processes, or too little memory
             say(f"no runner can be started: {error.strerror}; trying again")
-            stopping.wait(AGAIN)
+            stopping.wait(RESTART_SECONDS)
             continue
         assert runner.stdin is not None and runner.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen below
@@ -62,7 +62,7 @@ def keep_runner(settings: Settings, stopping: threading.Event, say: Callable[[st
             runner.stdin.flush()
         watch, signs, trouble = Watch(runner.pid, settings.hung_after), 0, None
         os.set_blocking(runner.stdout.fileno(), False)
-        while runner.poll() is None and trouble is None and not stopping.wait(LOOK):
+        while runner.poll() is None and trouble is None and not stopping.wait(POLL_SECONDS):
             signs += _heard(runner.stdout)
             trouble = watch.hangs(signs)
         if trouble is not None:
@@ -72,7 +72,7 @@ def keep_runner(settings: Settings, stopping: threading.Event, say: Callable[[st
             hung = [*hung, name][-20:]
         elif runner.poll() is None:
             _end(runner)
-        elif not stopping.wait(AGAIN):
+        elif not stopping.wait(RESTART_SECONDS):
             say(f"the runner ended with code {runner.returncode}; starting another")
         runner.stdin.close()
         runner.stdout.close()
@@ -89,7 +89,7 @@ def _end(runner: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGTERM, signal.SIGCONT):
         runner.send_signal(number)
     try:
-        runner.wait(GRACE)
+        runner.wait(STOP_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         end_family(runner.pid)
         runner.wait()

@@ -12,7 +12,7 @@ from mgclust.engine.silence import Awake, Silence
 
 __all__ = ["Member", "Watch", "end_family", "members"]
 
-BUSY = 4  # a silent process that is not stopped, and computes nothing, gets so many times as long
+RUNNING_FACTOR = 4  # a silent process that is not stopped, and computes nothing, gets so many times as long
 
 
 class Watch:
@@ -46,7 +46,7 @@ class Watch:
             idle = self._work.of({"cpu": sum(process.cpu_times()[:2])})["cpu"]
         except psutil.Error:
             return None  # it has ended, which its parent finds
-        return f"gave no sign of life for {silent:.0f} s" if idle > (BUSY - 1) * self._after else None
+        return f"gave no sign of life for {silent:.0f} s" if idle > (RUNNING_FACTOR - 1) * self._after else None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from mgclust.service.models import Job
 
 __all__ = ["JobLog"]
 
-LONGEST = 2000  # characters of an error
+MAX_ERROR_CHARACTERS = 2000  # characters of an error
 
 
 class JobLog:
@@ -44,7 +44,7 @@ class JobLog:
             "method": job.method, "state": job.state,
         } | {name: value for name, value in more.items() if value is not None}  # fmt: skip
         if job.error and "seconds" in told:
-            told |= {"fault": job.fault, "error": job.error[:LONGEST]}
+            told |= {"fault": job.fault, "error": job.error[:MAX_ERROR_CHARACTERS]}
         line = json.dumps(told) + "\n"
         with contextlib.suppress(OSError):  # a full disk should not stop jobs
             if not self._path:

@@ -27,10 +27,10 @@ from mgclust.service.settings import Settings
 
 __all__ = ["Metrics", "histograms", "observe"]
 
-FRESH = 10.0  # seconds for which an answer serves all who ask
+CACHE_SECONDS = 10.0  # seconds for which an answer serves all who ask
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 
-BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0, math.inf)  # seconds, at most
+BUCKET_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0, math.inf)  # seconds, at most
 KINDS = {
     "wait": ("mgclust_wait_seconds", "Time for which jobs waited until an attempt began"),
     "attempt": ("mgclust_attempt_seconds", "Time that attempts took, by what the job was after them"),
@@ -40,7 +40,7 @@ KINDS = {
 def observe(session: Session, kind: str, method: str, state: str, seconds: float) -> None:
     """Count a duration, in the transaction in which it ended."""
     postgres = session.get_bind().dialect.name == "postgresql"
-    key = {"kind": kind, "method": method, "state": state, "bucket": bisect_left(BUCKETS, seconds)}
+    key = {"kind": kind, "method": method, "state": state, "bucket": bisect_left(BUCKET_SECONDS, seconds)}
     known = {"number": Tally.number + 1, "seconds": Tally.seconds + seconds}
     new = {**key, "number": 1, "seconds": seconds}
     session.execute(
@@ -60,7 +60,7 @@ def histograms(tallies: Iterable[Tally]) -> list[HistogramMetricFamily]:
     }
     for (kind, method, state), by_bucket in sorted(found.items()):
         total, buckets = 0, []
-        for bucket, most in enumerate(BUCKETS):
+        for bucket, most in enumerate(BUCKET_SECONDS):
             total += by_bucket[bucket].number if bucket in by_bucket else 0
             buckets.append(("+Inf" if math.isinf(most) else str(most), total))
         families[kind].add_metric([method, state], buckets, sum(tally.seconds for tally in by_bucket.values()))
@@ -88,9 +88,9 @@ class Metrics(Collector):
         lost.set_function(lambda: audit.lost)
 
     def text(self) -> bytes:
-        """Prometheus' text; jobs and uploads are counted once in `FRESH` seconds, however many ask."""
+        """Prometheus' text; jobs and uploads are counted at most once in `CACHE_SECONDS`."""
         with self._lock:
-            if time.monotonic() - self._made > FRESH:
+            if time.monotonic() - self._made > CACHE_SECONDS:
                 self._text = generate_latest(self._registry)
                 self._made = time.monotonic()
             return self._text + generate_latest(self._own)

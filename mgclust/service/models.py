@@ -44,7 +44,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-PATIENCE = 20.0  # seconds that a transaction waits for others
+WRITE_TIMEOUT_SECONDS = 20.0  # seconds that a transaction waits for others
 
 _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
 
@@ -225,8 +225,8 @@ def _turn(engine: Engine) -> Iterator[None]:
         yield
         return
     lock = _WRITERS.setdefault(engine, threading.Lock())
-    if not lock.acquire(timeout=PATIENCE):  # while the file is locked, each before would wait in vain, too
-        raise NoConnection(f"others have been writing to the database for {PATIENCE:g} s.")
+    if not lock.acquire(timeout=WRITE_TIMEOUT_SECONDS):  # while the file is locked, each before would wait in vain, too
+        raise NoConnection(f"others have been writing to the database for {WRITE_TIMEOUT_SECONDS:g} s.")
     try:
         yield
     finally:
@@ -321,7 +321,8 @@ def belong_together(engine: Engine, data: Path, adopt: bool = False) -> None:
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     connection.isolation_level = None  # transactions begin where `_begin_sqlite` says, not where the driver guesses
     cursor = connection.cursor()
-    for pragma in (f"busy_timeout={PATIENCE * 1000:.0f}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    wait = f"busy_timeout={WRITE_TIMEOUT_SECONDS * 1000:.0f}"
+    for pragma in (wait, "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

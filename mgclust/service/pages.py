@@ -19,12 +19,12 @@ __all__ = ["SecurityHeaders", "add_pages"]
 FOLDER = Path(__file__).parent / "pages"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
-OWN = (
+PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self' blob: data:; connect-src 'self'; "
     "frame-src {frames}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 # What is not a page is shown by nobody: should it be opened as one, it does nothing.
-NOTHING = "default-src 'none'; frame-ancestors 'none'; sandbox"
+CLOSED_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -66,8 +66,10 @@ def policy(path: str) -> str:
     the policy of the page that made it, so that page has to allow what the report brings along: styles, nothing else.
     """
     if path.startswith("/jobs/"):
-        return OWN.format(styles=" 'unsafe-inline'", frames="blob:")
-    return OWN.format(styles="", frames="'none'") if path == "/" or path.startswith("/pages/") else NOTHING
+        return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")
+    return (
+        PAGE_POLICY.format(styles="", frames="'none'") if path == "/" or path.startswith("/pages/") else CLOSED_POLICY
+    )
 
 
 def add_pages(app: FastAPI) -> None:

@@ -15,8 +15,8 @@ from mgclust.service.addresses import network
 
 __all__ = ["Rates", "TooFast"]
 
-BURST = 20.0  # seconds' worth of requests that may come at once
-MOST = 10_000  # buckets
+BURST_SECONDS = 20.0  # seconds' worth of requests that may come at once
+MAX_BUCKETS = 10_000  # buckets
 
 
 class TooFast(Exception):
@@ -88,15 +88,15 @@ class _Buckets:
 
     def add(self, key: str) -> None:
         if key not in self._left:
-            self._left[key] = (self._rate * BURST, time.monotonic())
-            if len(self._left) > MOST:
+            self._left[key] = (self._rate * BURST_SECONDS, time.monotonic())
+            if len(self._left) > MAX_BUCKETS:
                 self._left.popitem(last=False)
 
     def forget(self, key: str) -> None:
         self._left.pop(key, None)
 
     def take(self, key: str) -> None:
-        now, full = time.monotonic(), max(1.0, self._rate * BURST)
+        now, full = time.monotonic(), max(1.0, self._rate * BURST_SECONDS)
         left, since = self._left.get(key, (full, now))
         left = min(full, left + (now - since) * self._rate)
         if left < 1:
@@ -104,5 +104,5 @@ class _Buckets:
             raise TooFast(f"more than {self._name}={self._rate:g} requests a second; ask again in {after} s.", after)
         self._left[key] = (left - 1, now)
         self._left.move_to_end(key)
-        if len(self._left) > MOST:
+        if len(self._left) > MAX_BUCKETS:
             self._left.popitem(last=False)

@@ -41,18 +41,18 @@ from mgclust.service.inputs import descriptors, files_of, open_inputs, print_err
 
 __all__ = ["main"]
 
-POINTS = 4_000  # rows of the picture on the page
+MAX_POINTS = 4_000  # rows of the picture on the page
 # What has to be read as a whole to get at some of its rows is not, beyond this: a picture is not worth the wait.
-MOST_READ = 256 << 20
-READ_IN_PARTS = (".npy", ".zarr")
-LONGEST = 1 << 23  # bytes of an answer
-FILES = 256  # open at once
+MAX_READ_BYTES = 256 << 20
+PARTIAL_SUFFIXES = (".npy", ".zarr")
+MAX_ANSWER_BYTES = 1 << 23  # bytes of an answer
+MAX_OPEN_FILES = 256  # open at once
 
 
 def preview(order: dict[str, Any]) -> dict[str, Any]:
     """What the centres would give."""
     model = _chosen(order)
-    labels = model.labels_[sample_index(_shape(model), POINTS)].tolist() if order["labels"] else None
+    labels = model.labels_[sample_index(_shape(model), MAX_POINTS)].tolist() if order["labels"] else None
     return {
         "n_clusters": model.n_clusters_,
         "centers": model.cluster_centers_indices_.tolist(),
@@ -71,11 +71,11 @@ def points(order: dict[str, Any]) -> dict[str, Any]:
     known = DensityPeaks.from_result(_result(order)).result_
     try:
         for file in order["opened"].values():
-            large = not file.path.endswith(READ_IN_PARTS) and file.status().st_size > MOST_READ
+            large = not file.path.endswith(PARTIAL_SUFFIXES) and file.status().st_size > MAX_READ_BYTES
             if large:
                 raise InputError("the file is too large to be read for a picture.")
         dataset = _opened(order, DensityPeaks, known)
-        sample: Any = sample_rows(dataset, known, POINTS)
+        sample: Any = sample_rows(dataset, known, MAX_POINTS)
     except InputError as error:
         return {"index": [], "x": [], "y": [], "why": _told(error, order)}
     except FileNotFoundError:
@@ -145,7 +145,7 @@ def _heard(number: int, end: float) -> tuple[bytes, bool]:
     """What a copy says, and whether it was too late."""
     poll, found = select.poll(), bytearray()
     poll.register(number, select.POLLIN)
-    while (left := end - time.monotonic()) > 0 and len(found) < LONGEST:
+    while (left := end - time.monotonic()) > 0 and len(found) < MAX_ANSWER_BYTES:
         if poll.poll(1000 * left):
             part = os.read(number, 1 << 16)
             if not part:
@@ -192,7 +192,7 @@ def _restrain(order: dict[str, Any]) -> None:
         (resource.RLIMIT_DATA, getattr(has, "data", has.vms) + memory),
         (resource.RLIMIT_CPU, 2 * seconds),
         (resource.RLIMIT_FSIZE, 4 * memory if order["writable"] else 0),
-        (resource.RLIMIT_NOFILE, FILES),
+        (resource.RLIMIT_NOFILE, MAX_OPEN_FILES),
     ):
         resource.setrlimit(what, (most, most))
 

@@ -24,13 +24,15 @@ from mgclust.service.settings import Settings
 
 __all__ = ["Busy", "Exceeded", "Readers"]
 
-WAITING = 16  # requests that may wait for a process
-WAIT = 10.0  # seconds that they do
-STARTED = 60.0  # seconds for a new process to load what it needs
-MARGIN = 5.0  # seconds beyond its own limit, after which a process is given up
-LONGEST = 1 << 24  # bytes of an answer
+MAX_WAITING = 16  # requests that may wait for a process
+WAIT_SECONDS = 10.0  # seconds that they do
+START_TIMEOUT_SECONDS = 60.0  # seconds for a new process to load what it needs
+TIMEOUT_MARGIN_SECONDS = 5.0  # seconds beyond its own limit, after which a process is given up
+MAX_ANSWER_BYTES = 1 << 24  # bytes of an answer
 # Threads of mathematical libraries would outlive the copies of the process that are made of it.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+ONE_THREAD_ENVIRONMENT = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
 
 
 class Busy(Exception):
@@ -90,7 +92,7 @@ class Readers:
         try:
             if reader is None or reader.dead():
                 reader = _Reader()
-            answer = reader.ask(order, settings.reader_seconds + MARGIN)
+            answer = reader.ask(order, settings.reader_seconds + TIMEOUT_MARGIN_SECONDS)
         except BaseException:
             if reader is not None:
                 reader.kill()
@@ -105,9 +107,9 @@ class Readers:
         raise kinds.get(answer["kind"], RuntimeError)(answer["error"])
 
     def _take(self) -> _Reader | None:
-        end = time.monotonic() + WAIT
+        end = time.monotonic() + WAIT_SECONDS
         with self._lock:
-            if self._waiting >= WAITING:
+            if self._waiting >= MAX_WAITING:
                 raise Busy
             self._waiting += 1
         try:
@@ -132,10 +134,10 @@ class _Reader:
             stdout=subprocess.PIPE,
             start_new_session=True,
             bufsize=0,
-            env=kept | ONE_THREAD,
+            env=kept | ONE_THREAD_ENVIRONMENT,
         )
         try:
-            self._line(time.monotonic() + STARTED)
+            self._line(time.monotonic() + START_TIMEOUT_SECONDS)
         except BaseException:
             self.kill()
             raise
@@ -168,7 +170,7 @@ class _Reader:
             if left <= 0 or not poll.poll(1000 * left):
                 raise Exceeded("what was asked for took too long to read; ask for less, or the administrator.")
             part = os.read(number, 1 << 16)
-            if not part or len(found) > LONGEST:
+            if not part or len(found) > MAX_ANSWER_BYTES:
                 raise Exceeded("what was asked for could not be read: the process that read it ended.")
             found += part
         return bytes(found)

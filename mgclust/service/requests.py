@@ -15,12 +15,12 @@ from mgclust.errors import InputError
 from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import check_parameters
 
-__all__ = ["NOT_A_JOBS", "Resources", "Source", "Submission", "describe_methods"]
+__all__ = ["SERVICE_PARAMETERS", "Resources", "Source", "Submission", "describe_methods"]
 
 # Parameters of the estimators that the service decides.
-NOT_A_JOBS = {"client", "device", "verbose"}
-LONGEST = 256 << 10  # bytes of a record
-MOST_NAMES, MOST_PARAMETERS = 64, 256
+SERVICE_PARAMETERS = {"client", "device", "verbose"}
+MAX_RECORD_BYTES = 256 << 10  # bytes of a record
+MAX_NAMES, MAX_PARAMETERS = 64, 256
 
 
 def _at_most(given: Any, most: int) -> Any:
@@ -36,7 +36,7 @@ class _Strict(BaseModel):
     @classmethod
     def _few(cls, given: Any) -> Any:
         """Refuse many unknown names at once: pydantic makes an error of each."""
-        return _at_most(given, MOST_NAMES)
+        return _at_most(given, MAX_NAMES)
 
 
 class Source(_Strict):
@@ -100,7 +100,7 @@ class Submission(_Strict):
     sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
     parameters: Annotated[
         dict[Annotated[str, Field(max_length=64)], Any],
-        BeforeValidator(lambda given: _at_most(given, MOST_PARAMETERS)),
+        BeforeValidator(lambda given: _at_most(given, MAX_PARAMETERS)),
     ] = {}
     options: Options = Options()
     mask: Source | None = None
@@ -121,7 +121,9 @@ class Submission(_Strict):
         method = METHODS.get(self.method)
         if method is None:
             raise InputError(f"method={self.method!r} should be one of {', '.join(map(repr, METHODS))}.")
-        constraints = {name: c for name, c in {**method.constraints, **method.common}.items() if name not in NOT_A_JOBS}
+        constraints = {
+            name: c for name, c in {**method.constraints, **method.common}.items() if name not in SERVICE_PARAMETERS
+        }
         for name, value in self.parameters.items():
             if name not in constraints:
                 raise InputError(f"{name!r} is no parameter of {self.method}; it has {', '.join(constraints)}.")
@@ -167,10 +169,10 @@ class Submission(_Strict):
         kept["parameters"] = self.parameters | {
             name: source.model_dump(exclude_none=True) for name, source in self.files().items()
         }
-        if (size := len(json.dumps(kept))) > LONGEST:
+        if (size := len(json.dumps(kept))) > MAX_RECORD_BYTES:
             raise InputError(
-                f"the job takes {size} bytes in the queue and should take at most {LONGEST}; name fewer sources, or "
-                "shorter names."
+                f"the job takes {size} bytes in the queue and should take at most {MAX_RECORD_BYTES}; name fewer "
+                "sources, or shorter names."
             )
         return kept
 
@@ -184,7 +186,7 @@ def describe_methods() -> dict[str, Any]:
             "summary": (method.__doc__ or "").strip().split("\n")[0],
             "reads": method.opens,
             "decision": hasattr(method, "select_centers"),
-            "parameters": _described(option for option in method.options() if option.name not in NOT_A_JOBS),
+            "parameters": _described(option for option in method.options() if option.name not in SERVICE_PARAMETERS),
             "options": _described(
                 option
                 for option in (GRAPH_OPTIONS if method.opens == "graph" else ROW_OPTIONS)

@@ -16,10 +16,10 @@ from mgclust.service.settings import Settings
 
 __all__ = ["end_of_log", "listed", "result_of", "scores_of"]
 
-LOG_BYTES = 1 << 20
-SCORES_BYTES = 1 << 22  # of a result.json that the runner reads
-MOST_LISTED = 10_000  # files and folders of a result
-DEEPEST = 16  # folders within each other
+MAX_LOG_BYTES = 1 << 20
+MAX_SCORES_BYTES = 1 << 22  # of a result.json that the runner reads
+MAX_ENTRIES = 10_000  # files and folders of a result
+MAX_DEPTH = 16  # folders within each other
 
 
 def end_of_log(settings: Settings, id_: str, attempt: int) -> str:
@@ -27,8 +27,8 @@ def end_of_log(settings: Settings, id_: str, attempt: int) -> str:
     log = Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/log.txt")
     try:
         with log.open() as file:
-            file.seek(max(0, log.status().st_size - LOG_BYTES))
-            return file.read(LOG_BYTES).decode("utf-8", "replace")
+            file.seek(max(0, log.status().st_size - MAX_LOG_BYTES))
+            return file.read(MAX_LOG_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
         return ""
     except (OSError, InputError):
@@ -59,9 +59,9 @@ def listed(result: Beneath) -> list[dict[str, Any]]:
         for name, is_folder in result.listed(folder):
             looked += 1
             path = f"{folder}/{name}" if folder else name
-            if looked > MOST_LISTED or path.count("/") > DEEPEST:
+            if looked > MAX_ENTRIES or path.count("/") > MAX_DEPTH:
                 raise InputError(
-                    f"the result holds more than {MOST_LISTED} files, or folders more than {DEEPEST} deep; its files "
+                    f"the result holds more than {MAX_ENTRIES} files, or folders more than {MAX_DEPTH} deep; its files "
                     "can be fetched by their names only."
                 )
             if is_folder:
@@ -81,7 +81,7 @@ def scores_of(settings: Settings, id_: str, attempt: int) -> dict[str, Any] | No
         return None
     try:
         with result.open_inside("result.json") as file:
-            content = file.read(SCORES_BYTES + 1)
-        return scores_in(parsed(content)) if len(content) <= SCORES_BYTES else None
+            content = file.read(MAX_SCORES_BYTES + 1)
+        return scores_in(parsed(content)) if len(content) <= MAX_SCORES_BYTES else None
     except (OSError, MgclustError, ValueError, KeyError, RecursionError):
         return None

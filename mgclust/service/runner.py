@@ -30,7 +30,7 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.engine.devices import gpus
 from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import MgclustError
-from mgclust.service.attempt import SIGN, fault_of, sentence_of
+from mgclust.service.attempt import SIGN_SECONDS, fault_of, sentence_of
 from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.confine import describe
 from mgclust.service.disk import remove, set_aside
@@ -45,9 +45,9 @@ from mgclust.service.sources import files_of
 
 __all__ = ["Runner", "main", "shared_gpus"]
 
-TURN = 0.1
-BEAT = 2.0
-LOOK = 0.5  # seconds between two looks at the processes of an attempt
+POLL_SECONDS = 0.1
+HEARTBEAT_SECONDS = 2.0
+PROCESS_CHECK_SECONDS = 0.5  # seconds between two looks at the processes of an attempt
 REMEDY = "submit less work or, within what the service allows, ask for more"
 
 
@@ -108,11 +108,11 @@ class Runner:
                     if said != (said := f"the database does not answer; trying again: {error}"):
                         print(said, file=sys.stderr)
                     happened = False
-                    time.sleep(BEAT)
+                    time.sleep(HEARTBEAT_SECONDS)
                     # Nobody could say meanwhile that their attempts go on: they have as long again to say it.
                     self._next_look = time.monotonic() + self._settings.lost_after
                 if not happened:
-                    time.sleep(TURN)
+                    time.sleep(POLL_SECONDS)
         finally:
             for attempt in self._running:
                 attempt.process.hang_up()  # all at once: each may take its time
@@ -140,14 +140,14 @@ class Runner:
                 counted = update(Sign).where(Sign.runner == self._name).values(count=self._signs)
                 if not session.connection().execute(counted).rowcount:
                     session.add(Sign(runner=self._name, count=self._signs))
-            self._next_sign = time.monotonic() + BEAT
+            self._next_sign = time.monotonic() + HEARTBEAT_SECONDS
         if time.monotonic() > self._next_look:
             self._jobs.find_lost(self._settings.lost_after)
             self._bury()
             if self._server is not None and self._server.lost():  # before the next job would have to load for itself
                 self._server.close()
                 self._server = ForkServer()
-            self._next_look = time.monotonic() + BEAT
+            self._next_look = time.monotonic() + HEARTBEAT_SECONDS
         while self._claimed or (not (self._server and self._server.loading()) and self._claim()):
             job = self._claimed[0]  # it stays there if the database fails meanwhile
             try:
@@ -271,7 +271,7 @@ class Runner:
                 process.kill()
             if time.monotonic() > attempt.next_beat:
                 cancelled = self._jobs.beat(job.id, job.attempt, process.progress)
-                attempt.next_beat = time.monotonic() + min(BEAT, self._settings.lost_after / 4)
+                attempt.next_beat = time.monotonic() + min(HEARTBEAT_SECONDS, self._settings.lost_after / 4)
                 if cancelled is None:
                     process.close(at_once=True)  # the job goes on elsewhere
                 elif cancelled:
@@ -330,7 +330,7 @@ class _Attempt:
             return f"the attempt's process {trouble} and was ended.", "cluster"
         if time.monotonic() < self._next_look:
             return None
-        self._next_look = time.monotonic() + LOOK
+        self._next_look = time.monotonic() + PROCESS_CHECK_SECONDS
         family = members(self.process.pid)
         stopped = self._stopped.of({each.pid: True for each in family if each.stopped})
         if stopped and (longest := max(stopped.values())) > self._hung_after:
@@ -394,7 +394,7 @@ def _alone(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
                     watch = watch if watch and watch[0] == pid else (pid, Watch(pid, settings.hung_after))
                     if watch[1].hangs(0) and psutil.Process(pid).status() == psutil.STATUS_STOPPED:
                         end_family(pid)
-                time.sleep(TURN)
+                time.sleep(POLL_SECONDS)
         lock.truncate(0)
         lock.write(json.dumps(_this_process()))
         lock.flush()
@@ -444,7 +444,7 @@ def _say_alive() -> Callable[[], None]:
     def sign() -> None:
         nonlocal next_sign
         if time.monotonic() >= next_sign:
-            next_sign = time.monotonic() + SIGN
+            next_sign = time.monotonic() + SIGN_SECONDS
             with contextlib.suppress(OSError):  # the keeper is gone, or was stopped for hours
                 os.write(pipe, b".")
 

@@ -20,13 +20,13 @@ from mgclust.service.settings import Settings
 
 __all__ = ["Connection", "Connections"]
 
-PIECE, UPLOAD_PIECE = 16 << 10, 64 << 10  # bytes that are read, and that the parser is given, at once
-UNREAD = 4 << 10  # bytes of a body above which a connection is not read until they are taken
-MOST_HEADERS = 128
-MOST_PIPELINED = 8  # requests of a connection that wait for the one before
-LINGER = 1.0  # seconds in which the sender of a refused request, who may be sending the rest of it, reads the refusal
-TICK = 0.25  # seconds between two looks at the deadlines
-FILES = 512  # descriptors for everything else
+CHUNK_BYTES, UPLOAD_CHUNK_BYTES = 16 << 10, 64 << 10  # bytes that are read, and that the parser is given, at once
+MAX_UNREAD_BYTES = 4 << 10  # bytes of a body above which a connection is not read until they are taken
+MAX_HEADERS = 128
+MAX_PIPELINED = 8  # requests of a connection that wait for the one before
+LINGER_SECONDS = 1.0  # for the client of a refused request, which may still be sending, to read the refusal
+DEADLINE_CHECK_SECONDS = 0.25
+OTHER_DESCRIPTORS = 512  # for everything but connections
 
 Place = dict["Connection", None]  # in the order in which they came
 
@@ -50,7 +50,7 @@ class Connections:
         self._known: Place = {}
         self._looked = math.nan
         # Each read is given to the parser before the next one, of whatever connection.
-        self.buffer = memoryview(bytearray(UPLOAD_PIECE))
+        self.buffer = memoryview(bytearray(UPLOAD_CHUNK_BYTES))
 
     def __call__(self, **given: Any) -> asyncio.BufferedProtocol:
         """Make a connection."""
@@ -59,17 +59,17 @@ class Connections:
     def raise_limit(self) -> None:
         """Let this process have as many files open as there may be connections, or allow fewer of these."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = self.most + FILES
+        wanted = self.most + OTHER_DESCRIPTORS
         allowed = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
         if soft != resource.RLIM_INFINITY and soft < allowed:
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        self.most = min(self.most, max(1, allowed - FILES))
+        self.most = min(self.most, max(1, allowed - OTHER_DESCRIPTORS))
 
     def add(self, connection: Connection) -> bool:
         """Take a new connection; False if there is no place for it."""
         if math.isnan(self._looked):
             self._looked = connection.loop.time()
-            connection.loop.call_later(TICK, self._look, connection.loop)
+            connection.loop.call_later(DEADLINE_CHECK_SECONDS, self._look, connection.loop)
         if len(self._unknown) + len(self._known) >= self.most and not (
             _drop_oldest(self._unknown) or _drop_oldest(self._known, known=True)
         ):
@@ -109,11 +109,11 @@ class Connections:
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        late, self._looked = now - self._looked - TICK, now
+        late, self._looked = now - self._looked - DEADLINE_CHECK_SECONDS, now
         for connection in (*self._unknown, *self._known):
             # What this process had no time for, stopped or busy, is not the client's delay.
             connection.look(now, late if late > 1.0 else 0.0)
-        loop.call_later(TICK, self._look, loop)
+        loop.call_later(DEADLINE_CHECK_SECONDS, self._look, loop)
 
 
 def _drop_oldest(those: Place, known: bool = False) -> bool:
@@ -172,7 +172,7 @@ class Connection(HttpToolsProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go; of what is no upload few at once, as each connection may keep so many."""
-        return self._all.buffer[: PIECE if math.isnan(self._upload_began) else UPLOAD_PIECE]
+        return self._all.buffer[: CHUNK_BYTES if math.isnan(self._upload_began) else UPLOAD_CHUNK_BYTES]
 
     def buffer_updated(self, size: int) -> None:
         """Give the parser what has come, as long as it is not too much."""
@@ -180,7 +180,7 @@ class Connection(HttpToolsProtocol):
             return
         self._unheard += size
         self.data_received(self._all.buffer[:size])  # type: ignore[arg-type]  # the parser takes any buffer
-        if self._unheard > self._settings.header_bytes + PIECE:
+        if self._unheard > self._settings.header_bytes + CHUNK_BYTES:
             self._refuse(*self._too_large())
 
     def pause_writing(self) -> None:
@@ -221,7 +221,7 @@ class Connection(HttpToolsProtocol):
     def look(self, now: float, late: float) -> None:
         """End what has taken too long."""
         if self.flow.read_paused and not (self._whole or self._ended):
-            late = max(late, TICK)  # the service has not read what has come
+            late = max(late, DEADLINE_CHECK_SECONDS)  # the service has not read what has come
         if late:
             self._deadline += late
             self._write_deadline += late
@@ -260,8 +260,8 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._unheard = False, 0
         self._deadline = self.loop.time() + self._settings.body_seconds
         super().on_headers_complete()
-        if len(self.pipeline) > MOST_PIPELINED:
-            self._refusal = (400, f"more than {MOST_PIPELINED} requests wait for their answers on one connection.")
+        if len(self.pipeline) > MAX_PIPELINED:
+            self._refusal = (400, f"more than {MAX_PIPELINED} requests wait for their answers on one connection.")
             raise _Refused
 
     def on_body(self, body: bytes) -> None:
@@ -271,7 +271,7 @@ class Connection(HttpToolsProtocol):
         if not math.isnan(self._upload_began):
             self._extend()
         super().on_body(body)
-        if not self.cycle.response_complete and len(self.cycle.body) > UNREAD:
+        if not self.cycle.response_complete and len(self.cycle.body) > MAX_UNREAD_BYTES:
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
@@ -295,13 +295,13 @@ class Connection(HttpToolsProtocol):
     def _count(self, size: int, headers: int) -> None:
         self._headers_size += size
         self._headers_count += headers
-        if self._headers_size > self._settings.header_bytes or self._headers_count > MOST_HEADERS:
+        if self._headers_size > self._settings.header_bytes or self._headers_count > MAX_HEADERS:
             self._refusal = self._too_large()
             raise _Refused
 
     def _too_large(self) -> tuple[int, str]:
         most = self._settings.header_bytes
-        return 431, f"a request should have at most header_bytes={most} bytes of headers, and {MOST_HEADERS} of them."
+        return 431, f"a request should have at most header_bytes={most} bytes of headers, and {MAX_HEADERS} of them."
 
     def _extend(self) -> None:
         """An upload may take as long as it likes, unless it falls silent or its bytes are too few for that."""
@@ -312,7 +312,7 @@ class Connection(HttpToolsProtocol):
         now = self.loop.time()
         answered = self.cycle is None or self.cycle.response_complete
         if answered:
-            self._deadline = now + (self._settings.idle_seconds if self._whole else LINGER)
+            self._deadline = now + (self._settings.idle_seconds if self._whole else LINGER_SECONDS)
         else:
             self._deadline = math.inf if self._whole else now + self._settings.body_seconds
 
@@ -336,7 +336,7 @@ class Connection(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.pause_reading()
-        self._deadline = self.loop.time() + LINGER
+        self._deadline = self.loop.time() + LINGER_SECONDS
 
     def _end(self) -> None:
         """Let what answers know that nothing is read or written any more."""

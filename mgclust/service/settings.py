@@ -23,7 +23,7 @@ from mgclust.service.addresses import Proxies
 __all__ = ["Settings", "variable"]
 
 PREFIX = "MGCLUST_SERVICE_"
-LONGEST_FILE = 64 * 2**10  # bytes of a variable's file
+MAX_FILE_BYTES = 64 * 2**10  # bytes of a variable's file
 # Of the machine and of the service's user, where they may be read at all.
 SECRETS = (
     "/etc/shadow", "/etc/gshadow", "/etc/ssh", "/run/secrets/kubernetes.io", "~/.ssh", "~/.pgpass", "~/.aws",
@@ -371,11 +371,11 @@ def variable(name: str) -> str | None:
         with open(path, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(f"{_file_of(name)} is not a regular file.")
-            content = file.read(LONGEST_FILE + 1)
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InputError(f"{_file_of(name)} cannot be read: {error.strerror}.") from None
-    if len(content) > LONGEST_FILE:
-        raise InputError(f"{_file_of(name)} should have at most {LONGEST_FILE} bytes.")
+    if len(content) > MAX_FILE_BYTES:
+        raise InputError(f"{_file_of(name)} should have at most {MAX_FILE_BYTES} bytes.")
     try:
         return content.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:

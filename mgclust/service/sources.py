@@ -24,9 +24,9 @@ from starlette.concurrency import run_in_threadpool
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
-from mgclust.service.access import ID, Caller
-from mgclust.service.disk import BLOCK, InUse, NoRoom, clear, kept_by, lock_users, no_room, with_reserve
-from mgclust.service.fetch import NAME, check_url, file_name
+from mgclust.service.access import ID_PATTERN, Caller
+from mgclust.service.disk import BLOCK_BYTES, InUse, NoRoom, clear, kept_by, lock_users, no_room, with_reserve
+from mgclust.service.fetch import NAME_PATTERN, check_url, file_name
 from mgclust.service.inputs import named_sources
 from mgclust.service.models import Job, Removal, Upload, reading, writing
 from mgclust.service.settings import Settings
@@ -35,7 +35,7 @@ __all__ = [
     "TooLarge", "delete_upload", "files_of", "find_uploads", "latest_uploads", "receive", "resolve",
 ]  # fmt: skip
 
-MOST_LOOKED_AT = 10_000  # entries of a folder that is named, when it is named
+MAX_ENTRIES_CHECKED = 10_000  # entries of a folder that is named, when it is named
 
 _arriving: Counter[str] = Counter()  # bytes of each user's uploads that this process is receiving
 
@@ -63,7 +63,7 @@ async def receive(
     NoRoom
         With those that arrive at the same time, more than the caller may keep.
     """
-    if not NAME.fullmatch(name):
+    if not NAME_PATTERN.fullmatch(name):
         raise InputError(
             f"name={name!r} should be a file's name: letters, digits and . _ -, up to 200, no folder; its end says "
             "what the file is (.npy, .csv, .nii.gz, ...)."
@@ -71,7 +71,7 @@ async def receive(
     id_ = secrets.token_hex(16)
     folder = settings.data / "uploads" / id_
     folder.mkdir(parents=True)
-    partial, digest, size, counted = folder / "partial", hashlib.sha256(), 0, BLOCK
+    partial, digest, size, counted = folder / "partial", hashlib.sha256(), 0, BLOCK_BYTES
     _arriving[caller.name] += counted
     try:
         kept = await run_in_threadpool(_kept_now, engine, settings, caller.name)
@@ -136,7 +136,7 @@ def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
     with writing(engine) as session:
         lock_users(session, {upload.owner})
         kept = _kept(session, settings, upload.owner)  # others may have arrived meanwhile
-        if refusal := no_room(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK)):
+        if refusal := no_room(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK_BYTES)):
             raise refusal
         session.add(upload)
 
@@ -194,7 +194,7 @@ def _delete(engine: Engine, caller: Caller, id_: str) -> Upload | None:
 
 
 def _theirs(session: Session, caller: Caller, id_: str) -> Upload | None:
-    upload = session.get(Upload, id_, with_for_update=True) if ID.fullmatch(id_) else None
+    upload = session.get(Upload, id_, with_for_update=True) if ID_PATTERN.fullmatch(id_) else None
     return upload if upload is not None and caller.may_see(upload.owner) else None
 
 
@@ -204,7 +204,7 @@ def _told(upload: Upload) -> dict[str, Any]:
 
 def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]) -> list[Beneath | Exception]:
     """The files of uploads by who asks and their id; `InputError` in place of one that is not there or another's."""
-    ids = {id_ for _, id_ in asked if ID.fullmatch(id_)}
+    ids = {id_ for _, id_ in asked if ID_PATTERN.fullmatch(id_)}
     wanted = select(Upload.id, Upload.owner, Upload.name).where(Upload.id.in_(ids))
     with reading(engine) as session:
         known = {row.id: row for row in session.connection().execute(wanted)}
@@ -286,6 +286,6 @@ def _inside(name: str, folders: list[Path]) -> Beneath:
             if not Path(target).is_relative_to(path):
                 raise InputError(f"path={name!r} holds a link that leads out of it: {entry}; copy the data.")
         looked += len(below) + len(files)
-        if looked > MOST_LOOKED_AT:
+        if looked > MAX_ENTRIES_CHECKED:
             break
     return Beneath(str(root), os.path.relpath(path, root).removeprefix("."), quotable=False)

@@ -21,11 +21,13 @@ from mgclust.service.models import OUTAGES
 
 __all__ = ["Streams"]
 
-LOOK = 0.5  # seconds between two looks at the jobs that are watched
-ASK = 3.0  # seconds after which the tokens of those who watch are looked up again
-KEEP_ALIVE = 15.0  # seconds after which a stream without news says so; or somewhat less, so that not all do at once
-TOLD_AT_ONCE = 20  # streams that are told before other requests have their turn
-AT_ONCE = 500  # jobs of a query
+POLL_SECONDS = 0.5  # seconds between two looks at the jobs that are watched
+TOKEN_CHECK_SECONDS = 3.0  # seconds after which the tokens of those who watch are looked up again
+KEEP_ALIVE_SECONDS = (
+    15.0  # seconds after which a stream without news says so; or somewhat less, so that not all do at once
+)
+STREAMS_PER_TURN = 20  # streams that are told before other requests have their turn
+JOBS_PER_QUERY = 500  # jobs of a query
 
 
 class Streams:
@@ -66,7 +68,7 @@ class Streams:
             del job  # a row keeps its whole query, and a stream lives long
             while True:
                 try:
-                    async with asyncio.timeout(KEEP_ALIVE * random.uniform(0.7, 1.0)):
+                    async with asyncio.timeout(KEEP_ALIVE_SECONDS * random.uniform(0.7, 1.0)):
                         await stream.event.wait()
                 except TimeoutError:
                     yield ": still there\n\n"
@@ -90,10 +92,10 @@ class Streams:
         asked = 0.0
         try:
             while self._watched:
-                await asyncio.sleep(LOOK)
-                asked += LOOK
+                await asyncio.sleep(POLL_SECONDS)
+                asked += POLL_SECONDS
                 try:
-                    if asked >= ASK:
+                    if asked >= TOKEN_CHECK_SECONDS:
                         asked = 0.0
                         await self._ask()
                     await self._look()
@@ -111,8 +113,8 @@ class Streams:
     async def _look(self) -> None:
         ids = [id_ for id_, those in self._watched.items() if not all(stream.ended for stream in those)]
         numbers = itertools.count(1)
-        for start in range(0, len(ids), AT_ONCE):
-            part = ids[start : start + AT_ONCE]
+        for start in range(0, len(ids), JOBS_PER_QUERY):
+            part = ids[start : start + JOBS_PER_QUERY]
             rows = await to_thread.run_sync(self._jobs.summaries, part, limiter=self._thread)
             for id_ in part:
                 if (row := rows.get(id_)) is None:
@@ -124,7 +126,7 @@ class Streams:
         """Tell all who watch a job; `numbers` counts the streams of all jobs."""
         news = None
         for stream in list(self._watched.get(row.id, ())):
-            if next(numbers) % TOLD_AT_ONCE == 0:
+            if next(numbers) % STREAMS_PER_TURN == 0:
                 await asyncio.sleep(0)
             if stream.told != tuple(row) and not stream.ended:
                 news = news or self._told(row)

@@ -180,7 +180,7 @@ def test_a_fork_server_that_is_stopped_or_killed_is_replaced(number, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_fork_server_is_replaced_while_no_job_comes(number, tmp_path, monkeypatch):
     """So that the next job need not load for itself."""
-    monkeypatch.setattr("mgclust.service.runner.BEAT", 0.0)
+    monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", 0.0)
     settings = Settings(data=tmp_path, database=f"sqlite:///{tmp_path / 'service.db'}")
     migrate(open_database(settings.database))
     runner = Runner(settings)

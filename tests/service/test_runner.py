@@ -67,11 +67,11 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
         "checkpoint": str(tmp_path / "checkpoint"),
         "checkpoint_seconds": 60.0,
     }
-    monkeypatch.setattr(attempt, "PATIENCE", 0.0)
+    monkeypatch.setattr(attempt, "CLUSTER_WAIT_SECONDS", 0.0)
     with pytest.raises(ClusterUnavailableError, match="no Dask scheduler answered") as caught:
         attempt._cluster(order, tmp_path, print)
     assert attempt.fault_of(caught.value) == "cluster"
-    monkeypatch.setattr(attempt, "PATIENCE", 60.0)
+    monkeypatch.setattr(attempt, "CLUSTER_WAIT_SECONDS", 60.0)
     with contextlib.ExitStack() as stack:
 
         def begin(event):

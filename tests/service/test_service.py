@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mgclust import AffinityPropagation, DensityPeaks, Service, silhouette_samples
 from mgclust.cli import run_command
 from mgclust.errors import InputError, RunCancelled
-from mgclust.service.disk import BLOCK
+from mgclust.service.disk import BLOCK_BYTES
 from support.service_process import Running
 
 pytestmark = pytest.mark.timeout(120)
@@ -104,7 +104,7 @@ def test_the_commands(running, points, tmp_path, monkeypatch, capsys):
 
 def test_without_a_service(monkeypatch, capsys):
     monkeypatch.setenv("MGCLUST_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("mgclust.service.client.AGAIN", (0.01,))
+    monkeypatch.setattr("mgclust.service.client.RETRY_SECONDS", (0.01,))
     assert run_command(["jobs"]) == 1
     assert "no service answers at http://127.0.0.1:9" in capsys.readouterr().err
 
@@ -289,7 +289,7 @@ def test_cancel_retry_delete(running, ann, tmp_path):
         assert not any(str(folder) in file.path for file in process.open_files())  # nobody is at its files any more
     files = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert files > 0
-    assert files + BLOCK < job.info["size"] < files + 2 * BLOCK  # of the database as well
+    assert files + BLOCK_BYTES < job.info["size"] < files + 2 * BLOCK_BYTES  # of the database as well
     ann.delete_upload(upload)
     job.retry()
     with pytest.raises(InputError, match="is not one of your uploads; upload the file first"):

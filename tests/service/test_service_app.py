@@ -15,7 +15,7 @@ from mgclust.cli.service import OLD_AGE, serve
 from mgclust.result import load_result
 from mgclust.service import access
 from mgclust.service.app import create_app
-from mgclust.service.disk import BLOCK
+from mgclust.service.disk import BLOCK_BYTES
 from mgclust.service.models import Job, open_database, writing
 from mgclust.service.settings import Settings
 
@@ -121,7 +121,7 @@ def test_deletion(served, job, engine):
         assert len({answer.json()["error"] for answer in refused if "%2f" not in str(answer.url)}) == 1
     assert served.get(f"/api/v1/jobs/{id_}/events").status_code == 404
     assert served.get("/api/v1/jobs").json() == served.get("/api/v1/uploads").json() == []
-    assert cancelled["size"] == submitted["size"] > BLOCK
+    assert cancelled["size"] == submitted["size"] > BLOCK_BYTES
 
 
 def test_pages_go_on_from_what_was_deleted(served, job):
@@ -166,22 +166,24 @@ def test_what_was_deleted_while_it_was_read(served, job, engine, tmp_path, monke
 
 
 def test_a_full_share_of_the_disk(tmp_path):
-    limits = Settings(data=tmp_path, cpu=True, disk_per_user=BLOCK + 10)
+    limits = Settings(data=tmp_path, cpu=True, disk_per_user=BLOCK_BYTES + 10)
     app = create_app(limits)
     token = access.first_token(open_database(limits.database), tmp_path).read_text().strip()
     with TestClient(app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {token}"}) as http:
-        upload = http.put("/api/v1/uploads/x.npy", content=bytes(BLOCK + 10)).json()["id"]
+        upload = http.put("/api/v1/uploads/x.npy", content=bytes(BLOCK_BYTES + 10)).json()["id"]
         job = {"method": "density-peaks", "sources": [{"upload": upload}]}
         for answer in (http.put("/api/v1/uploads/y.npy", content=b"x"), http.post("/api/v1/jobs", json=job)):
             assert (answer.status_code, answer.json()["fault"]) == (507, "input")
-            assert f"would exceed disk_per_user={BLOCK + 10}; delete some jobs or uploads" in answer.json()["error"]
+            assert (
+                f"would exceed disk_per_user={BLOCK_BYTES + 10}; delete some jobs or uploads" in answer.json()["error"]
+            )
         http.delete(f"/api/v1/uploads/{upload}")
         assert http.put("/api/v1/uploads/y.npy", content=b"x").status_code == 201
 
 
 def test_who_watches_with_a_revoked_token_hears_no_more(served, job, engine, monkeypatch):
-    monkeypatch.setattr("mgclust.service.streams.LOOK", 0.01)
-    monkeypatch.setattr("mgclust.service.streams.ASK", 0.05)
+    monkeypatch.setattr("mgclust.service.streams.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("mgclust.service.streams.TOKEN_CHECK_SECONDS", 0.05)
     id_ = served.post("/api/v1/jobs", json=job).json()["id"]
     token_id, token = access.new_token(engine, "admin")
     path, shown, heard = f"/api/v1/jobs/{id_}/events", {"Authorization": f"Bearer {token}"}, []

@@ -39,7 +39,7 @@ def test_a_full_disk_is_given_time(monkeypatch, tmp_path):
     order = {"folder": tmp_path, "checkpoint": tmp_path / "none", "files": {}, "request": {"sources": []}}
     answer = attempt._attempt(order, said.append)
     assert "no space left" in answer["error"] and answer["fault"] == "cluster"
-    assert slept == [attempt.FULL] and said == [{"stage": "waiting for space on the disk"}]
+    assert slept == [attempt.FULL_DISK_WAIT_SECONDS] and said == [{"stage": "waiting for space on the disk"}]
 
 
 def test_whose_fault_it_is():

@@ -55,7 +55,7 @@ def answers(monkeypatch):
             return self.by(request)
 
     made, real = Answers(), httpx.Client
-    monkeypatch.setattr(client, "AGAIN", ())
+    monkeypatch.setattr(client, "RETRY_SECONDS", ())
     monkeypatch.setattr(client.httpx, "Client", lambda **how: real(transport=httpx.MockTransport(made), **how))
     return made
 

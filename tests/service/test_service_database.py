@@ -232,7 +232,7 @@ def test_a_database_whose_disk_is_full(served, monkeypatch):
 @pytest.mark.slow
 def test_the_runner_outlasts_its_database(tmp_path, monkeypatch):
     """An outage is nobody's death: what ran before it is not taken for lost as soon as it is over."""
-    monkeypatch.setattr("mgclust.service.runner.BEAT", 0.01)
+    monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", 0.01)
     settings = Settings(data=tmp_path, cpu=True, lost_after=0.5)
     runner = Runner(settings)
     migrate(open_database(settings.database))
@@ -302,7 +302,7 @@ def test_a_database_that_goes_while_the_service_runs(served, tmp_path, instead):
 
 def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
     """It claims nothing, and goes on when the file is back."""
-    monkeypatch.setattr("mgclust.service.runner.BEAT", 0.01)
+    monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", 0.01)
     settings = Settings(data=tmp_path, cpu=True)
     migrate(open_database(settings.database))
     runner, turns, sentences = Runner(settings), [], []
@@ -329,7 +329,7 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
 
 def test_a_database_that_is_locked_for_long(served, tmp_path, monkeypatch):
     """Those that wait are told so after a while, readers are served, and it goes on by itself."""
-    monkeypatch.setattr("mgclust.service.models.PATIENCE", 0.5)
+    monkeypatch.setattr("mgclust.service.models.WRITE_TIMEOUT_SECONDS", 0.5)
     assert submitted(served).status_code == 201
     other = sqlite3.connect(tmp_path / "service.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -19,7 +19,7 @@ from mgclust.errors import InputError
 from mgclust.service import access
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller, LastToken, Refused
-from mgclust.service.disk import BLOCK, InUse, NoRoom, row_size, sweep
+from mgclust.service.disk import BLOCK_BYTES, InUse, NoRoom, row_size, sweep
 from mgclust.service.jobs import Jobs, Order, TooMany, charged, job_id
 from mgclust.service.models import Job, Removal, Upload, migrate, open_database, reading, writing
 from mgclust.service.runner import Runner
@@ -582,7 +582,7 @@ class Lingering:
 def test_a_process_that_is_about_to_end_gets_no_job_and_keeps_nobody_waiting(engine, settings, jobs, monkeypatch):
     """Both heartbeats are told meanwhile, and no job is handed to a process that will not take it."""
     monkeypatch.setattr("mgclust.service.runner.AttemptProcess", Lingering)
-    monkeypatch.setattr("mgclust.service.runner.BEAT", -1.0)
+    monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", -1.0)
     monkeypatch.setattr(Lingering, "made", [], raising=False)
     first, second, third = jobs.submit([order(), order(), order()])
     database = engine.url.render_as_string(hide_password=False)
@@ -793,7 +793,7 @@ def test_limits_of_the_queue(engine, settings):
 def test_what_the_database_keeps_counts(engine, settings):
     """From when it is submitted, and whatever becomes of it."""
     request = {"sources": [{"path": "/x", "name": "n" * 255}] * 250}
-    jobs = Jobs(engine, replace(settings, disk_per_user=3 * row_size(request) + BLOCK))
+    jobs = Jobs(engine, replace(settings, disk_per_user=3 * row_size(request) + BLOCK_BYTES))
     waiting = [Order(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(6)]
     answers = jobs.submit(waiting)
     assert [isinstance(answer, NoRoom) for answer in answers] == [False] * 3 + [True] * 3
@@ -803,7 +803,7 @@ def test_what_the_database_keeps_counts(engine, settings):
     assert isinstance(jobs.submit(waiting[3:4])[0], NoRoom)
     jobs.delete(ANN, answers[0].id)
     assert not isinstance(jobs.submit(waiting[3:4])[0], NoRoom)
-    small = Jobs(engine, replace(settings, disk_per_user=3 * BLOCK))
+    small = Jobs(engine, replace(settings, disk_per_user=3 * BLOCK_BYTES))
     answers = small.submit([order(BOB) for _ in range(4)])
     assert [isinstance(answer, NoRoom) for answer in answers] == [False] * 2 + [True] * 2
 
@@ -823,13 +823,13 @@ def test_lists_are_short(jobs, engine):
     assert (told["scores"], told["progress"], len(told["error"])) == (None, None, 4096)
     assert not hasattr(page[0], "request")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs_module, "LIST_BYTES", 40_000)
+        patch.setattr(jobs_module, "MAX_PAGE_BYTES", 40_000)
         found, last = [], None
         while page := jobs.latest(ANN, None, 1000, last):
             assert len(json.dumps([tuple(row) for row in page])) < 41_000
             found += [row.id for row in page]
             last = (page[-1].created, page[-1].id)
         assert len(page) < 40
-        patch.setattr(jobs_module, "LIST_BYTES", 10)
+        patch.setattr(jobs_module, "MAX_PAGE_BYTES", 10)
         assert len(jobs.latest(ANN, None, 1000)) == 1
     assert sorted(found) == sorted(ids)

@@ -89,7 +89,7 @@ def test_many_scrapes_count_once(service, monkeypatch):
     asked.clear()
     assert {figures.text() for _ in range(50)} == {first}
     assert not asked
-    monkeypatch.setattr(metrics, "FRESH", 0.0)
+    monkeypatch.setattr(metrics, "CACHE_SECONDS", 0.0)
     assert scraped(figures.text())["mgclust_jobs", ("state", "PENDING")] == 1
 
 

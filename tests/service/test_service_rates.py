@@ -70,7 +70,7 @@ def test_an_ipv6_network_is_one_address(clock):
 
 
 def test_memory_is_bounded(clock, monkeypatch):
-    monkeypatch.setattr(rates, "MOST", 50)
+    monkeypatch.setattr(rates, "MAX_BUCKETS", 50)
     limits = Rates(100.0, 10.0)
     for number in range(500):
         limits.know(str(number))

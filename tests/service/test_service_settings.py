@@ -13,7 +13,7 @@ import pytest
 from mgclust import Service
 from mgclust.errors import InputError
 from mgclust.service import keeper
-from mgclust.service.settings import LONGEST_FILE, Settings
+from mgclust.service.settings import MAX_FILE_BYTES, Settings
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_both_a_value_and_a_file_are_refused(monkeypatch, tmp_path):
         ("ROOTS", b"s3cret", "file' has no valid value of roots"),
         ("SCHEDULER", b"tcp://s3cret:1", "file' has no valid value of scheduler"),
         ("DATABASE", b"s3cret\xff", "file' is not UTF-8 text"),
-        ("DATABASE", b"s3cret" * LONGEST_FILE, f"file' should have at most {LONGEST_FILE} bytes"),
+        ("DATABASE", b"s3cret" * MAX_FILE_BYTES, f"file' should have at most {MAX_FILE_BYTES} bytes"),
         ("DATABASE", None, "file' cannot be read: No such file or directory"),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_runner_that_cannot_be_started_is_started_later(monkeypatch, tmp_path)
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(keeper.subprocess, "Popen", popen)
-    monkeypatch.setattr(keeper, "AGAIN", 0.01)
+    monkeypatch.setattr(keeper, "RESTART_SECONDS", 0.01)
     keeper.keep_runner(Settings(data=tmp_path), stopping, said.append)
     assert len(tries) == 2
     assert said[0] == "no runner can be started: Resource temporarily unavailable; trying again"

@@ -90,7 +90,7 @@ def test_what_was_left_goes(engine, settings):
 
 def test_an_upload_that_arrives_is_locked(engine, settings, monkeypatch):
     """However slowly it comes, a sweep leaves it alone; without its process, nothing of it is left."""
-    monkeypatch.setattr(disk, "SOON", -1.0)
+    monkeypatch.setattr(disk, "RECEIVING_GRACE_SECONDS", -1.0)
 
     async def slow():
         yield bytes(10)
@@ -131,8 +131,8 @@ def test_jobs_are_kept_for_some_days(engine, settings):
     with writing(engine) as session:
         for id_ in (old, running, waiting):
             job = session.get(Job, id_)
-            job.created = job.queued = time.time() - 9 * disk.DAY
-            job.finished = job.finished and time.time() - 8 * disk.DAY
+            job.created = job.queued = time.time() - 9 * disk.DAY_SECONDS
+            job.finished = job.finished and time.time() - 8 * disk.DAY_SECONDS
     sweep(engine, settings)
     assert {row.id for row in jobs.latest(ROOT, None, 10)} == {old, new, running, waiting}
     sweep(engine, replace(settings, keep_days=7.5))

@@ -135,14 +135,14 @@ def files() -> Iterator[Case]:
 @contextlib.contextmanager
 def submissions() -> Iterator[Case]:
     """Jobs as users may send them: a record of bounded length, or a refusal."""
-    from mgclust.service.requests import LONGEST, Submission
+    from mgclust.service.requests import MAX_RECORD_BYTES, Submission
 
     def case(rng: random.Random) -> None:
         made = submission(rng) if rng.random() < 0.8 else value(rng)
         with contextlib.suppress(ValidationError, InputError):
             wanted = Submission.model_validate(made)
             wanted.check()
-            assert len(json.dumps(wanted.to_record())) <= LONGEST
+            assert len(json.dumps(wanted.to_record())) <= MAX_RECORD_BYTES
 
     yield case
 

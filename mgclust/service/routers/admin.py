@@ -29,7 +29,9 @@ class NewToken(BaseModel):
     scopes: list[str] | None = Field(
         None, max_length=8, description="Some of read, submit and admin; by default all that the user's role has."
     )
-    days: float | None = Field(access.DAYS, description="Until it expires; null: never, for administrators only.")
+    days: float | None = Field(
+        access.DEFAULT_DAYS, description="Until it expires; null: never, for administrators only."
+    )
 
 
 @router.post("/users", status_code=201, dependencies=requires("admin"))

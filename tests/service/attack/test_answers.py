@@ -13,7 +13,15 @@ from starlette.testclient import TestClient
 
 from mgclust.errors import InputError
 from mgclust.service import access, answers, runner
-from mgclust.service.answers import AT_ONCE, BYTES, BYTES_AT_ONCE, LONGEST_ERROR, MOST_BYTES, NAMES, heard
+from mgclust.service.answers import (
+    BURST_BYTES,
+    BURST_LINES,
+    BYTES_PER_SECOND,
+    MAX_ERROR_CHARACTERS,
+    MAX_LINE_BYTES,
+    MAX_PROGRESS_NAMES,
+    heard,
+)
 from mgclust.service.app import create_app
 from mgclust.service.models import open_database
 from mgclust.service.runner import Runner
@@ -134,7 +142,7 @@ def test_what_others_cannot_write_is_left_out(served):
     job = served.submit(f"say({failed!r}); sys.exit()")
     served.wait(lambda: served.http.get(job).json()["state"] == "FAILED")
     error = served.http.get(job).json()["error"]
-    assert error.startswith("x\\x00\\x1b?yyy") and len(error) < LONGEST_ERROR + 50
+    assert error.startswith("x\\x00\\x1b?yyy") and len(error) < MAX_ERROR_CHARACTERS + 50
     ended = json.loads(served.log.read_text().splitlines()[-2])
     assert (ended["event"], ended["job"]) == ("attempt.ended", job[-32:])
     assert (ended["shape"], ended["peak_bytes"], ended["fault"]) == ([3, 2], 5, "input")
@@ -145,7 +153,7 @@ def test_of_the_progress_only_plain_figures_are_kept():
     odd = {"stage": "s" * 999, "fraction": 0.5, "iteration": "x" * 999, "damping": {}, "rate": [1], "y" * 999: 1}
     odd |= {"a": True, "b": None, "c": 3, "\x1b[2J": "\x1b"} | {f"x{i}": i for i in range(999)}
     said = next(heard(io.BytesIO(json.dumps({"progress": odd}).encode() + b"\n")))["progress"]
-    assert len(said) == NAMES and len(json.dumps(said)) < 2000
+    assert len(said) == MAX_PROGRESS_NAMES and len(json.dumps(said)) < 2000
     assert {"damping", "rate", "y" * 999, "\x1b[2J"}.isdisjoint(said)
     expected = {"stage": "s" * 200, "fraction": 0.5, "iteration": "x" * 200, "a": True, "b": None, "c": 3}
     assert {name: said[name] for name in expected} == expected and said["\\x1b[2J"] == "\\x1b"
@@ -157,10 +165,10 @@ def test_bytes_are_bounded_as_lines_are(monkeypatch):
     monkeypatch.setattr(answers.time, "monotonic", lambda: clock[0])
     line = b'{"progress": {"x": "' + b"x" * 60_000 + b'"}}\n'
     told = heard(io.BytesIO(line * 1000))
-    for _ in range(BYTES_AT_ONCE // len(line)):
+    for _ in range(BURST_BYTES // len(line)):
         next(told)
     for _ in range(20):
-        clock[0] += len(line) / BYTES
+        clock[0] += len(line) / BYTES_PER_SECOND
         next(told)
     with pytest.raises(InputError, match="more than 256 KiB a second"):
         next(told)
@@ -172,14 +180,14 @@ def test_what_attempts_say(monkeypatch):
     monkeypatch.setattr(answers.time, "monotonic", lambda: clock[0])
     said = [
         {"progress": {"stage": "fit", "fraction": 0.5, "elapsed": 3, "stage_rate": None, "n_clusters": 4, "x": 1.5}},
-        *[{}] * int(AT_ONCE - 3),
+        *[{}] * int(BURST_LINES - 3),
         {"scores": {"n_clusters": 4, "x": None, "y": [2.5, True]}, "facts": {"shape": [3, 2], "peak_bytes": 1 << 34}},
         {},
     ]
     lines = b"".join(json.dumps(each).encode() + b"\n" for each in said)
     assert list(heard(io.BytesIO(lines + b'{"progr'))) == said
-    pipe = io.BytesIO(b"{}\n" * 3000 + b"x" * (MOST_BYTES + 9))
+    pipe = io.BytesIO(b"{}\n" * 3000 + b"x" * (MAX_LINE_BYTES + 9))
     clock[0] = 1.0
     with pytest.raises(InputError, match="a line of more than 65536 bytes"):
         list(heard(pipe))
-    assert pipe.tell() == 9000 + MOST_BYTES + 1  # and no more is read
+    assert pipe.tell() == 9000 + MAX_LINE_BYTES + 1  # and no more is read

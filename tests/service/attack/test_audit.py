@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from mgclust.service import access
 from mgclust.service import audit as module
 from mgclust.service.app import create_app
-from mgclust.service.audit import KEPT, Audit
+from mgclust.service.audit import KEPT_FILES, Audit
 from mgclust.service.disk import sweep
 from mgclust.service.models import Job, open_database, writing
 from mgclust.service.settings import Settings
@@ -165,7 +165,7 @@ def test_files_are_put_aside(tmp_path):
     for log in logs:
         log.close()
     files = sorted(tmp_path.iterdir())
-    assert 2 < len(files) <= KEPT + 1
+    assert 2 < len(files) <= KEPT_FILES + 1
     found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert len(found) == len({(each["number"], each["line"]) for each in found}) == 400
     assert all(file.stat().st_size <= 10_000 for file in files)
@@ -173,7 +173,7 @@ def test_files_are_put_aside(tmp_path):
         logs[0] = logs[0] if line else Audit(path, 10_000)
         logs[0].write(number=2, line=line)
     logs[0].close()
-    assert len(list(tmp_path.iterdir())) == KEPT + 1
+    assert len(list(tmp_path.iterdir())) == KEPT_FILES + 1
 
 
 def test_a_full_disk_breaks_no_request(tmp_path, monkeypatch):
@@ -205,7 +205,7 @@ def test_a_full_disk_breaks_no_request(tmp_path, monkeypatch):
 
 
 def test_a_log_that_stands_still_costs_no_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "WAITING", 10)
+    monkeypatch.setattr(module, "MAX_QUEUED_LINES", 10)
     os.mkfifo(tmp_path / "audit.log")
     log = Audit(tmp_path / "audit.log", 10_000)  # nothing reads it: to open it takes for ever
     for line in range(100):

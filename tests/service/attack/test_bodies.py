@@ -12,9 +12,16 @@ from starlette.testclient import TestClient
 from mgclust.service import access, bodies
 from mgclust.service.access import Caller
 from mgclust.service.app import create_app
-from mgclust.service.bodies import LONG_ONES, LONG_ONES_IN_ALL, LONGEST, MOST_PARTS, SHORT, ShortBodies
+from mgclust.service.bodies import (
+    LONG_BODIES,
+    LONG_BODIES_PER_USER,
+    MAX_BODY_BYTES,
+    MAX_DELIMITERS,
+    SHORT_BODY_BYTES,
+    ShortBodies,
+)
 from mgclust.service.models import open_database
-from mgclust.service.requests import LONGEST as LONGEST_RECORD
+from mgclust.service.requests import MAX_RECORD_BYTES as LONGEST_RECORD
 from mgclust.service.settings import Settings
 
 
@@ -35,12 +42,12 @@ def job(**more):
 @pytest.mark.parametrize(
     ("body", "status", "sentence"),
     [
-        (job(**{f"k{i}": 1 for i in range(35_000)}), 413, f"at most {MOST_PARTS} commas"),
-        (job(parameters={"a": [[]] * 120_000}), 413, f"at most {MOST_PARTS} commas"),
+        (job(**{f"k{i}": 1 for i in range(35_000)}), 413, f"at most {MAX_DELIMITERS} commas"),
+        (job(parameters={"a": [[]] * 120_000}), 413, f"at most {MAX_DELIMITERS} commas"),
         (job(**{f"k{i}": 1 for i in range(9_000)}), 422, "9002 names should be at most"),
         (job(parameters={f"k{i:070}": 1 for i in range(5_000)}), 422, "parameters: "),
         (job(sources=[{"path": "x", "name": "y"}] * 1000), 400, "x"),  # as many as are allowed: only not there
-        (job(key="x" * LONGEST), 413, f"at most {LONGEST} bytes"),
+        (job(key="x" * MAX_BODY_BYTES), 413, f"at most {MAX_BODY_BYTES} bytes"),
     ],
     ids=["names", "lists", "fewer names", "parameters", "sources", "long"],
 )
@@ -56,9 +63,9 @@ def test_a_body_of_many_parts(http, body, status, sentence):
 
 def test_what_is_allowed_is_not_too_much():
     centers = json.dumps({"indices": list(range(10**9, 10**9 + 10_000))}, indent=1).encode()
-    assert sum(map(centers.count, bodies.PARTS)) < MOST_PARTS
-    assert len(centers) < LONGEST
-    assert 2 * LONGEST_RECORD <= LONGEST
+    assert sum(map(centers.count, bodies.DELIMITERS)) < MAX_DELIMITERS
+    assert len(centers) < MAX_BODY_BYTES
+    assert 2 * LONGEST_RECORD <= MAX_BODY_BYTES
 
 
 @pytest.mark.slow
@@ -66,7 +73,7 @@ def test_what_is_allowed_is_not_too_much():
 @pytest.mark.parametrize("users", [1, 14])
 def test_long_bodies_in_memory_are_bounded(monkeypatch, users, said):
     """Of all users together; those that wait have not been read, and are refused in the end."""
-    monkeypatch.setattr(bodies, "WAIT", 0.5)
+    monkeypatch.setattr(bodies, "WAIT_SECONDS", 0.5)
     read, most, told = [0] * (users * 16), [], []
 
     async def answered(scope, receive, send):
@@ -77,7 +84,7 @@ def test_long_bodies_in_memory_are_bounded(monkeypatch, users, said):
 
         async def request(number):
             async def receive():
-                if read[number] > LONGEST // 2:
+                if read[number] > MAX_BODY_BYTES // 2:
                     await never.wait()
                 read[number] += 4096
                 return {"type": "http.request", "body": b" " * 4096, "more_body": True}
@@ -87,7 +94,7 @@ def test_long_bodies_in_memory_are_bounded(monkeypatch, users, said):
                     told.append(message["status"])
 
             caller = Caller(f"user{number % users}", "user", frozenset({"submit"}), "id", None)
-            headers = [(b"content-length", b"%d" % LONGEST)] if said else []
+            headers = [(b"content-length", b"%d" % MAX_BODY_BYTES)] if said else []
             scope = {
                 "type": "http", "method": "POST", "path": "/api/v1/jobs", "headers": headers,
                 "state": {"caller": caller},
@@ -102,9 +109,9 @@ def test_long_bodies_in_memory_are_bounded(monkeypatch, users, said):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(main())
-    long_ones = min(users * LONG_ONES, LONG_ONES_IN_ALL)
-    assert sum(each > SHORT + 4096 for each in read) == long_ones
-    assert most[0] <= long_ones * (LONGEST // 2 + 4096) + len(read) * (SHORT + 4096)
+    long_ones = min(users * LONG_BODIES_PER_USER, LONG_BODIES)
+    assert sum(each > SHORT_BODY_BYTES + 4096 for each in read) == long_ones
+    assert most[0] <= long_ones * (MAX_BODY_BYTES // 2 + 4096) + len(read) * (SHORT_BODY_BYTES + 4096)
     assert len(told) == len(read) - long_ones
     # One that waited for its user's turn may then wait for that of all, so there need be no 429 of several users.
     assert set(told) == {429} if users == 1 else {503} <= set(told) <= {429, 503}

@@ -171,13 +171,13 @@ def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
 
 
 def test_who_finds_all_taken_is_told_to_come_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("mgclust.service.readers.WAIT", 0.1)
+    monkeypatch.setattr("mgclust.service.readers.WAIT_SECONDS", 0.1)
     readers = Readers(Settings(data=tmp_path, readers=1))
     readers._free.clear()
     with pytest.raises(Busy):
         readers.serve({"do": "points"})
-    monkeypatch.setattr("mgclust.service.readers.WAITING", 0)
-    monkeypatch.setattr("mgclust.service.readers.WAIT", 1000.0)
+    monkeypatch.setattr("mgclust.service.readers.MAX_WAITING", 0)
+    monkeypatch.setattr("mgclust.service.readers.WAIT_SECONDS", 1000.0)
     with pytest.raises(Busy):
         readers.serve({"do": "points"})
 

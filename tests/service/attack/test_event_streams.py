@@ -23,9 +23,9 @@ IDS = [f"{i:032x}" for i in range(JOBS)]
 @pytest.fixture
 def served(tmp_path, monkeypatch):
     """The streams of a service with some jobs that wait, the hash of a token, and all statements that are sent."""
-    monkeypatch.setattr(streams, "LOOK", 0.02)
-    monkeypatch.setattr(streams, "ASK", 0.1)
-    monkeypatch.setattr("mgclust.service.callers.KNOWN", 0.0)
+    monkeypatch.setattr(streams, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(streams, "TOKEN_CHECK_SECONDS", 0.1)
+    monkeypatch.setattr("mgclust.service.callers.VALID_SECONDS", 0.0)
     settings = Settings(data=tmp_path, cpu=True)
     engine = open_database(settings.database)
     migrate(engine)
@@ -122,7 +122,7 @@ def test_other_requests_have_their_turn_while_many_are_told(served, monkeypatch,
                 while len(told) < len(ids):
                     await asyncio.sleep(0)  # the turn of another request
                     most, before = max(most, len(told) - before), len(told)
-            assert most <= streams.TOLD_AT_ONCE
+            assert most <= streams.STREAMS_PER_TURN
 
     asyncio.run(main())
     assert sorted(told) == sorted(ids)

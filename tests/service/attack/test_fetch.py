@@ -85,7 +85,7 @@ def test_endless_heads(tmp_path, name):
 @pytest.mark.parametrize("name", FLOODS)
 @pytest.mark.timeout(60)
 def test_heads_that_come_in_drips(tmp_path, name, monkeypatch):
-    monkeypatch.setattr(fetch_module, "STALL", 1.0)
+    monkeypatch.setattr(fetch_module, "STALL_SECONDS", 1.0)
     first, again = FLOODS[name]
     server = Server(first, again[:30], 0.2)
     begun = time.monotonic()
@@ -113,7 +113,7 @@ def test_heads_that_come_in_drips(tmp_path, name, monkeypatch):
 @pytest.mark.parametrize("bound", ["rate", "deadline"])
 @pytest.mark.timeout(60)
 def test_files_that_come_in_drips(tmp_path, first, again, bound, monkeypatch):
-    monkeypatch.setattr(fetch_module, "STALL", 1.0 if bound == "rate" else 60.0)
+    monkeypatch.setattr(fetch_module, "STALL_SECONDS", 1.0 if bound == "rate" else 60.0)
     server = Server(first, again, 0.1)
     says, kind = {
         "rate": ("could not be fetched: it came with less than 1024 bytes a second", RunFailed),

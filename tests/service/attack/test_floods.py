@@ -53,7 +53,7 @@ def test_pages_have_a_limit_as_well(tmp_path):
 
 
 def test_invented_tokens_cost_few_queries_and_little_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(callers, "MOST", 100)
+    monkeypatch.setattr(callers, "MAX_REMEMBERED", 100)
     engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
     migrate(engine)
     token = access.first_token(engine, tmp_path).read_text().strip()

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 @pytest.fixture
 def served(tmp_path, monkeypatch):
     """A client of an application that looks into its database's file at every transaction."""
-    monkeypatch.setattr(identity, "PROBE", 0.0)
+    monkeypatch.setattr(identity, "PROBE_SECONDS", 0.0)
     settings = Settings(data=tmp_path, cpu=True)
     app = create_app(settings)
     token = access.first_token(open_database(settings.database), tmp_path).read_text().strip()

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from mgclust.service import access
 from mgclust.service.app import create_app
-from mgclust.service.disk import BLOCK
+from mgclust.service.disk import BLOCK_BYTES
 from mgclust.service.models import open_database
 from mgclust.service.settings import Settings
 
@@ -86,7 +86,7 @@ def test_many_empty_uploads(served):
 
 
 def test_each_empty_upload_takes_a_block(tmp_path):
-    settings = Settings(data=tmp_path, cpu=True, disk_per_user=3 * BLOCK)
+    settings = Settings(data=tmp_path, cpu=True, disk_per_user=3 * BLOCK_BYTES)
     app = create_app(settings)
     token = access.first_token(open_database(settings.database), tmp_path).read_text().strip()
     with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as http:

@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from mgclust.service.bodies import LONGEST
+from mgclust.service.bodies import MAX_BODY_BYTES
 from mgclust.service.models import Job, open_database, writing
 from support.raw_http import Raw, bearer, memory_of, seconds_of_a_look, wait_for
 from support.service_process import Running
@@ -99,11 +99,11 @@ def test_bodies_that_lack_a_byte(running, mine):
     before = memory_of(running)
     raws = [Raw(running) for _ in range(60)]
     for raw in raws:
-        raw.head("POST", "/api/v1/jobs", mine, "Content-Type: application/json", f"Content-Length: {LONGEST}")
+        raw.head("POST", "/api/v1/jobs", mine, "Content-Type: application/json", f"Content-Length: {MAX_BODY_BYTES}")
         raw.socket.setblocking(False)
     for raw in raws:
         with contextlib.suppress(BlockingIOError):  # the service does not read it
-            raw.send(b" " * (LONGEST - 1))
+            raw.send(b" " * (MAX_BODY_BYTES - 1))
     most = max(memory_of(running) for _ in range(20) if time.sleep(0.02) is None)
     raws[0].socket.settimeout(SOON)
     assert raws[0].answer().startswith(b"HTTP/1.1 408 ")

@@ -36,7 +36,7 @@ def served(tmp_path):
         yield http
 
 
-def shown(engine, user, scopes=None, days=access.DAYS):
+def shown(engine, user, scopes=None, days=access.DEFAULT_DAYS):
     return {"Authorization": f"Bearer {access.new_token(engine, user, scopes, days)[1]}"}
 
 
@@ -266,7 +266,7 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
         assert re.search(r"^ann\s+user\s+0 ", capsys.readouterr().out, re.MULTILINE)
         assert run_command(["token", "create", "ann", "--scope", "read", "--days", "2"]) == 0
         token, told = capsys.readouterr()
-        assert access.TOKEN.fullmatch(token.strip())
+        assert access.TOKEN_PATTERN.fullmatch(token.strip())
         assert "expires" in told
         assert token.strip() not in told
         assert run_command(["token", "list", "ann"]) == 0
