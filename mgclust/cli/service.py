@@ -210,29 +210,31 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         from mgclust.service.access import first_token
         from mgclust.service.app import create_app
         from mgclust.service.audit import Audit
-        from mgclust.service.caches import provide
+        from mgclust.service.caches import set_cache_folders
         from mgclust.service.disk import sweep_until
-        from mgclust.service.keeper import keep_runner
         from mgclust.service.models import open_database
         from mgclust.service.server import Connections
+        from mgclust.service.supervisor import supervise_runner
     except ModuleNotFoundError as error:
         raise _missing(error) from error
 
     os.umask(0o077)  # what users send, and their results, is nobody else's
     settings = _settings(roots, given)
     _check_place(settings)
-    provide(settings)
+    set_cache_folders(settings)
     app = create_app(settings, adopt)
     audit = Audit(settings.audit_path, settings.audit_bytes)
     token = first_token(open_database(settings.database), settings.data, audit)
     audit.close()
     click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True)
     stopping = threading.Event()
-    keeper = threading.Thread(target=keep_runner, args=(settings, stopping, functools.partial(click.echo, err=True)))
+    supervisor = threading.Thread(
+        target=supervise_runner, args=(settings, stopping, functools.partial(click.echo, err=True))
+    )
     sweeper = threading.Thread(target=sweep_until, args=(stopping, open_database(settings.database), settings))
     sweeper.start()
     if not no_runner:
-        keeper.start()
+        supervisor.start()
     # What has been imported stays: looking through all of it for garbage again and again would stop every request for
     # 0.15 s, most of what the slowest submits waited for.
     gc.collect()
@@ -253,7 +255,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         stopping.set()
         sweeper.join()
         if not no_runner:
-            keeper.join()
+            supervisor.join()
 
 
 @click.command("runner", context_settings=CONTEXT)
@@ -261,18 +263,18 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
 def runner(roots: tuple[str, ...], **given: Any) -> None:
     """Compute the jobs of a service whose web process was started with --no-runner."""
     try:
-        from mgclust.service.caches import provide
-        from mgclust.service.keeper import keep_runner
+        from mgclust.service.caches import set_cache_folders
+        from mgclust.service.supervisor import supervise_runner
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     os.umask(0o077)
     settings = _settings(roots, given)
     _check_place(settings)
-    provide(settings)
+    set_cache_folders(settings)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    keep_runner(settings, stopping, functools.partial(click.echo, err=True))
+    supervise_runner(settings, stopping, functools.partial(click.echo, err=True))
 
 
 def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given: Any) -> None:

@@ -14,7 +14,7 @@
         sources.py      what a job may read: uploads, files below roots, URLs (fetch.py)
         jobs.py         the queue: every change of a job's state is one transaction of the database
           models.py       its tables; migrations/ brings older ones up to date; disk.py    what users keep
-    keeper.py       starts a runner, and another one when it ends or hangs
+    supervisor.py   starts a runner, and another one when it ends or hangs
       runner.py       takes jobs, gives each attempt a process, watches it (liveness.py), tells of it (log.py)
         attempt.py      that process, a copy of forkserver.py: confined (confine.py), it fits and leaves one result
 

@@ -33,9 +33,24 @@ from mgclust.service.audit import Audit
 from mgclust.service.models import Token, User, reading, writing
 
 __all__ = [
-    "DEFAULT_DAYS", "ROLES", "SCOPES", "Caller", "LastToken", "Refused", "add_user", "callers_of", "expiry_of",
-    "first_token", "hash_of", "new_token", "owner_of_token", "revoke", "role_of", "tokens_of", "users",
-    "write_down_use",
+    "DEFAULT_DAYS",
+    "ROLES",
+    "SCOPES",
+    "Caller",
+    "LastToken",
+    "Unauthorized",
+    "add_user",
+    "expiry_of",
+    "find_callers",
+    "first_token",
+    "hash_of",
+    "new_token",
+    "owner_of_token",
+    "record_use",
+    "revoke",
+    "role_of",
+    "tokens_of",
+    "users",
 ]  # fmt: skip
 
 ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # each with the scopes of its tokens
@@ -49,7 +64,7 @@ ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; not
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
-class Refused(Exception):
+class Unauthorized(Exception):
     """Nobody that the service knows, or somebody who may not."""
 
 
@@ -202,7 +217,7 @@ def revoke(engine: Engine, id_: str) -> bool:
         found = session.get(Token, id_)
         if found is None:
             return False
-        if session.scalars(_of_admins().limit(2)).all() == [id_]:
+        if session.scalars(_admin_tokens().limit(2)).all() == [id_]:
             raise LastToken(f"token {id_} is the last one of an administrator; make another, then revoke this one.")
         found.revoked = found.revoked or time.time()
         return True
@@ -245,8 +260,8 @@ def expiry_of(engine: Engine, id_: str) -> float | None:
         return session.get_one(Token, id_).expires
 
 
-def callers_of(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception]:
-    """Whose tokens have these hashes; `Refused` in place of a caller for one that is unknown, revoked or expired."""
+def find_callers(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception]:
+    """Find callers by the hashes of tokens; `Unauthorized` for a token that is unknown, revoked or expired."""
     wanted = select(Token.sha256, Token.id, Token.scopes, Token.expires, User.name, User.role)
     wanted = wanted.join(User, Token.user == User.name)
     with reading(engine) as session:
@@ -256,15 +271,15 @@ def callers_of(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception
     for sha256, id_, scopes, expires, name, role in rows:
         if expires is not None and expires <= now:
             day = datetime.datetime.fromtimestamp(expires, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-            known[sha256] = Refused(f"this token expired on {day}; ask the service's administrator for another.")
+            known[sha256] = Unauthorized(f"this token expired on {day}; ask the service's administrator for another.")
         else:
             allowed = frozenset(SCOPES if scopes is None else scopes.split())
             known[sha256] = Caller(name, role, allowed, id_, expires)
-    refused = Refused("this token is unknown or revoked; ask the service's administrator for one.")
+    refused = Unauthorized("this token is unknown or revoked; ask the service's administrator for one.")
     return [known.get(sha256, refused) for sha256 in hashes]
 
 
-def write_down_use(engine: Engine, ids: Iterable[str]) -> None:
+def record_use(engine: Engine, ids: Iterable[str]) -> None:
     """Note that these tokens have been used, where the last note is older than an hour."""
     now = time.time()
     old = or_(Token.used.is_(None), Token.used < now - USE_RESOLUTION_SECONDS)
@@ -283,11 +298,11 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
     """
     path = data / "token"
     with reading(engine) as session:
-        if session.scalars(_of_admins().limit(1)).first() is not None:
+        if session.scalars(_admin_tokens().limit(1)).first() is not None:
             return path
     made: Token | None = None
     with writing(engine, alone=True) as session:  # of several that start at once, one
-        if session.scalars(_of_admins().limit(1)).first() is None:
+        if session.scalars(_admin_tokens().limit(1)).first() is None:
             admin = session.scalars(select(User.name).where(User.role == "admin").order_by(User.name).limit(1)).first()
             if admin is None:
                 admin = "admin" if session.get(User, "admin") is None else f"admin-{secrets.token_hex(4)}"
@@ -319,7 +334,7 @@ def _valid() -> ColumnElement[bool]:
     return and_(Token.revoked.is_(None), or_(Token.expires.is_(None), Token.expires > time.time()))
 
 
-def _of_admins() -> Any:
+def _admin_tokens() -> Any:
     """The tokens by which more can be made."""
     whole = or_(Token.scopes.is_(None), Token.scopes.like("%admin%"))
     return select(Token.id).join(User, Token.user == User.name).where(User.role == "admin", _valid(), whole)

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from mgclust.errors import InputError, printable
 
-__all__ = ["MAX_ERROR_CHARACTERS", "MAX_LINE_BYTES", "heard", "parsed", "scores_in"]
+__all__ = ["MAX_ERROR_CHARACTERS", "MAX_LINE_BYTES", "check_scores", "parse_object", "read_answers"]
 
 MAX_LINE_BYTES = 64 << 10  # a genuine line has some hundred, an error some thousand
 MAX_ERROR_CHARACTERS = 4096  # as JSON, with up to 12 bytes for a character, still less than a line
@@ -31,7 +31,7 @@ FAULTS = ("input", "memory", "cluster", "mgclust")
 _FIGURES = ("fraction", "elapsed", "stage_rate", "stage_eta")
 
 
-def heard(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
+def read_answers(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
     """What an attempt says, as `mgclust.service.attempt` writes it, until the end of the pipe.
 
     A line without an end is that of a process which was killed, and is left out.
@@ -54,22 +54,22 @@ def heard(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
         size = min(BURST_BYTES, size + BYTES_PER_SECOND * (now - before)) - len(line)
         before = now
         if len(line) > MAX_LINE_BYTES:
-            raise _no_attempt(f"a line of more than {MAX_LINE_BYTES} bytes")
+            raise _violation(f"a line of more than {MAX_LINE_BYTES} bytes")
         if lines < 0:
-            raise _no_attempt(f"more than {LINES_PER_SECOND:g} lines a second")
+            raise _violation(f"more than {LINES_PER_SECOND:g} lines a second")
         if size < 0:
-            raise _no_attempt(f"more than {BYTES_PER_SECOND >> 10} KiB a second")
+            raise _violation(f"more than {BYTES_PER_SECOND >> 10} KiB a second")
         try:
-            said = _checked(parsed(line))
+            value = _check(parse_object(line))
         except (ValueError, KeyError, RecursionError):
-            raise _no_attempt("a line that is none of an attempt's") from None
-        if answered and said and "progress" not in said:
-            raise _no_attempt("two answers")
-        answered = answered or bool(said and "progress" not in said)
-        yield said
+            raise _violation("a line that is none of an attempt's") from None
+        if answered and value and "progress" not in value:
+            raise _violation("two answers")
+        answered = answered or bool(value and "progress" not in value)
+        yield value
 
 
-def parsed(text: bytes) -> dict[str, Any]:
+def parse_object(text: bytes) -> dict[str, Any]:
     """Read a JSON object, without numbers and characters that other readers of JSON do not take.
 
     Raises
@@ -77,42 +77,42 @@ def parsed(text: bytes) -> dict[str, Any]:
     ValueError, RecursionError
         It is none, or more than `MAX_DEPTH` deep.
     """
-    said = json.loads(text.decode(), parse_constant=lambda name: None, parse_float=_finite, parse_int=_integer)
-    if not isinstance(said, dict) or _depth(said) > MAX_DEPTH:
+    value = json.loads(text.decode(), parse_constant=lambda name: None, parse_float=_finite, parse_int=_integer)
+    if not isinstance(value, dict) or _depth(value) > MAX_DEPTH:
         raise ValueError("no JSON object")
     if b"\\u" in text:  # perhaps half a pair of surrogates, which UTF-8 cannot say
-        said = json.loads(json.dumps(said, ensure_ascii=False).encode("utf-8", "replace"))
-    return said
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    return value
 
 
-def scores_in(said: dict[str, Any]) -> dict[str, Any]:
-    """The scores in what an attempt said or left.
+def check_scores(value: dict[str, Any]) -> dict[str, Any]:
+    """The scores in what an attempt value or left.
 
     Raises
     ------
     ValueError, KeyError
         There are none, or longer ones than an attempt says.
     """
-    scores = said["scores"]
+    scores = value["scores"]
     if not isinstance(scores, dict) or len(json.dumps(scores)) > MAX_LINE_BYTES:
         raise ValueError("no scores")
     return scores
 
 
-def _checked(said: dict[str, Any]) -> dict[str, Any]:
-    if not said:
-        return said
-    if "progress" in said:
-        return {"progress": _progress(said["progress"])}
-    facts = said.get("facts", {})
+def _check(value: dict[str, Any]) -> dict[str, Any]:
+    if not value:
+        return value
+    if "progress" in value:
+        return {"progress": _progress(value["progress"])}
+    facts = value.get("facts", {})
     if not isinstance(facts, dict):
         raise ValueError("no facts")
     known = {"facts": {"shape": _shape(facts.get("shape")), "peak_bytes": _number(facts.get("peak_bytes"))}}
-    if "scores" in said:
-        return {"scores": scores_in(said), **known}
-    if not isinstance(said["error"], str) or said["fault"] not in FAULTS:
+    if "scores" in value:
+        return {"scores": check_scores(value), **known}
+    if not isinstance(value["error"], str) or value["fault"] not in FAULTS:
         raise ValueError("no error")
-    return {"error": printable(said["error"][:MAX_ERROR_CHARACTERS]), "fault": said["fault"], **known}
+    return {"error": printable(value["error"][:MAX_ERROR_CHARACTERS]), "fault": value["fault"], **known}
 
 
 def _progress(event: Any) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _depth(value: Any) -> int:
     return 0 if parts is None else 1 + max(map(_depth, parts), default=0)
 
 
-def _no_attempt(what: str) -> InputError:
+def _violation(what: str) -> InputError:
     return InputError(
         f"the attempt's process told the runner {what}, as if its data had taken it over; it was ended with all that "
         "it had started."

@@ -23,7 +23,7 @@ from mgclust.service.gate import Gate
 from mgclust.service.health import Health
 from mgclust.service.jobs import Jobs
 from mgclust.service.metrics import Metrics
-from mgclust.service.models import belong_together, migrate, open_database
+from mgclust.service.models import check_data_folder, migrate, open_database
 from mgclust.service.pages import SecurityHeaders, add_pages
 from mgclust.service.readers import Readers
 from mgclust.service.routers import admin, jobs, monitoring, results, uploads
@@ -35,11 +35,11 @@ __all__ = ["create_app"]
 
 
 def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
-    """Make the web application; the database is brought up to date. `adopt` is for `belong_together`."""
+    """Make the web application; the database is brought up to date. `adopt` is for `check_data_folder`."""
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = open_database(settings.database)
     migrate(engine)
-    belong_together(engine, settings.data, adopt)
+    check_data_folder(engine, settings.data, adopt)
     disk.sweep(engine, settings)
     audit = Audit(settings.audit_path, settings.audit_bytes)
     queue, callers = Jobs(engine, settings), Callers(engine)

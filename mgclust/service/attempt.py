@@ -34,12 +34,12 @@ from typing import Any
 
 from mgclust.quoting import quoting
 from mgclust.service.answers import MAX_ERROR_CHARACTERS
-from mgclust.service.caches import folders
-from mgclust.service.confine import adopt_orphans, confine
+from mgclust.service.caches import cache_folders
+from mgclust.service.confine import become_subreaper, confine
 from mgclust.service.forkserver import OPTION, serve
-from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
+from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, restore_names
 
-__all__ = ["fault_of", "main", "sentence_of"]
+__all__ = ["fault_of", "main", "message_of"]
 
 PROGRESS_SECONDS = 0.5  # seconds between two reports of progress
 STOP_GRACE_SECONDS = 20.0  # seconds for an orderly end
@@ -56,22 +56,22 @@ def main() -> None:
     os.umask(0o077)  # whatever starts this: results and checkpoints are their user's
     os.nice(NICE)
     if sys.platform.startswith("linux"):
-        adopt_orphans()  # so that the runner finds all that this process starts
+        become_subreaper()  # so that the runner finds all that this process starts
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
     nowhere = os.open(os.devnull, os.O_WRONLY)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
-    threading.Thread(target=_live, args=(answers,), daemon=True).start()
+    threading.Thread(target=_read_orders, args=(orders,), daemon=True).start()
+    threading.Thread(target=_send_signs, args=(answers,), daemon=True).start()
     _warm_up()
     if (order := orders.get()) is not None:
-        with contextlib.suppress(OSError):  # `_facts` tells the most memory since then
+        with contextlib.suppress(OSError):  # `_measured` tells the most memory since then
             Path("/proc/self/clear_refs").write_text("5")
-        answer = _attempt(order, lambda event: _say(answers, {"progress": event}))
+        answer = _run(order, lambda event: _send(answers, {"progress": event}))
         os.dup2(nowhere, 2)  # nothing more goes to this job's log
         os.dup2(nowhere, 1)
-        _say(answers, answer | {"facts": _facts(order)})
+        _send(answers, answer | {"facts": _measured(order)})
 
 
 def _warm_up() -> None:
@@ -81,7 +81,7 @@ def _warm_up() -> None:
     from mgclust.service.fetch import fetch  # noqa: F401
 
 
-def _listen(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+def _read_orders(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
     for line in sys.stdin:
         orders.put(json.loads(line))
     orders.put(None)
@@ -90,18 +90,18 @@ def _listen(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
     os._exit(1)
 
 
-def _live(answers: Any) -> None:
+def _send_signs(answers: Any) -> None:
     while True:
         time.sleep(SIGN_SECONDS)
-        _say(answers, {})
+        _send(answers, {})
 
 
-def _say(answers: Any, answer: dict[str, Any]) -> None:
-    with _WRITE_LOCK, contextlib.suppress(BrokenPipeError):  # the runner is gone; `_listen` knows
+def _send(answers: Any, answer: dict[str, Any]) -> None:
+    with _WRITE_LOCK, contextlib.suppress(BrokenPipeError):  # the runner is gone; `_read_orders` knows
         answers.write(json.dumps(answer) + "\n")
 
 
-def _facts(order: dict[str, Any]) -> dict[str, Any]:
+def _measured(order: dict[str, Any]) -> dict[str, Any]:
     """Rows and columns, where they are known, and the most memory of this process, without that of workers."""
     facts: dict[str, Any] = {"shape": order.get("shape")}
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -115,7 +115,7 @@ def _log(line: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr)
 
 
-def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
+def _run(order: dict[str, Any], report: Any) -> dict[str, Any]:
     folder = Path(order["folder"])
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -125,13 +125,13 @@ def _attempt(order: dict[str, Any], report: Any) -> dict[str, Any]:
         os.dup2(2, 1)
         if order.get("before"):
             _log(f"the attempt before this one ended: {order['before']}")
-        return {"scores": _cluster(order, folder, report)}
+        return {"scores": _compute(order, folder, report)}
     except (Exception, KeyboardInterrupt) as error:
         with contextlib.suppress(OSError):  # a disk that is full for the log, too
             print_error(error)
-        sentence = with_names(sentence_of(error), order["request"], order["files"])
+        sentence = restore_names(message_of(error), order["request"], order["files"])
         answer = {"error": sentence[:MAX_ERROR_CHARACTERS], "fault": fault_of(error)}
-        full = _is_full(error)
+        full = _disk_is_full(error)
     finally:
         with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
             os.rmdir(order["checkpoint"])
@@ -152,7 +152,7 @@ def _open_log(folder: Path) -> int:
         os.close(parent)
 
 
-def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
+def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
     from mgclust.algorithms import METHODS
     from mgclust.engine.checkpoint import CheckpointConfig
     from mgclust.file_run import fit, save
@@ -174,8 +174,9 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
 
     files = files_of(order["files"])
     if "hidden" in order:
-        # Of a job's own folder all, since the next attempt goes on from what this one leaves.
-        confine(order["hidden"], descriptors(files), [folder.parent, order["checkpoint"], *folders(order["hidden"])])
+        # All of the job's own folder: the next attempt resumes from what this one leaves.
+        writable = [folder.parent, order["checkpoint"], *cache_folders(order["hidden"])]
+        confine(order["hidden"], descriptors(files), writable)
     method = METHODS[request["method"]]
     end = time.monotonic() + order["fetch_seconds"]
     fetched = [
@@ -191,7 +192,7 @@ def _cluster(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     check_rows(dataset, order["max_rows"])
     checkpoint = CheckpointConfig(order["checkpoint"], order["checkpoint_seconds"], strict=False)
     with contextlib.ExitStack() as stack:
-        where = _placed(stack, order["place"], progress)
+        where = _connect(stack, order["place"], progress)
         result = fit(method(**parameters, **where), dataset, progress, checkpoint)
         if fetched:
             result = replace(result, source={**result.source, "fetched": fetched})
@@ -217,7 +218,7 @@ def check_rows(dataset: Any, most: int) -> None:
             )
 
 
-def _placed(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) -> dict[str, Any]:
+def _connect(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) -> dict[str, Any]:
     """Where to run; a cluster without its scheduler, or with too few workers, is given time to come back."""
     from mgclust.engine.certificates import Credentials
     from mgclust.errors import ClusterUnavailableError
@@ -251,13 +252,13 @@ def fault_of(error: BaseException) -> str:
     return "mgclust"
 
 
-def _is_full(error: BaseException) -> bool:
+def _disk_is_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno == errno.ENOSPC
 
 
-def sentence_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """What went wrong, for whoever asked for the job."""
-    if _is_full(error):
+    if _disk_is_full(error):
         return "there is no space left where the service keeps its results; free some, then retry the job."
     if isinstance(error, KeyboardInterrupt):
         return "the attempt was told to end."

@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 
 from mgclust.errors import MgclustError
-from mgclust.service.answers import heard
+from mgclust.service.answers import read_answers
 from mgclust.service.forkserver import ForkServer
-from mgclust.service.keeper import without_settings
-from mgclust.service.liveness import end_family
+from mgclust.service.liveness import kill_tree
+from mgclust.service.supervisor import without_settings
 
 __all__ = ["AttemptProcess"]
 
@@ -32,9 +32,9 @@ class AttemptProcess:
     def __init__(self, server: ForkServer | None) -> None:
         self.progress: dict[str, Any] | None = None
         self.answer: dict[str, Any] | None = None
-        self.trouble: str | None = None  # with what it says
+        self.violation: str | None = None  # with what it says
         self.signs = 0  # of life
-        self._told: float | None = None
+        self._stop_requested: float | None = None
         self._closed = False
         self._code: int | None = None
         with contextlib.ExitStack() as theirs:
@@ -44,7 +44,7 @@ class AttemptProcess:
             answers, stdout = os.pipe()
             theirs.callback(os.close, stdout)
             self._answers = os.fdopen(answers, "rb")
-            if server is not None and (pid := server.copy(stdin, stdout)):
+            if server is not None and (pid := server.fork(stdin, stdout)):
                 self._process = psutil.Process(pid)
             else:
                 self._process = psutil.Popen(
@@ -73,34 +73,34 @@ class AttemptProcess:
         """Whether it has ended."""
         return self._wait(0)
 
-    def hear_out(self) -> None:
+    def drain(self) -> None:
         """Hear all that it has said, once it and what it has started have ended."""
         self._listener.join(OUTPUT_GRACE_SECONDS)
 
     @property
-    def told(self) -> bool:
+    def stopping(self) -> bool:
         """Whether it was asked to end."""
-        return self._told is not None
+        return self._stop_requested is not None
 
     def interrupt(self) -> None:
         """Ask it to end."""
-        if not self.told:
+        if not self.stopping:
             self._signal(signal.SIGTERM, group=False)
-        self.expect_end()
+        self.enforce_exit()
 
-    def expect_end(self) -> None:
+    def enforce_exit(self) -> None:
         """It is about to end; if it takes too long, it is made to."""
         now = time.monotonic()
-        self._told = self._told or now
-        if now - self._told > STOP_GRACE_SECONDS:
+        self._stop_requested = self._stop_requested or now
+        if now - self._stop_requested > STOP_GRACE_SECONDS:
             self._signal(signal.SIGKILL)
 
     def kill(self) -> None:
         """End it and what it has started, at once."""
-        end_family(self.pid, 0.0)
+        kill_tree(self.pid, 0.0)
         self._signal(signal.SIGKILL)
 
-    def hang_up(self) -> None:
+    def close_input(self) -> None:
         """The end of its input: it ends."""
         with contextlib.suppress(OSError):
             self._orders.close()
@@ -110,13 +110,13 @@ class AttemptProcess:
         if self._closed:
             return  # the number of its group may be another's by now
         self._closed = True
-        self.hang_up()
+        self.close_input()
         if at_once:
             self._signal(signal.SIGKILL)
         self._wait(STOP_GRACE_SECONDS)
         self._signal(signal.SIGKILL)  # what it has started
 
-    def epitaph(self) -> str:
+    def exit_message(self) -> str:
         """How it ended, where it gave no answer."""
         code = self._code
         if code is not None and code < 0:
@@ -126,14 +126,14 @@ class AttemptProcess:
 
     def _listen(self) -> None:
         try:
-            for said in heard(self._answers):
+            for said in read_answers(self._answers):
                 self.signs += 1
                 if "progress" in said:
                     self.progress = said["progress"]
                 elif said:
                     self.answer = said
         except MgclustError as error:
-            self.trouble = str(error)
+            self.violation = str(error)
 
     def _signal(self, number: int, group: bool = True) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

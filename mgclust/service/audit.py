@@ -2,9 +2,9 @@
 
 So has what the service does by itself, without a user: the first administrator's token, and jobs that expire.
 
-Lines hold no secret, no query and no body. They are written by a thread of their own, so that no request waits for the
-disk; what cannot be written is counted, and the next line that can tells how many are missing. Refused requests have a
-bound on their lines, so that a flood of them does not fill the disk; the rest of them is counted as well.
+Lines hold no secret, no query and no body. A thread of their own writes them, so that no request waits for the disk.
+Lines that cannot be written are counted, and the next line holds their number. Lines of refused requests are limited,
+so that a flood of them does not fill the disk; the others of them are counted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Audit:
         self._lines: queue.Queue[str | None] = queue.Queue(MAX_QUEUED_LINES)
         self._file, self._torn = -1, False
         self._lost = 0
-        self._allowed, self._since, self._unsaid = REFUSALS_AT_ONCE, time.monotonic(), 0
+        self._allowed, self._since, self._suppressed = REFUSALS_AT_ONCE, time.monotonic(), 0
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
@@ -82,10 +82,10 @@ class Audit:
         self._allowed = min(REFUSALS_AT_ONCE, self._allowed + (now - self._since) * REFUSALS)
         self._since = now
         if self._allowed < 1:
-            self._unsaid += 1
+            self._suppressed += 1
             return
         self._allowed -= 1
-        unsaid, self._unsaid = self._unsaid, 0
+        unsaid, self._suppressed = self._suppressed, 0
         self.write(**facts, not_logged_before=unsaid or None)
 
     def close(self) -> None:
@@ -101,13 +101,13 @@ class Audit:
                 self._thread.start()
 
     def _write_lines(self) -> None:
-        told = 0
+        reported = 0
         while (line := self._lines.get()) is not None:
-            if (lost := self._lost) > told:
-                line = f'{line[:-1]}, "lost_before": {lost - told}}}'
+            if (lost := self._lost) > reported:
+                line = f'{line[:-1]}, "lost_before": {lost - reported}}}'
             try:
                 self._add((line + "\n").encode())
-                told = lost
+                reported = lost
             except OSError:
                 self._lost += 1
 

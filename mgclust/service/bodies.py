@@ -9,7 +9,7 @@ import weakref
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgclust.service.errors import answer
-from mgclust.service.rates import TooFast
+from mgclust.service.rates import RateLimited
 from mgclust.service.readers import Busy
 from mgclust.service.sources import TooLarge
 
@@ -41,7 +41,7 @@ class ShortBodies:
         async with contextlib.AsyncExitStack() as turn:
             try:
                 body = await self._body(scope, receive, caller.name, turn)
-            except (Busy, TooFast, TooLarge) as error:
+            except (Busy, RateLimited, TooLarge) as error:
                 await answer(error)(scope, receive, send)
                 return
             if body is None:
@@ -92,7 +92,7 @@ class ShortBodies:
                     f"the service has received {LONG_BODIES} requests of more than {SHORT_BODY_BYTES} bytes for "
                     f"{WAIT_SECONDS:g} s; ask again in a few seconds."
                 ) from None
-            raise TooFast(
+            raise RateLimited(
                 f"{user} sends more than {LONG_BODIES_PER_USER} requests of more than {SHORT_BODY_BYTES} bytes at "
                 "once; wait for an answer.",
                 2,

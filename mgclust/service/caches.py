@@ -14,14 +14,14 @@ from collections.abc import Iterable
 
 from mgclust.service.settings import Settings
 
-__all__ = ["folders", "provide"]
+__all__ = ["cache_folders", "set_cache_folders"]
 
 VARIABLES = {
     "NUMBA_CACHE_DIR": "numba", "CUPY_CACHE_DIR": "cupy", "CUDA_CACHE_PATH": "cuda", "MPLCONFIGDIR": "matplotlib",
 }  # fmt: skip
 
 
-def provide(settings: Settings) -> None:
+def set_cache_folders(settings: Settings) -> None:
     """Name folders in the environment of this process, which others inherit, where home cannot be used.
 
     What is set already stays.
@@ -37,7 +37,7 @@ def provide(settings: Settings) -> None:
                 os.environ[variable] = str(folder)
 
 
-def folders(hidden: Iterable[str]) -> list[str]:
+def cache_folders(hidden: Iterable[str]) -> list[str]:
     """Those of `provide`, which lie within what is hidden from a process.
 
     Any others it reaches, or is not to reach: one that holds what is hidden is not opened up.

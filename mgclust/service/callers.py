@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy import Engine
 
-from mgclust.service.access import TOKEN_PATTERN, Caller, Refused, callers_of, hash_of, write_down_use
+from mgclust.service.access import TOKEN_PATTERN, Caller, Unauthorized, find_callers, hash_of, record_use
 from mgclust.service.batches import Batched
 from mgclust.service.models import OUTAGES
 
@@ -39,12 +39,12 @@ class Callers:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._look_up = Batched[str, Caller](functools.partial(callers_of, engine))
+        self._batched = Batched[str, Caller](functools.partial(find_callers, engine))
         self._known: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
-        self._unknown: OrderedDict[str, tuple[Refused, float]] = OrderedDict()
+        self._unknown: OrderedDict[str, tuple[Unauthorized, float]] = OrderedDict()
         self._forgotten = 0  # how often something was: what was looked up before is not remembered after
         self._used: set[str] = set()
-        self._written_down = time.monotonic()
+        self._use_recorded = time.monotonic()
         self._writing: asyncio.Task[None] | None = None
 
     async def __call__(self, token: str) -> Caller:
@@ -52,22 +52,22 @@ class Callers:
 
         Raises
         ------
-        Refused
+        Unauthorized
             It is unknown, revoked or expired.
         """
         if not TOKEN_PATTERN.fullmatch(token):
-            raise Refused("this token is unknown or revoked; ask the service's administrator for one.")
+            raise Unauthorized("this token is unknown or revoked; ask the service's administrator for one.")
         hash_, now = hash_of(token), time.monotonic()
         if (known := self._known.get(hash_)) is not None and now < known[1]:
             caller = known[0]
             if caller.expires is None or time.time() < caller.expires:
                 return caller
         if (refused := self._unknown.get(hash_)) is not None and now < refused[1]:
-            raise Refused(str(refused[0]))
-        caller = await self._ask(hash_)
+            raise Unauthorized(str(refused[0]))
+        caller = await self._find(hash_)
         self._used.add(caller.token)
-        if self._writing is None and now > self._written_down + USE_WRITE_SECONDS:
-            self._writing = asyncio.create_task(self._write_down())
+        if self._writing is None and now > self._use_recorded + USE_WRITE_SECONDS:
+            self._writing = asyncio.create_task(self._record_use())
         return caller
 
     def forget(self, token: str) -> None:
@@ -79,17 +79,17 @@ class Callers:
     async def refused(self, hashes: Iterable[str]) -> set[str]:
         """Which of these tokens, by their hashes, are not valid any more."""
         wanted = sorted(set(hashes))
-        answers = await asyncio.gather(*(self._ask(hash_) for hash_ in wanted), return_exceptions=True)
+        answers = await asyncio.gather(*(self._find(hash_) for hash_ in wanted), return_exceptions=True)
         for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, Refused):
+            if isinstance(answer, BaseException) and not isinstance(answer, Unauthorized):
                 raise answer
-        return {hash_ for hash_, answer in zip(wanted, answers, strict=True) if isinstance(answer, Refused)}
+        return {hash_ for hash_, answer in zip(wanted, answers, strict=True) if isinstance(answer, Unauthorized)}
 
-    async def _ask(self, hash_: str) -> Caller:
+    async def _find(self, hash_: str) -> Caller:
         forgotten = self._forgotten
         try:
-            caller = await self._look_up(hash_)
-        except Refused as error:
+            caller = await self._batched(hash_)
+        except Unauthorized as error:
             self._known.pop(hash_, None)
             _remember(self._unknown, hash_, error, INVALID_SECONDS)
             raise
@@ -97,17 +97,17 @@ class Callers:
             _remember(self._known, hash_, caller, VALID_SECONDS)
         return caller
 
-    async def _write_down(self) -> None:
-        used, self._used, self._written_down = self._used, set(), time.monotonic()
+    async def _record_use(self) -> None:
+        used, self._used, self._use_recorded = self._used, set(), time.monotonic()
         try:
             # A database that cannot be written now is written to another time.
             with contextlib.suppress(*OUTAGES):
-                await to_thread.run_sync(write_down_use, self._engine, used, limiter=CapacityLimiter(1))
+                await to_thread.run_sync(record_use, self._engine, used, limiter=CapacityLimiter(1))
         finally:
             self._writing = None
 
 
-def _remember(those: OrderedDict, hash_: str, answer: Caller | Refused, seconds: float) -> None:
+def _remember(those: OrderedDict, hash_: str, answer: Caller | Unauthorized, seconds: float) -> None:
     those[hash_] = (answer, time.monotonic() + seconds)
     those.move_to_end(hash_)
     if len(those) > MAX_REMEMBERED:

@@ -33,7 +33,7 @@ from typing import Any
 
 from mgclust.beneath import protection
 
-__all__ = ["adopt_orphans", "confine", "describe", "end_with", "landlock"]
+__all__ = ["become_subreaper", "confine", "describe", "exit_with_parent", "landlock"]
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls
 _READ_RIGHTS = 1 << 2 | 1 << 3  # a file, a folder
@@ -105,7 +105,7 @@ def confine(
     try:
         concealed = {os.path.realpath(path) for path in hidden}
         _make_caches(concealed)
-        for path in _beside("/", concealed):
+        for path in _reachable("/", concealed):
             _allow(number, path, _READ_RIGHTS if reading_only else rights)
         for each in readable:
             _allow(number, each, _READ_RIGHTS & rights)
@@ -124,7 +124,7 @@ def confine(
         os.environ["TMPDIR"] = str(tempfile.tempdir)
 
 
-def end_with(parent: int, *, hide: bool = True) -> None:
+def exit_with_parent(parent: int, *, hide: bool = True) -> None:
     """Have this process killed when its parent ends; and, unless told not to, none of the same user look into it."""
     if sys.platform.startswith("linux"):
         _prctl(_DEATH, 9)
@@ -134,7 +134,7 @@ def end_with(parent: int, *, hide: bool = True) -> None:
         os._exit(1)
 
 
-def adopt_orphans() -> None:
+def become_subreaper() -> None:
     """Become the parent of all processes beneath this one whose own parent ends (Linux)."""
     _prctl(_ADOPT, 1)
 
@@ -168,7 +168,7 @@ def describe() -> str:
     )
 
 
-def _beside(folder: str, hidden: set[str], left: list[int] | None = None) -> Iterator[str]:
+def _reachable(folder: str, hidden: set[str], left: list[int] | None = None) -> Iterator[str]:
     """What holds nothing hidden, in as large parts as can be."""
     left = left or [_MAX_BESIDE]
     if folder in hidden:
@@ -181,7 +181,7 @@ def _beside(folder: str, hidden: set[str], left: list[int] | None = None) -> Ite
         for entry in entries:
             left[0] -= 1
             if left[0] > 0 and not entry.is_symlink():  # what a link leads to is listed where it is
-                yield from _beside(prefix + entry.name, hidden, left)
+                yield from _reachable(prefix + entry.name, hidden, left)
 
 
 def _make_caches(hidden: set[str]) -> None:

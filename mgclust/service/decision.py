@@ -22,11 +22,21 @@ from mgclust.service.disk import remove
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.models import Job
-from mgclust.service.readers import Exceeded, Readers
+from mgclust.service.readers import LimitExceeded, Readers
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 
-__all__ = ["Centers", "Kept", "Points", "Preview", "Wanted", "labels_file", "points_of", "preview", "save_as_job"]
+__all__ = [
+    "Centers",
+    "Points",
+    "Preview",
+    "PreviewRequest",
+    "SaveRequest",
+    "labels_file",
+    "points_of",
+    "preview",
+    "save_as_job",
+]
 
 CHUNK_BYTES = 1 << 20
 
@@ -56,7 +66,7 @@ class Centers(BaseModel):
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
-class Wanted(Centers):
+class PreviewRequest(Centers):
     """Centres, and what to tell of them."""
 
     answer: Literal["sizes", "points", "labels"] = Field(
@@ -64,7 +74,7 @@ class Wanted(Centers):
     )
 
 
-class Kept(Centers):
+class SaveRequest(Centers):
     """Centres whose result is kept."""
 
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
@@ -90,7 +100,7 @@ class Points(BaseModel):
     why: str | None = Field(default=None, description="There are none, and this is the reason.")
 
 
-def preview(readers: Readers, result: Beneath, wanted: Wanted) -> Preview:
+def preview(readers: Readers, result: Beneath, wanted: PreviewRequest) -> Preview:
     """What the centres would give.
 
     Parameters
@@ -98,7 +108,7 @@ def preview(readers: Readers, result: Beneath, wanted: Wanted) -> Preview:
     readers : Readers
     result : Beneath
         The result directory of a density-peaks job.
-    wanted : Wanted
+    wanted : PreviewRequest
 
     Raises
     ------
@@ -141,7 +151,7 @@ def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, re
     """
     try:
         return Points(**readers.serve({"do": "points", "result": result.order(), **_read_by(engine, settings, job)}))
-    except Exceeded as error:
+    except LimitExceeded as error:
         return Points(index=[], x=[], y=[], why=str(error))
 
 
@@ -153,7 +163,7 @@ def save_as_job(
     caller: Caller,
     parent: Job,
     result: Beneath,
-    centers: Kept,
+    centers: SaveRequest,
 ) -> Job:
     """Keep a choice of centres as a whole result: that of a new job, which has succeeded and names its parent.
 

@@ -9,12 +9,12 @@ from fastapi.security import HTTPBearer
 from sqlalchemy import Engine
 
 from mgclust.beneath import Beneath
-from mgclust.service.access import Caller, Refused
+from mgclust.service.access import Caller, Unauthorized
 from mgclust.service.batches import Batched
 from mgclust.service.callers import Callers
 from mgclust.service.errors import NotFound
 from mgclust.service.health import Health
-from mgclust.service.jobs import Jobs, Order
+from mgclust.service.jobs import Jobs, NewJob
 from mgclust.service.metrics import Metrics
 from mgclust.service.models import Job
 from mgclust.service.readers import Readers
@@ -37,7 +37,7 @@ class Backend:
     health: Health
     metrics: Metrics
     find_upload: Batched[tuple[Caller, str], Beneath]
-    submit: Batched[Order, Job]
+    submit: Batched[NewJob, Job]
 
 
 async def _backend(request: Request) -> Backend:
@@ -50,7 +50,7 @@ async def _caller(
     shown: Annotated[object, Depends(HTTPBearer(auto_error=False, description="A token of the service."))],
 ) -> Caller:
     if (caller := getattr(request.state, "caller", None)) is None:
-        raise Refused("a token is needed.")
+        raise Unauthorized("a token is needed.")
     assert isinstance(caller, Caller)
     return caller
 

@@ -14,11 +14,11 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 
 from mgclust.errors import InputError, printable
-from mgclust.service.access import LastToken, Refused
+from mgclust.service.access import LastToken, Unauthorized
 from mgclust.service.disk import InUse, NoRoom
-from mgclust.service.jobs import TooMany
+from mgclust.service.jobs import TooManyJobs
 from mgclust.service.models import DatabaseLost, full, read_only
-from mgclust.service.rates import TooFast
+from mgclust.service.rates import RateLimited
 from mgclust.service.readers import Busy
 from mgclust.service.sources import TooLarge
 
@@ -41,8 +41,8 @@ class NotFound(Exception):
 
 
 CODES: dict[type[Exception], int] = {
-    InputError: 400, Refused: 401, PermissionError: 403, NotFound: 404, LastToken: 409, InUse: 409, TooLarge: 413,
-    TooMany: 429, TooFast: 429, NoRoom: 507, OSError: 507, DataError: 400, DBAPIError: 503, NoConnection: 503,
+    InputError: 400, Unauthorized: 401, PermissionError: 403, NotFound: 404, LastToken: 409, InUse: 409, TooLarge: 413,
+    TooManyJobs: 429, RateLimited: 429, NoRoom: 507, OSError: 507, DataError: 400, DBAPIError: 503, NoConnection: 503,
     Busy: 503, DatabaseLost: 503,
 }  # fmt: skip
 
@@ -51,11 +51,11 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
     """Tell of an error in one sentence; one of the service's own, which none of `CODES` is for, is raised."""
     code = next(code for kind, code in CODES.items() if isinstance(error, kind))
     headers, sentence = dict(headers or {}), str(error)
-    if isinstance(error, (TooFast, Busy)):
+    if isinstance(error, (RateLimited, Busy)):
         headers["Retry-After"] = str(error.after)
     elif isinstance(error, DatabaseLost):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-    elif isinstance(error, Refused):
+    elif isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"
     elif isinstance(error, OSError) and code == 507:
         if error.errno != errno.ENOSPC:

@@ -152,7 +152,7 @@ def fetch(
     Raises
     ------
     InputError
-        Refused, not there, too large, or too late.
+        Unauthorized, not there, too large, or too late.
     RunFailed
         The server or the way to it failed.
     """

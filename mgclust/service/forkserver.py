@@ -31,8 +31,8 @@ import weakref
 
 import psutil
 
-from mgclust.service.confine import adopt_orphans, end_with
-from mgclust.service.keeper import without_settings
+from mgclust.service.confine import become_subreaper, exit_with_parent
+from mgclust.service.supervisor import without_settings
 
 __all__ = ["OPTION", "ForkServer", "serve"]
 
@@ -52,7 +52,7 @@ class ForkServer:
     """The runner's side of it; the process ends with the runner."""
 
     def __init__(self) -> None:
-        adopt_orphans()
+        become_subreaper()
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = psutil.Popen(
@@ -63,37 +63,37 @@ class ForkServer:
                 env=ONE_THREAD_ENVIRONMENT | without_settings(),
             )
         self.closed = self._ready = False
-        self._late = time.monotonic() + LOAD_TIMEOUT_SECONDS
+        self._load_deadline = time.monotonic() + LOAD_TIMEOUT_SECONDS
 
     @property
     def pid(self) -> int:
         """Its number."""
         return int(self._process.pid)
 
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it runs, and is not stopped."""
         with contextlib.suppress(psutil.Error):
             return bool(self._process.poll() is None and self._process.status() != psutil.STATUS_STOPPED)
         return False
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it has loaded everything."""
-        if not self._ready and self._waits(0):
-            self._ready = self._heard() == "ready"
+        if not self._ready and self._readable(0):
+            self._ready = self._receive() == "ready"
         return self._ready
 
-    def loading(self) -> bool:
+    def is_loading(self) -> bool:
         """Whether it is worth waiting for."""
-        return not self.ready() and self.lives() and time.monotonic() < self._late
+        return not self.is_ready() and self.is_alive() and time.monotonic() < self._load_deadline
 
-    def lost(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether it has ended or is stopped, and another should take its place; one that loads has its time first.
 
         Without that time, one that cannot load would be started again and again.
         """
-        return not self.lives() and (self.ready() or time.monotonic() > self._late)
+        return not self.is_alive() and (self.is_ready() or time.monotonic() > self._load_deadline)
 
-    def copy(self, orders: int, answers: int) -> int | None:
+    def fork(self, orders: int, answers: int) -> int | None:
         """Start an attempt.
 
         Parameters
@@ -107,9 +107,9 @@ class ForkServer:
             Number of the process, and of its session; or that there is none, and the fork server was ended.
         """
         with contextlib.suppress(OSError, ValueError):
-            if self.ready() and self.lives():
+            if self.is_ready() and self.is_alive():
                 socket.send_fds(self._socket, [b"copy\n"], [orders, answers])
-                if self._waits(ANSWER_TIMEOUT_SECONDS) and (pid := int(self._heard())):
+                if self._readable(ANSWER_TIMEOUT_SECONDS) and (pid := int(self._receive())):
                     return pid
         self.close()
         return None
@@ -122,12 +122,12 @@ class ForkServer:
             self._process.kill()
             self._process.wait(ANSWER_TIMEOUT_SECONDS)
 
-    def _waits(self, seconds: float) -> bool:
+    def _readable(self, seconds: float) -> bool:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(1000 * seconds))
 
-    def _heard(self) -> str:
+    def _receive(self) -> str:
         with contextlib.suppress(OSError):
             return self._socket.recv(64).decode().strip()
         return ""
@@ -136,7 +136,7 @@ class ForkServer:
 def serve() -> None:
     """Load, and make copies, until the other end of the standard input is closed; returns in each copy."""
     control = socket.socket(fileno=os.dup(0))
-    end_with(os.getppid(), hide=False)
+    exit_with_parent(os.getppid(), hide=False)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     _load()
@@ -148,13 +148,13 @@ def serve() -> None:
         said, pipes, _, _ = socket.recv_fds(control, 64, 2)
         if not said:
             sys.exit()
-        if (pid := _copy()) is None:
+        if (pid := _fork()) is None:
             os.dup2(pipes[0], 0)
             os.dup2(pipes[1], 1)
             os.dup2(nowhere, 2)
             control.detach()
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-            _forget()
+            _reset_inherited()
             return
         for number in pipes:
             os.close(number)
@@ -180,7 +180,7 @@ def _end_threads() -> None:
     os.waitpid(copy, 0)
 
 
-def _copy() -> int | None:
+def _fork() -> int | None:
     """Make a copy that is the runner's child and leads a session; None in the copy itself."""
     ours, theirs = os.pipe()
     between = os.fork()
@@ -199,7 +199,7 @@ def _copy() -> int | None:
         os.close(ours)
 
 
-def _forget() -> None:
+def _reset_inherited() -> None:
     """What copies must not have in common: NumPy's random numbers, and what is done at the fork server's end.
 
     `random` sees to its own. What Python itself does at the end of any process stays.

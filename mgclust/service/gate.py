@@ -17,12 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgclust.errors import printable
 from mgclust.service import audit
-from mgclust.service.access import TOKEN_PATTERN, Caller, Refused, hash_of
+from mgclust.service.access import TOKEN_PATTERN, Caller, Unauthorized, hash_of
 from mgclust.service.addresses import Proxies
 from mgclust.service.audit import Audit
 from mgclust.service.callers import Callers
 from mgclust.service.errors import CODES, answer
-from mgclust.service.rates import Rates, TooFast
+from mgclust.service.rates import RateLimited, Rates
 from mgclust.service.settings import Settings
 
 __all__ = ["Gate"]
@@ -34,7 +34,7 @@ BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
 RETRY_AFTER_SECONDS = 2  # seconds after which a request is sent again that was one too many at once
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """The client has closed the connection before it had its answer."""
 
 
@@ -65,7 +65,7 @@ class Gate:
         state = scope.setdefault("state", {})
         state["address"] = self._proxies.client_of(scope)
         if not (scope["path"].startswith("/api/") or scope["path"] == "/metrics"):
-            await self._open_to_all(scope, receive, send)
+            await self._public(scope, receive, send)
             return
         try:
             caller = await self._caller(scope)
@@ -83,11 +83,11 @@ class Gate:
             connection.admit(caller.name, upload=scope["method"] == "PUT" and scope["path"].startswith(UPLOADS_PATH))
         await self._for_caller(caller, scope, receive, send)
 
-    async def _open_to_all(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _public(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if scope["path"] != "/healthz":  # it answers from memory; what restarts a service should not be refused
-                self._rates.ask_for_page(scope["state"]["address"])
-        except TooFast as error:
+                self._rates.count_page(scope["state"]["address"])
+        except RateLimited as error:
             await answer(error, _closing(scope))(scope, receive, send)
             return
         given = False
@@ -110,20 +110,20 @@ class Gate:
         token = match[1].decode("latin-1") if match else ""
         address = scope["state"]["address"]
         if not token:
-            self._rates.ask(None, address)
-            raise Refused(
+            self._rates.count(None, address)
+            raise Unauthorized(
                 "a token is needed: commands and Python take MGCLUST_TOKEN, HTTP 'Authorization: Bearer TOKEN'; "
                 "'mgclust serve' says where its first one is."
             )
         hash_ = hash_of(token) if TOKEN_PATTERN.fullmatch(token) else ""
         try:
             caller = await self._callers(token)
-        except Refused:
-            self._rates.forget(hash_)
-            self._rates.ask(None, address)
+        except Unauthorized:
+            self._rates.remove_token(hash_)
+            self._rates.count(None, address)
             raise
-        self._rates.know(hash_)
-        self._rates.ask(hash_, address)
+        self._rates.add_token(hash_)
+        self._rates.count(hash_, address)
         scope["state"] |= {"caller": caller, "token": hash_}
         return caller
 
@@ -133,28 +133,28 @@ class Gate:
         facts: dict[str, Any] = {}
         status, begun = None, time.monotonic()
 
-        async def told(message: Message) -> None:
+        async def send_checked(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             elif connection is not None and connection.is_closing():
-                raise Gone  # else a file would be read to its end
+                raise ClientGone  # else a file would be read to its end
             await send(message)
 
         connection = scope["state"].get("connection")
         key = (caller.name, kind)
         if self._open[key] >= self._most[kind]:
-            refusal = TooFast(
+            refusal = RateLimited(
                 f"{caller.name} has {kind}_per_user={self._most[kind]} {kind} open; end one, or ask again later.",
                 RETRY_AFTER_SECONDS,
             )
-            await answer(refusal, _closing(scope))(scope, receive, told)
+            await answer(refusal, _closing(scope))(scope, receive, send_checked)
         else:
             self._open[key] += 1
             token = audit.noted.set(facts)
             try:
-                await self._app(scope, receive, told)
-            except (Gone, ClientDisconnect):
+                await self._app(scope, receive, send_checked)
+            except (ClientGone, ClientDisconnect):
                 pass
             finally:
                 audit.noted.reset(token)

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from mgclust import __version__
 from mgclust.engine.silence import Awake, Silence
 from mgclust.service.batches import Batched
-from mgclust.service.models import OUTAGES, Sign, reading
+from mgclust.service.models import OUTAGES, RunnerSign, reading
 
 __all__ = ["Health"]
 
@@ -51,13 +51,13 @@ class Health:
         """Look again and again."""
         while True:
             with contextlib.suppress(*OUTAGES):  # which `/healthz` finds itself
-                await run_in_threadpool(self.look)
+                await run_in_threadpool(self.poll)
             await asyncio.sleep(POLL_SECONDS)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look once."""
         with reading(self._engine) as session:
-            marks = {sign.runner: sign.count for sign in session.scalars(select(Sign))}
+            marks = {sign.runner: sign.count for sign in session.scalars(select(RunnerSign))}
         self._age = min(self._silence.of(marks).values(), default=None)
 
     @property

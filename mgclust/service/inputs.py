@@ -17,7 +17,7 @@ from mgclust.beneath import Beneath
 from mgclust.errors import MgclustError
 from mgclust.quoting import quote_nothing, quoting
 
-__all__ = ["descriptors", "files_of", "named_sources", "open_inputs", "print_error", "with_names"]
+__all__ = ["descriptors", "files_of", "named_sources", "open_inputs", "print_error", "restore_names"]
 
 
 def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -55,7 +55,7 @@ def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, Ben
     return open_sources(method, [file for name, file in files.items() if name.isdigit()], **options)
 
 
-def with_names(sentence: str, request: dict[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
+def restore_names(sentence: str, request: dict[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
     """A sentence with files under the names of the request, not those of the service."""
     called = named_sources({"sources": [], **request})
     paths = {Beneath(**file).path: called.get(name, {}) for name, file in files.items()}

@@ -11,7 +11,7 @@
 
 Which job is claimed: one of an administrator whose priority is above 0, if any waits, by priority and then age. Else
 one of the user of whom the fewest jobs run; of those, of the one whose jobs took the least time of the slots, which
-counts half after each hour (`charged`), so that no one waits behind others for what they used long ago, nor for more
+counts half after each hour (`add_usage`), so that no one waits behind others for what they used long ago, nor for more
 than about an hour behind one who used nothing. Of that user's jobs: by priority, then age.
 
 A claim makes a new attempt. Whoever reports on an attempt names it, and is not heard when the job has gone on to
@@ -43,7 +43,7 @@ from mgclust.service.metrics import observe
 from mgclust.service.models import Job, Removal, User, reading, writing
 from mgclust.service.settings import Settings
 
-__all__ = ["STATES", "Jobs", "Order", "TooMany", "charged", "job_id", "summary_of"]
+__all__ = ["STATES", "Jobs", "NewJob", "TooManyJobs", "add_usage", "job_id", "summary_of"]
 
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -55,7 +55,7 @@ MAX_FIELD_BYTES = 4096  # bytes of scores, of progress, or of an error, in lists
 
 
 @dataclass(frozen=True)
-class Order:
+class NewJob:
     """A job that somebody wants, whose id is from `job_id`."""
 
     id: str
@@ -65,12 +65,12 @@ class Order:
     priority: int
 
 
-class TooMany(Exception):
+class TooManyJobs(Exception):
     """As many jobs wait as may."""
 
 
 @dataclass
-class _Room:
+class _Quota:
     """How many jobs of a user wait or run, how many there are in all, and how many bytes the user keeps."""
 
     owner: str
@@ -86,7 +86,7 @@ class _Room:
         if new and self.jobs >= (most := self.limits.jobs_kept_per_user):
             return NoRoom(f"{self.owner} has jobs_kept_per_user={most} jobs; delete some that have ended.")
         if waits and self.active >= (most := self.limits.jobs_per_user):
-            return TooMany(f"{self.owner} has jobs_per_user={most} jobs waiting; wait, or cancel some.")
+            return TooManyJobs(f"{self.owner} has jobs_per_user={most} jobs waiting; wait, or cancel some.")
         return None
 
     def take(self, size: int) -> None:
@@ -124,21 +124,21 @@ class Jobs:
         self._runner, self.clock = runner, Awake()
         self._silence: Silence[str] = Silence(self.clock)
 
-    def submit(self, orders: Sequence[Order]) -> list[Job | Exception]:
+    def submit(self, orders: Sequence[NewJob]) -> list[Job | Exception]:
         """Add jobs, in one transaction.
 
         Returns
         -------
         list
-            Of each order its job, `TooMany` or `NoRoom`. One whose id there is already gets that job: a request that
-            is sent again, since its answer was lost, does not make a second one.
+            A job, `TooManyJobs` or `NoRoom` for each order. An id that exists yields the existing job: a request that
+            is sent again because its answer was lost does not make a second job.
         """
         try:
             return self._submit(orders)
         except IntegrityError:  # another web process was first with one of them, and now it is known
             return self._submit(orders)
 
-    def _submit(self, orders: Sequence[Order]) -> list[Job | Exception]:
+    def _submit(self, orders: Sequence[NewJob]) -> list[Job | Exception]:
         wanted = select(Job).where(Job.id.in_({order.id for order in orders}))
         names = {order.caller.name for order in orders}
         with writing(self._engine) as session:
@@ -146,7 +146,7 @@ class Jobs:
             jobs: dict[str, Job] = {job.id: job for job in session.scalars(wanted)}
             new: list[dict[str, Any]] = []
             refused: dict[str, Exception] = {}
-            room = {name: self._room(session, name) for name in names}
+            room = {name: self._quota(session, name) for name in names}
             self._count_waiting(session)
             for order in orders:
                 name = order.caller.name
@@ -171,12 +171,12 @@ class Jobs:
                 session.connection().execute(insert(Job), new)
         return [refused.get(order.id) or jobs[order.id] for order in orders]
 
-    def _room(self, session: Session, owner: str) -> _Room:
+    def _quota(self, session: Session, owner: str) -> _Quota:
         """What a user may still add, as long as the transaction has locked the user."""
         limits = self._settings
         active = select(Job.id).where(Job.owner == owner, Job.state.in_(("PENDING", "RUNNING")))
         all_ = select(Job.id).where(Job.owner == owner)
-        return _Room(
+        return _Quota(
             owner,
             limits,
             _count(session, active, limits.jobs_per_user),
@@ -191,10 +191,10 @@ class Jobs:
             self._waiting = _count(session, select(Job.id).where(Job.state == "PENDING"), most)
             self._counted = time.monotonic()
 
-    def _too_many_wait(self) -> TooMany | None:
+    def _too_many_wait(self) -> TooManyJobs | None:
         if self._waiting < self._settings.jobs_waiting:
             return None
-        return TooMany(f"jobs_waiting={self._settings.jobs_waiting} jobs of all users wait; submit again later.")
+        return TooManyJobs(f"jobs_waiting={self._settings.jobs_waiting} jobs of all users wait; submit again later.")
 
     def enter(
         self, parent: Job, id_: str, request: dict[str, Any], scores: dict[str, Any], place: Callable[[], None]
@@ -218,7 +218,7 @@ class Jobs:
         try:
             with writing(self._engine) as session:
                 lock_users(session, {parent.owner})
-                if refusal := self._room(session, parent.owner).refusal(size, waits=False):
+                if refusal := self._quota(session, parent.owner).refusal(size, waits=False):
                     raise refusal
                 session.add(job)
                 session.flush()
@@ -292,7 +292,7 @@ class Jobs:
     def cancel(self, caller: Caller, id_: str) -> Job | None:
         """Ask for a job's end: at once if it waits, soon if it runs; nothing if it has ended."""
         with writing(self._engine) as session:
-            job = self._theirs(session, caller, id_)
+            job = self._visible(session, caller, id_)
             if job is not None and job.state == "PENDING":
                 self._end(job, "CANCELLED", None, None)
             elif job is not None and job.state == "RUNNING":
@@ -300,7 +300,7 @@ class Jobs:
                 return job
             else:
                 return job
-        self._tell_end(job)
+        self._log_end(job)
         return job
 
     def retry(self, caller: Caller, id_: str) -> Job | None:
@@ -310,18 +310,18 @@ class Jobs:
         ------
         InputError
             It waits, runs, or has succeeded.
-        TooMany, NoRoom
+        TooManyJobs, NoRoom
             Its owner has as many jobs waiting, or keeps as much, as they may.
         """
         with writing(self._engine) as session:
-            job = self._theirs(session, caller, id_)
+            job = self._visible(session, caller, id_)
             if job is None:
                 return None
             if job.state not in ("FAILED", "CANCELLED"):
                 raise InputError(f"job {id_} is {job.state}; only one that failed or was cancelled is run again.")
             lock_users(session, {job.owner})
             self._count_waiting(session)
-            if refusal := self._room(session, job.owner).refusal(1, new=False) or self._too_many_wait():
+            if refusal := self._quota(session, job.owner).refusal(1, new=False) or self._too_many_wait():
                 raise refusal
             self._waiting += 1
             job.begun_before = job.attempt  # failures of the past do not count
@@ -344,7 +344,7 @@ class Jobs:
 
     def _delete(self, caller: Caller, id_: str) -> Job | None:
         with writing(self._engine) as session:
-            job = self._theirs(session, caller, id_)
+            job = self._visible(session, caller, id_)
             if job is None:
                 return None
             if job.state not in ENDED:
@@ -394,7 +394,7 @@ class Jobs:
         wanted = wanted.order_by(Job.created, Job.id).limit(1)
         return session.scalars(wanted.with_for_update(skip_locked=True)).first()
 
-    def beat(self, id_: str, attempt: int, progress: dict[str, Any] | None) -> bool | None:
+    def heartbeat(self, id_: str, attempt: int, progress: dict[str, Any] | None) -> bool | None:
         """Say that an attempt goes on; whether its end was asked for, or None if the job has gone on without it.
 
         One that was taken for lost goes on if no other has begun; if one has, the mistake does not count against the
@@ -405,7 +405,7 @@ class Jobs:
             if job is None or job.state not in ("RUNNING", "PENDING") or job.attempt < attempt:
                 return None
             if job.attempt > attempt:
-                job.begun_before += self._is_free(attempt)
+                job.begun_before += self._is_uncounted(attempt)
                 return None
             if job.state == "PENDING":
                 job.state, job.error, job.fault, job.claimed = "RUNNING", None, None, time.time()
@@ -420,10 +420,10 @@ class Jobs:
             job = self._current(session, id_, attempt)
             if job is None:
                 return False
-            self._close(session, job, "SUCCEEDED")
+            self._account(session, job, "SUCCEEDED")
             job.scores, job.progress = scores, None  # the last report was from before the end
             self._end(job, "SUCCEEDED", None, None, files)
-        self._tell_attempt(job, facts)
+        self._log_attempt(job, facts)
         return True
 
     def fail(self, id_: str, attempt: int, error: str, fault: str, facts: Mapping[str, Any] | None = None) -> None:
@@ -432,26 +432,26 @@ class Jobs:
             job = self._current(session, id_, attempt)
             if job is None:
                 return
-            self._failed(session, job, error, fault)
-        self._tell_attempt(job, facts)
+            self._apply_failure(session, job, error, fault)
+        self._log_attempt(job, facts)
 
-    def give_back(self, id_: str, attempt: int) -> None:
+    def requeue(self, id_: str, attempt: int) -> None:
         """An attempt was ended in good order by a runner that ends: the job waits for another, and none the worse."""
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
             if job is None:
                 return
             if job.cancel:
-                self._close(session, job, "CANCELLED")
+                self._account(session, job, "CANCELLED")
                 self._end(job, "CANCELLED", None, None)
             else:
                 job.begun_before += 1
-                self._close(session, job, "PENDING")
+                self._account(session, job, "PENDING")
                 _queue(job)
                 job.error = job.fault = None  # a job that an older version claimed may have those of an attempt before
-        self._tell_attempt(job)
+        self._log_attempt(job)
 
-    def give_back_all(self, runners: Sequence[str]) -> None:
+    def requeue_all(self, runners: Sequence[str]) -> None:
         """Queue the jobs of runners that hung and were ended with all their attempts.
 
         These do not count, but for jobs that were begun often: one of them may be why its runners hang.
@@ -461,16 +461,16 @@ class Jobs:
                 select(Job.id, Job.attempt).where(Job.state == "RUNNING", Job.runner.in_(runners))
             ).all()
         for id_, attempt in found:
-            if self._is_free(attempt):
-                self.give_back(id_, attempt)
+            if self._is_uncounted(attempt):
+                self.requeue(id_, attempt)
             else:
                 self.fail(id_, attempt, f"attempt {attempt} was ended with its runner, which hung.", "cluster")
 
-    def _is_free(self, attempt: int) -> bool:
+    def _is_uncounted(self, attempt: int) -> bool:
         """Whether it does not count if the fault was a runner's."""
         return attempt <= FREE_ATTEMPTS_FACTOR * self._settings.attempts
 
-    def find_lost(self, after: float) -> list[str]:
+    def requeue_lost(self, after: float) -> list[str]:
         """Queue running jobs again whose heartbeat has not changed for so many seconds of `clock`; their ids."""
         running = select(Job.id, Job.attempt, Job.heartbeat).where(Job.state == "RUNNING")
         with reading(self._engine) as session:
@@ -486,24 +486,24 @@ class Jobs:
                 error = (
                     f"attempt {job.attempt} was lost: its runner, or its machine, gave no sign of life for {after:g} s."
                 )
-                self._failed(session, job, error, "cluster")
-            self._tell_attempt(job)
+                self._apply_failure(session, job, error, "cluster")
+            self._log_attempt(job)
             lost.append(id_)
         return lost
 
-    def _failed(self, session: Session, job: Job, error: str, fault: str) -> None:
+    def _apply_failure(self, session: Session, job: Job, error: str, fault: str) -> None:
         if job.cancel:
-            self._close(session, job, "CANCELLED")
+            self._account(session, job, "CANCELLED")
             self._end(job, "CANCELLED", None, None)
         elif fault == "cluster" and job.attempt - job.begun_before < self._settings.attempts:
-            self._close(session, job, "PENDING")
+            self._account(session, job, "PENDING")
             _queue(job)
             job.error, job.fault = error, fault
         else:
-            self._close(session, job, "FAILED")
+            self._account(session, job, "FAILED")
             self._end(job, "FAILED", error, fault)
 
-    def _close(self, session: Session, job: Job, state: str) -> None:
+    def _account(self, session: Session, job: Job, state: str) -> None:
         """Count what an attempt took, after which the job is in another state."""
         seconds = max(0.0, time.time() - (job.claimed or job.created))
         if seconds > MIN_CHARGE_SECONDS:  # so much was counted when it began
@@ -516,18 +516,18 @@ class Jobs:
             files = size_of_job(self._settings, job.id)
         job.size = row_size(job.request, job.scores, job.error, job.progress) + files
 
-    def _tell_attempt(self, job: Job, facts: Mapping[str, Any] | None = None) -> None:
+    def _log_attempt(self, job: Job, facts: Mapping[str, Any] | None = None) -> None:
         """Log the end of an attempt, after what it was for the job is written."""
         seconds = max(0.0, time.time() - (job.claimed or job.created))
         self._log("attempt.ended", job, seconds=round(seconds, 3), **(facts or {}))
         if job.state in ENDED:
-            self._tell_end(job)
+            self._log_end(job)
 
-    def _tell_end(self, job: Job) -> None:
+    def _log_end(self, job: Job) -> None:
         seconds = max(0.0, (job.finished or job.created) - job.created)
         self._log("job.ended", job, seconds=round(seconds, 3), size=job.size)
 
-    def _theirs(self, session: Session, caller: Caller, id_: str) -> Job | None:
+    def _visible(self, session: Session, caller: Caller, id_: str) -> Job | None:
         job = session.get(Job, id_, with_for_update=True) if ID_PATTERN.fullmatch(id_) else None
         return job if job is not None and caller.may_see(job.owner) else None
 
@@ -550,7 +550,7 @@ def summary_of(record: dict[str, Any]) -> dict[str, Any]:
     return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
 
 
-def charged(used: float, seconds: float, now: float) -> float:
+def add_usage(used: float, seconds: float, now: float) -> float:
     """Add seconds, which end now, to the slot time that a user has used.
 
     The value is log2 of a sum in which a second weighs twice as much as one `USAGE_HALF_LIFE_SECONDS` earlier. Users
@@ -563,7 +563,7 @@ def charged(used: float, seconds: float, now: float) -> float:
 
 def _charge(session: Session, owner: str, seconds: float) -> None:
     user = session.get_one(User, owner, with_for_update={"key_share": True})
-    user.used = charged(user.used, seconds, time.time())
+    user.used = add_usage(user.used, seconds, time.time())
 
 
 def _count(session: Session, wanted: Select[Any], most: int) -> int:

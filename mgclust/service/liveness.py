@@ -10,7 +10,7 @@ import psutil
 
 from mgclust.engine.silence import Awake, Silence
 
-__all__ = ["Member", "Watch", "end_family", "members"]
+__all__ = ["Member", "Watch", "kill_tree", "process_tree"]
 
 RUNNING_FACTOR = 4  # a silent process that is not stopped, and computes nothing, gets so many times as long
 
@@ -58,7 +58,7 @@ class Member:
     memory: int  # bytes that are its own: what it reads from mapped files is the system's to take back
 
 
-def members(leader: int) -> list[Member]:
+def process_tree(leader: int) -> list[Member]:
     """A process and all that descend from it, as Linux tells of them.
 
     An attempt adopts the orphans among its descendants, so that those count that have a session of their own.
@@ -74,7 +74,7 @@ def members(leader: int) -> list[Member]:
     return found
 
 
-def end_family(pid: int, wait: float = 10.0) -> None:
+def kill_tree(pid: int, wait: float = 10.0) -> None:
     """Kill a process and all that it started, in whatever groups, and wait for the ends of these."""
     try:
         process = psutil.Process(pid)

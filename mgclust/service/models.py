@@ -39,8 +39,8 @@ from mgclust.errors import InputError
 from mgclust.service.identity import DatabaseLost, Identity
 
 __all__ = [
-    "OUTAGES", "DatabaseLost", "Folder", "Job", "Removal", "Sign", "Tally", "Token", "Upload", "User",
-    "belong_together", "full", "migrate", "open_database", "read_only", "reading", "writing",
+    "OUTAGES", "DatabaseLost", "Folder", "Job", "Removal", "RunnerSign", "Tally", "Token", "Upload", "User",
+    "check_data_folder", "full", "migrate", "open_database", "read_only", "reading", "writing",
 ]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ class User(Base):
     __tablename__ = "users"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     role: Mapped[str] = mapped_column(String(16))  # "user" or "admin"
-    # Time of slots that their jobs took, which counts half after each hour; see `jobs.charged`.
+    # Time of slots that their jobs took, which counts half after each hour; see `jobs.add_usage`.
     used: Mapped[float] = mapped_column(default=0.0)
 
 
@@ -112,7 +112,7 @@ class Tally(Base):
     seconds: Mapped[float]
 
 
-class Sign(Base):
+class RunnerSign(Base):
     """A runner that lives, as long as it counts on."""
 
     __tablename__ = "signs"
@@ -210,7 +210,7 @@ def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
 
     One that is `alone` waits for all others that are, of whatever process; on SQLite, all that write do.
     """
-    with _turn(engine), engine.connect() as connection:
+    with _writer_lock(engine), engine.connect() as connection:
         connection = connection.execution_options(writes=True)
         with Session(connection, expire_on_commit=False) as session, session.begin():
             if alone and engine.dialect.name == "postgresql":
@@ -219,7 +219,7 @@ def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
 
 
 @contextlib.contextmanager
-def _turn(engine: Engine) -> Iterator[None]:
+def _writer_lock(engine: Engine) -> Iterator[None]:
     """Threads that write to SQLite queue here: its own way to wait is to look again every 0.1 s, without an order."""
     if engine.dialect.name != "sqlite":
         yield
@@ -279,7 +279,7 @@ def migrate(engine: Engine) -> None:
         command.upgrade(config, "head")
 
 
-def belong_together(engine: Engine, data: Path, adopt: bool = False) -> None:
+def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
     """Refuse a data folder other than the one with which the database was first used: it has not the jobs' files.
 
     Parameters

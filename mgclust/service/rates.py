@@ -13,13 +13,13 @@ from collections import OrderedDict
 
 from mgclust.service.addresses import network
 
-__all__ = ["Rates", "TooFast"]
+__all__ = ["RateLimited", "Rates"]
 
 BURST_SECONDS = 20.0  # seconds' worth of requests that may come at once
 MAX_BUCKETS = 10_000  # buckets
 
 
-class TooFast(Exception):
+class RateLimited(Exception):
     """More requests than the service takes from one token or address.
 
     Parameters
@@ -48,32 +48,32 @@ class Rates:
         self._addresses = _Buckets("rate_per_address", per_address)
         self._pages = _Buckets("rate_per_address", per_address)
 
-    def ask(self, token: str | None, address: str) -> None:
+    def count(self, token: str | None, address: str) -> None:
         """Count a request before anybody looks at what it shows.
 
         Raises
         ------
-        TooFast
+        RateLimited
         """
         if token is not None and token in self._tokens:
             self._tokens.take(token)
         else:
             self._addresses.take(network(address))
 
-    def ask_for_page(self, address: str) -> None:
+    def count_page(self, address: str) -> None:
         """Count a request for what needs no token.
 
         Raises
         ------
-        TooFast
+        RateLimited
         """
         self._pages.take(network(address))
 
-    def know(self, token: str) -> None:
+    def add_token(self, token: str) -> None:
         """The token is valid: its requests count for itself from now on, wherever they come from."""
         self._tokens.add(token)
 
-    def forget(self, token: str) -> None:
+    def remove_token(self, token: str) -> None:
         """The token is worth nothing (any more)."""
         self._tokens.forget(token)
 
@@ -101,7 +101,9 @@ class _Buckets:
         left = min(full, left + (now - since) * self._rate)
         if left < 1:
             after = math.ceil((1 - left) / self._rate)
-            raise TooFast(f"more than {self._name}={self._rate:g} requests a second; ask again in {after} s.", after)
+            raise RateLimited(
+                f"more than {self._name}={self._rate:g} requests a second; ask again in {after} s.", after
+            )
         self._left[key] = (left - 1, now)
         self._left.move_to_end(key)
         if len(self._left) > MAX_BUCKETS:

@@ -35,9 +35,9 @@ from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
 from mgclust.file_run import compared, save
 from mgclust.report import sample_index, sample_rows
 from mgclust.result import Result, load_result
-from mgclust.service.caches import folders
-from mgclust.service.confine import confine, end_with
-from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, with_names
+from mgclust.service.caches import cache_folders
+from mgclust.service.confine import confine, exit_with_parent
+from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, restore_names
 
 __all__ = ["main"]
 
@@ -51,7 +51,7 @@ MAX_OPEN_FILES = 256  # open at once
 
 def preview(order: dict[str, Any]) -> dict[str, Any]:
     """What the centres would give."""
-    model = _chosen(order)
+    model = _with_centers(order)
     labels = model.labels_[sample_index(_shape(model), MAX_POINTS)].tolist() if order["labels"] else None
     return {
         "n_clusters": model.n_clusters_,
@@ -63,21 +63,21 @@ def preview(order: dict[str, Any]) -> dict[str, Any]:
 
 def labels(order: dict[str, Any]) -> None:
     """Write each row's label under these centres."""
-    np.save(Path(order["folder"], "labels.npy"), _chosen(order).labels_, allow_pickle=False)
+    np.save(Path(order["folder"], "labels.npy"), _with_centers(order).labels_, allow_pickle=False)
 
 
 def points(order: dict[str, Any]) -> dict[str, Any]:
     """Rows that stand for all; or why there are none."""
-    known = DensityPeaks.from_result(_result(order)).result_
+    result = DensityPeaks.from_result(_result(order)).result_
     try:
         for file in order["opened"].values():
             large = not file.path.endswith(PARTIAL_SUFFIXES) and file.status().st_size > MAX_READ_BYTES
             if large:
                 raise InputError("the file is too large to be read for a picture.")
-        dataset = _opened(order, DensityPeaks, known)
-        sample: Any = sample_rows(dataset, known, MAX_POINTS)
+        dataset = _open_source(order, DensityPeaks, result)
+        sample: Any = sample_rows(dataset, result, MAX_POINTS)
     except InputError as error:
-        return {"index": [], "x": [], "y": [], "why": _told(error, order)}
+        return {"index": [], "x": [], "y": [], "why": _message(error, order)}
     except FileNotFoundError:
         return {"index": [], "x": [], "y": [], "why": "the source is gone."}
     y = sample.rows[:, 1] if dataset.shape[1] > 1 else np.zeros(len(sample.index))
@@ -86,8 +86,8 @@ def points(order: dict[str, Any]) -> dict[str, Any]:
 
 def save_choice(order: dict[str, Any]) -> dict[str, Any]:
     """Write the result of other centres; its scores."""
-    model = _chosen(order)
-    dataset = _opened(order, METHODS[order["request"]["method"]], model.result_)
+    model = _with_centers(order)
+    dataset = _open_source(order, METHODS[order["request"]["method"]], model.result_)
     found = compared(model.result_, dataset)
     report = order["request"].get("report", True)
     save(found, dataset, Path(order["folder"], "result"), False, report, [], lambda event: None)
@@ -110,19 +110,19 @@ def main() -> None:
     _write(answers, b"ready\n")
     for line in sys.stdin.buffer:
         order = json.loads(line)
-        answer = _in_a_copy(order)
+        answer = _run_forked(order)
         _write(answers, json.dumps(answer).encode() + b"\n")
 
 
-def _in_a_copy(order: dict[str, Any]) -> dict[str, Any]:
+def _run_forked(order: dict[str, Any]) -> dict[str, Any]:
     ours, theirs = os.pipe()
     parent = os.getpid()
     copy = os.fork()
     if not copy:
-        _carry_out(order, theirs, parent)
+        _run_child(order, theirs, parent)
     os.close(theirs)
     try:
-        said, late = _heard(ours, time.monotonic() + order["seconds"])
+        data, late = _read_answer(ours, time.monotonic() + order["seconds"])
     finally:
         os.close(ours)
         with contextlib.suppress(ProcessLookupError):
@@ -131,7 +131,7 @@ def _in_a_copy(order: dict[str, Any]) -> dict[str, Any]:
     if late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
         return _limit(f"took more than the {order['seconds']:g} s that a request has")
     with contextlib.suppress(ValueError):
-        answer = json.loads(said)
+        answer = json.loads(data)
         if isinstance(answer, dict) and ("answer" in answer or {"error", "kind"} <= set(answer)):
             return answer
     return _limit(f"ended without an answer; it may need more than reader_memory={order['memory']} bytes")
@@ -141,7 +141,7 @@ def _limit(what: str) -> dict[str, Any]:
     return {"error": f"the file is too large to be read here: reading it {what}.", "kind": "limit"}
 
 
-def _heard(number: int, end: float) -> tuple[bytes, bool]:
+def _read_answer(number: int, end: float) -> tuple[bytes, bool]:
     """What a copy says, and whether it was too late."""
     poll, found = select.poll(), bytearray()
     poll.register(number, select.POLLIN)
@@ -154,30 +154,30 @@ def _heard(number: int, end: float) -> tuple[bytes, bool]:
     return bytes(found), left <= 0
 
 
-def _carry_out(order: dict[str, Any], answers: int, parent: int) -> None:
+def _run_child(order: dict[str, Any], answers: int, parent: int) -> None:
     """The copy: never comes back."""
     try:
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 0)
-        end_with(parent)
-        _write(answers, json.dumps(_confined(order)).encode())
+        exit_with_parent(parent)
+        _write(answers, json.dumps(_run_confined(order)).encode())
     except BaseException:
         os._exit(1)
     os._exit(0)
 
 
-def _confined(order: dict[str, Any]) -> dict[str, Any]:
+def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
     try:
         opened, result = files_of(order.get("files", {})), Beneath(**order["result"])
-        readable: list[str | int] = [result.descriptor(), *descriptors(opened), *folders(order["hidden"])]
+        readable: list[str | int] = [result.descriptor(), *descriptors(opened), *cache_folders(order["hidden"])]
         confine(order["hidden"], readable, order["writable"], reading_only=True)
-        _restrain(order)
+        _limit_resources(order)
         return {"answer": TASKS[order["do"]](order | {"opened": opened, "result": result})}
     except (InsufficientMemoryError, MemoryError) as error:
-        why = _told(error, order) if isinstance(error, MgclustError) else ""
+        why = _message(error, order) if isinstance(error, MgclustError) else ""
         return {"error": why, "kind": "limit"} if why else _limit(f"needs more than {order['memory']} bytes of memory")
     except InputError as error:
-        return {"error": _told(error, order), "kind": "input"}
+        return {"error": _message(error, order), "kind": "input"}
     except FileNotFoundError:
         return {"error": "what was to be read is gone; ask again.", "kind": "input"}
     except Exception as error:
@@ -185,7 +185,7 @@ def _confined(order: dict[str, Any]) -> dict[str, Any]:
         return {"error": type(error).__name__, "kind": "mgclust"}
 
 
-def _restrain(order: dict[str, Any]) -> None:
+def _limit_resources(order: dict[str, Any]) -> None:
     memory, seconds = int(order["memory"]), math.ceil(order["seconds"])
     has = psutil.Process().memory_info()
     for what, most in (
@@ -197,7 +197,7 @@ def _restrain(order: dict[str, Any]) -> None:
         resource.setrlimit(what, (most, most))
 
 
-def _chosen(order: dict[str, Any]) -> DensityPeaks:
+def _with_centers(order: dict[str, Any]) -> DensityPeaks:
     return DensityPeaks.from_result(_result(order)).select_centers(**order["centers"])
 
 
@@ -209,11 +209,11 @@ def _result(order: dict[str, Any]) -> Result:
         raise InputError(str(error).replace(path, order["result"].name)) from None
 
 
-def _opened(order: dict[str, Any], method: Any, known: Any) -> Any:
+def _open_source(order: dict[str, Any], method: Any, result: Any) -> Any:
     if order["refused"]:
         raise InputError(order["refused"])
     dataset = open_inputs(method, order["request"], order["opened"])
-    if dataset.shape != _shape_of(known):
+    if dataset.shape != _shape_of(result):
         raise InputError("the source has changed since the job read it; run the job again.")
     return dataset
 
@@ -227,13 +227,13 @@ def _shape_of(result: Any) -> tuple[int, int]:
     return n, d
 
 
-def _told(error: BaseException, order: dict[str, Any]) -> str:
-    return with_names(" ".join(str(error).split()), order.get("request", {}), order.get("files", {}))
+def _message(error: BaseException, order: dict[str, Any]) -> str:
+    return restore_names(" ".join(str(error).split()), order.get("request", {}), order.get("files", {}))
 
 
-def _write(number: int, said: bytes) -> None:
-    while said:
-        said = said[os.write(number, said) :]
+def _write(number: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(number, data) :]
 
 
 if __name__ == "__main__":

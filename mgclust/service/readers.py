@@ -22,7 +22,7 @@ from typing import Any
 from mgclust.errors import InputError
 from mgclust.service.settings import Settings
 
-__all__ = ["Busy", "Exceeded", "Readers"]
+__all__ = ["Busy", "LimitExceeded", "Readers"]
 
 MAX_WAITING = 16  # requests that may wait for a process
 WAIT_SECONDS = 10.0  # seconds that they do
@@ -46,7 +46,7 @@ class Busy(Exception):
         super().__init__(sentence)
 
 
-class Exceeded(InputError):
+class LimitExceeded(InputError):
     """More memory or time than reading may take for a request."""
 
 
@@ -77,7 +77,7 @@ class Readers:
         Raises
         ------
         InputError
-            What the process said of what it was given; `Exceeded` if it took too much.
+            What the process said of what it was given; `LimitExceeded` if it took too much.
         Busy
         """
         settings = self._settings
@@ -90,7 +90,7 @@ class Readers:
         }
         reader = self._take()
         try:
-            if reader is None or reader.dead():
+            if reader is None or reader.exited():
                 reader = _Reader()
             answer = reader.ask(order, settings.reader_seconds + TIMEOUT_MARGIN_SECONDS)
         except BaseException:
@@ -103,7 +103,7 @@ class Readers:
                 self._free.append(reader)
         if "answer" in answer:
             return answer["answer"]
-        kinds: dict[str, type[Exception]] = {"input": InputError, "limit": Exceeded}
+        kinds: dict[str, type[Exception]] = {"input": InputError, "limit": LimitExceeded}
         raise kinds.get(answer["kind"], RuntimeError)(answer["error"])
 
     def _take(self) -> _Reader | None:
@@ -142,7 +142,7 @@ class _Reader:
             self.kill()
             raise
 
-    def dead(self) -> bool:
+    def exited(self) -> bool:
         return self._process.poll() is not None
 
     def ask(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -168,9 +168,9 @@ class _Reader:
         while not found.endswith(b"\n"):
             left = end - time.monotonic()
             if left <= 0 or not poll.poll(1000 * left):
-                raise Exceeded("what was asked for took too long to read; ask for less, or the administrator.")
+                raise LimitExceeded("what was asked for took too long to read; ask for less, or the administrator.")
             part = os.read(number, 1 << 16)
             if not part or len(found) > MAX_ANSWER_BYTES:
-                raise Exceeded("what was asked for could not be read: the process that read it ended.")
+                raise LimitExceeded("what was asked for could not be read: the process that read it ended.")
             found += part
         return bytes(found)

@@ -34,7 +34,7 @@ class _Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _few(cls, given: Any) -> Any:
+    def _limit_names(cls, given: Any) -> Any:
         """Refuse many unknown names at once: pydantic makes an error of each."""
         return _at_most(given, MAX_NAMES)
 
@@ -51,7 +51,7 @@ class Source(_Strict):
     )
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _exactly_one(self) -> Self:
         if [self.upload, self.path, self.url].count(None) != 2:
             raise ValueError("a source should be either {'upload': id}, {'path': path} or {'url': url}")
         return self
@@ -76,7 +76,7 @@ class Resources(_Strict):
     ] = None
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _exactly_one(self) -> Self:
         if self.gpus and self.workers:
             raise ValueError("resources should be either gpus or workers")
         return self
@@ -186,8 +186,8 @@ def describe_methods() -> dict[str, Any]:
             "summary": (method.__doc__ or "").strip().split("\n")[0],
             "reads": method.opens,
             "decision": hasattr(method, "select_centers"),
-            "parameters": _described(option for option in method.options() if option.name not in SERVICE_PARAMETERS),
-            "options": _described(
+            "parameters": _describe(option for option in method.options() if option.name not in SERVICE_PARAMETERS),
+            "options": _describe(
                 option
                 for option in (GRAPH_OPTIONS if method.opens == "graph" else ROW_OPTIONS)
                 if option.name in Options.model_fields
@@ -206,5 +206,5 @@ def describe_methods() -> dict[str, Any]:
     }
 
 
-def _described(options: Iterable[Option]) -> dict[str, Any]:
+def _describe(options: Iterable[Option]) -> dict[str, Any]:
     return {option.name: option.describe() for option in options}

@@ -11,10 +11,10 @@ from typing import Any
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, MgclustError
-from mgclust.service.answers import parsed, scores_in
+from mgclust.service.answers import check_scores, parse_object
 from mgclust.service.settings import Settings
 
-__all__ = ["end_of_log", "listed", "result_of", "scores_of"]
+__all__ = ["list_files", "open_result", "read_log", "read_scores"]
 
 MAX_LOG_BYTES = 1 << 20
 MAX_SCORES_BYTES = 1 << 22  # of a result.json that the runner reads
@@ -22,7 +22,7 @@ MAX_ENTRIES = 10_000  # files and folders of a result
 MAX_DEPTH = 16  # folders within each other
 
 
-def end_of_log(settings: Settings, id_: str, attempt: int) -> str:
+def read_log(settings: Settings, id_: str, attempt: int) -> str:
     """The end of an attempt's log; what is no log is not shown."""
     log = Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/log.txt")
     try:
@@ -35,7 +35,7 @@ def end_of_log(settings: Settings, id_: str, attempt: int) -> str:
         return "the log is not a file of its own and is not shown.\n"
 
 
-def result_of(settings: Settings, id_: str, attempt: int) -> Beneath | None:
+def open_result(settings: Settings, id_: str, attempt: int) -> Beneath | None:
     """The result that an attempt has left, opened; None where there is none."""
     result = Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/result")
     try:
@@ -44,7 +44,7 @@ def result_of(settings: Settings, id_: str, attempt: int) -> Beneath | None:
         return None
 
 
-def listed(result: Beneath) -> list[dict[str, Any]]:
+def list_files(result: Beneath) -> list[dict[str, Any]]:
     """Names and sizes of a result's files, in sorted order; links and what is no file are left out.
 
     Raises
@@ -74,14 +74,14 @@ def listed(result: Beneath) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: each["name"].split("/"))
 
 
-def scores_of(settings: Settings, id_: str, attempt: int) -> dict[str, Any] | None:
+def read_scores(settings: Settings, id_: str, attempt: int) -> dict[str, Any] | None:
     """The scores of a whole result that an attempt has left; None where there is none."""
-    result = result_of(settings, id_, attempt)
+    result = open_result(settings, id_, attempt)
     if result is None:
         return None
     try:
         with result.open_inside("result.json") as file:
             content = file.read(MAX_SCORES_BYTES + 1)
-        return scores_in(parsed(content)) if len(content) <= MAX_SCORES_BYTES else None
+        return check_scores(parse_object(content)) if len(content) <= MAX_SCORES_BYTES else None
     except (OSError, MgclustError, ValueError, KeyError, RecursionError):
         return None

@@ -2,7 +2,7 @@
 
 It owns no job. While an attempt lives, the runner says so in the database every few seconds; if the runner dies, its
 attempts end with it, their heartbeats stop, and another runner queues the jobs again. Runners of one data folder take
-turns. `mgclust.service.keeper` starts it, hears its signs of life, and replaces it where it hangs.
+turns. `mgclust.service.supervisor` starts it, hears its signs of life, and replaces it where it hangs.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.engine.devices import gpus
 from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import MgclustError
-from mgclust.service.attempt import SIGN_SECONDS, fault_of, sentence_of
+from mgclust.service.attempt import SIGN_SECONDS, fault_of, message_of
 from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.confine import describe
 from mgclust.service.disk import remove, set_aside
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs
-from mgclust.service.liveness import Watch, end_family, members
-from mgclust.service.models import OUTAGES, Job, Sign, belong_together, migrate, open_database, writing
-from mgclust.service.results import scores_of
+from mgclust.service.liveness import Watch, kill_tree, process_tree
+from mgclust.service.models import OUTAGES, Job, RunnerSign, check_data_folder, migrate, open_database, writing
+from mgclust.service.results import read_scores
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 
@@ -58,7 +58,7 @@ class Runner:
     ----------
     settings : Settings
     credentials : Credentials, optional
-        Of the scheduler that the settings name, where this process has started it. Attempts are told them with their
+        Of the scheduler that the settings name, where this process has started it. Attempts receive them with their
         orders.
     name : str, optional
         Under which its jobs and its signs of life are noted.
@@ -81,79 +81,80 @@ class Runner:
         self._claimed: list[Job] = []  # and not begun yet
         self._running: list[_Attempt] = []
         self._server: ForkServer | None = None
-        self._next_look = self._next_sign = 0.0
+        self._next_check = self._next_sign = 0.0
         self._signs = 0
-        self._began = psutil.Process().create_time()
+        self._started = psutil.Process().create_time()
         self.stopping = False
 
-    def follow(self, hung: Sequence[str]) -> None:
+    def take_over(self, hung: Sequence[str]) -> None:
         """Take over from runners that were ended: those that hung did not cost their jobs an attempt."""
         with writing(self._engine) as session:
-            session.execute(delete(Sign))  # a runner that lives makes its own again
+            session.execute(delete(RunnerSign))  # a runner that lives makes its own again
         if hung:
-            self._jobs.give_back_all(hung)
+            self._jobs.requeue_all(hung)
 
     def run(self) -> None:
         """Serve until `stopping`; then let the attempts end, whose jobs are queued again."""
-        said = ""
+        last_message = ""
         if sys.platform.startswith("linux"):
             self._server = ForkServer()
         try:
             while not self.stopping:
                 self._sign()
                 try:
-                    happened = self.turn()
-                    said = ""
+                    happened = self.step()
+                    last_message = ""
                 except OUTAGES as error:
-                    if said != (said := f"the database does not answer; trying again: {error}"):
-                        print(said, file=sys.stderr)
+                    if last_message != (last_message := f"the database does not answer; trying again: {error}"):
+                        print(last_message, file=sys.stderr)
                     happened = False
                     time.sleep(HEARTBEAT_SECONDS)
                     # Nobody could say meanwhile that their attempts go on: they have as long again to say it.
-                    self._next_look = time.monotonic() + self._settings.lost_after
+                    self._next_check = time.monotonic() + self._settings.lost_after
                 if not happened:
                     time.sleep(POLL_SECONDS)
         finally:
             for attempt in self._running:
-                attempt.process.hang_up()  # all at once: each may take its time
+                attempt.process.close_input()  # all at once: each may take its time
             for attempt in self._running:
                 attempt.process.close()
                 with contextlib.suppress(*OUTAGES):  # its heartbeat stops, which says the same
-                    self._jobs.give_back(attempt.job.id, attempt.job.attempt)
+                    self._jobs.requeue(attempt.job.id, attempt.job.attempt)
             if self._server is not None:
                 self._server.close()
             with contextlib.suppress(*OUTAGES), writing(self._engine) as session:
-                session.execute(delete(Sign).where(Sign.runner == self._name))
+                session.execute(delete(RunnerSign).where(RunnerSign.runner == self._name))
 
-    def turn(self) -> bool:
+    def step(self) -> bool:
         """Look at everything once; whether anything happened."""
         happened = False
         self._jobs.clock()
         for attempt in list(self._running):
-            if self._look(attempt):
+            if self._check(attempt):
                 self._running.remove(attempt)
                 happened = True
         # After its own heartbeats: a runner that was stopped has missed those of others as well.
         if time.monotonic() > self._next_sign:
             self._signs += 1
             with writing(self._engine) as session:
-                counted = update(Sign).where(Sign.runner == self._name).values(count=self._signs)
+                counted = update(RunnerSign).where(RunnerSign.runner == self._name).values(count=self._signs)
                 if not session.connection().execute(counted).rowcount:
-                    session.add(Sign(runner=self._name, count=self._signs))
+                    session.add(RunnerSign(runner=self._name, count=self._signs))
             self._next_sign = time.monotonic() + HEARTBEAT_SECONDS
-        if time.monotonic() > self._next_look:
-            self._jobs.find_lost(self._settings.lost_after)
-            self._bury()
-            if self._server is not None and self._server.lost():  # before the next job would have to load for itself
+        if time.monotonic() > self._next_check:
+            self._jobs.requeue_lost(self._settings.lost_after)
+            self._kill_descendants()
+            if self._server is not None and self._server.has_failed():
+                # Before the next job would have to load for itself.
                 self._server.close()
                 self._server = ForkServer()
-            self._next_look = time.monotonic() + HEARTBEAT_SECONDS
-        while self._claimed or (not (self._server and self._server.loading()) and self._claim()):
+            self._next_check = time.monotonic() + HEARTBEAT_SECONDS
+        while self._claimed or (not (self._server and self._server.is_loading()) and self._claim()):
             job = self._claimed[0]  # it stays there if the database fails meanwhile
             try:
-                self._begin(job)
+                self._start(job)
             except OSError as error:
-                self._jobs.fail(job.id, job.attempt, sentence_of(error), fault_of(error))
+                self._jobs.fail(job.id, job.attempt, message_of(error), fault_of(error))
             del self._claimed[0]
             happened = True
         return happened
@@ -163,14 +164,14 @@ class Runner:
             self._claimed.append(job)
         return bool(self._claimed)
 
-    def _begin(self, job: Job) -> None:
+    def _start(self, job: Job) -> None:
         if job.attempt == 1:  # a job of the same key may have been deleted, and its folder not yet
             self._discard(self._settings.checkpoint_folder(job.id))
             self._discard(self._settings.job_folder(job.id))
         for earlier in range(job.attempt - 1, 0, -1):
             # An attempt may have left its whole result and died before it could say so.
             left = self._settings.attempt_folder(job.id, earlier)
-            scores = scores_of(self._settings, job.id, earlier)
+            scores = read_scores(self._settings, job.id, earlier)
             if scores is not None:
                 left.rename(self._settings.attempt_folder(job.id, job.attempt))
                 self._discard(self._settings.checkpoint_folder(job.id))
@@ -181,7 +182,7 @@ class Runner:
             "folder": str(self._settings.attempt_folder(job.id, job.attempt)),
             "request": job.request | {"method": job.method},
             "before": job.before,
-            "place": self._place(job.request.get("resources") or {}),
+            "place": self._placement(job.request.get("resources") or {}),
             "checkpoint": str(self._checkpoint_of(job)),
             "checkpoint_seconds": self._settings.checkpoint_seconds,
             "prefixes": self._settings.prefixes,
@@ -200,7 +201,7 @@ class Runner:
             return
         process = self._new_process()
         with contextlib.suppress(OSError):  # without it there are no checkpoints, which the attempt's log says
-            self._take_checkpoint(job)
+            self._inherit_checkpoint(job)
         process.send(order)
         self._running.append(_Attempt(job, process, self._settings))
 
@@ -211,7 +212,7 @@ class Runner:
             self._server = ForkServer()
         return process
 
-    def _bury(self) -> None:
+    def _kill_descendants(self) -> None:
         """End what attempts have left, which this process has adopted, and hear of the ends.
 
         What is in a session of its own and none of the runner's processes was started by an attempt: by one that has
@@ -223,16 +224,16 @@ class Runner:
         for child in psutil.Process().children():
             with contextlib.suppress(psutil.Error, OSError):
                 own = child.pid in known or os.getsid(child.pid) == os.getsid(0)
-                if own or child.create_time() < self._began:
+                if own or child.create_time() < self._started:
                     continue
                 if child.status() != psutil.STATUS_ZOMBIE:
-                    end_family(child.pid, 0.0)
+                    kill_tree(child.pid, 0.0)
                 os.waitpid(child.pid, os.WNOHANG)
 
     def _checkpoint_of(self, job: Job) -> Path:
         return self._settings.checkpoint_folder(job.id) / str(job.attempt)
 
-    def _take_checkpoint(self, job: Job) -> None:
+    def _inherit_checkpoint(self, job: Job) -> None:
         """Give an attempt the checkpoints of the one before it, which may live on elsewhere and finds them no more."""
         own = self._checkpoint_of(job)
         own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -250,7 +251,7 @@ class Runner:
         if gone is not None:
             threading.Thread(target=remove, args=(gone,), daemon=True).start()
 
-    def _place(self, resources: dict[str, Any]) -> dict[str, Any]:
+    def _placement(self, resources: dict[str, Any]) -> dict[str, Any]:
         asked = {name: resources[name] for name in ("gpus", "workers") if resources.get(name)}
         place = asked | {"cpu": self._settings.cpu or "workers" in asked}  # also on a cluster that has GPUs
         if self._settings.scheduler:
@@ -259,18 +260,18 @@ class Runner:
             place["credentials"] = asdict(self._credentials)
         return place
 
-    def _look(self, attempt: _Attempt) -> bool:
+    def _check(self, attempt: _Attempt) -> bool:
         """Hear what an attempt says and tell the queue; whether it is over."""
         job, process = attempt.job, attempt.process
         # Nothing is at a job's files, which may then be deleted, or on the GPU, once its process has ended.
         if not process.ended():
-            if process.answer is not None and not process.trouble:
-                process.expect_end()
-            elif attempt.verdict is None and (verdict := attempt.look(process.trouble)):
-                attempt.verdict = verdict
+            if process.answer is not None and not process.violation:
+                process.enforce_exit()
+            elif attempt.end_reason is None and (end_reason := attempt.look(process.violation)):
+                attempt.end_reason = end_reason
                 process.kill()
             if time.monotonic() > attempt.next_beat:
-                cancelled = self._jobs.beat(job.id, job.attempt, process.progress)
+                cancelled = self._jobs.heartbeat(job.id, job.attempt, process.progress)
                 attempt.next_beat = time.monotonic() + min(HEARTBEAT_SECONDS, self._settings.lost_after / 4)
                 if cancelled is None:
                     process.close(at_once=True)  # the job goes on elsewhere
@@ -279,20 +280,20 @@ class Runner:
                     process.interrupt()
             return False
         process.close()
-        self._bury()  # whatever else it has started: it holds the pipe, and writes files
-        process.hear_out()
-        trouble = process.trouble
-        answer = None if trouble else process.answer
+        self._kill_descendants()  # whatever else it has started: it holds the pipe, and writes files
+        process.drain()
+        violation = process.violation
+        answer = None if violation else process.answer
         kept = self._settings.checkpoint_folder(job.id)
         if attempt.cancelled or (answer is not None and "scores" in answer):
             self._discard(kept)
         for folder in (self._checkpoint_of(job), kept):
             with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt resumes from
                 folder.rmdir()
-        if trouble:
-            self._jobs.fail(job.id, job.attempt, trouble, "mgclust")
+        if violation:
+            self._jobs.fail(job.id, job.attempt, violation, "mgclust")
         elif answer is None:
-            self._jobs.fail(job.id, job.attempt, *(attempt.verdict or (process.epitaph(), "cluster")))
+            self._jobs.fail(job.id, job.attempt, *(attempt.end_reason or (process.exit_message(), "cluster")))
         elif "scores" in answer:
             self._jobs.succeed(job.id, job.attempt, answer["scores"], answer.get("facts"))
         else:
@@ -305,9 +306,9 @@ class _Attempt:
 
     def __init__(self, job: Job, process: AttemptProcess, settings: Settings) -> None:
         self.job, self.process = job, process
-        self.next_beat = self._next_look = 0.0
+        self.next_beat = self._next_check = 0.0
         self.cancelled = False
-        self.verdict: tuple[str, str] | None = None  # why it was ended, and whose fault that is
+        self.end_reason: tuple[str, str] | None = None  # why it was ended, and whose fault that is
         resources = job.request.get("resources") or {}
         self._seconds = resources.get("max_seconds") or settings.max_seconds
         self._memory = resources.get("memory") or settings.max_memory
@@ -316,22 +317,22 @@ class _Attempt:
         self._clock = Awake()
         self._stopped: Silence[int] = Silence(self._clock)
 
-    def look(self, trouble: str | None) -> tuple[str, str] | None:
-        """Why it has to be ended, if it has, and whose fault that is; `trouble` is with what it says."""
+    def look(self, violation: str | None) -> tuple[str, str] | None:
+        """Why it has to be ended, if it has, and whose fault that is; `violation` is with what it says."""
         ran = self._clock()
-        if trouble:
-            return trouble, "mgclust"
+        if violation:
+            return violation, "mgclust"
         if self._seconds and ran > self._seconds:
             return (
                 f"the job ran for max_seconds={self._seconds:.15g}; {REMEDY} max_seconds, and retry the job.",
                 "input",
             )
-        if trouble := self._watch.hangs(self.process.signs):
-            return f"the attempt's process {trouble} and was ended.", "cluster"
-        if time.monotonic() < self._next_look:
+        if violation := self._watch.hangs(self.process.signs):
+            return f"the attempt's process {violation} and was ended.", "cluster"
+        if time.monotonic() < self._next_check:
             return None
-        self._next_look = time.monotonic() + PROCESS_CHECK_SECONDS
-        family = members(self.process.pid)
+        self._next_check = time.monotonic() + PROCESS_CHECK_SECONDS
+        family = process_tree(self.process.pid)
         stopped = self._stopped.of({each.pid: True for each in family if each.stopped})
         if stopped and (longest := max(stopped.values())) > self._hung_after:
             return f"a process of the attempt was stopped for {longest:.0f} s, and all of them were ended.", "cluster"
@@ -355,10 +356,10 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
         Called while it lives.
     """
     settings.data.mkdir(parents=True, exist_ok=True)
-    with _alone(settings, sign):
+    with _exclusive(settings, sign):
         engine = open_database(settings.database)
         migrate(engine)
-        belong_together(engine, settings.data)
+        check_data_folder(engine, settings.data)
         print(describe(), file=sys.stderr)
         with shared_gpus(settings) as (settings, credentials):
             runner = Runner(settings, credentials, name, sign)
@@ -368,12 +369,12 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
 
             signal.signal(signal.SIGTERM, stop)
             signal.signal(signal.SIGINT, stop)
-            runner.follow(hung)
+            runner.take_over(hung)
             runner.run()
 
 
 @contextlib.contextmanager
-def _alone(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
+def _exclusive(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
     """Hold the data folder's lock.
 
     The runner before may still live, or let its attempts end. One that was stopped and whose keeper has gone would
@@ -387,31 +388,31 @@ def _alone(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                pid = _holder(lock)
+                pid = _lock_holder(lock)
                 if pid is None:
                     watch = None
                 else:
                     watch = watch if watch and watch[0] == pid else (pid, Watch(pid, settings.hung_after))
                     if watch[1].hangs(0) and psutil.Process(pid).status() == psutil.STATUS_STOPPED:
-                        end_family(pid)
+                        kill_tree(pid)
                 time.sleep(POLL_SECONDS)
         lock.truncate(0)
-        lock.write(json.dumps(_this_process()))
+        lock.write(json.dumps(_process_identity()))
         lock.flush()
         yield
 
 
-def _this_process() -> dict[str, Any]:
+def _process_identity() -> dict[str, Any]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "since": psutil.Process().create_time()}
 
 
-def _holder(lock: Any) -> int | None:
+def _lock_holder(lock: Any) -> int | None:
     """The process that holds the lock, if it is one of this machine."""
     lock.seek(0)
     with contextlib.suppress(ValueError, KeyError, TypeError, psutil.Error):
-        said = json.load(lock)
-        if said["host"] == socket.gethostname() and psutil.Process(said["pid"]).create_time() == said["since"]:
-            return int(said["pid"])
+        holder = json.load(lock)
+        if holder["host"] == socket.gethostname() and psutil.Process(holder["pid"]).create_time() == holder["since"]:
+            return int(holder["pid"])
     return None
 
 
@@ -428,13 +429,13 @@ def shared_gpus(settings: Settings) -> Iterator[tuple[Settings, Credentials | No
         yield replace(settings, scheduler=cluster.client.scheduler.address), cluster.credentials
 
 
-def _end_with_keeper() -> None:
+def _stop_with_supervisor() -> None:
     """The keeper holds the other end of the standard input; when it is gone, its settings count no more."""
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _say_alive() -> Callable[[], None]:
+def _sign_writer() -> Callable[[], None]:
     """A function that tells the keeper, once a second, that this process lives."""
     pipe = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for a sign
@@ -454,9 +455,9 @@ def _say_alive() -> Callable[[], None]:
 if __name__ == "__main__":
     if not (line := sys.stdin.readline()):
         sys.exit("the process that starts this one ended before it gave the settings.")
-    told = json.loads(line)
-    threading.Thread(target=_end_with_keeper, daemon=True).start()
+    config = json.loads(line)
+    threading.Thread(target=_stop_with_supervisor, daemon=True).start()
     try:
-        main(Settings.from_json(told["settings"]), told["name"], told["hung"], _say_alive())
+        main(Settings.from_json(config["settings"]), config["name"], config["hung"], _sign_writer())
     except MgclustError as error:
         sys.exit(f"the runner cannot serve: {error}")

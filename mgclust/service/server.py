@@ -48,7 +48,7 @@ class Connections:
         self._of_address: dict[str, Place] = {}  # the unknown ones, but for those of proxies
         self._of_user: dict[str, Place] = {}
         self._known: Place = {}
-        self._looked = math.nan
+        self._checked = math.nan
         # Each read is given to the parser before the next one, of whatever connection.
         self.buffer = memoryview(bytearray(UPLOAD_CHUNK_BYTES))
 
@@ -67,9 +67,9 @@ class Connections:
 
     def add(self, connection: Connection) -> bool:
         """Take a new connection; False if there is no place for it."""
-        if math.isnan(self._looked):
-            self._looked = connection.loop.time()
-            connection.loop.call_later(DEADLINE_CHECK_SECONDS, self._look, connection.loop)
+        if math.isnan(self._checked):
+            self._checked = connection.loop.time()
+            connection.loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines, connection.loop)
         if len(self._unknown) + len(self._known) >= self.most and not (
             _drop_oldest(self._unknown) or _drop_oldest(self._known, known=True)
         ):
@@ -83,7 +83,7 @@ class Connections:
         self._unknown[connection] = None
         return True
 
-    def know(self, connection: Connection, user: str) -> None:
+    def authenticate(self, connection: Connection, user: str) -> None:
         """The connection has shown a valid token of this user."""
         if connection.user == user:
             return
@@ -107,13 +107,13 @@ class Connections:
                 if not those:
                     del places[key]
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_deadlines(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        late, self._looked = now - self._looked - DEADLINE_CHECK_SECONDS, now
+        late, self._checked = now - self._checked - DEADLINE_CHECK_SECONDS, now
         for connection in (*self._unknown, *self._known):
             # What this process had no time for, stopped or busy, is not the client's delay.
-            connection.look(now, late if late > 1.0 else 0.0)
-        loop.call_later(DEADLINE_CHECK_SECONDS, self._look, loop)
+            connection.check_deadline(now, late if late > 1.0 else 0.0)
+        loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines, loop)
 
 
 def _drop_oldest(those: Place, known: bool = False) -> bool:
@@ -147,7 +147,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(**given)
         self._all, self._settings = connections, connections.settings
         self.address, self.user = "", None  # type: str, str | None
-        self._unheard = 0  # bytes since the request began, or since a part of its body was heard
+        self._unprocessed = 0  # bytes since the request began, or since a part of its body was heard
         self._headers_size = self._headers_count = 0
         self._in_head, self._whole = False, True
         self._upload_began, self._received = math.nan, 0
@@ -178,9 +178,9 @@ class Connection(HttpToolsProtocol):
         """Give the parser what has come, as long as it is not too much."""
         if self._ended or self.transport.is_closing():
             return
-        self._unheard += size
+        self._unprocessed += size
         self.data_received(self._all.buffer[:size])  # type: ignore[arg-type]  # the parser takes any buffer
-        if self._unheard > self._settings.header_bytes + CHUNK_BYTES:
+        if self._unprocessed > self._settings.header_bytes + CHUNK_BYTES:
             self._refuse(*self._too_large())
 
     def pause_writing(self) -> None:
@@ -195,10 +195,10 @@ class Connection(HttpToolsProtocol):
 
     def admit(self, user: str, upload: bool) -> None:
         """A valid token has come with the request that is being answered, which may be an upload."""
-        self._all.know(self, user)
+        self._all.authenticate(self, user)
         if upload and not self._whole:
             self._upload_began, self._received = self.loop.time(), 0
-            self._extend()
+            self._extend_deadline()
 
     def is_closing(self) -> bool:
         """Whether the client is gone, or will not be answered."""
@@ -218,7 +218,7 @@ class Connection(HttpToolsProtocol):
         self._all.remove(self)
         self.transport.abort()
 
-    def look(self, now: float, late: float) -> None:
+    def check_deadline(self, now: float, late: float) -> None:
         """End what has taken too long."""
         if self.flow.read_paused and not (self._whole or self._ended):
             late = max(late, DEADLINE_CHECK_SECONDS)  # the service has not read what has come
@@ -240,7 +240,7 @@ class Connection(HttpToolsProtocol):
         """Begin to count."""
         super().on_message_begin()
         self.scope["state"]["connection"] = self  # for `Gate`
-        self._in_head, self._whole, self._unheard = True, False, 0
+        self._in_head, self._whole, self._unprocessed = True, False, 0
         self._headers_size = self._headers_count = 0
         self._upload_began = math.nan
         self._deadline = self.loop.time() + self._settings.header_seconds
@@ -257,7 +257,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Wait for the body, if there is one."""
-        self._in_head, self._unheard = False, 0
+        self._in_head, self._unprocessed = False, 0
         self._deadline = self.loop.time() + self._settings.body_seconds
         super().on_headers_complete()
         if len(self.pipeline) > MAX_PIPELINED:
@@ -266,10 +266,10 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Count a part of the body."""
-        self._unheard = 0
+        self._unprocessed = 0
         self._received += len(body)
         if not math.isnan(self._upload_began):
-            self._extend()
+            self._extend_deadline()
         super().on_body(body)
         if not self.cycle.response_complete and len(self.cycle.body) > MAX_UNREAD_BYTES:
             self.flow.pause_reading()
@@ -277,14 +277,14 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Let the answer take as long as it takes."""
         self._whole = True
-        self._arm()
+        self._set_deadline()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the rest of one that was answered before its end."""
         super().on_response_complete()
         if not self._in_head:
-            self._arm()
+            self._set_deadline()
 
     def send_400_response(self, msg: str) -> None:
         """End what breaks HTTP or a bound."""
@@ -303,12 +303,12 @@ class Connection(HttpToolsProtocol):
         most = self._settings.header_bytes
         return 431, f"a request should have at most header_bytes={most} bytes of headers, and {MAX_HEADERS} of them."
 
-    def _extend(self) -> None:
+    def _extend_deadline(self) -> None:
         """An upload may take as long as it likes, unless it falls silent or its bytes are too few for that."""
         rate = self._upload_began + self._settings.body_seconds + self._received / self._settings.upload_rate
         self._deadline = min(self.loop.time() + self._settings.body_seconds, rate)
 
-    def _arm(self) -> None:
+    def _set_deadline(self) -> None:
         now = self.loop.time()
         answered = self.cycle is None or self.cycle.response_complete
         if answered:

@@ -37,7 +37,7 @@ __all__ = [
 
 MAX_ENTRIES_CHECKED = 10_000  # entries of a folder that is named, when it is named
 
-_arriving: Counter[str] = Counter()  # bytes of each user's uploads that this process is receiving
+_receiving: Counter[str] = Counter()  # bytes of each user's uploads that this process is receiving
 
 
 class TooLarge(Exception):
@@ -72,22 +72,22 @@ async def receive(
     folder = settings.data / "uploads" / id_
     folder.mkdir(parents=True)
     partial, digest, size, counted = folder / "partial", hashlib.sha256(), 0, BLOCK_BYTES
-    _arriving[caller.name] += counted
+    _receiving[caller.name] += counted
     try:
         kept = await run_in_threadpool(_kept_now, engine, settings, caller.name)
         with open(partial, "xb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # it is being received as long as this lasts: see `sweep`
             async for part in parts:
                 size += len(part)
-                _arriving[caller.name] += max(size, counted) - counted
+                _receiving[caller.name] += max(size, counted) - counted
                 counted = max(size, counted)
                 if size > settings.upload_limit:
                     raise TooLarge(f"{name} should have at most upload_limit={settings.upload_limit} bytes.")
-                others = kept + _arriving[caller.name] - counted
+                others = kept + _receiving[caller.name] - counted
                 if refusal := no_room(caller.name, settings.disk_per_user, others, counted):
                     raise refusal
                 # In threads: a disk that is slow for one must not keep all others waiting.
-                await run_in_threadpool(_add, part, file, digest)
+                await run_in_threadpool(_append, part, file, digest)
             await run_in_threadpool(_flush, file)
         if sha256 not in (None, digest.hexdigest()):
             raise InputError(f"sha256={sha256} was said of {name}, its bytes have {digest.hexdigest()}; send it again.")
@@ -98,11 +98,11 @@ async def receive(
         shutil.rmtree(folder)
         raise
     finally:
-        _arriving[caller.name] -= counted
-    return _told(upload)
+        _receiving[caller.name] -= counted
+    return _described(upload)
 
 
-def _add(part: bytes, file: BinaryIO, digest: Any) -> None:
+def _append(part: bytes, file: BinaryIO, digest: Any) -> None:
     digest.update(part)
     file.write(part)
 
@@ -153,13 +153,13 @@ def latest_uploads(
         wanted = wanted.where(Upload.owner == caller.name)
     with reading(engine) as session:
         if isinstance(before, str):
-            last = _theirs(session, caller, before)
+            last = _visible(session, caller, before)
             if last is None:
                 return None
             before = last.created, last.id
         if before is not None:
             wanted = wanted.where(tuple_(Upload.created, Upload.id) < before)
-        return [_told(upload) for upload in session.scalars(wanted)]
+        return [_described(upload) for upload in session.scalars(wanted)]
 
 
 def delete_upload(engine: Engine, settings: Settings, caller: Caller, id_: str) -> dict[str, Any] | None:
@@ -174,14 +174,14 @@ def delete_upload(engine: Engine, settings: Settings, caller: Caller, id_: str) 
     if upload is None:
         return None
     clear(engine, settings)
-    return _told(upload)
+    return _described(upload)
 
 
 def _delete(engine: Engine, caller: Caller, id_: str) -> Upload | None:
     named = cast(Job.request, Text).like(f'%"upload": "{id_}"%')
     readers = select(Job.id).where(Job.state.in_(("PENDING", "RUNNING")), named).order_by(Job.created).limit(4)
     with writing(engine) as session:
-        upload = _theirs(session, caller, id_)
+        upload = _visible(session, caller, id_)
         if upload is None:
             return None
         needed = session.scalars(readers).all()
@@ -193,12 +193,12 @@ def _delete(engine: Engine, caller: Caller, id_: str) -> Upload | None:
     return upload
 
 
-def _theirs(session: Session, caller: Caller, id_: str) -> Upload | None:
+def _visible(session: Session, caller: Caller, id_: str) -> Upload | None:
     upload = session.get(Upload, id_, with_for_update=True) if ID_PATTERN.fullmatch(id_) else None
     return upload if upload is not None and caller.may_see(upload.owner) else None
 
 
-def _told(upload: Upload) -> dict[str, Any]:
+def _described(upload: Upload) -> dict[str, Any]:
     return {name: getattr(upload, name) for name in ("id", "owner", "name", "size", "sha256", "created")}
 
 
@@ -239,7 +239,7 @@ def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str
     if "url" in source:
         check_url(source["url"], settings.prefixes)
         return Beneath(str(folder), file_name(source["url"]), quotable=False)
-    return _inside(source["path"], settings.folders)
+    return _beneath_root(source["path"], settings.folders)
 
 
 def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]:
@@ -264,7 +264,7 @@ def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]
     }
 
 
-def _inside(name: str, folders: list[Path]) -> Beneath:
+def _beneath_root(name: str, folders: list[Path]) -> Beneath:
     """The file or folder that a path leads to, by a path without links beneath one of the folders.
 
     What is looked at here may be replaced before it is opened: that `Beneath` opens nothing else is what counts.

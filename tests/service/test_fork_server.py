@@ -29,8 +29,8 @@ pytestmark = [
 @pytest.fixture
 def server():
     server = ForkServer()
-    wait_for(lambda: not server.loading())
-    assert server.ready()
+    wait_for(lambda: not server.is_loading())
+    assert server.is_ready()
     yield server
     server.close()
 
@@ -101,14 +101,14 @@ def test_attempts_are_copies_that_share_nothing(server, tmp_path, monkeypatch):
 def test_a_copy_ends_with_its_input_and_tells_how_it_ended(server):
     process = AttemptProcess(server)
     wait_for(lambda: process.signs)
-    process.hang_up()
+    process.close_input()
     wait_for(process.ended)
     assert process.answer is None
     process.close()
     process = AttemptProcess(server)
     os.kill(process.pid, signal.SIGSEGV)
     wait_for(process.ended)
-    assert "was ended by SIGSEGV" in process.epitaph()
+    assert "was ended by SIGSEGV" in process.exit_message()
     process.close()
 
 
@@ -122,7 +122,7 @@ def test_a_copy_leaves_what_the_fork_server_needs(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     server = ForkServer()
     try:
-        wait_for(lambda: not server.loading())
+        wait_for(lambda: not server.is_loading())
         made = set(tmp_path.glob("tmp/matplotlib-*"))
         assert made
         process = AttemptProcess(server)
@@ -164,11 +164,11 @@ def test_a_fork_server_that_is_stopped_or_killed_is_replaced(number, tmp_path):
         wait_for(lambda: not before.loading())
         goes_on = runner._new_process()
         os.kill(before.pid, number)
-        wait_for(lambda: not before.lives())
+        wait_for(lambda: not before.is_alive())
         other = runner._new_process()
         assert not psutil.pid_exists(before.pid)
         assert executable_at(other.pid) != executable_at(goes_on.pid)
-        assert runner._server is not before and runner._server.lives()
+        assert runner._server is not before and runner._server.is_alive()
         signs = goes_on.signs
         wait_for(lambda: goes_on.signs > signs + 1 and other.signs)
         for process in (goes_on, other):
@@ -187,15 +187,15 @@ def test_a_fork_server_is_replaced_while_no_job_comes(number, tmp_path, monkeypa
     runner._server = before = ForkServer()
     try:
         wait_for(lambda: not before.loading())
-        runner.turn()
+        runner.step()
         assert runner._server is before
         os.kill(before.pid, number)
-        wait_for(lambda: runner.turn() or runner._server is not before)
+        wait_for(lambda: runner.step() or runner._server is not before)
         assert not psutil.pid_exists(before.pid)
         another = runner._server
         os.kill(another.pid, number)
-        wait_for(lambda: not another.lives())
-        runner.turn()
+        wait_for(lambda: not another.is_alive())
+        runner.step()
         assert runner._server is another  # it has not had its time to load
     finally:
         runner._server.close()
@@ -210,5 +210,5 @@ def test_what_attempts_leave_is_buried(server):
     os.kill(process.pid, signal.SIGKILL)
     wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
     # While its threads are still ending, it cannot be buried: the runner looks every few seconds.
-    wait_for(lambda: runner._bury() or not psutil.pid_exists(process.pid))
+    wait_for(lambda: runner._kill_descendants() or not psutil.pid_exists(process.pid))
     assert psutil.Process(server.pid).is_running()

@@ -69,7 +69,7 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
     }
     monkeypatch.setattr(attempt, "CLUSTER_WAIT_SECONDS", 0.0)
     with pytest.raises(ClusterUnavailableError, match="no Dask scheduler answered") as caught:
-        attempt._cluster(order, tmp_path, print)
+        attempt._compute(order, tmp_path, print)
     assert attempt.fault_of(caught.value) == "cluster"
     monkeypatch.setattr(attempt, "CLUSTER_WAIT_SECONDS", 60.0)
     with contextlib.ExitStack() as stack:
@@ -82,7 +82,7 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
                     )
                 )
 
-        assert attempt._cluster(order, tmp_path, begin)["n_clusters"] == 3
+        assert attempt._compute(order, tmp_path, begin)["n_clusters"] == 3
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_an_attempt_is_told_the_certificates_of_its_runners_cluster(tmp_path):
         settings = Settings(data=tmp_path, scheduler=cluster.client.scheduler.address)
         place = Runner(settings, cluster.credentials)._place({"workers": 1})
         assert set(place) == {"scheduler", "credentials", "workers", "cpu"}
-        where = attempt._placed(stack, json.loads(json.dumps(place)), print)
+        where = attempt._connect(stack, json.loads(json.dumps(place)), print)
         assert where["client"].size == 1
     assert "PRIVATE KEY" not in settings.to_json()
 

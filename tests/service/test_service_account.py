@@ -29,7 +29,7 @@ def provided():
 
 def test_home_is_used_where_it_can_be(account, tmp_path):
     account(tmp_path / "home")
-    caches.provide(Settings(data=tmp_path / "data"))
+    caches.set_cache_folders(Settings(data=tmp_path / "data"))
     assert provided() == {}
 
 
@@ -40,7 +40,7 @@ def test_caches_are_in_the_data_folder(account, tmp_path, home):
     (tmp_path / "root").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "root")
     account(tmp_path / home)
-    caches.provide(Settings(data=tmp_path / "data", roots=str(tmp_path / "root")))
+    caches.set_cache_folders(Settings(data=tmp_path / "data", roots=str(tmp_path / "root")))
     assert provided() == {name: str(tmp_path / "data" / "cache" / kind) for name, kind in caches.VARIABLES.items()}
     assert all(os.stat(path).st_mode & 0o777 == 0o700 for path in provided().values())
     assert caches.folders([str(tmp_path / "data")]) == list(provided().values())
@@ -58,7 +58,7 @@ def test_no_other_folder_is_opened_up(account, tmp_path, monkeypatch, place):
 def test_what_is_set_stays(account, tmp_path, monkeypatch):
     account("nowhere")
     monkeypatch.setenv("NUMBA_CACHE_DIR", "/elsewhere")
-    caches.provide(Settings(data=tmp_path / "data"))
+    caches.set_cache_folders(Settings(data=tmp_path / "data"))
     assert provided()["NUMBA_CACHE_DIR"] == "/elsewhere"
     assert provided()["MPLCONFIGDIR"] == str(tmp_path / "data" / "cache" / "matplotlib")
 

@@ -33,11 +33,11 @@ def test_a_full_disk_is_given_time(monkeypatch, tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     slept, said = [], []
-    monkeypatch.setattr(attempt, "_cluster", fill)
+    monkeypatch.setattr(attempt, "_compute", fill)
     monkeypatch.setattr(attempt.os, "dup2", lambda *_: None)
     monkeypatch.setattr(attempt.time, "sleep", slept.append)
     order = {"folder": tmp_path, "checkpoint": tmp_path / "none", "files": {}, "request": {"sources": []}}
-    answer = attempt._attempt(order, said.append)
+    answer = attempt._run(order, said.append)
     assert "no space left" in answer["error"] and answer["fault"] == "cluster"
     assert slept == [attempt.FULL_DISK_WAIT_SECONDS] and said == [{"stage": "waiting for space on the disk"}]
 
@@ -54,13 +54,13 @@ def test_whose_fault_it_is():
     }
     for error, fault in faults.items():
         assert attempt.fault_of(error) == fault
-    assert "no space left" in attempt.sentence_of(OSError(errno.ENOSPC, "No space left on device"))
+    assert "no space left" in attempt.message_of(OSError(errno.ENOSPC, "No space left on device"))
 
 
 @pytest.mark.slow
 def test_the_log_of_a_job_is_its_own(tmp_path):
     """One job a process: an order that comes after it is not heard, nor what the process says at its end."""
-    code = "from mgclust.service import attempt; attempt._cluster = lambda *_: {}; attempt.main(); print('out of turn')"
+    code = "from mgclust.service import attempt; attempt._compute = lambda *_: {}; attempt.main(); print('out of turn')"
     (tmp_path / "kept").mkdir()
     (tmp_path / "taken").touch()
     answers = {}

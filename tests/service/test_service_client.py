@@ -244,7 +244,7 @@ def not_served(monkeypatch):
         raise InputError("the folder was taken.")
 
     monkeypatch.setattr("mgclust.service.app.create_app", stop)
-    monkeypatch.setattr("mgclust.service.keeper.keep_runner", stop)
+    monkeypatch.setattr("mgclust.service.supervisor.supervise_runner", stop)
 
 
 @pytest.mark.parametrize("command", ["serve", "runner"])

@@ -29,9 +29,9 @@ from mgclust.service.jobs import Jobs
 from mgclust.service.models import (
     DatabaseLost,
     Job,
-    Sign,
+    RunnerSign,
     User,
-    belong_together,
+    check_data_folder,
     migrate,
     open_database,
     reading,
@@ -159,7 +159,7 @@ def test_several_web_processes_that_start_on_nothing(kind, tmp_path):
     for process in starting:
         assert (process.wait(60), process.stderr.read()) == (0, "")
     hash_ = access.hash_of((tmp_path / "token").read_text().strip())
-    assert access.callers_of(engine, [hash_]) == [Caller("admin", "admin")]
+    assert access.find_callers(engine, [hash_]) == [Caller("admin", "admin")]
     assert len(access.tokens_of(engine, "admin")) == 1
     assert oct((tmp_path / "token").stat().st_mode & 0o777) == "0o600"
 
@@ -197,14 +197,14 @@ def test_a_database_has_one_data_folder(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    belong_together(engine, first)
-    belong_together(engine, first)
+    check_data_folder(engine, first)
+    check_data_folder(engine, first)
     with pytest.raises(InputError, match=r"second' is not the data folder of this database"):
-        belong_together(engine, second)
+        check_data_folder(engine, second)
     assert not list(second.iterdir())
     fresh = open_database(f"sqlite:///{tmp_path / 'fresh.db'}")  # an old folder with a new database
     migrate(fresh)
-    belong_together(fresh, first)
+    check_data_folder(fresh, first)
 
 
 def test_a_database_that_does_not_answer(served, monkeypatch):
@@ -246,7 +246,7 @@ def test_the_runner_outlasts_its_database(tmp_path, monkeypatch):
         return None
 
     monkeypatch.setattr(Jobs, "claim", claim)
-    monkeypatch.setattr(Jobs, "find_lost", lambda self, after: looks.append(time.monotonic()))
+    monkeypatch.setattr(Jobs, "requeue_lost", lambda self, after: looks.append(time.monotonic()))
     runner.run()
     assert len(turns) > 4
     assert [look for look in looks if turns[0] < look < turns[2] + 0.5] == []
@@ -272,7 +272,7 @@ def test_a_folder_whose_database_is_lost(served, tmp_path):
             create_app(settings)
     engine = open_database(settings.database)
     with pytest.raises(InputError, match="knows of none"):
-        belong_together(engine, tmp_path)
+        check_data_folder(engine, tmp_path)
     with reading(engine) as session:
         assert session.query(User).all() == []
     create_app(settings, adopt=True)
@@ -307,10 +307,10 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
     migrate(open_database(settings.database))
     runner, turns, sentences = Runner(settings), [], []
     path = tmp_path / "service.db"
-    runner.turn()
+    runner.step()
     path.rename(tmp_path / "away")
     with pytest.raises(DatabaseLost, match="database is gone"):
-        runner.turn()
+        runner.step()
     turn = runner.turn
 
     def look():
@@ -392,17 +392,17 @@ def test_health_tells_of_the_runner(served, tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("mgclust.engine.silence.time.monotonic", lambda: now[0])
     health = Health(engine, 30.0)
-    health.look()
+    health.poll()
     assert health.runner == {"state": "none", "age": None}
     for count in range(3):
         with writing(engine) as session:
-            session.merge(Sign(runner="a", count=count))
+            session.merge(RunnerSign(runner="a", count=count))
         now[0] += 600.0  # this process was stopped
-        health.look()
+        health.poll()
         assert health.runner == {"state": "ok", "age": 0.0}
     for _ in range(31):
         now[0] += 1.0
-        health.look()
+        health.poll()
     assert health.runner == {"state": "silent", "age": 31.0}
 
 

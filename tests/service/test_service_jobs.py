@@ -18,9 +18,9 @@ from mgclust.engine import silence
 from mgclust.errors import InputError
 from mgclust.service import access
 from mgclust.service import jobs as jobs_module
-from mgclust.service.access import Caller, LastToken, Refused
+from mgclust.service.access import Caller, LastToken, Unauthorized
 from mgclust.service.disk import BLOCK_BYTES, InUse, NoRoom, row_size, sweep
-from mgclust.service.jobs import Jobs, Order, TooMany, charged, job_id
+from mgclust.service.jobs import Jobs, NewJob, TooManyJobs, add_usage, job_id
 from mgclust.service.models import Job, Removal, Upload, migrate, open_database, reading, writing
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
@@ -66,7 +66,7 @@ ROW = row_size({"sources": []}, {})  # of a job that has succeeded
 
 
 def order(caller=ANN, priority=0, key=None):
-    return Order(job_id(caller, key), caller, "density-peaks", {"sources": []}, priority)
+    return NewJob(job_id(caller, key), caller, "density-peaks", {"sources": []}, priority)
 
 
 def submit(jobs, caller=ANN, priority=0, key=None):
@@ -93,7 +93,7 @@ def test_orders_that_share_a_transaction(jobs):
         submit(jobs)
     orders = [order(key="a"), order(BOB), order(key="a"), order(key="b"), order(), order(), order(key="b")]
     answers = jobs.submit(orders)
-    assert [isinstance(answer, TooMany) for answer in answers] == [False] * 5 + [True, False]
+    assert [isinstance(answer, TooManyJobs) for answer in answers] == [False] * 5 + [True, False]
     assert answers[0].id == answers[2].id
     assert answers[3].id == answers[6].id
     assert answers[1].owner == "bob"
@@ -121,18 +121,18 @@ def test_an_attempt_that_was_given_up_is_not_heard(engine, settings, monkeypatch
     jobs = Jobs(engine, settings)
     id_ = submit(jobs).id
     jobs.claim()
-    clock.pass_(30, lambda: jobs.find_lost(30))
+    clock.pass_(30, lambda: jobs.requeue_lost(30))
     clock.now += 1.0
-    assert jobs.find_lost(30) == []
+    assert jobs.requeue_lost(30) == []
     clock.now += 1.0
-    assert jobs.find_lost(30) == [id_]
+    assert jobs.requeue_lost(30) == [id_]
     again = jobs.claim()
     assert (again.id, again.attempt) == (id_, 2)
-    assert jobs.beat(id_, 1, None) is None
+    assert jobs.heartbeat(id_, 1, None) is None
     assert not jobs.succeed(id_, 1, {})
     jobs.fail(id_, 1, "late", "cluster")
     assert jobs.get(ANN, id_).state == "RUNNING"
-    assert jobs.beat(id_, 2, {"stage": "rho"}) is False
+    assert jobs.heartbeat(id_, 2, {"stage": "rho"}) is False
     assert jobs.succeed(id_, 2, {"n_clusters": 3})
     job = jobs.get(ANN, id_)
     assert (job.state, job.scores, job.progress) == ("SUCCEEDED", {"n_clusters": 3}, None)
@@ -148,10 +148,10 @@ def test_a_judge_that_was_stopped_counts_nothing_of_that(engine, settings, monke
         now = time.time() + step
         monkeypatch.setattr(jobs_module.time, "time", lambda now=now: now)
         clock.now += 40.0
-        assert jobs.find_lost(10) == []
-        clock.pass_(4, lambda: jobs.find_lost(10))
-        assert jobs.beat(id_, 1, None) is False
-        assert jobs.find_lost(10) == []
+        assert jobs.requeue_lost(10) == []
+        clock.pass_(4, lambda: jobs.requeue_lost(10))
+        assert jobs.heartbeat(id_, 1, None) is False
+        assert jobs.requeue_lost(10) == []
     assert (jobs.get(ANN, id_).state, jobs.get(ANN, id_).attempt) == ("RUNNING", 1)
 
 
@@ -162,16 +162,16 @@ def test_an_attempt_that_was_taken_for_lost_and_lives(engine, settings, monkeypa
     id_ = submit(jobs).id
     jobs.claim()
     for attempt in range(1, 6):
-        clock.pass_(12, lambda: judge.find_lost(10))
+        clock.pass_(12, lambda: judge.requeue_lost(10))
         assert jobs.get(ANN, id_).state == "PENDING"
-        assert jobs.beat(id_, attempt, None) is False
+        assert jobs.heartbeat(id_, attempt, None) is False
         job = jobs.get(ANN, id_)
         assert (job.state, job.attempt, job.error) == ("RUNNING", attempt, None)
-        clock.pass_(12, lambda: judge.find_lost(10))
+        clock.pass_(12, lambda: judge.requeue_lost(10))
         assert judge.claim().attempt == attempt + 1
-        assert jobs.beat(id_, attempt, None) is None
+        assert jobs.heartbeat(id_, attempt, None) is None
     jobs.cancel(ANN, id_)
-    assert jobs.beat(id_, 6, None) is True
+    assert jobs.heartbeat(id_, 6, None) is True
 
 
 def test_jobs_of_a_runner_that_hung(engine, settings):
@@ -181,7 +181,7 @@ def test_jobs_of_a_runner_that_hung(engine, settings):
     hung.cancel(ANN, cancelled.id)
     for _ in range(5):
         hung.claim()
-        other.give_back_all(["hung", "unknown"])
+        other.requeue_all(["hung", "unknown"])
     states = {id_: hung.get(ANN, id_).state for id_ in ids}
     assert states == {cancelled.id: "CANCELLED", kept.id: "RUNNING", ids[2]: "PENDING"}
     hung.fail(ids[2], hung.claim().attempt, "a worker died.", "cluster")
@@ -197,10 +197,10 @@ def test_a_job_whose_runners_hang_again_and_again(jobs):
             attempt = hung.claim().attempt
             assert attempt == beginning
             if fault == "hangs":
-                jobs.give_back_all(["hung"])
+                jobs.requeue_all(["hung"])
             else:
                 hung.fail(id_, attempt, "attempt was lost.", "cluster")
-                hung.beat(id_, attempt - 1, None)  # the one before lives
+                hung.heartbeat(id_, attempt - 1, None)  # the one before lives
             if jobs.get(ANN, id_).state != "PENDING":
                 break
         assert (jobs.get(ANN, id_).state, jobs.get(ANN, id_).fault) == ("FAILED", "cluster")
@@ -228,8 +228,8 @@ def test_attempts_that_a_stopping_runner_ends_do_not_count(jobs):
     id_ = submit(jobs).id
     for _ in range(5):
         job = jobs.claim()
-        jobs.give_back(id_, job.attempt)
-    jobs.give_back(id_, 1)  # not the current one
+        jobs.requeue(id_, job.attempt)
+    jobs.requeue(id_, 1)  # not the current one
     job = jobs.claim()
     assert job.attempt == 6 and job.error is None
     for left in (1, 0):
@@ -239,7 +239,7 @@ def test_attempts_that_a_stopping_runner_ends_do_not_count(jobs):
     id_ = submit(jobs).id
     job = jobs.claim()
     jobs.cancel(ANN, id_)
-    jobs.give_back(id_, job.attempt)
+    jobs.requeue(id_, job.attempt)
     assert jobs.get(ANN, id_).state == "CANCELLED"
 
 
@@ -249,7 +249,7 @@ def test_cancel(jobs):
     running = submit(jobs)
     jobs.claim()
     assert jobs.cancel(ANN, running.id).state == "RUNNING"
-    assert jobs.beat(running.id, 1, None) is True
+    assert jobs.heartbeat(running.id, 1, None) is True
     jobs.fail(running.id, 1, "the attempt was told to end.", "cluster")
     assert jobs.get(ANN, running.id).state == "CANCELLED"
 
@@ -267,7 +267,7 @@ def test_limit_per_user(jobs):
     for _ in range(49):
         submit(jobs)
     assert submit(jobs, key="k").id == last.id
-    with pytest.raises(TooMany, match="jobs_per_user=50"):
+    with pytest.raises(TooManyJobs, match="jobs_per_user=50"):
         submit(jobs)
     submit(jobs, BOB)
 
@@ -280,7 +280,7 @@ def test_a_retry_counts(jobs):
         submit(jobs)
     jobs.retry(ANN, cancelled[0].id)
     for caller in (ANN, ROOT):
-        with pytest.raises(TooMany, match="jobs_per_user=50"):
+        with pytest.raises(TooManyJobs, match="jobs_per_user=50"):
             jobs.retry(caller, cancelled[1].id)
     assert jobs.get(ANN, cancelled[1].id).state == "CANCELLED"
 
@@ -303,7 +303,7 @@ def test_the_last_place_is_for_one(engine, settings):
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(isinstance(answer, TooMany) for answer in answers) == [False] + [True] * 5
+        assert sorted(isinstance(answer, TooManyJobs) for answer in answers) == [False] + [True] * 5
     for own in engines:
         own.dispose()
 
@@ -390,7 +390,7 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
     begun = []
     monkeypatch.setattr(Runner, "_new_process", lambda self: begun.append(names(settings)) or exit())
     with pytest.raises(SystemExit):
-        Runner(replace(settings, database=engine.url.render_as_string(hide_password=False))).turn()
+        Runner(replace(settings, database=engine.url.render_as_string(hide_password=False))).step()
     assert len(begun) == 1 and all(name.endswith(".deleted") for name in begun[0])  # which is on its way out
     wait_for(lambda: not names(settings))
 
@@ -439,7 +439,7 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
     begun = []
     monkeypatch.setattr("mgclust.service.attempt_process.AttemptProcess.send", lambda self, order: begun.append(order))
     runner = Runner(settings)
-    runner.turn()
+    runner.step()
     assert [order["checkpoint"] for order in begun] == [str(folder / "1")]
     assert os.listdir(folder) == ["1"] and not os.listdir(folder / "1")
     assert [each.stat().st_mode & 0o777 for each in (folder, folder / "1")] == [0o700, 0o700]
@@ -461,12 +461,12 @@ def test_an_attempt_takes_the_checkpoints_of_the_one_before(engine, settings, mo
     monkeypatch.setattr("mgclust.service.attempt_process.AttemptProcess.send", lambda self, order: begun.append(order))
     runner = Runner(settings)
     try:
-        runner.turn()
+        runner.step()
         first = Path(begun[0]["checkpoint"])
         (first / "checkpoint-1").mkdir()
         jobs.fail(job.id, 1, "a worker died.", "cluster")
         runner._running[0].process.close(at_once=True)
-        wait_for(lambda: runner.turn() or len(begun) == 2)
+        wait_for(lambda: runner.step() or len(begun) == 2)
         second = Path(begun[1]["checkpoint"])
         assert second != first and not first.exists() and os.listdir(second) == ["checkpoint-1"]
     finally:
@@ -499,7 +499,7 @@ def test_somebody_can_always_make_tokens(engine):
     assert access.revoke(engine, first)  # once more changes nothing
     with pytest.raises(LastToken):
         access.revoke(engine, second)
-    assert access.callers_of(engine, [access.hash_of(token)]) == [ROOT]
+    assert access.find_callers(engine, [access.hash_of(token)]) == [ROOT]
 
 
 def test_pages(jobs):
@@ -536,13 +536,13 @@ def test_every_job_is_claimed_once(jobs):
 def test_tokens(engine, tmp_path):
     id_, token = access.new_token(engine, "ann")
     hashes = [access.hash_of(each) for each in (token, "mgc_guess", token)]
-    known, guess, again = access.callers_of(engine, hashes)
+    known, guess, again = access.find_callers(engine, hashes)
     assert known == again == ANN
-    assert isinstance(guess, Refused)
+    assert isinstance(guess, Unauthorized)
     if engine.dialect.name == "sqlite":
         assert token not in (tmp_path / "service.db").read_bytes().decode("latin1")
     assert access.revoke(engine, id_)
-    assert "unknown or revoked" in str(access.callers_of(engine, hashes)[0])
+    assert "unknown or revoked" in str(access.find_callers(engine, hashes)[0])
     assert not access.revoke(engine, "nothing")
     for name, role in (("Ann", "user"), ("", "user"), ("x", "boss"), ("ann", "user")):
         with pytest.raises(InputError, match=r"name=|role="):
@@ -557,8 +557,8 @@ class Lingering:
     pid, signs = -1, 0
 
     def __init__(self, settings):
-        self.answer = self.progress = self.trouble = None
-        self.left = self.closed = self.told = False
+        self.answer = self.progress = self.violation = None
+        self.left = self.closed = self.stopping = False
         self.jobs = 0
         self.made.append(self)
 
@@ -569,10 +569,10 @@ class Lingering:
     def ended(self):
         return self.left
 
-    def expect_end(self):
+    def enforce_exit(self):
         pass
 
-    def hear_out(self):
+    def drain(self):
         pass
 
     def close(self, at_once=False):
@@ -589,11 +589,11 @@ def test_a_process_that_is_about_to_end_gets_no_job_and_keeps_nobody_waiting(eng
     runner = Runner(replace(settings, slots=2, database=database))
     for _ in range(3):
         before = time.time()
-        runner.turn()
+        runner.step()
     assert [jobs.get(ANN, job.id).state for job in (first, second, third)] == ["RUNNING", "RUNNING", "PENDING"]
     assert all(jobs.get(ANN, job.id).heartbeat >= before for job in (first, second))
     Lingering.made[0].left = True
-    runner.turn()
+    runner.step()
     assert jobs.get(ANN, first.id).state == "SUCCEEDED" and Lingering.made[0].closed
     assert jobs.get(ANN, third.id).state == "RUNNING"
     assert [process.jobs for process in Lingering.made] == [1, 1, 1]
@@ -607,7 +607,7 @@ class Answering(Lingering):
         self.jobs += 1
 
     def interrupt(self):
-        self.told, self.answer = True, {"scores": {}}
+        self.stopping, self.answer = True, {"scores": {}}
 
 
 def test_a_process_that_was_told_to_end_gets_no_other_job(engine, settings, jobs, monkeypatch):
@@ -615,13 +615,13 @@ def test_a_process_that_was_told_to_end_gets_no_other_job(engine, settings, jobs
     monkeypatch.setattr(Lingering, "made", [], raising=False)
     first, second = jobs.submit([order(), order()])
     runner = Runner(replace(settings, slots=1, database=engine.url.render_as_string(hide_password=False)))
-    runner.turn()
+    runner.step()
     jobs.cancel(ANN, first.id)
     for _ in range(3):
-        runner.turn()
+        runner.step()
     assert jobs.get(ANN, second.id).state == "PENDING"
     Lingering.made[0].left = True
-    runner.turn()
+    runner.step()
     assert jobs.get(ANN, first.id).state == "SUCCEEDED" and Lingering.made[0].closed
     assert jobs.get(ANN, second.id).state == "RUNNING"
     assert [process.jobs for process in Lingering.made] == [1, 1]
@@ -702,7 +702,7 @@ def test_what_is_charged():
     events = [(0.0, 10.0), (3600.0, 10.0), (7200.0, 1.0)]
     used = 0.0
     for at, seconds in events:
-        used = charged(used, seconds, 1e9 + at)
+        used = add_usage(used, seconds, 1e9 + at)
     expected = sum(seconds * 2 ** ((at - 7200.0) / 3600.0) for at, seconds in events)
     assert 2 ** (used - (1e9 + 7200.0) / 3600.0) == pytest.approx(expected, rel=1e-6)
 
@@ -760,12 +760,12 @@ def test_order_of_claims(tmp_path_factory, steps):
                 assert job.id == expected[3]
                 waiting.remove(expected)
                 running.append(job)
-                used[job.owner] = charged(used[job.owner], 1.0, now)
+                used[job.owner] = add_usage(used[job.owner], 1.0, now)
             elif step == "end" and running:
                 job = running.pop(who % len(running))
                 finish(jobs, job)
                 if (took := now - job.claimed) > 1.0:
-                    used[job.owner] = charged(used[job.owner], took - 1.0, now)
+                    used[job.owner] = add_usage(used[job.owner], took - 1.0, now)
             else:
                 now += seconds
     engine.dispose()
@@ -780,9 +780,9 @@ def test_limits_of_the_queue(engine, settings):
         submit(jobs)
     submit(jobs, key="k")
     submit(jobs, BOB), submit(jobs, BOB)
-    with pytest.raises(TooMany, match="jobs_waiting=3 jobs of all users wait; submit again later"):
+    with pytest.raises(TooManyJobs, match="jobs_waiting=3 jobs of all users wait; submit again later"):
         submit(jobs, ROOT)
-    with pytest.raises(TooMany, match="jobs_waiting=3"):
+    with pytest.raises(TooManyJobs, match="jobs_waiting=3"):
         jobs.retry(ANN, first.id)
     jobs.claim()
     assert jobs.retry(ANN, first.id).state == "PENDING"
@@ -794,7 +794,7 @@ def test_what_the_database_keeps_counts(engine, settings):
     """From when it is submitted, and whatever becomes of it."""
     request = {"sources": [{"path": "/x", "name": "n" * 255}] * 250}
     jobs = Jobs(engine, replace(settings, disk_per_user=3 * row_size(request) + BLOCK_BYTES))
-    waiting = [Order(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(6)]
+    waiting = [NewJob(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(6)]
     answers = jobs.submit(waiting)
     assert [isinstance(answer, NoRoom) for answer in answers] == [False] * 3 + [True] * 3
     for job in answers[:3]:
@@ -811,7 +811,7 @@ def test_what_the_database_keeps_counts(engine, settings):
 def test_lists_are_short(jobs, engine):
     """Of whatever length requests, scores and errors are; a page ends early, and the next one goes on."""
     request = {"sources": [{"path": "/x", "name": "n" * 255}] * 900}
-    orders = [Order(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(40)]
+    orders = [NewJob(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(40)]
     ids = [job.id for job in jobs.submit(orders)]
     with writing(engine) as session:
         for job in session.query(Job):

@@ -9,7 +9,7 @@ import pytest
 
 from mgclust.service import access
 from mgclust.service.access import Caller
-from mgclust.service.jobs import Jobs, Order, job_id
+from mgclust.service.jobs import Jobs, NewJob, job_id
 from mgclust.service.models import migrate, open_database
 from mgclust.service.settings import Settings
 
@@ -43,7 +43,7 @@ def jobs(events, tmp_path):
 
 
 def submit(jobs, method="density-peaks"):
-    return jobs.submit([Order(job_id(ANN, None), ANN, method, {"sources": []}, 0)])[0]
+    return jobs.submit([NewJob(job_id(ANN, None), ANN, method, {"sources": []}, 0)])[0]
 
 
 def test_each_attempt_and_each_end(jobs, events):
@@ -74,7 +74,7 @@ def test_an_attempt_has_no_other_attempts_error(jobs, events):
     assert (jobs.get(ANN, job.id).error, jobs.get(ANN, job.id).fault) == ("a worker died.", "cluster")
     hung.claim()
     assert (jobs.get(ANN, job.id).error, jobs.get(ANN, job.id).fault) == (None, None)
-    jobs.give_back_all(["hung"])
+    jobs.requeue_all(["hung"])
     job = jobs.get(ANN, job.id)
     assert (job.state, job.error, job.fault) == ("PENDING", None, None)
     _, lost, again, ended = events()

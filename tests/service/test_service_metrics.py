@@ -12,7 +12,7 @@ from mgclust.service import access, metrics
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller
 from mgclust.service.audit import Audit
-from mgclust.service.jobs import Jobs, Order, job_id
+from mgclust.service.jobs import Jobs, NewJob, job_id
 from mgclust.service.metrics import Metrics
 from mgclust.service.models import Upload, migrate, open_database, writing
 from mgclust.service.settings import Settings
@@ -41,7 +41,7 @@ def scraped(text):
 
 
 def submit(jobs):
-    return jobs.submit([Order(job_id(ANN, None), ANN, "density-peaks", {"sources": []}, 0)])[0]
+    return jobs.submit([NewJob(job_id(ANN, None), ANN, "density-peaks", {"sources": []}, 0)])[0]
 
 
 def test_figures(service, monkeypatch):

@@ -10,7 +10,7 @@ from mgclust.service import rates
 from mgclust.service.access import first_token
 from mgclust.service.app import create_app
 from mgclust.service.models import open_database
-from mgclust.service.rates import Rates, TooFast
+from mgclust.service.rates import RateLimited, Rates
 from mgclust.service.settings import Settings
 
 
@@ -27,7 +27,7 @@ def taken(limits, token, address="10.0.0.1"):
         while count < 10_000:
             limits.ask(token, address)
             count += 1
-    except TooFast as error:
+    except RateLimited as error:
         return count, error
     return count, None
 
@@ -49,14 +49,14 @@ def test_guesses_count_for_their_address(clock):
     limits = Rates(100.0, 0.5)
     for guess in range(10):
         limits.ask(f"guess {guess}", "10.0.0.1")
-    with pytest.raises(TooFast, match=r"rate_per_address=0.5 .* ask again in 2 s") as caught:
+    with pytest.raises(RateLimited, match=r"rate_per_address=0.5 .* ask again in 2 s") as caught:
         limits.ask(None, "10.0.0.1")
     assert caught.value.after == 2
     limits.know("ann")
     limits.ask("ann", "10.0.0.1")  # a token that is known does not suffer from its neighbours
     limits.ask("another guess", "10.0.0.2")
     limits.forget("ann")
-    with pytest.raises(TooFast):
+    with pytest.raises(RateLimited):
         limits.ask("ann", "10.0.0.1")
 
 
@@ -64,7 +64,7 @@ def test_an_ipv6_network_is_one_address(clock):
     limits = Rates(100.0, 0.5)
     for host in range(10):
         limits.ask(None, f"2001:db8::{host:x}")
-    with pytest.raises(TooFast):
+    with pytest.raises(RateLimited):
         limits.ask(None, "2001:db8::ffff:1")
     limits.ask(None, "2001:db8:0:1::1")
 

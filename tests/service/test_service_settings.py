@@ -12,7 +12,7 @@ import pytest
 
 from mgclust import Service
 from mgclust.errors import InputError
-from mgclust.service import keeper
+from mgclust.service import supervisor
 from mgclust.service.settings import MAX_FILE_BYTES, Settings
 
 
@@ -134,9 +134,9 @@ def test_a_runner_that_cannot_be_started_is_started_later(monkeypatch, tmp_path)
             stopping.set()
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(keeper.subprocess, "Popen", popen)
-    monkeypatch.setattr(keeper, "RESTART_SECONDS", 0.01)
-    keeper.keep_runner(Settings(data=tmp_path), stopping, said.append)
+    monkeypatch.setattr(supervisor.subprocess, "Popen", popen)
+    monkeypatch.setattr(supervisor, "RESTART_SECONDS", 0.01)
+    supervisor.supervise_runner(Settings(data=tmp_path), stopping, said.append)
     assert len(tries) == 2
     assert said[0] == "no runner can be started: Resource temporarily unavailable; trying again"
 
@@ -151,9 +151,9 @@ def test_a_runner_has_its_settings_from_its_standard_input(monkeypatch, tmp_path
     program.chmod(0o700)
     monkeypatch.setenv("MGCLUST_SERVICE_DATABASE", "postgresql+psycopg://mgclust:s3cret@db/mgclust")
     settings = Settings.read(data=tmp_path)
-    monkeypatch.setattr(keeper.sys, "executable", str(program))
+    monkeypatch.setattr(supervisor.sys, "executable", str(program))
     stopping, said = threading.Event(), []
-    keeper.keep_runner(settings, stopping, lambda sentence: (said.append(sentence), stopping.set()))
+    supervisor.supervise_runner(settings, stopping, lambda sentence: (said.append(sentence), stopping.set()))
     assert said == ["the runner ended with code 0; starting another"]
     command, line, environment = json.loads((tmp_path / "program.said").read_text())
     assert command[1:] == ["-m", "mgclust.service.runner"]

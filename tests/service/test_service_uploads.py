@@ -17,7 +17,7 @@ from mgclust.errors import InputError
 from mgclust.service import access, disk, sources
 from mgclust.service.access import Caller
 from mgclust.service.disk import InUse, NoRoom, sweep
-from mgclust.service.jobs import Jobs, Order, job_id
+from mgclust.service.jobs import Jobs, NewJob, job_id
 from mgclust.service.models import Job, migrate, open_database, writing
 from mgclust.service.settings import Settings
 from mgclust.service.sources import delete_upload, files_of, latest_uploads, receive
@@ -122,7 +122,7 @@ asyncio.run(receive(open_database(settings.database), settings, Caller("ann", "u
 
 def test_jobs_are_kept_for_some_days(engine, settings):
     jobs = Jobs(engine, settings)
-    orders = [Order(job_id(ANN, None), ANN, "silhouette", {"sources": []}, 0) for _ in range(4)]
+    orders = [NewJob(job_id(ANN, None), ANN, "silhouette", {"sources": []}, 0) for _ in range(4)]
     old, new, running, waiting = (job.id for job in jobs.submit(orders))
     for id_ in (old, new):
         jobs.cancel(ANN, id_)
@@ -164,7 +164,7 @@ def test_lists(engine, settings):
 def test_deleted_once_no_job_needs_it(engine, settings, request_of):
     (upload,), (other,) = send(engine, settings, ANN, 1), send(engine, settings, ANN, 1)
     jobs = Jobs(engine, settings)
-    order = Order(job_id(ROOT, None), ROOT, "silhouette", request_of(upload["id"]), 0)
+    order = NewJob(job_id(ROOT, None), ROOT, "silhouette", request_of(upload["id"]), 0)
     (job,) = jobs.submit([order])
     for _ in ("PENDING", "RUNNING"):
         with pytest.raises(InUse, match=rf"upload {upload['id']} is needed by jobs that wait or run \({job.id}\)"):

@@ -11,9 +11,9 @@ from mgclust.service import sources
 from mgclust.service.audit import note
 from mgclust.service.dependencies import BackendDep, Before, CallerDep, found, parse_cursor, requires
 from mgclust.service.inputs import named_sources
-from mgclust.service.jobs import Order, job_id
+from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.requests import Submission, describe_methods
-from mgclust.service.results import end_of_log
+from mgclust.service.results import read_log
 from mgclust.service.views import JobSummary, JobView, Receipt, State, job_summary, job_view, receipt
 
 router = APIRouter()
@@ -42,7 +42,7 @@ async def submit(submission: Submission, caller: CallerDep, backend: BackendDep)
         else:
             await run_in_threadpool(sources.resolve, backend.engine, settings, caller, source, settings.data)
     note(id=id_)
-    return receipt(caller, await backend.submit(Order(id_, caller, submission.method, record, submission.priority)))
+    return receipt(caller, await backend.submit(NewJob(id_, caller, submission.method, record, submission.priority)))
 
 
 @router.get("/jobs", dependencies=requires("read"))
@@ -98,6 +98,6 @@ def log(id: str, caller: CallerDep, backend: BackendDep) -> PlainTextResponse:
     job = found(backend.jobs.get(caller, id))
     parts = []
     for attempt in range(1, job.attempt + 1):
-        text = end_of_log(backend.settings, job.id, attempt)
+        text = read_log(backend.settings, job.id, attempt)
         parts.append(f"attempt {attempt}\n{text}" if job.attempt > 1 else text)
     return PlainTextResponse(printable("".join(parts), "\n\t"))

@@ -13,7 +13,7 @@ from mgclust.service.audit import note
 from mgclust.service.dependencies import BackendDep, CallerDep, found, requires
 from mgclust.service.errors import NotFound
 from mgclust.service.models import Job
-from mgclust.service.results import listed, result_of
+from mgclust.service.results import list_files, open_result
 from mgclust.service.sent_file import SentFile
 from mgclust.service.views import JobView, job_view
 
@@ -22,13 +22,13 @@ router = APIRouter(prefix="/jobs/{id}")
 
 def _result(id: str, caller: CallerDep, backend: BackendDep) -> Iterator[tuple[Job, Beneath]]:
     job = found(backend.jobs.get(caller, id))
-    opened = result_of(backend.settings, job.id, job.attempt) if job.state == "SUCCEEDED" else None
+    opened = open_result(backend.settings, job.id, job.attempt) if job.state == "SUCCEEDED" else None
     if opened is None:
         raise NotFound(f"job {job.id} is {job.state} and has no result.")
     try:
         yield job, opened
     except (InputError, FileNotFoundError):
-        if result_of(backend.settings, job.id, job.attempt) is not None:
+        if open_result(backend.settings, job.id, job.attempt) is not None:
             raise
         found(None)  # it was deleted while it was being read
 
@@ -39,7 +39,7 @@ ResultDep = Annotated[tuple[Job, Beneath], Depends(_result)]
 @router.get("/files", dependencies=requires("read"))
 def files(result: ResultDep) -> list[dict[str, Any]]:
     """List the files of the result: names and sizes."""
-    return listed(result[1])
+    return list_files(result[1])
 
 
 @router.get("/files/{name:path}", response_class=FileResponse, dependencies=requires("read"))
@@ -58,7 +58,7 @@ def points(result: ResultDep, backend: BackendDep) -> decision.Points:
 
 
 @router.post("/centers", responses={200: {"content": {"application/octet-stream": {}}}}, dependencies=requires("read"))
-def centers(wanted: decision.Wanted, result: ResultDep, backend: BackendDep) -> decision.Preview:
+def centers(wanted: decision.PreviewRequest, result: ResultDep, backend: BackendDep) -> decision.Preview:
     """Preview other centres for a density-peaks job; nothing is stored."""
     if wanted.answer != "labels":
         return decision.preview(backend.readers, result[1], wanted)
@@ -68,7 +68,7 @@ def centers(wanted: decision.Wanted, result: ResultDep, backend: BackendDep) -> 
 
 
 @router.post("/centers/save", status_code=201, dependencies=requires("submit", "read"))
-def save_centers(wanted: decision.Kept, caller: CallerDep, result: ResultDep, backend: BackendDep) -> JobView:
+def save_centers(wanted: decision.SaveRequest, caller: CallerDep, result: ResultDep, backend: BackendDep) -> JobView:
     """Store the result of other centres for a density-peaks job, as a job with this one as its parent."""
     saved = decision.save_as_job(
         backend.readers, backend.engine, backend.settings, backend.jobs, caller, *result, wanted

@@ -20,7 +20,7 @@ from mgclust.service.answers import (
     MAX_ERROR_CHARACTERS,
     MAX_LINE_BYTES,
     MAX_PROGRESS_NAMES,
-    heard,
+    read_answers,
 )
 from mgclust.service.app import create_app
 from mgclust.service.models import open_database
@@ -70,7 +70,7 @@ class Served:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end
-            self.runner.turn()
+            self.runner.step()
             time.sleep(0.02)
 
 
@@ -124,7 +124,7 @@ def test_it_is_ended_and_the_job_fails_with_the_reason(served, code, what):
 )  # fmt: skip
 def test_what_no_attempt_says(line):
     with pytest.raises(InputError, match="a line that is none of an attempt's"):
-        list(heard(io.BytesIO(line + b"\n")))
+        list(read_answers(io.BytesIO(line + b"\n")))
 
 
 def test_what_others_cannot_write_is_left_out(served):
@@ -152,7 +152,7 @@ def test_of_the_progress_only_plain_figures_are_kept():
     """It goes into the database and each list of jobs."""
     odd = {"stage": "s" * 999, "fraction": 0.5, "iteration": "x" * 999, "damping": {}, "rate": [1], "y" * 999: 1}
     odd |= {"a": True, "b": None, "c": 3, "\x1b[2J": "\x1b"} | {f"x{i}": i for i in range(999)}
-    said = next(heard(io.BytesIO(json.dumps({"progress": odd}).encode() + b"\n")))["progress"]
+    said = next(read_answers(io.BytesIO(json.dumps({"progress": odd}).encode() + b"\n")))["progress"]
     assert len(said) == MAX_PROGRESS_NAMES and len(json.dumps(said)) < 2000
     assert {"damping", "rate", "y" * 999, "\x1b[2J"}.isdisjoint(said)
     expected = {"stage": "s" * 200, "fraction": 0.5, "iteration": "x" * 200, "a": True, "b": None, "c": 3}
@@ -164,7 +164,7 @@ def test_bytes_are_bounded_as_lines_are(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(answers.time, "monotonic", lambda: clock[0])
     line = b'{"progress": {"x": "' + b"x" * 60_000 + b'"}}\n'
-    told = heard(io.BytesIO(line * 1000))
+    told = read_answers(io.BytesIO(line * 1000))
     for _ in range(BURST_BYTES // len(line)):
         next(told)
     for _ in range(20):
@@ -185,9 +185,9 @@ def test_what_attempts_say(monkeypatch):
         {},
     ]
     lines = b"".join(json.dumps(each).encode() + b"\n" for each in said)
-    assert list(heard(io.BytesIO(lines + b'{"progr'))) == said
+    assert list(read_answers(io.BytesIO(lines + b'{"progr'))) == said
     pipe = io.BytesIO(b"{}\n" * 3000 + b"x" * (MAX_LINE_BYTES + 9))
     clock[0] = 1.0
     with pytest.raises(InputError, match="a line of more than 65536 bytes"):
-        list(heard(pipe))
+        list(read_answers(pipe))
     assert pipe.tell() == 9000 + MAX_LINE_BYTES + 1  # and no more is read

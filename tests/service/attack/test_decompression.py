@@ -18,7 +18,7 @@ from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.beneath import Beneath
 from mgclust.data import open_dataset
 from mgclust.errors import InputError
-from mgclust.service.readers import Busy, Exceeded, Readers
+from mgclust.service.readers import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
@@ -86,7 +86,7 @@ def test_pictures_leave_the_web_process_small(running, tmp_path):
 
 def test_a_table_of_very_many_columns(readers, tmp_path):
     (tmp_path / "wide.csv").write_text(WIDE)
-    with pytest.raises(Exceeded, match=r"wide.csv needs .* GiB of memory|too large to be read here"):
+    with pytest.raises(LimitExceeded, match=r"wide.csv needs .* GiB of memory|too large to be read here"):
         readers.serve(order_of(tmp_path, tmp_path / "wide.csv", (3, 100_000)))
 
 
@@ -97,7 +97,7 @@ def test_a_row_group_of_equal_values(readers, tmp_path):
     table = pa.table({f"c{j}": pa.array(np.zeros(2**20)) for j in range(64)})
     parquet.write_table(table, tmp_path / "x.parquet", row_group_size=2**20)
     assert (tmp_path / "x.parquet").stat().st_size < 1 << 20
-    with pytest.raises(Exceeded, match=r"x.parquet needs 0.\d GiB of memory"):
+    with pytest.raises(LimitExceeded, match=r"x.parquet needs 0.\d GiB of memory"):
         readers.serve(order_of(tmp_path, tmp_path / "x.parquet", (2**20, 64)))
 
 
@@ -164,7 +164,7 @@ def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
     (tmp_path / "long.csv").write_text(rows)
     slow = order | order_of(tmp_path / "slow", tmp_path / "long.csv", (4_000_000, 2)) | {"seconds": 0.05}
     before = time.monotonic()
-    with pytest.raises(Exceeded, match=r"took more than the 0.05 s"):
+    with pytest.raises(LimitExceeded, match=r"took more than the 0.05 s"):
         readers.serve(slow)
     assert time.monotonic() - before < 10
     assert len(readers.serve(order)["index"]) == 20

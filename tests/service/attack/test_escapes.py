@@ -11,7 +11,7 @@ import pytest
 from test_answers import Served, served  # noqa: F401
 
 from mgclust.service import runner
-from mgclust.service.confine import adopt_orphans
+from mgclust.service.confine import become_subreaper
 from mgclust.service.liveness import members
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux")
@@ -51,7 +51,7 @@ def written(path):
 @pytest.mark.parametrize("end", ["say({'scores': {'n': 1}}); sys.exit()", "say(b'hello\\n')"])
 def test_a_daemon_ends_with_its_attempt(served: Served, tmp_path, end):  # noqa: F811
     """Whether the attempt succeeds or is ended."""
-    adopt_orphans()
+    become_subreaper()
     served.runner._server = NoForkServer()
     daemon = tmp_path / "daemon"
     wait = f"\nwhile not os.path.exists({str(daemon)!r}): time.sleep(0.01)\n"
@@ -63,7 +63,7 @@ def test_a_daemon_ends_with_its_attempt(served: Served, tmp_path, end):  # noqa:
 
 def test_a_daemon_counts_while_its_attempt_runs(tmp_path):
     daemon = tmp_path / "daemon"
-    begin = "from mgclust.service.confine import adopt_orphans; adopt_orphans()\n"
+    begin = "from mgclust.service.confine import become_subreaper; become_subreaper()\n"
     code = f"import os, time\n{begin}{DAEMON.format(str(daemon))}\ntime.sleep(600)"
     with psutil.Popen([sys.executable, "-c", code]) as attempt:
         while not written(daemon):

@@ -241,7 +241,7 @@ def test_the_last_whole_token_of_an_administrator_stays(served, engine):
 
 def test_uses_are_written_down(served, engine):
     id_, _ = access.new_token(engine, "ann")
-    access.write_down_use(engine, [id_, "0" * 16])
+    access.record_use(engine, [id_, "0" * 16])
     (told,) = [each for each in access.tokens_of(engine, "ann") if each["id"] == id_]
     assert told["used"] == pytest.approx(time.time(), abs=60)
 

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-from mgclust.service.liveness import Watch, end_family
+from mgclust.service.liveness import Watch, kill_tree
 from mgclust.service.settings import PREFIX, Settings
 
-__all__ = ["keep_runner", "without_settings"]
+__all__ = ["supervise_runner", "without_settings"]
 
 POLL_SECONDS = 0.2
 RESTART_SECONDS = 1.0  # seconds after which a runner that has ended is replaced
@@ -28,7 +28,7 @@ def without_settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
-def keep_runner(settings: Settings, stopping: threading.Event, say: Callable[[str], None]) -> None:
+def supervise_runner(settings: Settings, stopping: threading.Event, report: Callable[[str], None]) -> None:
     """Start a runner whenever there is none, or one that hangs, until told to stop.
 
     Parameters
@@ -37,7 +37,7 @@ def keep_runner(settings: Settings, stopping: threading.Event, say: Callable[[st
         Of the runner; it is told them by a pipe.
     stopping : threading.Event
         Ends the runner in good order, and this function.
-    say : callable
+    report : callable
         Receives sentences about runners that were replaced.
     """
     hung: list[str] = []
@@ -51,7 +51,7 @@ def keep_runner(settings: Settings, stopping: threading.Event, say: Callable[[st
                 env=without_settings(),
             )
         except OSError as error:  # too many processes, or too little memory
-            say(f"no runner can be started: {error.strerror}; trying again")
+            report(f"no runner can be started: {error.strerror}; trying again")
             stopping.wait(RESTART_SECONDS)
             continue
         assert runner.stdin is not None and runner.stdout is not None
@@ -60,36 +60,36 @@ def keep_runner(settings: Settings, stopping: threading.Event, say: Callable[[st
                 json.dumps({"settings": settings.to_json(), "name": name, "hung": hung}).encode() + b"\n"
             )
             runner.stdin.flush()
-        watch, signs, trouble = Watch(runner.pid, settings.hung_after), 0, None
+        watch, signs, problem = Watch(runner.pid, settings.hung_after), 0, None
         os.set_blocking(runner.stdout.fileno(), False)
-        while runner.poll() is None and trouble is None and not stopping.wait(POLL_SECONDS):
-            signs += _heard(runner.stdout)
-            trouble = watch.hangs(signs)
-        if trouble is not None:
-            say(f"the runner {trouble}; it is ended, and another one started")
-            end_family(runner.pid)
+        while runner.poll() is None and problem is None and not stopping.wait(POLL_SECONDS):
+            signs += _read_signs(runner.stdout)
+            problem = watch.hangs(signs)
+        if problem is not None:
+            report(f"the runner {problem}; it is ended, and another one started")
+            kill_tree(runner.pid)
             runner.wait()
             hung = [*hung, name][-20:]
         elif runner.poll() is None:
-            _end(runner)
+            _stop(runner)
         elif not stopping.wait(RESTART_SECONDS):
-            say(f"the runner ended with code {runner.returncode}; starting another")
+            report(f"the runner ended with code {runner.returncode}; starting another")
         runner.stdin.close()
         runner.stdout.close()
 
 
-def _heard(pipe: IO[bytes]) -> int:
+def _read_signs(pipe: IO[bytes]) -> int:
     with contextlib.suppress(BlockingIOError):
         return len(os.read(pipe.fileno(), 1 << 16))
     return 0
 
 
-def _end(runner: subprocess.Popen[bytes]) -> None:
+def _stop(runner: subprocess.Popen[bytes]) -> None:
     """End it in good order; one that is stopped has to go on for that."""
     for number in (signal.SIGTERM, signal.SIGCONT):
         runner.send_signal(number)
     try:
         runner.wait(STOP_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
-        end_family(runner.pid)
+        kill_tree(runner.pid)
         runner.wait()
