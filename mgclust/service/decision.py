@@ -199,7 +199,7 @@ def save_as_job(
     try:
         order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
         scores = readers.serve(order | _read_by(engine, settings, parent), writable=[folder])
-        return jobs.enter(parent, id_, request, scores, place)
+        return jobs.add_finished(parent, id_, request, scores, place)
     finally:
         remove(folder)
 

@@ -1,22 +1,13 @@
-"""The queue: what a job may become, and every change of it as one transaction.
+"""The queue: the states of jobs, and every change that users make as one transaction; `attempts` has those of runners.
 
 ::
 
     PENDING ──claim──> RUNNING ──> SUCCEEDED
-       ^                  │ ├────> FAILED      the data's, the parameters' or the memory's fault: at once;
-       └── lost, or the ──┘ │                  the cluster's: after `attempts` beginnings
+       ^                  │ ├────> FAILED      fault of the data, the parameters or the memory: at once;
+       └── lost, or the ──┘ │                  fault of the cluster: after `attempts` attempts
            cluster's fault  └────> CANCELLED
     FAILED, CANCELLED ──retry──> PENDING
     SUCCEEDED, FAILED, CANCELLED ──delete──> nothing
-
-Which job is claimed: one of an administrator whose priority is above 0, if any waits, by priority and then age. Else
-one of the user of whom the fewest jobs run; of those, of the one whose jobs took the least time of the slots, which
-counts half after each hour (`add_usage`), so that no one waits behind others for what they used long ago, nor for more
-than about an hour behind one who used nothing. Of that user's jobs: by priority, then age.
-
-A claim makes a new attempt. Whoever reports on an attempt names it, and is not heard when the job has gone on to
-another, so that a job ends once, whatever was thought dead and was not. An attempt is lost whose heartbeat has not
-changed for long, in the time during which the judge ran; the times in the table, of whatever clock, are for people.
 """
 
 from __future__ import annotations
@@ -26,37 +17,30 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, Row, Select, Text, case, cast, func, insert, select, tuple_
+from sqlalchemy import Engine, Row, Select, Text, case, cast, func, insert, select, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import InputError
 from mgclust.service.access import ID_PATTERN, Caller
 from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room, row_size, size_of_job, with_reserve
 from mgclust.service.log import JobLog
-from mgclust.service.metrics import observe
-from mgclust.service.models import Job, Removal, User, reading, writing
+from mgclust.service.models import ENDED, STATES, Job, Removal, reading, writing
 from mgclust.service.settings import Settings
 
-__all__ = ["STATES", "Jobs", "NewJob", "TooManyJobs", "add_usage", "job_id", "summary_of"]
+__all__ = ["Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue", "summary_of"]
 
-STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
-ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
-USAGE_HALF_LIFE_SECONDS = 3600.0  # seconds after which what a user's jobs took counts half
-FREE_ATTEMPTS_FACTOR = 3  # times `attempts`: beginnings of a job up to which the faults of runners do not count
-MIN_CHARGE_SECONDS = 1.0  # seconds that a start counts, also of a job that fails at once
-MAX_PAGE_BYTES = 1 << 20  # of one page of a list
-MAX_FIELD_BYTES = 4096  # bytes of scores, of progress, or of an error, in lists
+MAX_PAGE_BYTES = 1 << 20  # of a list
+MAX_FIELD_BYTES = 4096  # of scores, progress or an error in a list
 
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job that somebody wants, whose id is from `job_id`."""
+    """A job to be queued; its id is from `job_id`."""
 
     id: str
     caller: Caller
@@ -66,12 +50,12 @@ class NewJob:
 
 
 class TooManyJobs(Exception):
-    """As many jobs wait as may."""
+    """The limit of waiting jobs is reached."""
 
 
 @dataclass
 class _Quota:
-    """How many jobs of a user wait or run, how many there are in all, and how many bytes the user keeps."""
+    """What a user has: active jobs, jobs in all, and bytes."""
 
     owner: str
     limits: Settings
@@ -80,7 +64,7 @@ class _Quota:
     kept: int
 
     def refusal(self, size: int, new: bool = True, waits: bool = True) -> Exception | None:
-        """Why a job of this size cannot be added, or, if it is not new, not be queued again."""
+        """The reason to reject a job of this size, which is new or to be queued again."""
         if refusal := no_room(self.owner, self.limits.disk_per_user, self.kept, size):
             return refusal
         if new and self.jobs >= (most := self.limits.jobs_kept_per_user):
@@ -90,11 +74,11 @@ class _Quota:
         return None
 
     def take(self, size: int) -> None:
-        """Count a job that is added."""
+        """Count an added job."""
         self.active, self.jobs, self.kept = self.active + 1, self.jobs + 1, self.kept + size
 
 
-# What lists tell: neither the request, nor anything else that is long.
+# The columns of lists: without the request and other long values.
 _SUMMARY_COLUMNS = (
     Job.id, Job.owner, Job.method, Job.state, Job.priority, Job.attempt, Job.created, Job.started, Job.finished,
     Job.fault, Job.size, Job.summary,
@@ -112,17 +96,13 @@ class Jobs:
     engine : Engine
         From `open_database`.
     settings : Settings
-        Where jobs leave their files, and the limits of a user and of a job.
-    runner : str, optional
-        The name of the runner that claims them.
+        Folders of jobs, and the limits of users.
     """
 
-    def __init__(self, engine: Engine, settings: Settings, runner: str | None = None) -> None:
+    def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine, self._settings = engine, settings
         self._log = JobLog(settings.log)
-        self._counted, self._waiting = -math.inf, 0  # when all that wait were counted, and how many there were
-        self._runner, self.clock = runner, Awake()
-        self._silence: Silence[str] = Silence(self.clock)
+        self._counted, self._waiting = -math.inf, 0  # waiting jobs of all users, and when they were counted
 
     def submit(self, orders: Sequence[NewJob]) -> list[Job | Exception]:
         """Add jobs, in one transaction.
@@ -135,7 +115,7 @@ class Jobs:
         """
         try:
             return self._submit(orders)
-        except IntegrityError:  # another web process was first with one of them, and now it is known
+        except IntegrityError:  # another web process has added one of them, which is found now
             return self._submit(orders)
 
     def _submit(self, orders: Sequence[NewJob]) -> list[Job | Exception]:
@@ -167,12 +147,12 @@ class Jobs:
                 new.append(values)
                 jobs[order.id] = Job(**values)
             if new:
-                # Without objects that are tracked, which cost more than all the rest of a submit.
+                # Without tracked objects, which would cost more than all the rest.
                 session.connection().execute(insert(Job), new)
         return [refused.get(order.id) or jobs[order.id] for order in orders]
 
     def _quota(self, session: Session, owner: str) -> _Quota:
-        """What a user may still add, as long as the transaction has locked the user."""
+        """What a user has, valid while the transaction locks the user."""
         limits = self._settings
         active = select(Job.id).where(Job.owner == owner, Job.state.in_(("PENDING", "RUNNING")))
         all_ = select(Job.id).where(Job.owner == owner)
@@ -185,7 +165,7 @@ class Jobs:
         )
 
     def _count_waiting(self, session: Session) -> None:
-        """Count all jobs that wait, once a second, and whenever there seem to be too many."""
+        """Count the waiting jobs of all users: once a second, and when there seem to be too many."""
         most = self._settings.jobs_waiting
         if self._waiting >= most or time.monotonic() - self._counted > 1.0:
             self._waiting = _count(session, select(Job.id).where(Job.state == "PENDING"), most)
@@ -196,18 +176,23 @@ class Jobs:
             return None
         return TooManyJobs(f"jobs_waiting={self._settings.jobs_waiting} jobs of all users wait; submit again later.")
 
-    def enter(
+    def add_finished(
         self, parent: Job, id_: str, request: dict[str, Any], scores: dict[str, Any], place: Callable[[], None]
     ) -> Job:
-        """Add a job of the parent's owner whose first attempt has succeeded, or find it there.
+        """Add a job of the parent's owner whose first attempt has succeeded, or return the existing one.
 
-        `place` moves its whole result to where it belongs; it is called by the one that adds the job, before anybody
-        else can see this.
+        Parameters
+        ----------
+        parent : Job
+        id_ : str
+        request, scores : dict
+        place : callable
+            Moves the complete result into the job's folder; called if the job is added, before it is visible.
 
         Raises
         ------
         NoRoom
-            Its owner keeps as much as they may.
+            The owner has reached a limit.
         """
         now, size = time.time(), row_size(request, scores)
         job = Job(
@@ -230,7 +215,7 @@ class Jobs:
                 return session.get_one(Job, id_)
 
     def get(self, caller: Caller, id_: str) -> Job | None:
-        """A job that the caller may see."""
+        """A job, if the caller may see it."""
         if not ID_PATTERN.fullmatch(id_):
             return None
         with reading(self._engine) as session:
@@ -238,7 +223,7 @@ class Jobs:
             return job if job is not None and caller.may_see(job.owner) else None
 
     def summary(self, caller: Caller, id_: str) -> Row[Any] | None:
-        """What lists tell of a job that the caller may see."""
+        """The summary of a job, if the caller may see it."""
         if not ID_PATTERN.fullmatch(id_):
             return None
         with reading(self._engine) as session:
@@ -246,14 +231,14 @@ class Jobs:
             return row if row is not None and caller.may_see(row.owner) else None
 
     def summaries(self, ids: Sequence[str]) -> dict[str, Row[Any]]:
-        """What lists tell of these jobs, whosever they are; of those that are there."""
+        """The summaries of these jobs, of any owner; without those that do not exist."""
         with reading(self._engine) as session:
             return {row.id: row for row in session.execute(select(*_SUMMARY_COLUMNS).where(Job.id.in_(ids)))}
 
     def latest(
         self, caller: Caller, state: str | None, limit: int, before: tuple[float, str] | None = None
     ) -> list[Row[Any]]:
-        """What lists tell of the caller's jobs (an admin's: all), newest first.
+        """Summaries of the caller's jobs, newest first; of all jobs for an administrator.
 
         Parameters
         ----------
@@ -261,9 +246,9 @@ class Jobs:
         state : str or None
             Only jobs in this state.
         limit : int
-            The most jobs; fewer where they would exceed `MAX_PAGE_BYTES`, but at least one.
+            Maximum number; fewer if they exceed `MAX_PAGE_BYTES`, but at least one.
         before : tuple, optional
-            (created, id) of a job: only older ones.
+            Time of creation and id of a job: only older ones.
         """
         wanted = select(*_SUMMARY_COLUMNS).order_by(Job.created.desc(), Job.id.desc()).limit(limit)
         if not caller.is_admin:
@@ -271,7 +256,7 @@ class Jobs:
         if state is not None:
             wanted = wanted.where(Job.state == state)
         if before is not None:
-            wanted = wanted.where(tuple_(Job.created, Job.id) < before)  # one range of the index
+            wanted = wanted.where(tuple_(Job.created, Job.id) < before)  # one index range
         found: list[Row[Any]] = []
         size = 0
         with reading(self._engine) as session:
@@ -283,18 +268,18 @@ class Jobs:
         return found
 
     def counts(self) -> dict[str, int]:
-        """How many jobs there are in each state."""
+        """Number of jobs in each state."""
         with reading(self._engine) as session:
             rows = session.execute(select(Job.state, func.count()).group_by(Job.state)).all()
             found = {row[0]: row[1] for row in rows}
         return {state: found.get(state, 0) for state in STATES}
 
     def cancel(self, caller: Caller, id_: str) -> Job | None:
-        """Ask for a job's end: at once if it waits, soon if it runs; nothing if it has ended."""
+        """Cancel a job: at once if it waits, soon if it runs; one that has ended stays as it is."""
         with writing(self._engine) as session:
             job = self._visible(session, caller, id_)
             if job is not None and job.state == "PENDING":
-                self._end(job, "CANCELLED", None, None)
+                finish(self._settings, job, "CANCELLED", None, None)
             elif job is not None and job.state == "RUNNING":
                 job.cancel = True
                 return job
@@ -311,26 +296,26 @@ class Jobs:
         InputError
             It waits, runs, or has succeeded.
         TooManyJobs, NoRoom
-            Its owner has as many jobs waiting, or keeps as much, as they may.
+            The owner has reached a limit.
         """
         with writing(self._engine) as session:
             job = self._visible(session, caller, id_)
             if job is None:
                 return None
             if job.state not in ("FAILED", "CANCELLED"):
-                raise InputError(f"job {id_} is {job.state}; only one that failed or was cancelled is run again.")
+                raise InputError(f"job {id_} is {job.state}; only a failed or cancelled job can be retried.")
             lock_users(session, {job.owner})
             self._count_waiting(session)
             if refusal := self._quota(session, job.owner).refusal(1, new=False) or self._too_many_wait():
                 raise refusal
             self._waiting += 1
-            job.begun_before = job.attempt  # failures of the past do not count
-            _queue(job)
+            job.begun_before = job.attempt  # earlier failures do not count
+            queue(job)
             job.finished, job.error, job.fault = None, None, None
             return job
 
     def delete(self, caller: Caller, id_: str) -> Job | None:
-        """Remove a job that has ended, and its folder; the job as it last was.
+        """Delete a job that has ended, with its folder, and return it.
 
         Raises
         ------
@@ -350,227 +335,49 @@ class Jobs:
             if job.state not in ENDED:
                 raise InUse(f"job {id_} is {job.state}; cancel it, and delete it once it has ended.")
             session.delete(job)
-            session.merge(Removal(path=f"jobs/{id_}"))  # one of the same key may have been deleted before
+            session.merge(Removal(path=f"jobs/{id_}"))  # a deleted job of the same key may have left it
             return job
 
-    def claim(self) -> Job | None:
-        """Take the next job, which is from now on RUNNING in a new attempt."""
-        with reading(self._engine) as session:  # an idle runner asks often, and no writer should wait for it
-            if session.scalars(select(Job.id).where(Job.state == "PENDING").limit(1)).first() is None:
-                return None
-        with writing(self._engine, alone=True) as session:  # another runner counts what this one takes
-            job = self._next(session)
-            if job is None:
-                return None
-            job.state, job.attempt, job.cancel = "RUNNING", job.attempt + 1, False
-            job.heartbeat = job.claimed = time.time()
-            job.runner = self._runner
-            job.started = job.started or job.heartbeat
-            _charge(session, job.owner, MIN_CHARGE_SECONDS)
-            waited = max(0.0, job.claimed - (job.queued or job.created))
-            observe(session, "wait", job.method, "RUNNING", waited)
-            job.before = job.error  # for the log of the attempt that begins
-            job.progress = job.error = job.fault = None
-        self._log("attempt.started", job, waited=round(waited, 3))
-        return job
-
-    def _next(self, session: Session) -> Job | None:
-        if (urgent := self._first(session, Job.priority > 0)) is not None:
-            return urgent
-        running = select(Job.owner, func.count().label("number")).where(Job.state == "RUNNING").group_by(Job.owner)
-        slots = running.subquery()
-        # One look into the index for each user, not one for each job that waits.
-        waits = select(Job.id).where(Job.owner == User.name, Job.state == "PENDING").exists()
-        shares = select(User.name).outerjoin(slots, slots.c.owner == User.name).where(waits)
-        shares = shares.order_by(func.coalesce(slots.c.number, 0), User.used, User.name).limit(1)
-        return self._first(session, Job.owner == session.scalar(shares))
-
-    def _first(self, session: Session, condition: ColumnElement[bool]) -> Job | None:
-        """Of the waiting jobs of which this is true, the oldest one of the highest priority."""
-        highest = session.scalar(select(func.max(Job.priority)).where(Job.state == "PENDING", condition))
-        if highest is None:
-            return None
-        wanted = select(Job).where(Job.state == "PENDING", condition, Job.priority == highest)
-        wanted = wanted.order_by(Job.created, Job.id).limit(1)
-        return session.scalars(wanted.with_for_update(skip_locked=True)).first()
-
-    def heartbeat(self, id_: str, attempt: int, progress: dict[str, Any] | None) -> bool | None:
-        """Say that an attempt goes on; whether its end was asked for, or None if the job has gone on without it.
-
-        One that was taken for lost goes on if no other has begun; if one has, the mistake does not count against the
-        job.
-        """
-        with writing(self._engine) as session:
-            job = session.get(Job, id_, with_for_update=True)
-            if job is None or job.state not in ("RUNNING", "PENDING") or job.attempt < attempt:
-                return None
-            if job.attempt > attempt:
-                job.begun_before += self._is_uncounted(attempt)
-                return None
-            if job.state == "PENDING":
-                job.state, job.error, job.fault, job.claimed = "RUNNING", None, None, time.time()
-            job.heartbeat = time.time()
-            job.progress = progress or job.progress
-            return job.cancel
-
-    def succeed(self, id_: str, attempt: int, scores: dict[str, Any], facts: Mapping[str, Any] | None = None) -> bool:
-        """An attempt has left a whole result; whether it was still the job's. `facts` are for the log."""
-        files = size_of_job(self._settings, id_)  # of many files this takes time: before others have to wait
-        with writing(self._engine) as session:
-            job = self._current(session, id_, attempt)
-            if job is None:
-                return False
-            self._account(session, job, "SUCCEEDED")
-            job.scores, job.progress = scores, None  # the last report was from before the end
-            self._end(job, "SUCCEEDED", None, None, files)
-        self._log_attempt(job, facts)
-        return True
-
-    def fail(self, id_: str, attempt: int, error: str, fault: str, facts: Mapping[str, Any] | None = None) -> None:
-        """An attempt has ended without a result: the job's end, or its next turn if the cluster was at fault."""
-        with writing(self._engine) as session:
-            job = self._current(session, id_, attempt)
-            if job is None:
-                return
-            self._apply_failure(session, job, error, fault)
-        self._log_attempt(job, facts)
-
-    def requeue(self, id_: str, attempt: int) -> None:
-        """An attempt was ended in good order by a runner that ends: the job waits for another, and none the worse."""
-        with writing(self._engine) as session:
-            job = self._current(session, id_, attempt)
-            if job is None:
-                return
-            if job.cancel:
-                self._account(session, job, "CANCELLED")
-                self._end(job, "CANCELLED", None, None)
-            else:
-                job.begun_before += 1
-                self._account(session, job, "PENDING")
-                _queue(job)
-                job.error = job.fault = None  # a job that an older version claimed may have those of an attempt before
-        self._log_attempt(job)
-
-    def requeue_all(self, runners: Sequence[str]) -> None:
-        """Queue the jobs of runners that hung and were ended with all their attempts.
-
-        These do not count, but for jobs that were begun often: one of them may be why its runners hang.
-        """
-        with reading(self._engine) as session:
-            found = session.execute(
-                select(Job.id, Job.attempt).where(Job.state == "RUNNING", Job.runner.in_(runners))
-            ).all()
-        for id_, attempt in found:
-            if self._is_uncounted(attempt):
-                self.requeue(id_, attempt)
-            else:
-                self.fail(id_, attempt, f"attempt {attempt} was ended with its runner, which hung.", "cluster")
-
-    def _is_uncounted(self, attempt: int) -> bool:
-        """Whether it does not count if the fault was a runner's."""
-        return attempt <= FREE_ATTEMPTS_FACTOR * self._settings.attempts
-
-    def requeue_lost(self, after: float) -> list[str]:
-        """Queue running jobs again whose heartbeat has not changed for so many seconds of `clock`; their ids."""
-        running = select(Job.id, Job.attempt, Job.heartbeat).where(Job.state == "RUNNING")
-        with reading(self._engine) as session:
-            marks = {id_: (attempt, heartbeat) for id_, attempt, heartbeat in session.execute(running)}
-        silent = [id_ for id_, seconds in self._silence.of(marks).items() if seconds > after]
-        lost = []
-        for id_ in silent:  # each on its own: two processes that lock several users could wait for each other
-            with writing(self._engine) as session:
-                wanted = select(Job).where(Job.id == id_, Job.state == "RUNNING").with_for_update(skip_locked=True)
-                job = session.scalars(wanted).first()
-                if job is None or (job.attempt, job.heartbeat) != marks[id_]:
-                    continue  # it has said something meanwhile, or another runner judged first
-                error = (
-                    f"attempt {job.attempt} was lost: its runner, or its machine, gave no sign of life for {after:g} s."
-                )
-                self._apply_failure(session, job, error, "cluster")
-            self._log_attempt(job)
-            lost.append(id_)
-        return lost
-
-    def _apply_failure(self, session: Session, job: Job, error: str, fault: str) -> None:
-        if job.cancel:
-            self._account(session, job, "CANCELLED")
-            self._end(job, "CANCELLED", None, None)
-        elif fault == "cluster" and job.attempt - job.begun_before < self._settings.attempts:
-            self._account(session, job, "PENDING")
-            _queue(job)
-            job.error, job.fault = error, fault
-        else:
-            self._account(session, job, "FAILED")
-            self._end(job, "FAILED", error, fault)
-
-    def _account(self, session: Session, job: Job, state: str) -> None:
-        """Count what an attempt took, after which the job is in another state."""
-        seconds = max(0.0, time.time() - (job.claimed or job.created))
-        if seconds > MIN_CHARGE_SECONDS:  # so much was counted when it began
-            _charge(session, job.owner, seconds - MIN_CHARGE_SECONDS)
-        observe(session, "attempt", job.method, state, seconds)
-
-    def _end(self, job: Job, state: str, error: str | None, fault: str | None, files: int | None = None) -> None:
-        job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
-        if files is None:
-            files = size_of_job(self._settings, job.id)
-        job.size = row_size(job.request, job.scores, job.error, job.progress) + files
-
-    def _log_attempt(self, job: Job, facts: Mapping[str, Any] | None = None) -> None:
-        """Log the end of an attempt, after what it was for the job is written."""
-        seconds = max(0.0, time.time() - (job.claimed or job.created))
-        self._log("attempt.ended", job, seconds=round(seconds, 3), **(facts or {}))
-        if job.state in ENDED:
-            self._log_end(job)
+    def _visible(self, session: Session, caller: Caller, id_: str) -> Job | None:
+        """Lock a job that the caller may see."""
+        job = session.get(Job, id_, with_for_update=True) if ID_PATTERN.fullmatch(id_) else None
+        return job if job is not None and caller.may_see(job.owner) else None
 
     def _log_end(self, job: Job) -> None:
         seconds = max(0.0, (job.finished or job.created) - job.created)
         self._log("job.ended", job, seconds=round(seconds, 3), size=job.size)
 
-    def _visible(self, session: Session, caller: Caller, id_: str) -> Job | None:
-        job = session.get(Job, id_, with_for_update=True) if ID_PATTERN.fullmatch(id_) else None
-        return job if job is not None and caller.may_see(job.owner) else None
 
-    def _current(self, session: Session, id_: str, attempt: int) -> Job | None:
-        wanted = select(Job).where(Job.id == id_, Job.attempt == attempt, Job.state == "RUNNING")
-        return session.scalars(wanted.with_for_update()).first()
+def queue(job: Job) -> None:
+    """Make a job wait for its next attempt."""
+    job.state, job.heartbeat, job.cancel, job.progress = "PENDING", None, False, None
+    job.queued = time.time()
+
+
+def finish(
+    settings: Settings, job: Job, state: str, error: str | None, fault: str | None, files: int | None = None
+) -> None:
+    """Set the final state of a job; `files` are the bytes of its files, which are measured if it is None."""
+    job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
+    if files is None:
+        files = size_of_job(settings, job.id)
+    job.size = row_size(job.request, job.scores, job.error, job.progress) + files
 
 
 def job_id(caller: Caller, key: str | None) -> str:
-    """A number that no other job has, but for the one that the caller asked for by the same key."""
+    """A new id; with a key, the same id for each job of the caller with this key."""
     if key is None:
         return secrets.token_hex(16)
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
 
 
 def summary_of(record: dict[str, Any]) -> dict[str, Any]:
-    """What lists tell of a record: the names of its first sources, how many there are, and the job it came from."""
+    """Summarize a request: the names of its first sources, their number, and the parent job."""
     sources = record.get("sources") or []
     named = [s.get("name") or s.get("path") or s.get("url") or f"upload {s.get('upload')}" for s in sources[:3]]
     return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
 
 
-def add_usage(used: float, seconds: float, now: float) -> float:
-    """Add seconds, which end now, to the slot time that a user has used.
-
-    The value is log2 of a sum in which a second weighs twice as much as one `USAGE_HALF_LIFE_SECONDS` earlier. Users
-    compare by it at any time, and nothing has to be updated while time passes.
-    """
-    more = math.log2(seconds) + now / USAGE_HALF_LIFE_SECONDS
-    low, high = sorted((used, more))
-    return high + math.log2(1 + 2 ** (low - high))
-
-
-def _charge(session: Session, owner: str, seconds: float) -> None:
-    user = session.get_one(User, owner, with_for_update={"key_share": True})
-    user.used = add_usage(user.used, seconds, time.time())
-
-
 def _count(session: Session, wanted: Select[Any], most: int) -> int:
-    """How many rows there are, up to some number."""
+    """Number of rows, at most `most`."""
     return session.scalar(select(func.count()).select_from(wanted.limit(most).subquery())) or 0
-
-
-def _queue(job: Job) -> None:
-    job.state, job.heartbeat, job.cancel, job.progress = "PENDING", None, False, None
-    job.queued = time.time()

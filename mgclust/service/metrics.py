@@ -22,13 +22,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from mgclust.service.audit import Audit
-from mgclust.service.models import Job, Tally, Upload, reading
+from mgclust.service.models import STATES, Job, Tally, Upload, reading
 from mgclust.service.settings import Settings
 
 __all__ = ["Metrics", "histograms", "observe"]
 
 CACHE_SECONDS = 10.0  # seconds for which an answer serves all who ask
-STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 
 BUCKET_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0, math.inf)  # seconds, at most
 KINDS = {

@@ -39,11 +39,13 @@ from mgclust.errors import InputError
 from mgclust.service.identity import DatabaseLost, Identity
 
 __all__ = [
-    "OUTAGES", "DatabaseLost", "Folder", "Job", "Removal", "RunnerSign", "Tally", "Token", "Upload", "User",
-    "check_data_folder", "full", "migrate", "open_database", "read_only", "reading", "writing",
+    "ENDED", "OUTAGES", "STATES", "DatabaseLost", "Folder", "Job", "Removal", "RunnerSign", "Tally", "Token", "Upload",
+    "User", "check_data_folder", "full", "migrate", "open_database", "read_only", "reading", "writing",
 ]  # fmt: skip
 
 
+STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 WRITE_TIMEOUT_SECONDS = 20.0  # seconds that a transaction waits for others
 
 _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()

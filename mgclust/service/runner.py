@@ -32,11 +32,11 @@ from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import MgclustError
 from mgclust.service.attempt import SIGN_SECONDS, fault_of, message_of
 from mgclust.service.attempt_process import AttemptProcess
+from mgclust.service.attempts import Attempts
 from mgclust.service.confine import describe
 from mgclust.service.disk import remove, set_aside
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
-from mgclust.service.jobs import Jobs
 from mgclust.service.liveness import Watch, kill_tree, process_tree
 from mgclust.service.models import OUTAGES, Job, RunnerSign, check_data_folder, migrate, open_database, writing
 from mgclust.service.results import read_scores
@@ -77,7 +77,7 @@ class Runner:
         self._credentials = credentials
         self._name, self._sign = name or secrets.token_hex(8), sign
         self._engine = open_database(settings.database)
-        self._jobs = Jobs(self._engine, settings, self._name)
+        self._jobs = Attempts(self._engine, settings, self._name)
         self._claimed: list[Job] = []  # and not begun yet
         self._running: list[_Attempt] = []
         self._server: ForkServer | None = None

@@ -16,8 +16,8 @@ from anyio import CapacityLimiter, to_thread
 from sqlalchemy import Row
 
 from mgclust.service.callers import Callers
-from mgclust.service.jobs import ENDED, Jobs
-from mgclust.service.models import OUTAGES
+from mgclust.service.jobs import Jobs
+from mgclust.service.models import ENDED, OUTAGES
 
 __all__ = ["Streams"]
 

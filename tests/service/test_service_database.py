@@ -23,9 +23,9 @@ from mgclust.errors import InputError, RunFailed
 from mgclust.service import access, models
 from mgclust.service.access import Caller
 from mgclust.service.app import create_app
+from mgclust.service.attempts import Attempts
 from mgclust.service.disk import row_size
 from mgclust.service.health import Health
-from mgclust.service.jobs import Jobs
 from mgclust.service.models import (
     DatabaseLost,
     Job,
@@ -76,7 +76,7 @@ def test_jobs_of_the_first_version_are_kept(tmp_path):
     assert {id_: job.begun_before for id_, job in found.items()} == {"a": 0, "b": 4, "c": 0}
     assert found["b"].request == {"sources": []}
     assert (found["a"].request, found["c"].request) == (requests["a"], requests["c"])
-    jobs = Jobs(engine, Settings(data=tmp_path, attempts=2))
+    jobs = Attempts(engine, Settings(data=tmp_path, attempts=2))
     claimed = [jobs.claim() for _ in range(3)][1]
     jobs.fail(claimed.id, claimed.attempt, "a worker died.", "cluster")
     assert jobs.get(ANN, "b").state == "PENDING"  # the fifth beginning is the first that counts
@@ -180,8 +180,9 @@ def failing(monkeypatch, error):
         raise OperationalError("SELECT", {}, error)
 
     with monkeypatch.context() as patch:
-        patch.setattr("mgclust.service.jobs.writing", fail)
-        patch.setattr("mgclust.service.jobs.reading", fail)
+        for module in ("jobs", "attempts"):
+            patch.setattr(f"mgclust.service.{module}.writing", fail)
+            patch.setattr(f"mgclust.service.{module}.reading", fail)
         yield
 
 
@@ -245,8 +246,8 @@ def test_the_runner_outlasts_its_database(tmp_path, monkeypatch):
         runner.stopping = time.monotonic() > turns[2] + 0.8
         return None
 
-    monkeypatch.setattr(Jobs, "claim", claim)
-    monkeypatch.setattr(Jobs, "requeue_lost", lambda self, after: looks.append(time.monotonic()))
+    monkeypatch.setattr(Attempts, "claim", claim)
+    monkeypatch.setattr(Attempts, "requeue_lost", lambda self, after: looks.append(time.monotonic()))
     runner.run()
     assert len(turns) > 4
     assert [look for look in looks if turns[0] < look < turns[2] + 0.5] == []

@@ -19,8 +19,10 @@ from mgclust.errors import InputError
 from mgclust.service import access
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller, LastToken, Unauthorized
+from mgclust.service.attempts import Attempts
 from mgclust.service.disk import BLOCK_BYTES, InUse, NoRoom, row_size, sweep
-from mgclust.service.jobs import Jobs, NewJob, TooManyJobs, add_usage, job_id
+from mgclust.service.fair_share import add_usage
+from mgclust.service.jobs import NewJob, TooManyJobs, job_id
 from mgclust.service.models import Job, Removal, Upload, migrate, open_database, reading, writing
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
@@ -59,7 +61,7 @@ def settings(tmp_path):
 
 @pytest.fixture
 def jobs(engine, settings):
-    return Jobs(engine, settings)
+    return Attempts(engine, settings)
 
 
 ROW = row_size({"sources": []}, {})  # of a job that has succeeded
@@ -118,7 +120,7 @@ class Time:
 
 def test_an_attempt_that_was_given_up_is_not_heard(engine, settings, monkeypatch):
     clock = Time(monkeypatch)
-    jobs = Jobs(engine, settings)
+    jobs = Attempts(engine, settings)
     id_ = submit(jobs).id
     jobs.claim()
     clock.pass_(30, lambda: jobs.requeue_lost(30))
@@ -141,7 +143,7 @@ def test_an_attempt_that_was_given_up_is_not_heard(engine, settings, monkeypatch
 def test_a_judge_that_was_stopped_counts_nothing_of_that(engine, settings, monkeypatch):
     """Nor does it look at clocks: they are set by an hour, and back, wherever they are read."""
     clock = Time(monkeypatch)
-    jobs = Jobs(engine, settings)
+    jobs = Attempts(engine, settings)
     id_ = submit(jobs).id
     jobs.claim()
     for step in (3600.0, -3600.0, -3600.0, 3600.0) * 3:
@@ -158,7 +160,7 @@ def test_a_judge_that_was_stopped_counts_nothing_of_that(engine, settings, monke
 def test_an_attempt_that_was_taken_for_lost_and_lives(engine, settings, monkeypatch):
     """It goes on where no other has begun; where one has, the mistake costs the job no attempt."""
     clock = Time(monkeypatch)
-    jobs, judge = Jobs(engine, settings), Jobs(engine, settings)
+    jobs, judge = Attempts(engine, settings), Attempts(engine, settings)
     id_ = submit(jobs).id
     jobs.claim()
     for attempt in range(1, 6):
@@ -175,7 +177,7 @@ def test_an_attempt_that_was_taken_for_lost_and_lives(engine, settings, monkeypa
 
 
 def test_jobs_of_a_runner_that_hung(engine, settings):
-    hung, other = Jobs(engine, settings, "hung"), Jobs(engine, settings, "other")
+    hung, other = Attempts(engine, settings, "hung"), Attempts(engine, settings, "other")
     ids = [submit(hung).id for _ in range(3)]
     cancelled, kept = hung.claim(), other.claim()
     hung.cancel(ANN, cancelled.id)
@@ -190,7 +192,7 @@ def test_jobs_of_a_runner_that_hung(engine, settings):
 
 def test_a_job_whose_runners_hang_again_and_again(jobs):
     """At some time the job is to blame, and these beginnings count as well; so does one that went on elsewhere."""
-    hung = Jobs(jobs._engine, jobs._settings, "hung")
+    hung = Attempts(jobs._engine, jobs._settings, "hung")
     ids = [submit(jobs, key=name).id for name in "ab"]
     for id_, fault in zip(ids, ("hangs", "mistaken"), strict=True):
         for beginning in range(1, 100):
@@ -296,7 +298,7 @@ def test_the_last_place_is_for_one(engine, settings):
         def ask(own, caller=caller, answers=answers):
             with reading(own):  # connected
                 together.wait()
-            answers.extend(Jobs(own, one).submit([order(caller)]))
+            answers.extend(Attempts(own, one).submit([order(caller)]))
 
         threads = [threading.Thread(target=ask, args=(own,)) for own in engines]
         for thread in threads:
@@ -397,7 +399,7 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
 
 def test_what_a_user_may_keep(engine, settings):
     limit = 4 * ROW + 2100
-    jobs = Jobs(engine, replace(settings, disk_per_user=limit))
+    jobs = Attempts(engine, replace(settings, disk_per_user=limit))
     first, failed = submit(jobs), submit(jobs)
     with writing(engine) as session:
         session.add(Upload(id="b", owner="ann", name="x.npy", size=ROW + 500, sha256="", created=0.0))
@@ -431,7 +433,7 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
     settings = replace(
         settings, checkpoints=str(tmp_path / "checkpoints"), database=engine.url.render_as_string(hide_password=False)
     )
-    jobs = Jobs(engine, settings)
+    jobs = Attempts(engine, settings)
     job = submit(jobs)
     folder = settings.checkpoint_folder(job.id)
     folder.mkdir(parents=True)
@@ -455,7 +457,7 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
 def test_an_attempt_takes_the_checkpoints_of_the_one_before(engine, settings, monkeypatch):
     """Which may have been suspended, and neither prunes nor writes what the next one reads."""
     settings = replace(settings, database=engine.url.render_as_string(hide_password=False))
-    jobs = Jobs(engine, settings)
+    jobs = Attempts(engine, settings)
     job = submit(jobs)
     begun = []
     monkeypatch.setattr("mgclust.service.attempt_process.AttemptProcess.send", lambda self, order: begun.append(order))
@@ -741,7 +743,7 @@ def test_order_of_claims(tmp_path_factory, steps):
     callers = (ANN, BOB, ROOT)
     for caller in callers:
         access.add_user(engine, caller.name, caller.role)
-    jobs = Jobs(engine, Settings(data=tmp_path_factory.getbasetemp(), cpu=True))
+    jobs = Attempts(engine, Settings(data=tmp_path_factory.getbasetemp(), cpu=True))
     now, waiting, running, used = 1e9, [], [], dict.fromkeys(("ann", "bob", "root"), 0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs_module.time, "time", lambda: now)
@@ -772,7 +774,7 @@ def test_order_of_claims(tmp_path_factory, steps):
 
 
 def test_limits_of_the_queue(engine, settings):
-    jobs = Jobs(engine, replace(settings, jobs_waiting=3, jobs_kept_per_user=2))
+    jobs = Attempts(engine, replace(settings, jobs_waiting=3, jobs_kept_per_user=2))
     first = submit(jobs)
     jobs.cancel(ANN, first.id)
     submit(jobs, key="k")
@@ -793,7 +795,7 @@ def test_limits_of_the_queue(engine, settings):
 def test_what_the_database_keeps_counts(engine, settings):
     """From when it is submitted, and whatever becomes of it."""
     request = {"sources": [{"path": "/x", "name": "n" * 255}] * 250}
-    jobs = Jobs(engine, replace(settings, disk_per_user=3 * row_size(request) + BLOCK_BYTES))
+    jobs = Attempts(engine, replace(settings, disk_per_user=3 * row_size(request) + BLOCK_BYTES))
     waiting = [NewJob(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(6)]
     answers = jobs.submit(waiting)
     assert [isinstance(answer, NoRoom) for answer in answers] == [False] * 3 + [True] * 3
@@ -803,7 +805,7 @@ def test_what_the_database_keeps_counts(engine, settings):
     assert isinstance(jobs.submit(waiting[3:4])[0], NoRoom)
     jobs.delete(ANN, answers[0].id)
     assert not isinstance(jobs.submit(waiting[3:4])[0], NoRoom)
-    small = Jobs(engine, replace(settings, disk_per_user=3 * BLOCK_BYTES))
+    small = Attempts(engine, replace(settings, disk_per_user=3 * BLOCK_BYTES))
     answers = small.submit([order(BOB) for _ in range(4)])
     assert [isinstance(answer, NoRoom) for answer in answers] == [False] * 2 + [True] * 2
 

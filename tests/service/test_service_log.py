@@ -9,7 +9,8 @@ import pytest
 
 from mgclust.service import access
 from mgclust.service.access import Caller
-from mgclust.service.jobs import Jobs, NewJob, job_id
+from mgclust.service.attempts import Attempts
+from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.models import migrate, open_database
 from mgclust.service.settings import Settings
 
@@ -38,7 +39,7 @@ def jobs(events, tmp_path):
     engine = open_database(settings.database)
     migrate(engine)
     access.add_user(engine, "ann", "user")
-    yield Jobs(engine, settings)
+    yield Attempts(engine, settings)
     engine.dispose()
 
 
@@ -69,7 +70,7 @@ def test_each_attempt_and_each_end(jobs, events):
 
 def test_an_attempt_has_no_other_attempts_error(jobs, events):
     """Neither while it runs, nor when it is given back."""
-    job, hung = submit(jobs), Jobs(jobs._engine, jobs._settings, "hung")
+    job, hung = submit(jobs), Attempts(jobs._engine, jobs._settings, "hung")
     jobs.fail(job.id, hung.claim().attempt, "a worker died.", "cluster")
     assert (jobs.get(ANN, job.id).error, jobs.get(ANN, job.id).fault) == ("a worker died.", "cluster")
     hung.claim()

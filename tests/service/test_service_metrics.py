@@ -11,8 +11,9 @@ from sqlalchemy import event
 from mgclust.service import access, metrics
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller
+from mgclust.service.attempts import Attempts
 from mgclust.service.audit import Audit
-from mgclust.service.jobs import Jobs, NewJob, job_id
+from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.metrics import Metrics
 from mgclust.service.models import Upload, migrate, open_database, writing
 from mgclust.service.settings import Settings
@@ -27,7 +28,7 @@ def service(tmp_path):
     migrate(engine)
     access.add_user(engine, "ann", "user")
     audit = Audit(settings.audit_path, settings.audit_bytes)
-    yield engine, settings, Jobs(engine, settings), audit
+    yield engine, settings, Attempts(engine, settings), audit
     audit.close()
     engine.dispose()
 

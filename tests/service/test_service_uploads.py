@@ -16,8 +16,9 @@ from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service import access, disk, sources
 from mgclust.service.access import Caller
+from mgclust.service.attempts import Attempts
 from mgclust.service.disk import InUse, NoRoom, sweep
-from mgclust.service.jobs import Jobs, NewJob, job_id
+from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.models import Job, migrate, open_database, writing
 from mgclust.service.settings import Settings
 from mgclust.service.sources import delete_upload, files_of, latest_uploads, receive
@@ -121,7 +122,7 @@ asyncio.run(receive(open_database(settings.database), settings, Caller("ann", "u
 
 
 def test_jobs_are_kept_for_some_days(engine, settings):
-    jobs = Jobs(engine, settings)
+    jobs = Attempts(engine, settings)
     orders = [NewJob(job_id(ANN, None), ANN, "silhouette", {"sources": []}, 0) for _ in range(4)]
     old, new, running, waiting = (job.id for job in jobs.submit(orders))
     for id_ in (old, new):
@@ -163,7 +164,7 @@ def test_lists(engine, settings):
 )
 def test_deleted_once_no_job_needs_it(engine, settings, request_of):
     (upload,), (other,) = send(engine, settings, ANN, 1), send(engine, settings, ANN, 1)
-    jobs = Jobs(engine, settings)
+    jobs = Attempts(engine, settings)
     order = NewJob(job_id(ROOT, None), ROOT, "silhouette", request_of(upload["id"]), 0)
     (job,) = jobs.submit([order])
     for _ in ("PENDING", "RUNNING"):
