@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from mgclust import __version__
-from mgclust.cli import certs, demo, run, service, show
+from mgclust.cli import accounts, certs, demo, jobs, run, serve, show
 from mgclust.cli.options import CONTEXT, debug_option, debugging
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, printable
 
@@ -99,5 +99,7 @@ def commands() -> None:
 
 
 commands.params.append(debug_option())
-for _command in (run.run, demo.demo, show.methods, show.info, certs.certs, *service.commands):
+for _command in (
+    run.run, demo.demo, show.methods, show.info, certs.certs, *accounts.commands, *serve.commands, *jobs.commands,
+):  # fmt: skip
     commands.add_command(_command)

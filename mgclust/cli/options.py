@@ -1,12 +1,20 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the service that they use."""
 
 from __future__ import annotations
 
+import datetime
+import math
 import os
+from typing import Any
 
 import click
 
-__all__ = ["CONTEXT", "debug_option", "debugging", "place_options"]
+from mgclust.errors import InputError
+
+__all__ = [
+    "CONTEXT", "FiniteRange", "as_json_option", "connect_service", "date", "debug_option", "debugging", "not_installed",
+    "place_options",
+]  # fmt: skip
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -34,3 +42,36 @@ def place_options() -> list[click.Parameter]:
         click.Option(["--cpu"], is_flag=True, help="Use no GPU."),
         click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="With --cpu or --scheduler: how many."),
     ]
+
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class FiniteRange(click.FloatRange):
+    """A range without NaN, which passes its comparisons, and infinity: JSON has neither."""
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> float:
+        """Parse a finite number."""
+        number = float(super().convert(value, parameter, context))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} should be a finite number", parameter, context)
+        return number
+
+
+def connect_service() -> Any:
+    """The service of the environment."""
+    try:
+        from mgclust.service.client import Service
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from error
+    return Service()
+
+
+def not_installed(error: ModuleNotFoundError) -> InputError:
+    """The error of a service whose packages are missing."""
+    return InputError(f"{error.name} is not installed; the service needs pip install 'mgclust[service]'.")
+
+
+def date(seconds: float) -> str:
+    """A time of the service in local time, to the minute."""
+    return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sqlalchemy.exc import DataError
 from starlette.testclient import TestClient
 
-from mgclust.cli.service import OLD_AGE, serve
+from mgclust.cli.serve import GC_FULL_THRESHOLD, serve
 from mgclust.result import load_result
 from mgclust.service import access
 from mgclust.service.app import create_app
@@ -213,7 +213,7 @@ def test_the_web_process_seldom_looks_through_all_for_garbage(tmp_path):
     """Each such look stops all requests, the longer the more event streams are open."""
     code = """
 import gc, sys, uvicorn
-from mgclust.cli.service import OLD_AGE, serve
+from mgclust.cli.serve import GC_FULL_THRESHOLD, serve
 before = gc.get_threshold()
 uvicorn.run = lambda *given, **named: print(*gc.get_threshold(), gc.get_freeze_count() > 10_000)
 print(*before)
@@ -221,5 +221,5 @@ serve(["--cpu", "--no-runner", "--data", sys.argv[1]], standalone_mode=False)
 """
     command = [sys.executable, "-c", code, str(tmp_path / "data")]
     before, during = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert during.split() == [*before.split()[:2], str(OLD_AGE), "True"]
-    assert int(before.split()[2]) < OLD_AGE
+    assert during.split() == [*before.split()[:2], str(GC_FULL_THRESHOLD), "True"]
+    assert int(before.split()[2]) < GC_FULL_THRESHOLD

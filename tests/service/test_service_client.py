@@ -11,7 +11,7 @@ import pytest
 
 from mgclust.cli import run_command
 from mgclust.errors import InputError, RunFailed
-from mgclust.service import client
+from mgclust.service import connection
 from mgclust.service.client import Service
 
 ID = "0123456789abcdef" * 2
@@ -55,8 +55,8 @@ def answers(monkeypatch):
             return self.by(request)
 
     made, real = Answers(), httpx.Client
-    monkeypatch.setattr(client, "RETRY_SECONDS", ())
-    monkeypatch.setattr(client.httpx, "Client", lambda **how: real(transport=httpx.MockTransport(made), **how))
+    monkeypatch.setattr(connection, "RETRY_SECONDS", ())
+    monkeypatch.setattr(connection.httpx, "Client", lambda **how: real(transport=httpx.MockTransport(made), **how))
     return made
 
 
@@ -211,7 +211,7 @@ def test_ctrl_c_does_not_say_that_the_job_was_cancelled(command, answers, tmp_pa
     np.save("points.npy", np.zeros((4, 2)))
     assert run_command(command) == 130
     error = capsys.readouterr().err.strip()
-    assert error == f"no longer watching; the job goes on (mgclust watch {ID})"
+    assert error == f"no longer watching; the job continues (mgclust watch {ID})"
 
 
 @pytest.mark.parametrize(

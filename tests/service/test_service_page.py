@@ -13,7 +13,7 @@ import pytest
 
 import mgclust.service
 from mgclust import DensityPeaks, load_result
-from mgclust.cli.service import _show
+from mgclust.cli.jobs import _show
 from mgclust.datasets import make_bold, make_gaussian_rings
 from mgclust.errors import InputError
 from mgclust.service.requests import Submission

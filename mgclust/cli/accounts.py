@@ -1,0 +1,97 @@
+"""Commands for users and tokens of a service."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from mgclust.cli.options import CONTEXT, FiniteRange, as_json_option, connect_service, date
+from mgclust.errors import printable
+
+__all__ = ["commands"]
+
+
+@click.group("user", context_settings=CONTEXT)
+def user() -> None:
+    """Create and list users, as an administrator."""
+
+
+@user.command("create")
+@click.argument("name")
+@click.option("--role", type=click.Choice(["user", "admin"]), default="user", show_default=True)
+def create_user(name: str, role: str) -> None:
+    """Create a user, without a token."""
+    connect_service().create_user(name, role)
+    click.echo(f"made {name}; 'mgclust token create {name}' makes a token", err=True)
+
+
+@user.command("list")
+@as_json_option
+def list_users(as_json: bool) -> None:
+    """List all users: names, roles, and how many valid tokens they have."""
+    found = connect_service().users()
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for each in found:
+        click.echo(printable(f"{each['name']}  {each['role']}  {each['tokens']} tokens"))
+
+
+@click.group("token", context_settings=CONTEXT)
+def token() -> None:
+    """Create, list and revoke tokens: your own or, as an administrator, those of others."""
+
+
+class _Days(click.ParamType):
+    name = "days"
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> float | None:
+        """Parse a number > 0, or the word never."""
+        if value == "never":
+            return None
+        return FiniteRange(0, min_open=True).convert(value, parameter, context)
+
+
+@token.command("create")
+@click.argument("user", required=False)
+@click.option(
+    "--scope", "scopes", multiple=True, type=click.Choice(["read", "submit", "admin"]),
+    help="What it may be used for; may be repeated [default: all of the user's role].",
+)  # fmt: skip
+@click.option("--days", type=_Days(), default="365", show_default=True, help="Days until it expires, or: never.")
+def create_token(user: str | None, scopes: tuple[str, ...], days: float | None) -> None:
+    """Create a token and print it; it cannot be shown again."""
+    made = connect_service().create_token(user, scopes or None, days)
+    ends = "does not expire" if days is None else f"expires in at most {days:g} days"
+    click.echo(printable(f"token {made['id']} of {made['user']}, which {ends}:"), err=True)
+    click.echo(printable(made["token"]))
+
+
+@token.command("list")
+@click.argument("user", required=False)
+@as_json_option
+def list_tokens(user: str | None, as_json: bool) -> None:
+    """List a user's tokens, without their secrets."""
+    found = connect_service().tokens(user)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for each in found:
+        words = [each["id"], date(each["created"]), ",".join(each["scopes"])]
+        if each["revoked"]:
+            words.append(f"revoked {date(each['revoked'])}")
+        words.append(f"expires {date(each['expires'])}" if each["expires"] else "does not expire")
+        words.append(f"used {date(each['used'])}" if each["used"] else "not used")
+        click.echo(printable("  ".join(words)))
+
+
+@token.command("revoke")
+@click.argument("id")
+def revoke_token(id: str) -> None:
+    """Revoke a token."""
+    connect_service().revoke_token(id)
+
+
+commands = (user, token)

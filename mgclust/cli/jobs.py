@@ -1,0 +1,191 @@
+"""Commands for jobs of a service: submit, jobs, status, watch, logs, result, cancel, retry, delete, uploads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mgclust.cli.options import CONTEXT, FiniteRange, as_json_option, connect_service, date
+from mgclust.cli.run import job_command
+from mgclust.errors import printable
+from mgclust.progress import progress_text
+
+if TYPE_CHECKING:
+    from mgclust.service.client import RemoteJob
+
+__all__ = ["commands"]
+
+RESOURCES = ("gpus", "workers", "max_seconds", "memory")
+
+
+def _show(job: RemoteJob, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(job.info))
+        return
+    info = job.info
+    if "created" not in info:  # the token may not read jobs
+        click.echo(printable("  ".join((job.id, info["method"], info["state"]))))
+        return
+    words = [job.id, date(info["created"]), info["method"], info["state"]]
+    if info["state"] == "RUNNING" and info["progress"]:
+        words += [str(info["progress"].get("stage")), progress_text(info["progress"])]
+    if info["error"]:
+        words += [f"({info['fault']})", info["error"]]
+    click.echo(printable("  ".join(words)))
+
+
+@contextlib.contextmanager
+def _watching(id_: str) -> Iterator[None]:
+    """Say on Ctrl-C that the job continues."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise click.Abort(f"no longer watching; the job continues (mgclust watch {id_})") from interrupt
+
+
+def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given: Any) -> None:
+    sources, priority = given.pop("sources"), given.pop("priority")
+    remote, wait, as_json, report = (given.pop(name) for name in ("remote", "wait", "as_json", "report"))
+    resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
+    mask = given.pop("mask", None)
+    options = {name: value for name, value in given.items() if value}
+    if "n_nodes" in options:
+        options["n_nodes"] = int(options["n_nodes"]) if options["n_nodes"].isdigit() else options["n_nodes"]
+    for option in method.options():
+        if option.constraint.type == "file" and isinstance(path := parameters.get(option.name), str):
+            parameters[option.name] = Path(path, "labels.npy") if os.path.isdir(path) else Path(path)
+    job = connect_service().submit(
+        method.method, sources, mask=mask, options=options, resources=resources, priority=priority,
+        report=report, remote=remote, **parameters,
+    )  # fmt: skip
+    if wait:
+        with _watching(job.id):
+            job.wait()
+    click.echo(json.dumps(job.info) if as_json else printable(job.id))
+
+
+submit = job_command(
+    "submit",
+    "METHOD INPUT... [OPTIONS]",
+    """Send a job to a service and print its id.
+
+    Takes what 'mgclust run' takes. The service is that of MGCLUST_URL and MGCLUST_TOKEN, or the one on this machine.
+    """,
+    [
+        click.Option(
+            ["--priority"],
+            type=click.IntRange(-100, 100),
+            default=0,
+            help="Higher comes first among your own jobs; above 0, before all jobs, for administrators.",
+        ),
+        click.Option(["--remote"], is_flag=True, help="INPUT names files on the service's machine."),
+        click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs of the service to use."),
+        click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="CPU processes or Dask workers to use."),
+        click.Option(["--max-seconds"], type=FiniteRange(0, min_open=True), metavar="S", help="Time limit."),
+        click.Option(
+            ["--memory"], type=click.IntRange(1 << 20), metavar="BYTES", help="Memory limit of its processes."
+        ),
+        click.Option(["--wait"], is_flag=True, help="Wait for its end."),
+        click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True, help="No pictures."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print the job as JSON."),
+    ],
+    _submit,
+)
+
+
+@click.command("jobs", context_settings=CONTEXT)
+@click.option("--state", type=click.Choice(["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]))
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@as_json_option
+def jobs(state: str | None, limit: int, as_json: bool) -> None:
+    """List the latest jobs."""
+    found = connect_service().jobs(state, limit)
+    if as_json:
+        click.echo(json.dumps([job.info for job in found]))
+        return
+    for job in found:
+        _show(job, False)
+
+
+@click.command("status", context_settings=CONTEXT)
+@click.argument("id")
+@as_json_option
+def status(id: str, as_json: bool) -> None:
+    """Show one job."""
+    _show(connect_service().job(id), as_json)
+
+
+@click.command("watch", context_settings=CONTEXT)
+@click.argument("id")
+@as_json_option
+def watch(id: str, as_json: bool) -> None:
+    """Follow a job until it has ended; fail if it fails."""
+    with _watching(id):
+        job = connect_service().job(id)
+        for _ in job.watch():
+            _show(job, as_json)
+        job.wait()
+
+
+@click.command("logs", context_settings=CONTEXT)
+@click.argument("id")
+def logs(id: str) -> None:
+    """Print the logs of all attempts of a job."""
+    click.echo(printable(connect_service().job(id).log(), "\n\t"), nl=False)
+
+
+@click.command("result", context_settings=CONTEXT)
+@click.argument("id")
+@click.option("-o", "--output", required=True, metavar="DIR", help="Directory to create.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result.")
+def result(id: str, output: str, overwrite: bool) -> None:
+    """Fetch a job's result directory."""
+    click.echo(connect_service().job(id).download(output, overwrite))
+
+
+@click.command("cancel", context_settings=CONTEXT)
+@click.argument("id")
+def cancel(id: str) -> None:
+    """Cancel a job."""
+    _show(connect_service().job(id).cancel(), False)
+
+
+@click.command("retry", context_settings=CONTEXT)
+@click.argument("id")
+def retry(id: str) -> None:
+    """Queue a failed or cancelled job again."""
+    _show(connect_service().job(id).retry(), False)
+
+
+@click.command("delete", context_settings=CONTEXT)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+def delete(ids: tuple[str, ...]) -> None:
+    """Delete jobs that have ended, with their results and logs, and print them."""
+    service = connect_service()
+    for id_ in ids:
+        _show(service.job(id_).delete(), False)
+
+
+@click.command("uploads", context_settings=CONTEXT)
+@click.option("--delete", "ids", multiple=True, metavar="ID", help="Delete this one and print it; may be repeated.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@as_json_option
+def uploads(ids: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """List the latest uploads, or delete some that no job needs."""
+    service = connect_service()
+    found = [service.delete_upload(id_) for id_ in ids] if ids else service.uploads(limit)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for upload in found:
+        words = [upload["id"], date(upload["created"]), f"{upload['size']} bytes", upload["name"]]
+        click.echo(printable("  ".join(words)))
+
+
+commands = (submit, jobs, status, watch, logs, result, cancel, retry, delete, uploads)

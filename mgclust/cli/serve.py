@@ -1,0 +1,217 @@
+"""``mgclust serve`` and ``mgclust runner``: the processes of a service."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import gc
+import math
+import os
+import signal
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mgclust.cli.options import CONTEXT, not_installed
+from mgclust.errors import InputError
+
+if TYPE_CHECKING:
+    from mgclust.service.settings import Settings
+
+__all__ = ["commands"]
+
+GC_FULL_THRESHOLD = 50  # young collections of the web process before a full one; Python has 10
+
+
+def _check_place(settings: Settings) -> None:
+    """Reject a folder or a database that cannot be used, before anything starts."""
+    from sqlalchemy.exc import DBAPIError
+
+    from mgclust.service.models import DatabaseLost, open_database, reading
+
+    _check_shared_memory(settings)
+    try:
+        settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(settings.data, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise InputError(
+            f"data={str(settings.data)!r} should be a folder that can be written: {error.strerror}; give another."
+        ) from error
+    _check_access(settings.data)
+    try:
+        engine = open_database(settings.database)
+        with reading(engine):
+            engine.dispose()
+    except DatabaseLost as error:
+        raise InputError(str(error)) from error
+    except DBAPIError as error:
+        reason = str(error.orig).strip().split("\n")[0].rstrip(".")
+        raise InputError(f"the database cannot be used: {reason}; start it, or give another by --database.") from error
+
+
+def _check_shared_memory(settings: Settings) -> None:
+    """Reject hidden paths in the folder where processes make semaphores.
+
+    Landlock lists what is reachable: an attempt that must not reach one folder there can make nothing there.
+    """
+    from mgclust.service.confine import landlock
+
+    for path in settings.concealed if landlock() else ():
+        if Path(os.path.realpath(path)).is_relative_to("/dev/shm"):
+            raise InputError(
+                f"{path} should not be below /dev/shm: Landlock hides it from jobs, which could then make no "
+                "semaphores there, and no workers would start; give a folder elsewhere."
+            )
+
+
+def _check_access(data: Path) -> None:
+    """Close the data folder to other accounts; reject one that another account could change."""
+    found = data.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid == os.geteuid():
+        if mode & 0o077:
+            try:
+                data.chmod(0o700)
+            except OSError as error:
+                raise InputError(
+                    f"data={str(data)!r} is open to other accounts (mode {mode:04o}), and its mode cannot be set: "
+                    f"{error.strerror}; give another."
+                ) from error
+            click.echo(f"{data} was open to other accounts (mode {mode:04o}); its mode is 0700 now", err=True)
+        return
+    # A volume of Kubernetes with fsGroup belongs to root, and its group is that of the service.
+    if found.st_uid != 0 or mode & 0o002:
+        whose = f"belongs to another account (uid {found.st_uid}, mode {mode:04o})"
+        raise InputError(f"data={str(data)!r} {whose}, which could change what is in it; give a folder of your own.")
+
+
+def _settings(roots: tuple[str, ...], given: dict[str, Any]) -> Settings:
+    """Settings of the command line and of the environment, from which they are removed: child processes inherit it.
+
+    A command line can be read by every account of the machine, so a password in it is rejected.
+    """
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    from mgclust.service.settings import PREFIX, Settings
+
+    settings = Settings.read(roots=os.pathsep.join(roots) or None, **given)
+    try:
+        url = make_url(given["database"] or "sqlite://")
+    except ArgumentError as error:
+        raise InputError(f"--database should be a URL: {error}.") from error
+    if url.password or "password" in url.query:
+        raise InputError(
+            f"--database should hold no password, which every account of this machine could read; set "
+            f"{PREFIX}DATABASE_FILE, or {PREFIX}DATABASE."
+        )
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        del os.environ[name]
+    return settings
+
+
+def _place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that `serve` and `runner` share."""
+    for option in reversed(
+        (
+            click.option("--data", metavar="DIR", help="Folder of jobs and uploads."),
+            click.option("--database", metavar="URL", help="PostgreSQL in place of SQLite in the folder."),
+            click.option("--scheduler", metavar="ADDRESS", help="A running Dask cluster in place of this machine."),
+            click.option("--cpu", is_flag=True, default=None, help="Use no GPU."),
+            click.option("--slots", type=click.IntRange(1), metavar="N", help="Jobs at once [default: 1]."),
+            click.option(
+                "--root", "roots", multiple=True, metavar="DIR", help="A folder that jobs may read; may be repeated."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("serve", context_settings=CONTEXT)
+@_place_options
+@click.option("--host", metavar="ADDRESS", help="Where to listen [default: 127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="[default: 8700]")
+@click.option("--no-runner", is_flag=True, help="Only the web process; 'mgclust runner' is started elsewhere.")
+@click.option("--adopt", is_flag=True, help="Start a new database for a data folder whose own is lost.")
+def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) -> None:
+    """Serve jobs: start a web process, and a runner that computes them."""
+    try:
+        import uvicorn
+
+        from mgclust.service.access import first_token
+        from mgclust.service.app import create_app
+        from mgclust.service.audit import Audit
+        from mgclust.service.caches import set_cache_folders
+        from mgclust.service.disk import sweep_until
+        from mgclust.service.models import open_database
+        from mgclust.service.server import Connections
+        from mgclust.service.supervisor import supervise_runner
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from error
+
+    os.umask(0o077)  # files of users are for this account only
+    settings = _settings(roots, given)
+    _check_place(settings)
+    set_cache_folders(settings)
+    app = create_app(settings, adopt)
+    audit = Audit(settings.audit_path, settings.audit_bytes)
+    token = first_token(open_database(settings.database), settings.data, audit)
+    audit.close()
+    click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True)
+    stopping = threading.Event()
+    supervisor = threading.Thread(
+        target=supervise_runner, args=(settings, stopping, functools.partial(click.echo, err=True))
+    )
+    sweeper = threading.Thread(target=sweep_until, args=(stopping, open_database(settings.database), settings))
+    sweeper.start()
+    if not no_runner:
+        supervisor.start()
+    # Imported modules stay: collecting garbage among them would stop every request for 0.15 s again and again, most of
+    # what the slowest submits waited for.
+    gc.collect()
+    gc.freeze()
+    # Each open event stream keeps some 200 objects, too: a full collection with 800 streams takes 0.09 s.
+    gc.set_threshold(*gc.get_threshold()[:2], GC_FULL_THRESHOLD)
+    connections = Connections(settings)
+    connections.raise_limit()
+    try:
+        uvicorn.run(
+            app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
+            http=connections,  # type: ignore[arg-type]  # called like a class
+            ws="none", timeout_keep_alive=math.ceil(settings.idle_seconds),
+            log_level="error",  # no line for each request that breaks HTTP
+            proxy_headers=False,  # `Gate` reads forwarding headers of trusted proxies only
+        )  # fmt: skip
+    finally:
+        stopping.set()
+        sweeper.join()
+        if not no_runner:
+            supervisor.join()
+
+
+@click.command("runner", context_settings=CONTEXT)
+@_place_options
+def runner(roots: tuple[str, ...], **given: Any) -> None:
+    """Compute the jobs of a service whose web process was started with --no-runner."""
+    try:
+        from mgclust.service.caches import set_cache_folders
+        from mgclust.service.supervisor import supervise_runner
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from error
+    os.umask(0o077)
+    settings = _settings(roots, given)
+    _check_place(settings)
+    set_cache_folders(settings)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    supervise_runner(settings, stopping, functools.partial(click.echo, err=True))
+
+
+commands = (serve, runner)

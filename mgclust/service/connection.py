@@ -1,0 +1,166 @@
+"""The connection of a client to a service: its URL and token, and requests that are sent again."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from mgclust.errors import InputError, MgclustError, RunFailed
+from mgclust.service.settings import Settings, variable
+
+__all__ = ["Connection", "Retries", "RetryAfter", "check"]
+
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
+MAX_RETRY_SECONDS = 120.0  # for a request that is sent again because the service asks for it
+
+
+class Connection:
+    """A connection to a service.
+
+    Parameters
+    ----------
+    url, token : str, optional
+        See `Service`.
+
+    Raises
+    ------
+    InputError
+        An invalid URL or token.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        settings = Settings.read()
+        given = url or os.environ.get("MGCLUST_URL")
+        self.url = _checked_url(given) if given else _own_url(settings)
+        token = token or variable("MGCLUST_TOKEN")
+        if not token and (not given or _is_own(httpx.URL(self.url), settings)):
+            token = _token_left(settings.data)
+        token = (token or "").strip()
+        if not re.fullmatch("[!-~]*", token):
+            raise InputError("the token (MGCLUST_TOKEN) should be ASCII without spaces, as the service showed it.")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=60.0)
+
+    def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
+        """Send a request, again if nothing answers; return the JSON answer, or raise the service's error."""
+        body: bytes | None = None
+        if "json" in how:
+            try:
+                body = json.dumps(how.pop("json"), ensure_ascii=False, allow_nan=False).encode()
+            except (TypeError, ValueError) as error:  # NaN, infinity, lone surrogates, objects
+                raise InputError(
+                    f"the request cannot be sent as JSON: {error}; give finite numbers and text."
+                ) from None
+            how["headers"] = {"Content-Type": "application/json", **how.get("headers", {})}
+        retries = Retries(self)
+        while True:
+            try:
+                content = body if parts is None else parts()
+                answer = check(self._http.request(verb, path, content=content, **how))
+            except (httpx.TransportError, RetryAfter) as error:
+                retries.wait(error)
+                continue
+            try:
+                return answer.json()
+            except ValueError:
+                raise RunFailed(f"what answers at {self.url} is no mgclust service; set MGCLUST_URL to one.") from None
+
+    def stream(self, path: str, **headers: str) -> Any:
+        """Send a request whose answer is read in parts."""
+        return self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(60.0, read=60.0))
+
+    def unreachable(self, error: Exception) -> RunFailed:
+        """The error for a service that does not answer."""
+        # The error of an invalid request quotes it, with the token.
+        reason = "the request is not valid HTTP" if isinstance(error, httpx.LocalProtocolError) else error
+        return RunFailed(
+            f"no service answers at {self.url} ({reason}); start one by 'mgclust serve', or set MGCLUST_URL."
+        )
+
+
+class RetryAfter(Exception):
+    """The service asks for the request again after some seconds."""
+
+    def __init__(self, refusal: MgclustError, seconds: float) -> None:
+        super().__init__(str(refusal))
+        self.refusal, self.seconds = refusal, seconds
+
+
+class Retries:
+    """When one request is sent again."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._failures, self._until = connection, 0, time.monotonic() + MAX_RETRY_SECONDS
+
+    def wait(self, error: httpx.TransportError | RetryAfter) -> None:
+        """Wait until it may be sent again, or raise the error that ends it."""
+        if isinstance(error, RetryAfter):
+            pause = error.seconds * random.uniform(1.0, 1.5)  # not all clients at once
+            if time.monotonic() + pause > self._until:
+                raise error.refusal from None
+        elif self._failures == len(RETRY_SECONDS):
+            quotable = not isinstance(error, httpx.LocalProtocolError)
+            raise self._connection.unreachable(error) from (error if quotable else None)
+        else:
+            pause = RETRY_SECONDS[self._failures]
+            self._failures += 1
+        time.sleep(pause)
+
+
+def check(answer: httpx.Response) -> httpx.Response:
+    """Return a successful answer; raise the error of another one."""
+    if answer.is_success:
+        return answer
+    answer.read()
+    try:
+        sentence = str(answer.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        sentence = f"the service answered {answer.status_code} {answer.reason_phrase}"
+    refusal = (InputError if answer.status_code < 500 else RunFailed)(sentence)
+    after = answer.headers.get("Retry-After", "")
+    raise RetryAfter(refusal, float(after)) if after.isdecimal() else refusal
+
+
+def _own_url(settings: Settings) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port}"
+
+
+def _checked_url(text: str) -> str:
+    """Check that a URL has http(s), a host, and at most a port and a path; without its last slashes."""
+    text = text.strip().rstrip("/")
+    try:
+        url = httpx.URL(text)
+        place = url.scheme in ("http", "https") and url.host and (url.port is None or 0 < url.port < 65536)
+        good = place and not (url.userinfo or url.query or url.fragment)
+    except httpx.InvalidURL:
+        good = False
+    if good:
+        return text
+    shown = "" if set("@?#") & set(text) else f"={text[:200]!r}"  # it may hold a password
+    raise InputError(f"the service's URL (MGCLUST_URL){shown} should be like https://host:8700, without user or query.")
+
+
+def _is_own(url: httpx.URL, settings: Settings) -> bool:
+    """Whether a service of this machine with these settings listens there."""
+    try:
+        here = url.host == "localhost" or ipaddress.ip_address(url.host).is_loopback
+    except ValueError:
+        here = False
+    return (url.port or {"http": 80, "https": 443}[url.scheme]) == settings.port and (here or url.host == settings.host)
+
+
+def _token_left(data: Path) -> str:
+    try:
+        return (data / "token").read_text(errors="replace")
+    except OSError:
+        return ""
