@@ -1,19 +1,17 @@
-"""The runner: takes jobs from the queue and has each attempted by a process of its own.
+"""The runner: takes jobs from the queue and runs an attempt of each in a process of its own.
 
-It owns no job. While an attempt lives, the runner says so in the database every few seconds; if the runner dies, its
-attempts end with it, their heartbeats stop, and another runner queues the jobs again. Runners of one data folder take
-turns. `mgclust.service.supervisor` starts it, hears its signs of life, and replaces it where it hangs.
+It owns no job. It writes a heartbeat of each running attempt to the database every few seconds. If the runner dies, its
+attempts end with it, their heartbeats stop, and another runner queues the jobs again. One runner at a time holds the
+lock of a data folder. `mgclust.service.supervisor` starts it, reads its signs of life, and replaces it if it hangs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
 import signal
-import socket
 import sys
 import threading
 import time
@@ -28,18 +26,19 @@ from sqlalchemy import delete, update
 from mgclust.engine.certificates import Credentials
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.devices import gpus
-from mgclust.engine.silence import Awake, Silence
 from mgclust.errors import MgclustError
 from mgclust.service.attempt import SIGN_SECONDS, fault_of, message_of
+from mgclust.service.attempt_limits import RunningAttempt
 from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.attempts import Attempts
 from mgclust.service.confine import describe
 from mgclust.service.disk import remove, set_aside
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
-from mgclust.service.liveness import Watch, kill_tree, process_tree
+from mgclust.service.liveness import kill_tree
 from mgclust.service.models import OUTAGES, Job, RunnerSign, check_data_folder, migrate, open_database, writing
 from mgclust.service.results import read_scores
+from mgclust.service.runner_lock import runner_lock
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 
@@ -47,23 +46,20 @@ __all__ = ["Runner", "main", "shared_gpus"]
 
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 2.0
-PROCESS_CHECK_SECONDS = 0.5  # seconds between two looks at the processes of an attempt
-REMEDY = "submit less work or, within what the service allows, ask for more"
 
 
 class Runner:
-    """Attempts of jobs, so many at once.
+    """Runs attempts of jobs, up to `Settings.slots` at once.
 
     Parameters
     ----------
     settings : Settings
     credentials : Credentials, optional
-        Of the scheduler that the settings name, where this process has started it. Attempts receive them with their
-        orders.
+        Of the scheduler in the settings, if this process has started it. Attempts receive them with their orders.
     name : str, optional
-        Under which its jobs and its signs of life are noted.
+        Its name in the database.
     sign : callable, optional
-        Called at every turn.
+        Called at every step: a sign of life.
     """
 
     def __init__(
@@ -78,8 +74,8 @@ class Runner:
         self._name, self._sign = name or secrets.token_hex(8), sign
         self._engine = open_database(settings.database)
         self._jobs = Attempts(self._engine, settings, self._name)
-        self._claimed: list[Job] = []  # and not begun yet
-        self._running: list[_Attempt] = []
+        self._claimed: list[Job] = []  # but not started yet
+        self._running: list[RunningAttempt] = []
         self._server: ForkServer | None = None
         self._next_check = self._next_sign = 0.0
         self._signs = 0
@@ -87,14 +83,14 @@ class Runner:
         self.stopping = False
 
     def take_over(self, hung: Sequence[str]) -> None:
-        """Take over from runners that were ended: those that hung did not cost their jobs an attempt."""
+        """Queue the jobs of runners that hung and were killed."""
         with writing(self._engine) as session:
-            session.execute(delete(RunnerSign))  # a runner that lives makes its own again
+            session.execute(delete(RunnerSign))  # a live runner writes its own again
         if hung:
             self._jobs.requeue_all(hung)
 
     def run(self) -> None:
-        """Serve until `stopping`; then let the attempts end, whose jobs are queued again."""
+        """Run until `stopping`; then end the attempts and queue their jobs again."""
         last_message = ""
         if sys.platform.startswith("linux"):
             self._server = ForkServer()
@@ -109,16 +105,16 @@ class Runner:
                         print(last_message, file=sys.stderr)
                     happened = False
                     time.sleep(HEARTBEAT_SECONDS)
-                    # Nobody could say meanwhile that their attempts go on: they have as long again to say it.
+                    # No runner could write heartbeats meanwhile: give them all the time again.
                     self._next_check = time.monotonic() + self._settings.lost_after
                 if not happened:
                     time.sleep(POLL_SECONDS)
         finally:
             for attempt in self._running:
-                attempt.process.close_input()  # all at once: each may take its time
+                attempt.process.close_input()  # all first: each may need some time
             for attempt in self._running:
                 attempt.process.close()
-                with contextlib.suppress(*OUTAGES):  # its heartbeat stops, which says the same
+                with contextlib.suppress(*OUTAGES):  # its heartbeat stops, with the same effect
                     self._jobs.requeue(attempt.job.id, attempt.job.attempt)
             if self._server is not None:
                 self._server.close()
@@ -126,14 +122,14 @@ class Runner:
                 session.execute(delete(RunnerSign).where(RunnerSign.runner == self._name))
 
     def step(self) -> bool:
-        """Look at everything once; whether anything happened."""
+        """Check all attempts, heartbeats and lost jobs once, and claim jobs; whether anything happened."""
         happened = False
         self._jobs.clock()
         for attempt in list(self._running):
             if self._check(attempt):
                 self._running.remove(attempt)
                 happened = True
-        # After its own heartbeats: a runner that was stopped has missed those of others as well.
+        # After its own heartbeats: a runner that was stopped has not seen those of others, either.
         if time.monotonic() > self._next_sign:
             self._signs += 1
             with writing(self._engine) as session:
@@ -150,7 +146,7 @@ class Runner:
                 self._server = ForkServer()
             self._next_check = time.monotonic() + HEARTBEAT_SECONDS
         while self._claimed or (not (self._server and self._server.is_loading()) and self._claim()):
-            job = self._claimed[0]  # it stays there if the database fails meanwhile
+            job = self._claimed[0]  # it stays in the list if the database fails meanwhile
             try:
                 self._start(job)
             except OSError as error:
@@ -165,11 +161,11 @@ class Runner:
         return bool(self._claimed)
 
     def _start(self, job: Job) -> None:
-        if job.attempt == 1:  # a job of the same key may have been deleted, and its folder not yet
+        if job.attempt == 1:  # a deleted job of the same key may have left its folder
             self._discard(self._settings.checkpoint_folder(job.id))
             self._discard(self._settings.job_folder(job.id))
         for earlier in range(job.attempt - 1, 0, -1):
-            # An attempt may have left its whole result and died before it could say so.
+            # An attempt may have left a complete result and died before its answer.
             left = self._settings.attempt_folder(job.id, earlier)
             scores = read_scores(self._settings, job.id, earlier)
             if scores is not None:
@@ -200,23 +196,23 @@ class Runner:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return
         process = self._new_process()
-        with contextlib.suppress(OSError):  # without it there are no checkpoints, which the attempt's log says
+        with contextlib.suppress(OSError):  # without it there are no checkpoints, as the log of the attempt says
             self._inherit_checkpoint(job)
         process.send(order)
-        self._running.append(_Attempt(job, process, self._settings))
+        self._running.append(RunningAttempt(job, process, self._settings))
 
     def _new_process(self) -> AttemptProcess:
-        """A copy of the fork server, or one that loads for itself: no job waits for a fork server that hangs."""
+        """A fork of the fork server, or a process that loads for itself: no job waits for a fork server that hangs."""
         process = AttemptProcess(self._server)
         if self._server is not None and self._server.closed:
             self._server = ForkServer()
         return process
 
     def _kill_descendants(self) -> None:
-        """End what attempts have left, which this process has adopted, and hear of the ends.
+        """Kill and reap processes that attempts have left and this process has adopted.
 
-        What is in a session of its own and none of the runner's processes was started by an attempt: by one that has
-        ended, or by one that does not want its orphans to be found.
+        A child in a session of its own that is not one of the runner's was started by an attempt, which has ended or
+        has hidden its orphans.
         """
         if self._server is None:
             return
@@ -234,7 +230,7 @@ class Runner:
         return self._settings.checkpoint_folder(job.id) / str(job.attempt)
 
     def _inherit_checkpoint(self, job: Job) -> None:
-        """Give an attempt the checkpoints of the one before it, which may live on elsewhere and finds them no more."""
+        """Move the checkpoints of the previous attempt, which may still run elsewhere, to this one."""
         own = self._checkpoint_of(job)
         own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for earlier in range(job.attempt - 1, 0, -1):
@@ -244,7 +240,7 @@ class Runner:
         own.mkdir(mode=0o700, exist_ok=True)
 
     def _discard(self, folder: Path) -> None:
-        """Remove a folder, however much it holds, while everything else goes on; what remains is swept later."""
+        """Remove a folder in a thread, since it may hold much; what remains is swept later."""
         elsewhere = Path(self._settings.checkpoints) if self._settings.checkpoints else None
         beside = elsewhere if folder.parent == elsewhere else self._settings.data / "jobs"
         gone = set_aside(folder, beside)
@@ -253,34 +249,34 @@ class Runner:
 
     def _placement(self, resources: dict[str, Any]) -> dict[str, Any]:
         asked = {name: resources[name] for name in ("gpus", "workers") if resources.get(name)}
-        place = asked | {"cpu": self._settings.cpu or "workers" in asked}  # also on a cluster that has GPUs
+        place = asked | {"cpu": self._settings.cpu or "workers" in asked}  # also on a cluster with GPUs
         if self._settings.scheduler:
             place["scheduler"] = self._settings.scheduler
         if self._credentials is not None:
             place["credentials"] = asdict(self._credentials)
         return place
 
-    def _check(self, attempt: _Attempt) -> bool:
-        """Hear what an attempt says and tell the queue; whether it is over."""
+    def _check(self, attempt: RunningAttempt) -> bool:
+        """Pass on the heartbeat and the end of an attempt to the queue; whether it has ended."""
         job, process = attempt.job, attempt.process
-        # Nothing is at a job's files, which may then be deleted, or on the GPU, once its process has ended.
+        # Only when its process has ended, the job's files may be deleted and the GPU is free.
         if not process.ended():
             if process.answer is not None and not process.violation:
                 process.enforce_exit()
-            elif attempt.end_reason is None and (end_reason := attempt.look(process.violation)):
+            elif attempt.end_reason is None and (end_reason := attempt.reason_to_kill()):
                 attempt.end_reason = end_reason
                 process.kill()
-            if time.monotonic() > attempt.next_beat:
+            if time.monotonic() > attempt.next_heartbeat:
                 cancelled = self._jobs.heartbeat(job.id, job.attempt, process.progress)
-                attempt.next_beat = time.monotonic() + min(HEARTBEAT_SECONDS, self._settings.lost_after / 4)
+                attempt.next_heartbeat = time.monotonic() + min(HEARTBEAT_SECONDS, self._settings.lost_after / 4)
                 if cancelled is None:
-                    process.close(at_once=True)  # the job goes on elsewhere
+                    process.close(at_once=True)  # the job runs elsewhere
                 elif cancelled:
                     attempt.cancelled = True
                     process.interrupt()
             return False
         process.close()
-        self._kill_descendants()  # whatever else it has started: it holds the pipe, and writes files
+        self._kill_descendants()  # what it has started holds the pipe and writes files
         process.drain()
         violation = process.violation
         answer = None if violation else process.answer
@@ -288,7 +284,7 @@ class Runner:
         if attempt.cancelled or (answer is not None and "scores" in answer):
             self._discard(kept)
         for folder in (self._checkpoint_of(job), kept):
-            with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt resumes from
+            with contextlib.suppress(OSError):  # it does not exist, or holds checkpoints for the next attempt
                 folder.rmdir()
         if violation:
             self._jobs.fail(job.id, job.attempt, violation, "mgclust")
@@ -301,47 +297,6 @@ class Runner:
         return True
 
 
-class _Attempt:
-    """A job and the process that computes it."""
-
-    def __init__(self, job: Job, process: AttemptProcess, settings: Settings) -> None:
-        self.job, self.process = job, process
-        self.next_beat = self._next_check = 0.0
-        self.cancelled = False
-        self.end_reason: tuple[str, str] | None = None  # why it was ended, and whose fault that is
-        resources = job.request.get("resources") or {}
-        self._seconds = resources.get("max_seconds") or settings.max_seconds
-        self._memory = resources.get("memory") or settings.max_memory
-        self._hung_after = settings.hung_after
-        self._watch = Watch(process.pid, settings.hung_after)
-        self._clock = Awake()
-        self._stopped: Silence[int] = Silence(self._clock)
-
-    def look(self, violation: str | None) -> tuple[str, str] | None:
-        """Why it has to be ended, if it has, and whose fault that is; `violation` is with what it says."""
-        ran = self._clock()
-        if violation:
-            return violation, "mgclust"
-        if self._seconds and ran > self._seconds:
-            return (
-                f"the job ran for max_seconds={self._seconds:.15g}; {REMEDY} max_seconds, and retry the job.",
-                "input",
-            )
-        if violation := self._watch.hangs(self.process.signs):
-            return f"the attempt's process {violation} and was ended.", "cluster"
-        if time.monotonic() < self._next_check:
-            return None
-        self._next_check = time.monotonic() + PROCESS_CHECK_SECONDS
-        family = process_tree(self.process.pid)
-        stopped = self._stopped.of({each.pid: True for each in family if each.stopped})
-        if stopped and (longest := max(stopped.values())) > self._hung_after:
-            return f"a process of the attempt was stopped for {longest:.0f} s, and all of them were ended.", "cluster"
-        taken = sum(each.memory for each in family)
-        if self._memory and taken > self._memory:
-            return f"the job took {taken} bytes, more than memory={self._memory}; {REMEDY} memory.", "memory"
-        return None
-
-
 def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], None]) -> None:
     """Run until SIGTERM.
 
@@ -351,12 +306,12 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
     name : str
         Of this runner.
     hung : sequence of str
-        Runners before it that were ended because they hung.
+        Earlier runners that were killed because they hung.
     sign : callable
-        Called while it lives.
+        Called regularly: a sign of life.
     """
     settings.data.mkdir(parents=True, exist_ok=True)
-    with _exclusive(settings, sign):
+    with runner_lock(settings, sign):
         engine = open_database(settings.database)
         migrate(engine)
         check_data_folder(engine, settings.data)
@@ -374,53 +329,10 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
 
 
 @contextlib.contextmanager
-def _exclusive(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
-    """Hold the data folder's lock.
-
-    The runner before may still live, or let its attempts end. One that was stopped and whose keeper has gone would
-    keep the lock for ever, so it is ended.
-    """
-    with open(settings.data / "runner.lock", "a+") as lock:
-        watch: tuple[int, Watch] | None = None
-        while True:
-            sign()
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                pid = _lock_holder(lock)
-                if pid is None:
-                    watch = None
-                else:
-                    watch = watch if watch and watch[0] == pid else (pid, Watch(pid, settings.hung_after))
-                    if watch[1].hangs(0) and psutil.Process(pid).status() == psutil.STATUS_STOPPED:
-                        kill_tree(pid)
-                time.sleep(POLL_SECONDS)
-        lock.truncate(0)
-        lock.write(json.dumps(_process_identity()))
-        lock.flush()
-        yield
-
-
-def _process_identity() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "since": psutil.Process().create_time()}
-
-
-def _lock_holder(lock: Any) -> int | None:
-    """The process that holds the lock, if it is one of this machine."""
-    lock.seek(0)
-    with contextlib.suppress(ValueError, KeyError, TypeError, psutil.Error):
-        holder = json.load(lock)
-        if holder["host"] == socket.gethostname() and psutil.Process(holder["pid"]).create_time() == holder["since"]:
-            return int(holder["pid"])
-    return None
-
-
-@contextlib.contextmanager
 def shared_gpus(settings: Settings) -> Iterator[tuple[Settings, Credentials | None]]:
-    """Where several jobs run at once beside several GPUs of this machine: one cluster of all, for each its part of it.
+    """Start one cluster of all GPUs of this machine if several jobs share them; the settings and credentials to use it.
 
-    With one slot, or one GPU, each attempt has workers of its own, which end with it. The credentials open the cluster.
+    With one slot, or one GPU, each attempt has workers of its own, which end with it.
     """
     if settings.scheduler or settings.cpu or settings.slots == 1 or len(gpus()) < 2:
         yield settings, None
@@ -430,15 +342,15 @@ def shared_gpus(settings: Settings) -> Iterator[tuple[Settings, Credentials | No
 
 
 def _stop_with_supervisor() -> None:
-    """The keeper holds the other end of the standard input; when it is gone, its settings count no more."""
+    """Stop when the supervisor, which holds the other end of the standard input, has gone."""
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _sign_writer() -> Callable[[], None]:
-    """A function that tells the keeper, once a second, that this process lives."""
+    """A function that sends the supervisor a sign of life, at most one a second."""
     pipe = os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints must not be taken for a sign
+    os.dup2(2, 1)  # output of libraries is not a sign of life
     os.set_blocking(pipe, False)
     next_sign = 0.0
 
@@ -446,7 +358,7 @@ def _sign_writer() -> Callable[[], None]:
         nonlocal next_sign
         if time.monotonic() >= next_sign:
             next_sign = time.monotonic() + SIGN_SECONDS
-            with contextlib.suppress(OSError):  # the keeper is gone, or was stopped for hours
+            with contextlib.suppress(OSError):  # the supervisor has gone, or was stopped for hours
                 os.write(pipe, b".")
 
     return sign

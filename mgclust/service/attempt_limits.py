@@ -1,0 +1,64 @@
+"""The limits of a running attempt: time, memory, and signs of life."""
+
+from __future__ import annotations
+
+import time
+
+from mgclust.engine.silence import Awake, Silence
+from mgclust.service.attempt_process import AttemptProcess
+from mgclust.service.liveness import Watch, process_tree
+from mgclust.service.models import Job
+from mgclust.service.settings import Settings
+
+__all__ = ["RunningAttempt"]
+
+PROCESS_CHECK_SECONDS = 0.5  # between two measurements of the attempt's processes
+REMEDY = "submit less work or, within what the service allows, ask for more"
+
+
+class RunningAttempt:
+    """An attempt: its job, its process, and its limits.
+
+    Parameters
+    ----------
+    job : Job
+    process : AttemptProcess
+    settings : Settings
+    """
+
+    def __init__(self, job: Job, process: AttemptProcess, settings: Settings) -> None:
+        self.job, self.process = job, process
+        self.next_heartbeat = self._next_check = 0.0
+        self.cancelled = False
+        self.end_reason: tuple[str, str] | None = None  # why it was killed, and the fault
+        resources = job.request.get("resources") or {}
+        self._seconds = resources.get("max_seconds") or settings.max_seconds
+        self._memory = resources.get("memory") or settings.max_memory
+        self._hung_after = settings.hung_after
+        self._watch = Watch(process.pid, settings.hung_after)
+        self._clock = Awake()
+        self._stopped: Silence[int] = Silence(self._clock)
+
+    def reason_to_kill(self) -> tuple[str, str] | None:
+        """Why it has to be killed, and the fault; None if it may continue."""
+        ran = self._clock()
+        if self.process.violation:
+            return self.process.violation, "mgclust"
+        if self._seconds and ran > self._seconds:
+            return (
+                f"the job ran for max_seconds={self._seconds:.15g}; {REMEDY} max_seconds, and retry the job.",
+                "input",
+            )
+        if problem := self._watch.hangs(self.process.signs):
+            return f"the attempt's process {problem} and was ended.", "cluster"
+        if time.monotonic() < self._next_check:
+            return None
+        self._next_check = time.monotonic() + PROCESS_CHECK_SECONDS
+        family = process_tree(self.process.pid)
+        stopped = self._stopped.of({each.pid: True for each in family if each.stopped})
+        if stopped and (longest := max(stopped.values())) > self._hung_after:
+            return f"a process of the attempt was stopped for {longest:.0f} s, and all of them were ended.", "cluster"
+        taken = sum(each.memory for each in family)
+        if self._memory and taken > self._memory:
+            return f"the job took {taken} bytes, more than memory={self._memory}; {REMEDY} memory.", "memory"
+        return None
