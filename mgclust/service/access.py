@@ -1,15 +1,15 @@
-"""Who may do what: users, their roles, and the tokens they show.
+"""Users, roles, tokens and scopes.
 
-A token is 32 random bytes, shown once; the database holds its SHA-256: enough for numbers that nobody can guess.
-A user sees their own jobs and uploads; an admin sees all, and makes users and tokens. A token has scopes, at most those
-of its user's role, and may expire:
+A token is 32 random bytes, shown once. The database holds its SHA-256, which is enough for a random number of this
+length. A user sees their own jobs and uploads; an administrator sees all, and makes users and tokens. A token has
+scopes, at most those of its user's role, and may expire:
 
 read
-    Look at jobs, their results and logs, and lists.
+    Read jobs, their results and logs, and lists.
 submit
-    Upload, submit, cancel, retry and delete; without ``read`` the answers tell the id, the method and the state.
+    Upload, submit, cancel, retry and delete; without ``read`` the answers hold only the id, the method and the state.
 admin
-    Users, tokens and the jobs of all; of administrators only.
+    Manage users, tokens and all jobs; for administrators only.
 """
 
 from __future__ import annotations
@@ -53,28 +53,28 @@ __all__ = [
     "users",
 ]  # fmt: skip
 
-ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # each with the scopes of its tokens
+ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # scopes of the tokens of each role
 SCOPES = ROLES["admin"]
-DEFAULT_DAYS = 365.0  # until a new token expires, if nothing else is said
+DEFAULT_DAYS = 365.0  # lifetime of a new token
 MAX_DAYS = 36_500.0
-MAX_TOKENS = 100  # of one user that are neither revoked nor expired
+MAX_TOKENS = 100  # valid ones of a user
 USE_RESOLUTION_SECONDS = 3600.0
 TOKEN_PATTERN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # nothing else is looked up
-ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; nothing else goes to the database as one
+ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; nothing else is looked up
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
 class Unauthorized(Exception):
-    """Nobody that the service knows, or somebody who may not."""
+    """The request has no valid token."""
 
 
 class LastToken(Exception):
-    """Without this token nobody could make users and tokens any more."""
+    """The last token of an administrator, without which no other can be made."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, by a token with some scopes."""
+    """The user of a request, and the scopes of its token."""
 
     name: str
     role: str
@@ -84,11 +84,11 @@ class Caller:
 
     @property
     def is_admin(self) -> bool:
-        """Whether they may see everything."""
+        """Whether all jobs and uploads are visible."""
         return self.role == "admin" and "admin" in self.scopes
 
     def check(self, scope: str) -> None:
-        """Refuse what the role or the token does not allow.
+        """Check that the role and the token have a scope.
 
         Raises
         ------
@@ -101,20 +101,19 @@ class Caller:
             raise PermissionError(f"this token has the scopes {has}, and this needs {scope}; show a token with it.")
 
     def may_manage(self, user: str) -> bool:
-        """Whether they may list, make and revoke a user's tokens: an administrator, or the user by a whole token."""
+        """Whether tokens of a user may be managed: by an administrator, or by the user with a token of all scopes."""
         return self.is_admin or (self.name == user and self.scopes.issuperset(ROLES[self.role]))
 
     def may_see(self, owner: str) -> bool:
-        """Whether somebody's jobs and uploads are theirs to see."""
+        """Whether jobs and uploads of an owner are visible."""
         return self.is_admin or self.name == owner
 
     def check_new_token(self, user: str, role: str, scopes: Iterable[str] | None, days: float | None) -> float | None:
-        """Refuse a token that could do more than the one that is shown; its days, cut to those that this one has left.
+        """Check that a new token has at most the rights of this one; return its days, cut to those left of this one.
 
-        A token for oneself has at most the scopes of the one that makes it. One for another user needs the scope
-        ``admin``, and has at most those of that user's role; for another administrator, too, at most those of the one
-        that makes it. Whoever it is for, it does not outlive the one that makes it, so that a token that was stolen
-        cannot be renewed for ever; only a token that never expires makes another such.
+        A token for oneself, or for another administrator, has at most the scopes of this one; a token for another user
+        needs the scope ``admin``, and has at most those of that user's role. It does not outlive this one, so that a
+        stolen token cannot be renewed forever; only a token that never expires makes another such token.
 
         Raises
         ------
@@ -136,12 +135,12 @@ class Caller:
 
 
 def add_user(engine: Engine, name: str, role: str) -> None:
-    """Make a user.
+    """Create a user.
 
     Raises
     ------
     InputError
-        A name that is taken or no name, a role that is none.
+        A taken or invalid name, or an unknown role.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise InputError(f"name={name!r} should be up to 64 of a-z, 0-9 and . _ @ -, a letter or digit first.")
@@ -155,7 +154,7 @@ def add_user(engine: Engine, name: str, role: str) -> None:
 
 
 def users(engine: Engine) -> list[dict[str, object]]:
-    """All users, with how many of their tokens are of use."""
+    """List all users, with the number of their valid tokens."""
     count = select(func.count()).where(Token.user == User.name, _valid()).scalar_subquery()
     with reading(engine) as session:
         rows = session.execute(select(User.name, User.role, count).order_by(User.name)).all()
@@ -165,21 +164,21 @@ def users(engine: Engine) -> list[dict[str, object]]:
 def new_token(
     engine: Engine, user: str, scopes: Iterable[str] | None = None, days: float | None = DEFAULT_DAYS
 ) -> tuple[str, str]:
-    """Make a token for a user; its id and, this once, the token.
+    """Create a token for a user; return its id and the token, which cannot be shown again.
 
     Parameters
     ----------
     engine : Engine
     user : str
     scopes : iterable of str, optional
-        By default all that the user's role has.
+        By default all of the user's role.
     days : float, optional
         Until it expires; None: never.
 
     Raises
     ------
     InputError
-        No such user, a scope that is none or beyond the role, a number of days that is none, or too many tokens.
+        An unknown user, a scope that the role does not have, an invalid number of days, or too many tokens.
     """
     if days is not None and not 0 < days <= MAX_DAYS:
         raise InputError(f"days={days} should be > 0 and <= {MAX_DAYS:g}.")
@@ -204,16 +203,16 @@ def new_token(
 
 
 def revoke(engine: Engine, id_: str) -> bool:
-    """Let a token be worth nothing from now on; whether there was one.
+    """Revoke a token; whether it exists.
 
     Raises
     ------
     LastToken
-        It is the last one of all administrators.
+        It is the last token of all administrators.
     """
     if not ID_PATTERN.fullmatch(id_):
         return False
-    with writing(engine, alone=True) as session:  # of two that revoke the last two, one comes second
+    with writing(engine, alone=True) as session:  # one at a time: two requests may revoke the last two tokens
         found = session.get(Token, id_)
         if found is None:
             return False
@@ -224,7 +223,7 @@ def revoke(engine: Engine, id_: str) -> bool:
 
 
 def owner_of_token(engine: Engine, id_: str) -> str | None:
-    """The user that a token belongs to; None if there is no such token."""
+    """The owner of a token; None if there is no such token."""
     if not ID_PATTERN.fullmatch(id_):
         return None
     with reading(engine) as session:
@@ -232,7 +231,7 @@ def owner_of_token(engine: Engine, id_: str) -> str | None:
 
 
 def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
-    """A user's tokens, without what would let anybody use them."""
+    """List the tokens of a user, without their secrets."""
     if not NAME_PATTERN.fullmatch(user):
         return []
     wanted = select(Token, User.role).join(User, Token.user == User.name).where(Token.user == user)
@@ -255,7 +254,7 @@ def role_of(engine: Engine, user: str) -> str | None:
 
 
 def expiry_of(engine: Engine, id_: str) -> float | None:
-    """When a token expires; None: never."""
+    """Time at which a token expires; None: never."""
     with reading(engine) as session:
         return session.get_one(Token, id_).expires
 
@@ -280,7 +279,7 @@ def find_callers(engine: Engine, hashes: Sequence[str]) -> list[Caller | Excepti
 
 
 def record_use(engine: Engine, ids: Iterable[str]) -> None:
-    """Note that these tokens have been used, where the last note is older than an hour."""
+    """Record that these tokens have been used, if their last record is older than an hour."""
     now = time.time()
     old = or_(Token.used.is_(None), Token.used < now - USE_RESOLUTION_SECONDS)
     with reading(engine) as session:
@@ -291,17 +290,17 @@ def record_use(engine: Engine, ids: Iterable[str]) -> None:
 
 
 def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
-    """Where no administrator has a valid token, make one, in a file that only the caller's account may read.
+    """Make a token if no administrator has a valid one, in a file that only this account may read.
 
-    Programs of that account find it there, so that a service on one's own machine needs no settings. It does not
-    expire: the account that may read it may read the database as well. On a service without users its user is made.
+    Programs of the account find it there, so that a local service needs no settings. It does not expire: an account
+    that can read it can read the database as well. A service without users gets an administrator.
     """
     path = data / "token"
     with reading(engine) as session:
         if session.scalars(_admin_tokens().limit(1)).first() is not None:
             return path
     made: Token | None = None
-    with writing(engine, alone=True) as session:  # of several that start at once, one
+    with writing(engine, alone=True) as session:  # one of several processes that start at once
         if session.scalars(_admin_tokens().limit(1)).first() is None:
             admin = session.scalars(select(User.name).where(User.role == "admin").order_by(User.name).limit(1)).first()
             if admin is None:
@@ -310,7 +309,7 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
                 session.flush()
             token, made = _token(admin, None)
             session.add(made)
-            # Before the admin is there for good: nobody else could ever make another token.
+            # Before the commit: without the file no other token could ever be made.
             partial = path.with_suffix(".partial")
             partial.unlink(missing_ok=True)
             descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -335,11 +334,11 @@ def _valid() -> ColumnElement[bool]:
 
 
 def _admin_tokens() -> Any:
-    """The tokens by which more can be made."""
+    """Ids of the tokens that can make tokens."""
     whole = or_(Token.scopes.is_(None), Token.scopes.like("%admin%"))
     return select(Token.id).join(User, Token.user == User.name).where(User.role == "admin", _valid(), whole)
 
 
 def hash_of(token: str) -> str:
-    """What is kept of a token."""
+    """The hash of a token, which the database holds."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""From where a request comes: the address of its connection, or what a proxy that the administrator trusts says of it.
+"""The client address of a request: that of its connection, or the one in the header of a trusted proxy.
 
-Of the addresses in a forwarding header the last one that is no trusted proxy counts: a client can write whatever it
-likes before it, and each proxy appends the address that it saw.
+In a forwarding header the last address that is not a trusted proxy counts: each proxy appends the address that it saw,
+and a client can write anything before it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Proxies:
-    """The addresses from which forwarding headers are believed.
+    """The proxies whose forwarding headers are trusted.
 
     Parameters
     ----------
     names : str
-        Addresses and networks, with commas between: ``10.0.0.0/8, fd00::1``.
+        Addresses and networks, separated by commas: ``10.0.0.0/8, fd00::1``.
 
     Raises
     ------
     InputError
-        One that is none.
+        An invalid address or network.
     """
 
     def __init__(self, names: str) -> None:
@@ -53,14 +53,14 @@ class Proxies:
         return known is not None and any(known in each for each in self._networks)
 
     def client_of(self, scope: Scope) -> str:
-        """The address that a request is of; empty where there is none."""
+        """The client address of a request; empty if it has none."""
         peer = scope["client"][0] if scope.get("client") else ""
         if not self._networks or not self.trusts(peer):
             return peer
         by_list = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
         by_pairs = [value for name, value in scope["headers"] if name == b"forwarded"]
         said = {self._last(_hops(values, pairs)) for values, pairs in ((by_list, False), (by_pairs, True)) if values}
-        # A proxy writes one of the headers, and may hand on the other as a client wrote it.
+        # A proxy writes one of the headers, and may pass on the other as the client wrote it.
         return (said.pop() if len(said) == 1 else None) or peer
 
     def _last(self, hops: list[str]) -> str | None:
@@ -93,7 +93,7 @@ def _parsed(text: str) -> Address | None:
 
 
 def network(address: str) -> str:
-    """Whom an address belongs to: in IPv6 one machine has as many as it likes, of one network of 64 bits."""
+    """The unit of limits for an address: in IPv6 its /64 network, in which a machine has any number of addresses."""
     known = _parsed(address)
     if known is None:
         return address

@@ -1,7 +1,7 @@
-"""What an attempt tells the runner, read as something that a hostile process may have written.
+"""The messages of an attempt to the runner, read as those of a process that may be hostile.
 
-The data that an attempt reads may have taken it over. What it says goes into the database, the log and the answers of
-the web process, so that its lines are bounded in length and number, and hold nothing that one of these cannot write.
+The data that an attempt reads may have taken it over. Its messages go into the database, the log and the answers of the
+web process, so that lines are limited in length and number, and values to what all of these can write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_LINE_BYTES = 64 << 10  # a genuine line has some hundred, an error some thou
 MAX_ERROR_CHARACTERS = 4096  # as JSON, with up to 12 bytes for a character, still less than a line
 MAX_DEPTH = 16  # nested dicts and lists
 LINES_PER_SECOND = 1000.0  # a genuine attempt writes a few
-# As many signs of life as fit into a pipe, which a runner finds there that was stopped for hours.
+# Signs of life that fill a pipe, as a runner finds them after it was stopped for hours.
 BURST_LINES = (64 << 10) / len("{}\n")
 BYTES_PER_SECOND = 256 << 10  # nested values cost the runner far more to parse than to receive
 BURST_BYTES = 1 << 20
@@ -32,9 +32,9 @@ _FIGURES = ("fraction", "elapsed", "stage_rate", "stage_eta")
 
 
 def read_answers(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
-    """What an attempt says, as `mgclust.service.attempt` writes it, until the end of the pipe.
+    """Read the messages of an attempt, as `mgclust.service.attempt` writes them, until the end of the pipe.
 
-    A line without an end is that of a process which was killed, and is left out.
+    An incomplete last line, of a process that was killed, is discarded.
 
     Yields
     ------
@@ -45,7 +45,7 @@ def read_answers(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
     Raises
     ------
     InputError
-        It says what attempts do not say.
+        A message violates the protocol.
     """
     lines, size, before, answered = BURST_LINES, float(BURST_BYTES), time.monotonic(), False
     while (line := pipe.readline(MAX_LINE_BYTES + 1)).endswith(b"\n") or len(line) > MAX_LINE_BYTES:
@@ -62,7 +62,7 @@ def read_answers(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
         try:
             value = _check(parse_object(line))
         except (ValueError, KeyError, RecursionError):
-            raise _violation("a line that is none of an attempt's") from None
+            raise _violation("an invalid line") from None
         if answered and value and "progress" not in value:
             raise _violation("two answers")
         answered = answered or bool(value and "progress" not in value)
@@ -70,28 +70,28 @@ def read_answers(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """Read a JSON object, without numbers and characters that other readers of JSON do not take.
+    """Parse a JSON object; replace numbers and characters that other JSON parsers reject.
 
     Raises
     ------
     ValueError, RecursionError
-        It is none, or more than `MAX_DEPTH` deep.
+        It is not an object, or nested deeper than `MAX_DEPTH`.
     """
     value = json.loads(text.decode(), parse_constant=lambda name: None, parse_float=_finite, parse_int=_integer)
     if not isinstance(value, dict) or _depth(value) > MAX_DEPTH:
         raise ValueError("no JSON object")
-    if b"\\u" in text:  # perhaps half a pair of surrogates, which UTF-8 cannot say
+    if b"\\u" in text:  # perhaps a lone surrogate, which UTF-8 cannot encode
         value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     return value
 
 
 def check_scores(value: dict[str, Any]) -> dict[str, Any]:
-    """The scores in what an attempt value or left.
+    """The scores in an answer or a result file.
 
     Raises
     ------
     ValueError, KeyError
-        There are none, or longer ones than an attempt says.
+        They are missing or too long.
     """
     scores = value["scores"]
     if not isinstance(scores, dict) or len(json.dumps(scores)) > MAX_LINE_BYTES:
@@ -158,6 +158,6 @@ def _depth(value: Any) -> int:
 
 def _violation(what: str) -> InputError:
     return InputError(
-        f"the attempt's process told the runner {what}, as if its data had taken it over; it was ended with all that "
+        f"the attempt's process sent the runner {what}, as if its data had taken it over; it was killed with all that "
         "it had started."
     )

@@ -1,18 +1,17 @@
-"""The process in which a job is computed: it takes an order on its standard input, one line of JSON.
+"""The process of an attempt: it reads an order on its standard input, one line of JSON, and computes the job.
 
 ::
 
-    in    {"folder": where the attempt writes, "checkpoint": where it goes on from, "request": {...},
+    in    {"folder": where the attempt writes, "checkpoint": where it resumes from, "request": {...},
            "files": {name: file beneath a root}, "hidden": [path, ...],
-           "place": where to run, with certificates where the runner has made them, ...}
-    out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": whose},
-          with "facts" for the runner's log; once a second {}, a sign of life; bounded, see `mgclust.service.answers`
+           "place": where to run, with credentials of a cluster that the runner has started, ...}
+    out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": ...},
+          with "facts" for the runner's log; {} once a second, a sign of life; limited by `mgclust.service.answers`
 
-Before it reads any data, the process confines itself to what the one job needs (`mgclust.service.confine`), which
-cannot be undone: it ends with the job, and the next one gets another, a copy of `mgclust.service.forkserver`.
-The end of its input means that the runner is gone, and with it whoever could hear of the result: the attempt ends.
-What it would otherwise print goes to ``log.txt`` in the attempt's folder; the result appears there as ``result``, whole
-or not at all.
+Before it reads any data, the process confines itself to what its job needs (`mgclust.service.confine`). This cannot be
+undone, so each attempt has a new process, a fork of `mgclust.service.forkserver`. The end of its input means that the
+runner has gone: the attempt ends. Its output goes to ``log.txt`` in the attempt's folder; the result appears there as
+``result``, complete or not at all.
 """
 
 from __future__ import annotations
@@ -41,24 +40,24 @@ from mgclust.service.inputs import descriptors, files_of, open_inputs, print_err
 
 __all__ = ["fault_of", "main", "message_of"]
 
-PROGRESS_SECONDS = 0.5  # seconds between two reports of progress
-STOP_GRACE_SECONDS = 20.0  # seconds for an orderly end
-CLUSTER_WAIT_SECONDS = 300.0  # seconds that a cluster may be away
-FULL_DISK_WAIT_SECONDS = 20.0  # seconds that a full disk is given before the next attempt
-SIGN_SECONDS = 1.0  # seconds between two signs of life
-NICE = 5  # requests and other programs come before jobs where they share cores
+PROGRESS_SECONDS = 0.5  # between two progress events
+STOP_GRACE_SECONDS = 20.0  # for an orderly end
+CLUSTER_WAIT_SECONDS = 300.0  # for a cluster that is unavailable
+FULL_DISK_WAIT_SECONDS = 20.0  # before the next attempt
+SIGN_SECONDS = 1.0  # between two signs of life
+NICE = 5  # the web process and other programs have priority on shared cores
 
 _WRITE_LOCK = threading.Lock()
 
 
 def main() -> None:
-    """Take an order, unless the input ends before there is one."""
-    os.umask(0o077)  # whatever starts this: results and checkpoints are their user's
+    """Read an order and carry it out; end if the input ends before."""
+    os.umask(0o077)  # results and checkpoints are for this account only
     os.nice(NICE)
     if sys.platform.startswith("linux"):
-        become_subreaper()  # so that the runner finds all that this process starts
+        become_subreaper()  # the runner finds all descendants of this process
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
+    os.dup2(2, 1)  # output of libraries is not an answer
     nowhere = os.open(os.devnull, os.O_WRONLY)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -66,16 +65,16 @@ def main() -> None:
     threading.Thread(target=_send_signs, args=(answers,), daemon=True).start()
     _warm_up()
     if (order := orders.get()) is not None:
-        with contextlib.suppress(OSError):  # `_measured` tells the most memory since then
+        with contextlib.suppress(OSError):  # `_measured` reports the peak memory since then
             Path("/proc/self/clear_refs").write_text("5")
         answer = _run(order, lambda event: _send(answers, {"progress": event}))
-        os.dup2(nowhere, 2)  # nothing more goes to this job's log
+        os.dup2(nowhere, 2)  # later output does not belong to the job's log
         os.dup2(nowhere, 1)
         _send(answers, answer | {"facts": _measured(order)})
 
 
 def _warm_up() -> None:
-    """Load what every job needs, while there is none."""
+    """Import what every job needs, before there is one."""
     from mgclust.algorithms import METHODS  # noqa: F401
     from mgclust.file_run import open_sources  # noqa: F401
     from mgclust.service.fetch import fetch  # noqa: F401
@@ -97,12 +96,12 @@ def _send_signs(answers: Any) -> None:
 
 
 def _send(answers: Any, answer: dict[str, Any]) -> None:
-    with _WRITE_LOCK, contextlib.suppress(BrokenPipeError):  # the runner is gone; `_read_orders` knows
+    with _WRITE_LOCK, contextlib.suppress(BrokenPipeError):  # the runner has gone; `_read_orders` ends the process
         answers.write(json.dumps(answer) + "\n")
 
 
 def _measured(order: dict[str, Any]) -> dict[str, Any]:
-    """Rows and columns, where they are known, and the most memory of this process, without that of workers."""
+    """The shape of the data, if known, and the peak memory of this process, without workers."""
     facts: dict[str, Any] = {"shape": order.get("shape")}
     with contextlib.suppress(OSError, ValueError, IndexError):
         status = Path("/proc/self/status").read_text()
@@ -111,7 +110,7 @@ def _measured(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _log(line: str) -> None:
-    with contextlib.suppress(OSError):  # the disk is full: better without a line of the log than without the result
+    with contextlib.suppress(OSError):  # a full disk should cost a line of the log, not the result
         print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr)
 
 
@@ -124,26 +123,26 @@ def _run(order: dict[str, Any], report: Any) -> dict[str, Any]:
         os.close(log)
         os.dup2(2, 1)
         if order.get("before"):
-            _log(f"the attempt before this one ended: {order['before']}")
+            _log(f"the previous attempt ended: {order['before']}")
         return {"scores": _compute(order, folder, report)}
     except (Exception, KeyboardInterrupt) as error:
-        with contextlib.suppress(OSError):  # a disk that is full for the log, too
+        with contextlib.suppress(OSError):  # the disk is full for the log, too
             print_error(error)
         sentence = restore_names(message_of(error), order["request"], order["files"])
         answer = {"error": sentence[:MAX_ERROR_CHARACTERS], "fault": fault_of(error)}
         full = _disk_is_full(error)
     finally:
-        with contextlib.suppress(OSError):  # there is none, or it holds what the next attempt goes on from
+        with contextlib.suppress(OSError):  # it does not exist, or holds checkpoints for the next attempt
             os.rmdir(order["checkpoint"])
     if full:
         report({"stage": "waiting for space on the disk"})
-        with contextlib.suppress(KeyboardInterrupt):  # somebody cancels the job
+        with contextlib.suppress(KeyboardInterrupt):  # the job is cancelled
             time.sleep(FULL_DISK_WAIT_SECONDS)
     return answer
 
 
 def _open_log(folder: Path) -> int:
-    """Open the log of this attempt, whose folder an earlier attempt may have made: through no link, and no FIFO."""
+    """Open the log; an earlier attempt may have made the folder: follow no link, and wait for no FIFO."""
     parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -205,7 +204,7 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
 
 
 def check_rows(dataset: Any, most: int) -> None:
-    """Refuse data of more than `most` rows; of a graph, of more edges or nodes. 0 is no limit."""
+    """Reject data of more than `most` rows, or a graph of more edges or nodes; 0 is no limit."""
     graph = hasattr(dataset, "n_nodes")
     counts = {"n_edges" if graph else "n_samples": dataset.shape[0]} | ({"n_nodes": dataset.n_nodes} if graph else {})
     for name, count in counts.items():
@@ -219,7 +218,7 @@ def check_rows(dataset: Any, most: int) -> None:
 
 
 def _connect(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) -> dict[str, Any]:
-    """Where to run; a cluster without its scheduler, or with too few workers, is given time to come back."""
+    """Connect to the devices or the cluster; wait for a cluster without its scheduler or with too few workers."""
     from mgclust.engine.certificates import Credentials
     from mgclust.errors import ClusterUnavailableError
     from mgclust.file_run import placed
@@ -238,7 +237,7 @@ def _connect(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) 
 
 
 def fault_of(error: BaseException) -> str:
-    """Whose fault it is: that of the input, of too little memory, of the cluster, or ours."""
+    """Classify an error: fault of the input, the memory, the cluster, or mgclust."""
     from mgclust.errors import ClusterUnavailableError, InputError, InsufficientMemoryError, MgclustError
 
     if isinstance(error, ClusterUnavailableError):
@@ -257,7 +256,7 @@ def _disk_is_full(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """What went wrong, for whoever asked for the job."""
+    """The error message of a job, one sentence."""
     if _disk_is_full(error):
         return "there is no space left where the service keeps its results; free some, then retry the job."
     if isinstance(error, KeyboardInterrupt):
@@ -272,8 +271,8 @@ def message_of(error: BaseException) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:] == [OPTION]:
-        serve()  # and go on in each copy
+        serve()  # returns in each fork
     main()
-    # Taking all modules down would write to each page that a copy has in common with the fork server: 0.1 s a job.
+    # Finalizing all modules would write to each page that is shared with the fork server: 0.1 s a job.
     atexit._run_exitfuncs()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""The runner's side of a process of `mgclust.service.attempt`: its start, its orders, its answers, its end."""
+"""The process of an attempt, as the runner sees it: start, order, answers, end."""
 
 from __future__ import annotations
 
@@ -22,27 +22,33 @@ from mgclust.service.supervisor import without_settings
 
 __all__ = ["AttemptProcess"]
 
-STOP_GRACE_SECONDS = 30.0  # seconds for an attempt's orderly end
-OUTPUT_GRACE_SECONDS = 5.0  # seconds to hear them
+STOP_GRACE_SECONDS = 30.0  # for an attempt's orderly end
+OUTPUT_GRACE_SECONDS = 5.0  # to read the rest of its output
 
 
 class AttemptProcess:
-    """A process of `mgclust.service.attempt`, in a group with whatever it starts."""
+    """A process of `mgclust.service.attempt`; it leads a session with all that it starts.
+
+    Parameters
+    ----------
+    server : ForkServer or None
+        By default the process loads for itself.
+    """
 
     def __init__(self, server: ForkServer | None) -> None:
         self.progress: dict[str, Any] | None = None
         self.answer: dict[str, Any] | None = None
-        self.violation: str | None = None  # with what it says
-        self.signs = 0  # of life
+        self.violation: str | None = None  # of the protocol, by its answers
+        self.signs = 0  # signs of life so far
         self._stop_requested: float | None = None
         self._closed = False
         self._code: int | None = None
-        with contextlib.ExitStack() as theirs:
+        with contextlib.ExitStack() as of_child:
             stdin, orders = os.pipe()
-            theirs.callback(os.close, stdin)
+            of_child.callback(os.close, stdin)
             self._orders = os.fdopen(orders, "w")
             answers, stdout = os.pipe()
-            theirs.callback(os.close, stdout)
+            of_child.callback(os.close, stdout)
             self._answers = os.fdopen(answers, "rb")
             if server is not None and (pid := server.fork(stdin, stdout)):
                 self._process = psutil.Process(pid)
@@ -60,12 +66,12 @@ class AttemptProcess:
 
     @property
     def pid(self) -> int:
-        """Its number, and that of its session."""
+        """Its pid, and the id of its session."""
         return int(self._process.pid)
 
     def send(self, order: dict[str, Any]) -> None:
-        """Give it its order."""
-        with contextlib.suppress(BrokenPipeError):  # it has died; `ended` says so
+        """Send its order."""
+        with contextlib.suppress(BrokenPipeError):  # it has died, as `ended` finds
             self._orders.write(json.dumps(order) + "\n")
             self._orders.flush()
 
@@ -74,41 +80,41 @@ class AttemptProcess:
         return self._wait(0)
 
     def drain(self) -> None:
-        """Hear all that it has said, once it and what it has started have ended."""
+        """Read the rest of its output, after the end of all its processes."""
         self._listener.join(OUTPUT_GRACE_SECONDS)
 
     @property
     def stopping(self) -> bool:
-        """Whether it was asked to end."""
+        """Whether it was told to stop."""
         return self._stop_requested is not None
 
     def interrupt(self) -> None:
-        """Ask it to end."""
+        """Tell it to stop."""
         if not self.stopping:
             self._signal(signal.SIGTERM, group=False)
         self.enforce_exit()
 
     def enforce_exit(self) -> None:
-        """It is about to end; if it takes too long, it is made to."""
+        """Kill it if it takes too long to stop."""
         now = time.monotonic()
         self._stop_requested = self._stop_requested or now
         if now - self._stop_requested > STOP_GRACE_SECONDS:
             self._signal(signal.SIGKILL)
 
     def kill(self) -> None:
-        """End it and what it has started, at once."""
+        """Kill it and all that it has started."""
         kill_tree(self.pid, 0.0)
         self._signal(signal.SIGKILL)
 
     def close_input(self) -> None:
-        """The end of its input: it ends."""
+        """End its input, by which it stops."""
         with contextlib.suppress(OSError):
             self._orders.close()
 
     def close(self, at_once: bool = False) -> None:
-        """End its input, wait for its end, and end what it has started."""
+        """End its input, wait for its end, and kill what it has started."""
         if self._closed:
-            return  # the number of its group may be another's by now
+            return  # its pid may belong to another process by now
         self._closed = True
         self.close_input()
         if at_once:
@@ -117,7 +123,7 @@ class AttemptProcess:
         self._signal(signal.SIGKILL)  # what it has started
 
     def exit_message(self) -> str:
-        """How it ended, where it gave no answer."""
+        """The error message of a process that ended without an answer."""
         code = self._code
         if code is not None and code < 0:
             name = signal.Signals(-code).name

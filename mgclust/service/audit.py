@@ -1,6 +1,6 @@
-"""Who did what, and when: a line of JSON for each request that changes something, fetches a result or is refused.
+"""The audit log: a line of JSON for each request that changes something, fetches a result or is refused.
 
-So has what the service does by itself, without a user: the first administrator's token, and jobs that expire.
+The service's own actions have lines, too: the first administrator's token, and jobs that expire.
 
 Lines hold no secret, no query and no body. A thread of their own writes them, so that no request waits for the disk.
 Lines that cannot be written are counted, and the next line holds their number. Lines of refused requests are limited,
@@ -24,29 +24,29 @@ from typing import Any
 
 __all__ = ["Audit", "note"]
 
-KEPT_FILES = 4  # files of earlier lines
-MAX_QUEUED_LINES = 10_000  # lines that wait to be written
-REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines a second, and saved up
-MAX_VALUE_CHARACTERS = 256  # characters of a value
+KEPT_FILES = 4  # rotated files
+MAX_QUEUED_LINES = 10_000  # that wait to be written
+REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines a second, and burst
+MAX_VALUE_CHARACTERS = 256
 
 noted: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("noted")
 
 
 def note(**facts: Any) -> None:
-    """Add to the line of the request that is being answered, such as the id of what it made."""
-    with contextlib.suppress(LookupError):  # outside of a request
+    """Add facts to the line of the current request, such as the id of what it made."""
+    with contextlib.suppress(LookupError):  # no request
         noted.get().update(facts)
 
 
 class Audit:
-    """The log.
+    """The audit log.
 
     Parameters
     ----------
     path : Path or None
         None: standard error.
     size : int
-        Bytes after which a file is put aside; `KEPT_FILES` of these are kept.
+        Bytes after which a file is rotated; `KEPT_FILES` are kept.
     """
 
     def __init__(self, path: Path | None, size: int) -> None:
@@ -60,11 +60,11 @@ class Audit:
 
     @property
     def lost(self) -> int:
-        """Lines that could not be written so far."""
+        """Number of lines that could not be written."""
         return self._lost
 
     def write(self, **facts: Any) -> None:
-        """Add a line; values that are None are left out."""
+        """Add a line, without values that are None."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         known = {
             name: v[:MAX_VALUE_CHARACTERS] if isinstance(v, str) else v for name, v in facts.items() if v is not None
@@ -77,7 +77,7 @@ class Audit:
             self._start()
 
     def refused(self, **facts: Any) -> None:
-        """Add a line for a request without a valid token, unless there were many."""
+        """Add a line for a request without a valid token, unless there are too many."""
         now = time.monotonic()
         self._allowed = min(REFUSALS_AT_ONCE, self._allowed + (now - self._since) * REFUSALS)
         self._since = now
@@ -89,7 +89,7 @@ class Audit:
         self.write(**facts, not_logged_before=unsaid or None)
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write the lines that wait, and stop."""
         if self._thread is not None:
             self._lines.put(None)
             self._thread.join(5)
@@ -118,12 +118,12 @@ class Audit:
             return
         self._open(self._path, len(line))
         line = b"\n" * self._torn + line
-        self._torn = os.write(self._file, line) < len(line)  # a disk that is full may take a part
+        self._torn = os.write(self._file, line) < len(line)  # a full disk may take a part
         if self._torn:
             raise OSError("the line could not be written whole.")
 
     def _open(self, path: Path, more: int) -> None:
-        """Have the file open that has the path, with room for a line; several processes may write to it."""
+        """Open the file at the path, rotated if it has no room for a line; several processes may write to it."""
         if self._file >= 0 and not self._has(path):
             os.close(self._file)
             self._file = -1
@@ -132,7 +132,7 @@ class Audit:
             self._file = os.open(path, flags, 0o600)
         if os.fstat(self._file).st_size + more <= self._size:
             return
-        fcntl.flock(self._file, fcntl.LOCK_EX)  # let go of when it is closed
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # released when it is closed
         if self._has(path):
             for number in range(KEPT_FILES, 0, -1):
                 earlier = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
@@ -143,7 +143,7 @@ class Audit:
         self._open(path, 0)
 
     def _has(self, path: Path) -> bool:
-        """Whether the path still names the file that is open."""
+        """Whether the path still leads to the open file."""
         try:
             there, here = os.lstat(path), os.fstat(self._file)
         except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Calls that come in while others are being answered, answered together.
+"""Batching of concurrent calls: those that arrive while others are being answered are answered together.
 
 Under load a database answers fifty questions in hardly more time than one: one trip, one transaction, one wait for the
-disk. Nobody waits for others to come: a call that finds nobody before it is answered at once.
+disk. No call is delayed to fill a batch: one that finds no other is answered at once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Answer = TypeVar("Answer")
 
 
 class Batched(Generic[Question, Answer]):
-    """A function of many questions, awaited for one at a time.
+    """A function of many questions, awaited for one.
 
     Parameters
     ----------
     function : callable
-        Answers in the questions' order; an answer that is an exception is raised where its question was asked. Runs in
-        a thread of its own, one call at a time: requests that keep all other threads busy do not delay it.
+        Answers in the order of the questions; an exception among the answers is raised for its question. It runs in a
+        thread of its own, one call at a time: requests that keep all other threads busy do not delay it.
     most : int
-        Questions of one call.
+        Maximum number of questions of one call.
     """
 
     def __init__(self, function: Callable[[Sequence[Question]], Sequence[Answer | Exception]], most: int = 100) -> None:
@@ -56,7 +56,7 @@ class Batched(Generic[Question, Answer]):
                 except Exception as error:
                     answers = [error] * len(batch)
                 for (_, future), answer in zip(batch, answers, strict=True):
-                    if future.done():  # whoever asked is gone
+                    if future.done():  # the caller was cancelled
                         continue
                     if isinstance(answer, Exception):
                         future.set_exception(answer)

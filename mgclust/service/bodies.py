@@ -1,4 +1,4 @@
-"""Bodies of requests other than uploads, read whole and bounded before a request is looked at."""
+"""Bodies of requests other than uploads: read completely, within limits, before the request is handled."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mgclust.service.sources import TooLarge
 
 __all__ = ["ShortBodies"]
 
-MAX_BODY_BYTES = 512 << 10  # twice what a job may take in the queue
-SHORT_BODY_BYTES = 16 << 10  # such bodies do not wait for each other
-LONG_BODIES_PER_USER, LONG_BODIES = 8, 32  # longer ones, of a user and together, in memory at once; others wait
+MAX_BODY_BYTES = 512 << 10  # twice the limit of a job in the queue
+SHORT_BODY_BYTES = 16 << 10  # such bodies do not wait
+LONG_BODIES_PER_USER, LONG_BODIES = 8, 32  # longer ones in memory at once, of a user and in all; others wait
 WAIT_SECONDS = 30.0
-# Twice what 10,000 numbers of rows have, the most of what any request lists. A body of the same length with many more
-# swells to a hundred times its size when it is parsed, and keeps the process busy for seconds.
+# Twice those of 10,000 row numbers, the longest list in a request. Parsing a body of the same length with many more
+# takes a hundred times its size in memory, and seconds.
 DELIMITERS, MAX_DELIMITERS = (b",", b":", b"[", b"{"), 20_000
 
 
 class ShortBodies:
-    """Ends requests, other than uploads, that say or send more than a request needs."""
+    """Middleware that rejects requests, other than uploads, with more bytes than a request needs."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -33,10 +33,10 @@ class ShortBodies:
         self._turns_in_all = asyncio.Semaphore(LONG_BODIES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read a request's body whole, or refuse it, before anybody else sees the request."""
+        """Read the body of a request, or reject it, before the request is handled."""
         caller = scope.get("state", {}).get("caller")
         if scope["type"] != "http" or caller is None or scope["path"].startswith("/api/v1/uploads/"):
-            await self._app(scope, receive, send)  # who is not known has no body: see `Gate`
+            await self._app(scope, receive, send)  # a request without a caller has no body: see `Gate`
             return
         async with contextlib.AsyncExitStack() as turn:
             try:
@@ -58,7 +58,7 @@ class ShortBodies:
             await self._app(scope, replay, send)
 
     async def _body(self, scope: Scope, receive: Receive, user: str, turn: contextlib.AsyncExitStack) -> bytes | None:
-        """The whole body; None if the client is gone."""
+        """The body; None if the client has disconnected."""
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         said = int(length) if length.isdigit() else 0
         body, more, waited = bytearray(), True, False
@@ -67,7 +67,7 @@ class ShortBodies:
                 raise TooLarge(f"a request should have at most {MAX_BODY_BYTES} bytes.")
             if max(len(body), said) > SHORT_BODY_BYTES and not waited:
                 waited = True
-                await self._wait(user, turn)  # meanwhile the connection is not read
+                await self._wait(user, turn)  # meanwhile nothing is read from the connection
             message = await receive()
             if message["type"] != "http.request":
                 return None

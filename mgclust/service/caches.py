@@ -1,8 +1,7 @@
-"""Where libraries keep what they compile or find out, for the processes that compute and read.
+"""Cache folders of libraries, for the processes that compute and read.
 
-Numba, CuPy, CUDA and matplotlib keep it in the home folder, or beside the code. The home of a service account may be
-read-only, or lie where jobs' processes see nothing; then it is a folder in the data folder. Jobs write to it, as they
-would at home.
+Numba, CuPy, CUDA and matplotlib keep caches in the home folder, or beside the code. The home of a service account may
+be read-only or hidden from the processes of jobs; then folders in the data folder take its place, writable for jobs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whose a token is, asked for at every request: answered from memory for a moment, else from the database.
+"""The caller of each request, by its token: from a cache in memory for a moment, else from the database.
 
-Questions to the database are answered together, so that a flood of invented tokens costs one look-up for a hundred of
-them, and what has not the form of a token costs none. A token that is revoked here is refused at once, one that another
-process revokes within `VALID_SECONDS` seconds.
+Lookups in the database are batched: a flood of invented tokens costs one lookup for a hundred of them, and text without
+the form of a token costs none. A token that this process revokes is rejected at once, one that another process revokes
+within `VALID_SECONDS`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mgclust.service.models import OUTAGES
 
 __all__ = ["Callers"]
 
-VALID_SECONDS = 2.0  # seconds for which a token is taken to be as valid as it was
-INVALID_SECONDS = 30.0  # and to be none: a token that is made later is another one
-MAX_REMEMBERED = 10_000  # remembered of each kind
-USE_WRITE_SECONDS = 60.0  # seconds between two notes of which tokens were used
+VALID_SECONDS = 2.0  # for which a valid token is cached
+INVALID_SECONDS = 30.0  # likewise an invalid one, which never becomes valid
+MAX_REMEMBERED = 10_000  # of each kind
+USE_WRITE_SECONDS = 60.0  # between two records of used tokens
 
 
 class Callers:
-    """Who shows a token.
+    """The callers of tokens.
 
     Parameters
     ----------
@@ -42,18 +42,18 @@ class Callers:
         self._batched = Batched[str, Caller](functools.partial(find_callers, engine))
         self._known: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
         self._unknown: OrderedDict[str, tuple[Unauthorized, float]] = OrderedDict()
-        self._forgotten = 0  # how often something was: what was looked up before is not remembered after
+        self._forgotten = 0  # count of `forget`: an earlier lookup is not cached after it
         self._used: set[str] = set()
         self._use_recorded = time.monotonic()
         self._writing: asyncio.Task[None] | None = None
 
     async def __call__(self, token: str) -> Caller:
-        """Look up who shows a token.
+        """Find the caller of a token.
 
         Raises
         ------
         Unauthorized
-            It is unknown, revoked or expired.
+            The token is unknown, revoked or expired.
         """
         if not TOKEN_PATTERN.fullmatch(token):
             raise Unauthorized("this token is unknown or revoked; ask the service's administrator for one.")
@@ -71,13 +71,13 @@ class Callers:
         return caller
 
     def forget(self, token: str) -> None:
-        """Look up a token anew, of this id, at the next request that shows it."""
+        """Look up the token of this id in the database at its next request."""
         self._forgotten += 1
         for hash_ in [hash_ for hash_, (caller, _) in self._known.items() if caller.token == token]:
             del self._known[hash_]
 
     async def refused(self, hashes: Iterable[str]) -> set[str]:
-        """Which of these tokens, by their hashes, are not valid any more."""
+        """The invalid ones of these tokens, by their hashes."""
         wanted = sorted(set(hashes))
         answers = await asyncio.gather(*(self._find(hash_) for hash_ in wanted), return_exceptions=True)
         for answer in answers:
@@ -100,7 +100,7 @@ class Callers:
     async def _record_use(self) -> None:
         used, self._used, self._use_recorded = self._used, set(), time.monotonic()
         try:
-            # A database that cannot be written now is written to another time.
+            # If the database cannot be written now, the next record has to do.
             with contextlib.suppress(*OUTAGES):
                 await to_thread.run_sync(record_use, self._engine, used, limiter=CapacityLimiter(1))
         finally:

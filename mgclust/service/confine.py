@@ -1,19 +1,19 @@
-"""What a process that reads users' data may still reach, should the data take it over.
+"""Confinement of processes that read users' data, in case the data takes them over.
 
-Parsers of many formats read what users send. A process gives up, before it reads any of it, what reading does not
-need: by Landlock (Linux 5.13) every path but those that are listed, by scopes of Landlock (Linux 6.12) signals and
-abstract sockets to processes outside, and their memory and environment in ``/proc``; what root may beyond its files;
-privileges of programs that it would start, and core dumps. Whatever it starts inherits that.
+Parsers of many formats read the data. Before that, a process gives up what reading does not need: by Landlock (Linux
+5.13) all paths but the listed ones; by scopes of Landlock (Linux 6.12) signals and abstract sockets to other processes,
+and their memory and environment in ``/proc``; capabilities of root beyond its files; privileges of programs that it
+starts; core dumps. Its children inherit the confinement.
 
-Hidden are the data folder, the roots, and the files of secrets. Everything else on the machine stays as it is: an
-attempt needs drivers, caches and shared folders that no list could name in advance. Landlock only knows what may be
-reached, so that what lies beside the hidden paths is listed, at every level on the way to them; what is made there
-afterwards, directly in one of their parent folders, is not reached either.
+Hidden are the data folder, the roots, and files of secrets. All else on the machine stays reachable: an attempt needs
+drivers, caches and shared folders that no list could name in advance. Landlock lists what is reachable, so the siblings
+of the hidden paths are listed, at every level on the way to them. An entry that is made later, directly in one of these
+parent folders, is not reachable either.
 
-What remains. The process has the same user: without Landlock it may read all that this user may. With a kernel before
-6.12 it may send signals to the service. An attempt may connect to the network, since schedulers and data are there. A
-library's threads that were running before keep their rights; they run no parser. A second mount of the same folder
-elsewhere is not hidden. A fault of the kernel opens all of it.
+Limits. The process has the user of the service: without Landlock it may read all that this user may. With a kernel
+before 6.12 it may send signals to the service. An attempt may use the network, for schedulers and data. Threads of
+libraries that run already keep their rights; they run no parser. A second mount of a hidden folder elsewhere is not
+hidden. A kernel vulnerability circumvents all of this.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from mgclust.beneath import protection
 __all__ = ["become_subreaper", "confine", "describe", "exit_with_parent", "landlock"]
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls
-_READ_RIGHTS = 1 << 2 | 1 << 3  # a file, a folder
+_READ_RIGHTS = 1 << 2 | 1 << 3  # files, folders
 _FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
-_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # from these versions on
+_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # by version of Landlock
 _NETWORK = 1 << 0 | 1 << 1  # TCP: bind, connect; from version 4 on
 _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals; from version 6 on
 _NO_NEW_PRIVS, _DUMPABLE, _DEATH, _ADOPT = 38, 4, 1, 36  # prctl
-# Of what root may, what is kept: its own files whatever their mode, signals to its children, pinned memory, priorities.
-# CAP_PERFMON, for one, would let it read the environment of processes that Landlock keeps it from.
+# Kept capabilities of root: own files whatever their mode, signals to children, pinned memory, priorities. CAP_PERFMON,
+# for example, would allow reading the environment of processes that Landlock protects.
 _CAPABILITIES = sum(1 << bit for bit in (1, 2, 3, 5, 14, 23))
 _CAPABILITY_VERSION = 0x20080522
-_MAX_BESIDE = 100_000  # entries of folders on the way to what is hidden
-# Made beforehand where home is on the way to what is hidden: what is made later is out of reach.
+_MAX_BESIDE = 100_000  # entries of folders on the way to hidden paths
+# Made in advance if the home folder is on the way to a hidden path: later entries are not reachable.
 _CACHES = (".cache", ".cupy", ".nv")
 
 
@@ -71,23 +71,23 @@ def confine(
     *,
     reading_only: bool = False,
 ) -> None:
-    """Give up what reading users' data does not need; for this thread and all that it starts.
+    """Confine this thread and all that it starts.
 
     Parameters
     ----------
     hidden : iterable of path
-        What the process is to reach nothing of; what is not there counts as well.
+        Paths to hide; they need not exist.
     readable : iterable of path or int
-        Parts of it that may be read nevertheless; descriptors say them without a path that may be replaced.
+        Exceptions that may be read; a descriptor names one without a path that may be replaced.
     writable : sequence of path
-        Folders in it that may be read and written; they have to exist.
+        Exceptions that may be read and written: existing folders.
     reading_only : bool
-        Whether only `writable` may be written, and no TCP connection made.
+        Allow writing to `writable` only, and no TCP connection.
 
     Raises
     ------
     OSError
-        The kernel has Landlock and refuses it; without Landlock the paths stay within reach.
+        The kernel has Landlock and rejects the rules. Without Landlock the paths stay reachable.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not sys.platform.startswith("linux"):
@@ -115,7 +115,7 @@ def confine(
     finally:
         os.close(number)
     if writable:
-        # The one that was found before may be out of reach now.
+        # The current one may not be reachable any more.
         tempfile.tempdir = None
         with contextlib.suppress(FileNotFoundError):
             tempfile.gettempdir()
@@ -125,7 +125,7 @@ def confine(
 
 
 def exit_with_parent(parent: int, *, hide: bool = True) -> None:
-    """Have this process killed when its parent ends; and, unless told not to, none of the same user look into it."""
+    """Have the kernel kill this process when its parent ends; `hide` its memory from other processes of the user."""
     if sys.platform.startswith("linux"):
         _prctl(_DEATH, 9)
         if hide:
@@ -135,13 +135,13 @@ def exit_with_parent(parent: int, *, hide: bool = True) -> None:
 
 
 def become_subreaper() -> None:
-    """Become the parent of all processes beneath this one whose own parent ends (Linux)."""
+    """Become the parent of descendants whose own parent ends (Linux)."""
     _prctl(_ADOPT, 1)
 
 
 @functools.cache
 def landlock() -> int:
-    """Version of the kernel's Landlock; 0 where there is none."""
+    """Version of the kernel's Landlock; 0 without it."""
     if not sys.platform.startswith("linux"):
         return 0
     try:
@@ -153,7 +153,7 @@ def landlock() -> int:
 
 
 def describe() -> str:
-    """Which protection is active on this machine, and what is missing: for the service's log."""
+    """Describe the protection on this machine, and what is missing, for the service's log."""
     version, how = landlock(), protection()
     if not version:
         return (
@@ -169,7 +169,7 @@ def describe() -> str:
 
 
 def _reachable(folder: str, hidden: set[str], left: list[int] | None = None) -> Iterator[str]:
-    """What holds nothing hidden, in as large parts as can be."""
+    """The largest subtrees without hidden paths."""
     left = left or [_MAX_BESIDE]
     if folder in hidden:
         return
@@ -180,12 +180,12 @@ def _reachable(folder: str, hidden: set[str], left: list[int] | None = None) -> 
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             left[0] -= 1
-            if left[0] > 0 and not entry.is_symlink():  # what a link leads to is listed where it is
+            if left[0] > 0 and not entry.is_symlink():  # the target of a link is listed at its own place
                 yield from _reachable(prefix + entry.name, hidden, left)
 
 
 def _make_caches(hidden: set[str]) -> None:
-    home = os.path.realpath(os.path.expanduser("~"))  # an account may have none
+    home = os.path.realpath(os.path.expanduser("~"))  # which may not exist
     if any(path.startswith(home + "/") for path in hidden):
         for name in _CACHES:
             with contextlib.suppress(OSError):
@@ -196,13 +196,13 @@ def _allow(ruleset: int, path: str | Path | int, rights: int) -> None:
     try:
         number = os.dup(path) if isinstance(path, int) else os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return  # gone meanwhile, or not to be reached anyway
+        return  # gone meanwhile, or not reachable anyway
     try:
         folder = stat.S_ISDIR(os.fstat(number).st_mode)
         rule = _Rule(rights if folder else rights & _FILE_RIGHTS, number)
         _call(_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), ctypes.byref(rule), ctypes.c_uint32(0))
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF, errno.EBADFD):  # of a kind that rules do not cover
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.EBADFD):  # of a type without rules
             raise
     finally:
         os.close(number)

@@ -1,7 +1,7 @@
-"""Other centres for a density-peaks job that has succeeded: what they would give, and keeping it as a job of its own.
+"""Other centres for a density-peaks job that has succeeded: a preview, or a new job with their result.
 
-Labels follow from rho, delta and nearest_higher, which the result holds, so this takes no other pass over the data. All
-of it is computed in a process of `mgclust.service.reader`; here is what is asked and answered.
+Labels follow from rho, delta and nearest_higher in the result, so no other pass over the data is needed. A process of
+`mgclust.service.reader` computes them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Limit = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Centers(BaseModel):
-    """Which rows are centres: a box of the decision graph, or their numbers, or how many; nothing is automatic."""
+    """Centres: a box of the decision graph, row numbers, or their number; by default the automatic ones."""
 
     model_config = ConfigDict(extra="forbid")
     n_clusters: int | None = None
@@ -61,47 +61,47 @@ class Centers(BaseModel):
         return self
 
     def given(self) -> dict[str, Any]:
-        """What was said, as `DensityPeaks.select_centers` takes it."""
+        """The given fields, as arguments of `DensityPeaks.select_centers`."""
         names = ("n_clusters", "rho_min", "delta_min", "rho_max", "delta_max", "indices")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 class PreviewRequest(Centers):
-    """Centres, and what to tell of them."""
+    """Centres, and what to answer."""
 
     answer: Literal["sizes", "points", "labels"] = Field(
-        "sizes", description="Sizes only; also the labels of the rows that /points shows; or all labels, as a .npy."
+        "sizes", description="Sizes only; also the labels of the rows of /points; or all labels, as a .npy."
     )
 
 
 class SaveRequest(Centers):
-    """Centres whose result is kept."""
+    """Centres whose result is stored."""
 
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="Of the sender's choice: the same key again is the same job, not another."
+        None, description="Chosen by the client: a request with the same key does not make a second job."
     )
 
 
 class Preview(BaseModel):
-    """What a choice of centres gives."""
+    """Clusters of a choice of centres."""
 
     n_clusters: int
     centers: list[int]
     sizes: list[int]
-    labels: list[int] | None = Field(default=None, description="Of the rows that /points shows, if asked for.")
+    labels: list[int] | None = Field(default=None, description="Of the rows of /points, if asked for.")
 
 
 class Points(BaseModel):
-    """Rows that stand for all in a picture, by their first two features."""
+    """Sample rows for a picture, by their first two features."""
 
     index: list[int]
     x: list[float]
     y: list[float]
-    why: str | None = Field(default=None, description="There are none, and this is the reason.")
+    why: str | None = Field(default=None, description="The reason if there are none.")
 
 
 def preview(readers: Readers, result: Beneath, wanted: PreviewRequest) -> Preview:
-    """What the centres would give.
+    """Preview the clusters of other centres.
 
     Parameters
     ----------
@@ -113,23 +113,23 @@ def preview(readers: Readers, result: Beneath, wanted: PreviewRequest) -> Previe
     Raises
     ------
     InputError
-        Another method's result; no row, or not the densest one, is within the limits.
+        A result of another method; no row, or not the densest one, within the limits.
     """
     order = {"do": "preview", "result": result.order(), "centers": wanted.given(), "labels": wanted.answer == "points"}
     return Preview(**readers.serve(order))
 
 
 def labels_file(readers: Readers, settings: Settings, result: Beneath, wanted: Centers) -> tuple[int, Iterator[bytes]]:
-    """Each row's label under these centres, as the bytes of a .npy, and how many they are."""
+    """Labels of all rows for these centres: the size of a .npy file, and its bytes in parts."""
     folder = _scratch(settings, secrets.token_hex(16))
     try:
         readers.serve(
             {"do": "labels", "result": result.order(), "centers": wanted.given(), "folder": str(folder)},
             writable=[folder],
         )
-        file = Beneath(str(folder), "labels.npy").open()  # what the process has left may be anything
+        file = Beneath(str(folder), "labels.npy").open()  # the process may have left anything
     finally:
-        remove(folder)  # what is open stays
+        remove(folder)  # the open file remains readable
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
 
@@ -142,12 +142,12 @@ def labels_file(readers: Readers, settings: Settings, result: Beneath, wanted: C
 
 
 def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, result: Beneath) -> Points:
-    """Rows for the page's picture; none where their source is gone, or takes too much to be read for a picture.
+    """Sample rows for the page's picture; none if their source is gone, or too large to be read for a picture.
 
     Raises
     ------
     InputError
-        Another method's result.
+        A result of another method.
     """
     try:
         return Points(**readers.serve({"do": "points", "result": result.order(), **_read_by(engine, settings, job)}))
@@ -165,16 +165,16 @@ def save_as_job(
     result: Beneath,
     centers: SaveRequest,
 ) -> Job:
-    """Keep a choice of centres as a whole result: that of a new job, which has succeeded and names its parent.
+    """Store the result of other centres as a new job, which has succeeded and names its parent.
 
-    With a key that the caller has used before for this parent: the job that this made.
+    A key that the caller has used before for this parent yields the existing job.
 
     Raises
     ------
     InputError
-        As `preview`; or the source, which labels and pictures are written after, is gone or has changed.
+        As for `preview`; or the source, which labels and pictures need, is gone or has changed.
     NoRoom
-        The parent's owner keeps as much as they may.
+        The owner of the parent has reached a limit.
     """
     id_ = job_id(caller, centers.key and f"{parent.id} {centers.key}")
     if (known := jobs.get(caller, id_)) is not None:
@@ -189,12 +189,12 @@ def save_as_job(
 
     def place() -> None:
         attempt = settings.attempt_folder(id_, 1)
-        remove(attempt)  # of a process that died here and entered nothing
+        remove(attempt)  # of a process that died here
         attempt.parent.mkdir(exist_ok=True)
         folder.rename(attempt)
 
     said = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
-    # Before the process may write there: a file that it has left may be a link.
+    # Before the process may write there: it may leave a link in its place.
     (folder / "log.txt").write_text(f"centres chosen on the decision graph of job {parent.id}: {said}\n")
     try:
         order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
@@ -205,14 +205,14 @@ def save_as_job(
 
 
 def _scratch(settings: Settings, id_: str) -> Path:
-    """A folder to write in, which a later start removes if this process does not come to it."""
-    folder = settings.data / "jobs" / f"{id_}.{secrets.token_hex(4)}"  # another process may be at the same job
+    """Make a temporary folder, which a later start removes if this process does not."""
+    folder = settings.data / "jobs" / f"{id_}.{secrets.token_hex(4)}"  # another process may write the same job
     folder.mkdir(parents=True, mode=0o700)
     return folder
 
 
 def _read_by(engine: Engine, settings: Settings, job: Job) -> dict[str, Any]:
-    """What a job reads; or, where that is refused by now, why."""
+    """The files of a job; or the reason why they may not be read any more."""
     request = {"method": job.method, **job.request}
     try:
         files = {name: file.order() for name, file in files_of(engine, settings, job).items()}

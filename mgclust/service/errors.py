@@ -1,4 +1,4 @@
-"""What the service answers to what it refuses: one sentence, and whose fault it is."""
+"""Errors of the API: a status code, one sentence, and the fault."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from mgclust.service.sources import TooLarge
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
 
-RETRY_AFTER_SECONDS = 2  # seconds after which a database that does not answer is asked again
+RETRY_AFTER_SECONDS = 2  # while the database does not answer
 READ_ONLY = "the service's database cannot be written at present, so nothing was changed; ask again later."
 NO_SPACE = "there is no space left where the service keeps its jobs; free some, then ask again."
 
 
 class Problem(BaseModel):
-    """What went wrong."""
+    """An error."""
 
     error: str
     fault: str | None = None
 
 
 class NotFound(Exception):
-    """There is none, or none for this caller."""
+    """It does not exist, or not for this caller."""
 
 
 CODES: dict[type[Exception], int] = {
@@ -48,7 +48,7 @@ CODES: dict[type[Exception], int] = {
 
 
 def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Tell of an error in one sentence; one of the service's own, which none of `CODES` is for, is raised."""
+    """Answer with an error of `CODES`; an internal one is raised."""
     code = next(code for kind, code in CODES.items() if isinstance(error, kind))
     headers, sentence = dict(headers or {}), str(error)
     if isinstance(error, (RateLimited, Busy)):
@@ -59,7 +59,7 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
         headers["WWW-Authenticate"] = "Bearer"
     elif isinstance(error, OSError) and code == 507:
         if error.errno != errno.ENOSPC:
-            raise error  # nothing that whoever asks could mend
+            raise error  # an internal error
         sentence = NO_SPACE
     elif isinstance(error, DataError):
         sentence = "the request holds what the database does not take, such as a NUL in a text; leave it out."
@@ -69,23 +69,21 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
         headers["Retry-After"], sentence = str(RETRY_AFTER_SECONDS), READ_ONLY
     elif isinstance(error, (DBAPIError, NoConnection)):
         if isinstance(error, DBAPIError) and not (isinstance(error, OperationalError) or error.connection_invalidated):
-            raise error  # ours
-        headers["Retry-After"], sentence = (
-            str(RETRY_AFTER_SECONDS),
-            "the service's database does not answer; ask again soon.",
-        )
+            raise error  # an internal error
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        sentence = "the service's database does not answer; ask again soon."
     theirs = code in (400, 413) or isinstance(error, NoRoom)
     fault = "input" if theirs else "cluster" if code in (503, 507) else None
     return _problem(sentence, fault, code, headers)
 
 
 def _problem(sentence: str, fault: str | None, code: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    # Names and values that a sentence quotes are of files and requests: a terminal that shows it should not obey them.
+    # A message may quote names and values from files and requests: control characters do not reach a terminal.
     return JSONResponse({"error": printable(sentence), "fault": fault}, code, headers)
 
 
 def answer_problems(app: FastAPI) -> None:
-    """One sentence for everything that is refused."""
+    """Add handlers that answer every error with one sentence."""
 
     def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
@@ -94,7 +92,7 @@ def answer_problems(app: FastAPI) -> None:
         sentence = f"{where or 'the request'}: {first['msg']}."
         return _problem(sentence, "input", 422)
 
-    def unheard(request: Request, error: Exception) -> JSONResponse:
+    def http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         sentences = {
             404: "there is nothing at this path.",
@@ -111,4 +109,4 @@ def answer_problems(app: FastAPI) -> None:
     for kind in CODES:
         app.add_exception_handler(kind, known)
     app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, unheard)
+    app.add_exception_handler(HTTPException, http_error)

@@ -1,11 +1,10 @@
-"""Files that jobs name by URL: only below prefixes that the service's owner allows, and never from internal addresses.
+"""Files that jobs name by URL: only below allowed prefixes, and never from internal addresses.
 
-A name is resolved once, every address of it is looked at, and the connection goes to one that was: a name that means
-something else a moment later gains nothing. Each hop of a redirection is treated like the first. Neither proxies nor
-credentials are taken from anywhere.
+A name is resolved once, all its addresses are checked, and the connection goes to a checked one: DNS rebinding gains
+nothing. Each redirection is treated like the first URL. No proxies and no credentials are used.
 
-A server cannot hold the fetcher: names, connections, TLS, headers and the file all end at one deadline; a head has a
-limit in bytes and in seconds, whatever it consists of, and a file a lowest rate.
+A server cannot block the fetcher: name resolution, connection, TLS, headers and the file share one deadline; headers
+have a limit in bytes and seconds, and a file has a minimum rate.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from mgclust.errors import InputError, RunFailed
 __all__ = ["NAME_PATTERN", "check_url", "fetch", "file_name", "is_public"]
 
 MAX_HOPS = 5
-STALL_SECONDS = 60.0  # seconds without a byte, for a head, and from which on a file has a lowest rate
-MIN_BYTES_PER_SECOND = 1024.0  # bytes a second of a file, on average
-MAX_HEAD_BYTES = 64 << 10  # bytes of an answer before the file, with all that precedes it
+STALL_SECONDS = 60.0  # without a byte, for the headers, and after which a file has a minimum rate
+MIN_BYTES_PER_SECOND = 1024.0  # of a file, on average
+MAX_HEAD_BYTES = 64 << 10  # of an answer before the file
 CHUNK_BYTES = 1 << 20
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 PORTS = {"http": 80, "https": 443}
-# The registries of special-purpose addresses of IANA, whole: also those of their entries that are reachable serve
-# purposes other than files. And what is neither there nor unicast.
+# IANA's registries of special-purpose addresses, in full: even the reachable entries serve other purposes than files.
+# Addresses that are neither there nor unicast are rejected as well.
 SPECIAL_NETWORKS = tuple(
     map(
         ipaddress.ip_network,
@@ -55,12 +54,12 @@ SPECIAL_NETWORKS = tuple(
     )
 )  # fmt: skip
 # All others, such as ::1, ::ffff:0:0/96, 64:ff9b::/96, 64:ff9b:1::/48, 100::/64, 5f00::/16, fc00::/7, fe80::/10,
-# fec0::/10 and ff00::/8, are special or nothing.
+# fec0::/10 and ff00::/8, are special or unassigned.
 UNICAST_NETWORK = ipaddress.ip_network("2000::/3")
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the public Internet's, however it is written."""
+    """Whether an address, in any notation, belongs to the public Internet."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if ip.version == 6 and ip not in UNICAST_NETWORK:
         return False
@@ -68,12 +67,12 @@ def is_public(address: str) -> bool:
 
 
 def check_url(url: str, prefixes: Sequence[str], public: Callable[[str], bool] = is_public) -> SplitResult:
-    """Refuse a URL that this service does not fetch, as far as can be told without asking anybody.
+    """Check that this service may fetch a URL, without any request.
 
     Raises
     ------
     InputError
-        No http(s), a name or password in it, a path that goes up, a literal internal address, or not allowed.
+        Not http(s), with a user or password, with ``..`` in its path, with an internal address, or not allowed.
     """
     shown = repr(url.partition("?")[0][:200])
     try:
@@ -87,7 +86,7 @@ def check_url(url: str, prefixes: Sequence[str], public: Callable[[str], bool] =
     if "@" in parts.netloc or parts.fragment:
         raise InputError(f"url={shown} should hold no user, password or fragment; leave it out.")
     if {".", ".."} & set(path.split("/")) or set("%\\\0") & set(path) or "%2f" in parts.path.lower():
-        raise InputError(f"url={shown} should have a plain path, without . or .. and what stands for them.")
+        raise InputError(f"url={shown} should have a plain path, without . or .. and their encodings.")
     literal = _literal(host)
     if host == "localhost" or host.endswith(".localhost") or (literal is not None and not public(literal)):
         raise InputError(f"url={shown} is an internal address, which is never fetched; upload the file.")
@@ -100,12 +99,12 @@ def check_url(url: str, prefixes: Sequence[str], public: Callable[[str], bool] =
 
 
 def file_name(url: str) -> str:
-    """The name of the file that a URL leads to; its end says what the file is."""
+    """The file name of a URL, whose suffix is the format."""
     name = unquote(urlsplit(url).path).rpartition("/")[2]
     if not NAME_PATTERN.fullmatch(name):
         raise InputError(
-            f"url={url.partition('?')[0][:200]!r} should end with a file's name (letters, digits and . _ -) that says "
-            "what it is: .npy, .csv, .nii.gz, ..."
+            f"url={url.partition('?')[0][:200]!r} should end with a file's name (letters, digits and . _ -) and a "
+            "suffix: .npy, .csv, .nii.gz, ..."
         )
     return name
 
@@ -122,27 +121,27 @@ def fetch(
     public: Callable[[str], bool] = is_public,
     context: ssl.SSLContext | None = None,
 ) -> dict[str, Any]:
-    """Fetch a file, unless it is there; it appears under its name when it is whole.
+    """Fetch a file, unless it exists; it appears under its name when it is complete.
 
     Parameters
     ----------
     url : str
     path : Path
-        Of the file to make. What is returned is kept beside it.
+        Of the file to make. The returned record is stored beside it.
     prefixes : sequence of str
         As for `check_url`.
     limit : int
         Bytes.
     progress : callable
-        Hears how far it is.
+        Receives progress events.
     seconds : float
-        After which it has to be there.
+        Time limit.
     resolve : callable
         As `socket.getaddrinfo`.
     public : callable
-        Tells whether an address may be asked.
+        Whether an address may be connected to.
     context : ssl.SSLContext, optional
-        By default the machine's authorities are trusted.
+        By default with the certificate authorities of the machine.
 
     Returns
     -------
@@ -154,7 +153,7 @@ def fetch(
     InputError
         Unauthorized, not there, too large, or too late.
     RunFailed
-        The server or the way to it failed.
+        The server or the network failed.
     """
     record = path.with_name("fetched.json")
     if path.exists():
@@ -185,18 +184,18 @@ def fetch(
 
 
 class _Answer(io.RawIOBase):
-    """What a server sends, as a stream."""
+    """The answer of a server, as a limited stream."""
 
     def __init__(self, connected: socket.socket, shown: str) -> None:
         self._socket, self._shown, self._head = connected, shown, MAX_HEAD_BYTES
-        self._begun: float | None = None  # when the head was over
-        self.arrived = 0  # bytes of the file
+        self._begun: float | None = None  # end of the headers
+        self.arrived = 0  # bytes of the file so far
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Receive some bytes, unless the head is too long or the file too slow."""
+        """Receive some bytes, unless the headers are too long or the file too slow."""
         if self._begun is not None:
             took = time.monotonic() - self._begun
             if took > STALL_SECONDS and self.arrived < MIN_BYTES_PER_SECOND * took:
@@ -211,15 +210,15 @@ class _Answer(io.RawIOBase):
         return count
 
     def end_head(self) -> None:
-        """From now on the file follows."""
+        """Start to measure the file."""
         self._begun = time.monotonic()
 
 
 @contextlib.contextmanager
 def _ending(connected: socket.socket, seconds: float) -> Iterator[None]:
-    """Cut a connection off after some time, however slowly it sends: a read that waits ends, too."""
+    """Shut a connection down after some time; this ends a pending read, too."""
     cut_off = False
-    with connected.dup() as same:  # TLS takes the socket itself over
+    with connected.dup() as same:  # TLS takes over the socket itself
 
         def cut() -> None:
             nonlocal cut_off
@@ -238,13 +237,13 @@ def _ending(connected: socket.socket, seconds: float) -> Iterator[None]:
             raise
         finally:
             watch.cancel()
-            watch.join()  # it may be at the socket, which is closed next
-    if cut_off:  # the end of headers or of chunks may look like one that the server meant
+            watch.join()  # it may use the socket, which is closed next
+    if cut_off:  # the shutdown may look like a regular end of headers or chunks
         raise TimeoutError(f"its answer was not over after {seconds:.0f} s")
 
 
 def _addresses(resolve: Callable[..., Any], host: str, port: int, deadline: float) -> list[str]:
-    """What a name stands for; a resolver has no deadline of its own."""
+    """Resolve a name within a deadline, which resolvers do not have."""
     answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -272,7 +271,7 @@ def _opened(
     public: Any,
     context: Any,
 ) -> tuple[http.client.HTTPResponse, _Answer]:
-    """The answer at the end of all redirections."""
+    """Follow redirections to the final answer."""
     for _ in range(MAX_HOPS + 1):
         parts, shown = check_url(url, prefixes, public), url.partition("?")[0]
         host, port = parts.hostname or "", _port(parts)
@@ -290,7 +289,7 @@ def _opened(
                 trusted = context or ssl.create_default_context()
                 connected = stack.enter_context(trusted.wrap_socket(connected, server_hostname=host))
             connection, answer = http.client.HTTPConnection(host, port), _Answer(connected, shown)
-            # As much of a socket as is needed here; the connection itself is closed by `stack`.
+            # The methods of a socket that are needed here; `stack` closes the connection.
             connection.sock = SimpleNamespace(
                 makefile=lambda mode, answer=answer: io.BufferedReader(answer),
                 sendall=connected.sendall,
@@ -311,7 +310,7 @@ def _opened(
         try:
             url = urljoin(url, response.getheader("Location", ""))
         except ValueError:
-            raise InputError(f"{shown} was redirected to what is no URL; check it.") from None
+            raise InputError(f"{shown} was redirected to an invalid URL; check it.") from None
     raise InputError(f"{shown} was redirected more than {MAX_HOPS} times; check the URL.")
 
 
@@ -320,7 +319,7 @@ def _copy(
 ) -> tuple[int, str]:
     total, digest, size = response.length, hashlib.sha256(), 0
     if total is None and not response.chunked:
-        raise InputError(f"{shown}: its server does not say how long the file is, so that nobody knows a part from it.")
+        raise InputError(f"{shown}: its server does not send the length, so a truncated file could not be detected.")
     while part := response.read1(CHUNK_BYTES) if size <= limit >= (total or 0) else b"":
         size += len(part)
         answer.arrived = size
@@ -341,7 +340,7 @@ def _port(parts: SplitResult) -> int:
 
 
 def _below(parts: SplitResult, prefix: SplitResult) -> bool:
-    """Whether a URL has the scheme, host and port of another one, and a path below its."""
+    """Whether a URL has the scheme, host and port of a prefix, and a path below it."""
     folder = prefix.path.rstrip("/") + "/"
     same = all(
         getattr(parts, name) == getattr(prefix, name) for name in ("scheme", "hostname")
@@ -350,7 +349,7 @@ def _below(parts: SplitResult, prefix: SplitResult) -> bool:
 
 
 def _literal(host: str) -> str | None:
-    """The address that a host is, if it is one: also 2130706433, 0x7f.1 and 0177.0.0.1."""
+    """The address in a host name, if it is one, also in notations like 2130706433, 0x7f.1 and 0177.0.0.1."""
     try:
         return str(ipaddress.ip_address(host.partition("%")[0]))
     except ValueError:

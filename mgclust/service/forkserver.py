@@ -1,16 +1,15 @@
-"""A process that has loaded what attempts need, and makes a copy of itself for each of them.
+"""The fork server: a process that has imported what attempts need, and forks a child for each of them.
 
-Loading takes seconds, which each job would have to wait for: it has a process of its own, since that process gives up
-its rights before it reads any data. The fork server reads nothing of users; orders do not pass through it. It is given
-the two pipes of an attempt, and answers with the number of a copy that has nothing else open. A copy leads a session of
-its own and is a child of the runner, which adopts it (Linux), so that it outlives the fork server and the runner hears
-how it ended.
+Imports take seconds, and each attempt needs a new process, since it gives up its rights before it reads any data. The
+fork server reads no data of users; orders do not pass through it. It receives the two pipes of an attempt, and answers
+with the pid of a child that has nothing else open. The child leads a session of its own. It becomes a child of the
+runner (a subreaper, Linux), so it outlives the fork server, and the runner receives its exit status.
 
-`multiprocessing` has a fork server as well, which carries out whatever comes by a socket with a name in a temporary
-folder. This one has a nameless pair of sockets, of which no attempt has an end.
+The fork server of `multiprocessing` executes anything that arrives at a named socket in a temporary folder. This one
+has a pair of unnamed sockets, which attempts cannot reach.
 
-A copy has only the thread that made it. The fork server therefore runs no others: it loads, and computes nothing;
-OpenBLAS ends its threads before a fork and starts them again where they are needed. It does not load CuPy.
+A forked child has only the thread that forked it, so the fork server has no others: it imports, and computes nothing.
+OpenBLAS ends its threads before a fork and starts them again on demand. CuPy is not imported.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ from mgclust.service.supervisor import without_settings
 __all__ = ["OPTION", "ForkServer", "serve"]
 
 OPTION = "--fork-server"
-LOAD_TIMEOUT_SECONDS = 30.0  # seconds that jobs wait for a new fork server; then their processes load for themselves
-ANSWER_TIMEOUT_SECONDS = 5.0  # seconds for a copy
-# What most attempts need; of what only some need, each loads its own.
+LOAD_TIMEOUT_SECONDS = 30.0  # jobs wait so long for a new fork server; then their processes load for themselves
+ANSWER_TIMEOUT_SECONDS = 5.0  # for a fork
+# Needed by most attempts; what only some need, these import themselves.
 PRELOADED = (
     "mgclust.algorithms", "mgclust.file_run", "mgclust.kernels.pairs.cpu", "mgclust.plots", "mgclust.report",
     "mgclust.service.fetch", "pyarrow.csv", "pyarrow.parquet",
 )  # fmt: skip
-# A thread of the allocator that comes with Arrow, which tidies up.
+# Without the background thread of Arrow's allocator.
 ONE_THREAD_ENVIRONMENT = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 class ForkServer:
-    """The runner's side of it; the process ends with the runner."""
+    """The fork server, as the runner sees it; its process ends with the runner."""
 
     def __init__(self) -> None:
         become_subreaper()
@@ -67,7 +66,7 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its pid."""
         return int(self._process.pid)
 
     def is_alive(self) -> bool:
@@ -77,19 +76,19 @@ class ForkServer:
         return False
 
     def is_ready(self) -> bool:
-        """Whether it has loaded everything."""
+        """Whether it has imported everything."""
         if not self._ready and self._readable(0):
             self._ready = self._receive() == "ready"
         return self._ready
 
     def is_loading(self) -> bool:
-        """Whether it is worth waiting for."""
+        """Whether it is still importing, within its time."""
         return not self.is_ready() and self.is_alive() and time.monotonic() < self._load_deadline
 
     def has_failed(self) -> bool:
-        """Whether it has ended or is stopped, and another should take its place; one that loads has its time first.
+        """Whether it has ended or is stopped, and should be replaced; while it imports, only after its time.
 
-        Without that time, one that cannot load would be started again and again.
+        Without that time, one that cannot import would be restarted again and again.
         """
         return not self.is_alive() and (self.is_ready() or time.monotonic() > self._load_deadline)
 
@@ -104,7 +103,7 @@ class ForkServer:
         Returns
         -------
         int or None
-            Number of the process, and of its session; or that there is none, and the fork server was ended.
+            Pid of the process, which is the id of its session; None if it failed, and the fork server was ended.
         """
         with contextlib.suppress(OSError, ValueError):
             if self.is_ready() and self.is_alive():
@@ -115,7 +114,7 @@ class ForkServer:
         return None
 
     def close(self) -> None:
-        """End it; its copies live on."""
+        """Kill it; its children continue."""
         self.closed = True
         self._socket.close()
         with contextlib.suppress(psutil.Error):
@@ -134,7 +133,7 @@ class ForkServer:
 
 
 def serve() -> None:
-    """Load, and make copies, until the other end of the standard input is closed; returns in each copy."""
+    """Import, and fork children until the other end of the standard input is closed; return in each child."""
     control = socket.socket(fileno=os.dup(0))
     exit_with_parent(os.getppid(), hide=False)
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -142,7 +141,7 @@ def serve() -> None:
     _load()
     _end_threads()
     gc.collect()
-    gc.freeze()  # pages that the collector does not write to stay common
+    gc.freeze()  # pages that the collector does not write stay shared
     control.sendall(b"ready\n")
     while True:
         said, pipes, _, _ = socket.recv_fds(control, 64, 2)
@@ -166,22 +165,22 @@ def _load() -> None:
         importlib.import_module(name)
     from numba import njit
 
-    # Any function will do: with the first, Numba sets up all that it knows, and no threads.
+    # Any function: the first compilation initializes Numba, without threads.
     njit("int64(int64)")(lambda x: x)
     from mgclust.result import installed_versions
 
-    installed_versions()  # each copy would search the packages' metadata again
+    installed_versions()  # cached: each child would search the metadata of packages again
 
 
 def _end_threads() -> None:
-    """Those of libraries that end them when the process is copied."""
+    """End the threads of libraries that end them at a fork."""
     if not (copy := os.fork()):
         os._exit(0)
     os.waitpid(copy, 0)
 
 
 def _fork() -> int | None:
-    """Make a copy that is the runner's child and leads a session; None in the copy itself."""
+    """Fork a process that becomes the runner's child and leads a session; its pid, or None in the process itself."""
     ours, theirs = os.pipe()
     between = os.fork()
     if not between:
@@ -192,7 +191,7 @@ def _fork() -> int | None:
                 return None
         os._exit(0)
     os.close(theirs)
-    os.waitpid(between, 0)  # from then on the copy is the runner's
+    os.waitpid(between, 0)  # from now on the process is the runner's child
     try:
         return int(os.read(ours, 64) or 0)
     finally:
@@ -200,16 +199,16 @@ def _fork() -> int | None:
 
 
 def _reset_inherited() -> None:
-    """What copies must not have in common: NumPy's random numbers, and what is done at the fork server's end.
+    """Reset state that children must not share: NumPy's random numbers, and exit handlers of the fork server.
 
-    `random` sees to its own. What Python itself does at the end of any process stays.
+    `random` resets itself. Python's own exit handlers stay.
     """
     import numpy as np
 
     np.random.seed()
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # temporary folders, for one
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # temporary folders, for example
         finalizer.atexit = False
-    multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]  # as its own children do
+    multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]  # as in children of multiprocessing
     atexit._clear()
     for each in (logging.shutdown, multiprocessing.util._exit_function, weakref.finalize._exitfunc):  # type: ignore[attr-defined]
         atexit.register(each)

@@ -1,7 +1,7 @@
-"""What is asked of a request before anything of it but its headers is read: who sends it, how often, how many at once.
+"""Authentication and limits of requests, from their headers alone.
 
-Everything of ``/api/`` and ``/metrics`` needs a token. A request without a valid one is refused from its headers; its
-body is not read into memory. What each request did goes to the audit log.
+All of ``/api/`` and ``/metrics`` needs a token. A request without a valid one is rejected before its body is read. The
+audit log records what each request did.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from mgclust.service.settings import Settings
 __all__ = ["Gate"]
 
 UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
-# What reads a result or a log; everything that is not read is logged anyway.
+# Reads of results and logs, which the audit log records; other methods than GET are always recorded.
 DOWNLOAD_PATH = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
 BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
-RETRY_AFTER_SECONDS = 2  # seconds after which a request is sent again that was one too many at once
+RETRY_AFTER_SECONDS = 2  # for a user with too many open requests
 
 
 class ClientGone(Exception):
-    """The client has closed the connection before it had its answer."""
+    """The client has disconnected before the end of its answer."""
 
 
 class Gate:
-    """Lets requests in.
+    """Middleware that admits or rejects requests.
 
     Parameters
     ----------
     app : ASGIApp
-        Finds in ``scope["state"]`` the ``caller``, the ``token`` (its hash) and the ``address`` of a request.
+        Receives the ``caller``, the ``token`` (its hash) and the ``address`` of a request in ``scope["state"]``.
     settings : Settings
     callers : Callers
     log : Audit
@@ -58,7 +58,7 @@ class Gate:
         self._open: Counter[tuple[str, str]] = Counter()  # by user and kind
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Pass on a request, or reject it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -85,7 +85,9 @@ class Gate:
 
     async def _public(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if scope["path"] != "/healthz":  # it answers from memory; what restarts a service should not be refused
+            if (
+                scope["path"] != "/healthz"
+            ):  # it answers from memory; a probe that restarts services should not be rejected
                 self._rates.count_page(scope["state"]["address"])
         except RateLimited as error:
             await answer(error, _closing(scope))(scope, receive, send)
@@ -104,7 +106,7 @@ class Gate:
         await self._app(scope, nothing, send)
 
     async def _caller(self, scope: Scope) -> Caller:
-        """Who asks, whose requests are counted; those without a valid token are counted for their address."""
+        """The caller of a request; it counts for the rate of its token, or of its address if it has no valid one."""
         shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         match = BEARER_PATTERN.fullmatch(shown)
         token = match[1].decode("latin-1") if match else ""
@@ -138,7 +140,7 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
             elif connection is not None and connection.is_closing():
-                raise ClientGone  # else a file would be read to its end
+                raise ClientGone  # otherwise a file would be read to its end
             await send(message)
 
         connection = scope["state"].get("connection")
@@ -172,5 +174,5 @@ class Gate:
 
 
 def _closing(scope: Scope) -> dict[str, str]:
-    """Headers of a refusal: a client that waits for a word before it sends its body is not to send it."""
+    """Headers of a rejection: close the connection of a client that waits for permission to send its body."""
     return {"Connection": "close"} if any(name == b"expect" for name, _ in scope["headers"]) else {}

@@ -20,20 +20,20 @@ POLL_SECONDS = 1.0
 
 
 class Health:
-    """Looks at the runners' signs of life, once a second while the application runs.
+    """Checks the signs of life of runners, once a second while the application runs.
 
     Parameters
     ----------
     engine : Engine
     after : float
-        Seconds without a sign after which no runner is taken to live.
+        Seconds without a sign of life after which the runner is silent.
     """
 
     def __init__(self, engine: Engine, after: float) -> None:
         self._engine, self._after = engine, after
         self._silence: Silence[str] = Silence(Awake())
         self._age: float | None = None
-        # However many ask, the database is asked by one thread, which no other request keeps busy.
+        # Any number of requests costs one query at a time, in a thread that other requests cannot keep busy.
         self._batched = Batched[None, dict[str, Any]](lambda requests: [self._report()] * len(requests))
 
     async def report(self) -> dict[str, Any]:
@@ -48,20 +48,20 @@ class Health:
         return {"status": status, "version": __version__, "runner": runner}
 
     async def watch(self) -> None:
-        """Look again and again."""
+        """Poll forever."""
         while True:
-            with contextlib.suppress(*OUTAGES):  # which `/healthz` finds itself
+            with contextlib.suppress(*OUTAGES):  # `/healthz` reports them itself
                 await run_in_threadpool(self.poll)
             await asyncio.sleep(POLL_SECONDS)
 
     def poll(self) -> None:
-        """Look once."""
+        """Read the signs of life once."""
         with reading(self._engine) as session:
             marks = {sign.runner: sign.count for sign in session.scalars(select(RunnerSign))}
         self._age = min(self._silence.of(marks).values(), default=None)
 
     @property
     def runner(self) -> dict[str, Any]:
-        """How many seconds ago the last sign was seen to be new, and what that means."""
+        """State of the runner, and the age of its last sign of life in seconds."""
         state = "none" if self._age is None else "ok" if self._age <= self._after else "silent"
         return {"state": state, "age": None if self._age is None else round(self._age, 1)}

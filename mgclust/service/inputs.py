@@ -1,8 +1,8 @@
-"""What a job reads, in the process that reads it.
+"""The inputs of a job, in the process that reads them.
 
-Its files come as an order, ``{name: Beneath.order()}``, named as `named_sources` names them, and are opened there:
-once, beneath their roots. A sentence about a file that is named by a path or a URL may reach
-users without the right to read the file; it then quotes nothing of it.
+An order names the files as ``{name: Beneath.order()}`` with the names of `named_sources`. They are opened once, beneath
+their roots. An error message about a file that is named by a path or a URL may reach users without the right to read
+the file, so it quotes nothing of the content.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ __all__ = ["descriptors", "files_of", "named_sources", "open_inputs", "print_err
 
 
 def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """All that a job reads, of what `Submission.to_record` made: "0", "1", ..., "mask", and parameters' names."""
+    """The sources in a record of `Submission.to_record`: "0", "1", ..., "mask", and names of parameters."""
     found = {str(k): source for k, source in enumerate(record["sources"])}
     found |= {"mask": record["mask"]} if record.get("mask") else {}
     return found | {name: value for name, value in record.get("parameters", {}).items() if isinstance(value, dict)}
 
 
 def files_of(order: Mapping[str, Mapping[str, Any]]) -> dict[str, Beneath]:
-    """The files of an order, whose sentences quote them from now on only if all of them may be quoted."""
+    """The files of an order; from now on errors quote content only if all of them may be quoted."""
     files = {name: Beneath(**each) for name, each in order.items()}
     quote_nothing(not all(file.quotable for file in files.values()))
     return files
 
 
 def descriptors(files: Mapping[str, Beneath]) -> list[int]:
-    """Open the files that are there; what is wrong with others is said when they are read."""
+    """Open the files that exist; problems of others are reported when they are read."""
     found = []
     for file in files.values():
         try:
@@ -56,7 +56,7 @@ def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, Ben
 
 
 def restore_names(sentence: str, request: dict[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
-    """A sentence with files under the names of the request, not those of the service."""
+    """Replace paths of the service in a message by the names of the request."""
     called = named_sources({"sources": [], **request})
     paths = {Beneath(**file).path: called.get(name, {}) for name, file in files.items()}
     for path in sorted(paths, key=len, reverse=True):
@@ -65,7 +65,7 @@ def restore_names(sentence: str, request: dict[str, Any], files: Mapping[str, Ma
 
 
 def print_error(error: BaseException) -> None:
-    """What went wrong, for the log; where nothing may be quoted, by the places alone and not what libraries said."""
+    """Print a traceback for the log; without messages of libraries if content must not be quoted."""
     if quoting():
         traceback.print_exception(error)
         return

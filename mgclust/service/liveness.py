@@ -1,4 +1,4 @@
-"""Whether a process lives, judged as in `mgclust.engine.silence`; what it has started, and their end."""
+"""Liveness of processes, judged as in `mgclust.engine.silence`, and process trees."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mgclust.engine.silence import Awake, Silence
 
 __all__ = ["Member", "Watch", "kill_tree", "process_tree"]
 
-RUNNING_FACTOR = 4  # a silent process that is not stopped, and computes nothing, gets so many times as long
+RUNNING_FACTOR = 4  # a silent process that is not stopped, but idle, has so many times the limit
 
 
 class Watch:
-    """Looks at a process that should give signs of life.
+    """Watches a process that should give signs of life.
 
     Parameters
     ----------
     pid : int
         Of a child of this process.
     after : float
-        Seconds of silence after which a stopped process hangs. One that is not stopped hangs if it neither says nor
-        computes anything for four times as long: many computations keep Python's interpreter to themselves meanwhile.
+        Seconds of silence after which a stopped process hangs. One that is not stopped hangs if it is silent and uses
+        no CPU for four times as long: many computations hold Python's interpreter lock.
     """
 
     def __init__(self, pid: int, after: float) -> None:
@@ -34,7 +34,7 @@ class Watch:
         self._work: Silence[str] = Silence(clock)
 
     def hangs(self, signs: int) -> str | None:
-        """What is wrong, if something is; `signs` counts the signs of life so far."""
+        """Describe how the process hangs, or return None; `signs` counts its signs of life so far."""
         silent = self._signs.of({"signs": signs})["signs"]
         if silent < self._after:
             self._work.of({})
@@ -45,23 +45,23 @@ class Watch:
                 return f"was stopped for {silent:.0f} s"
             idle = self._work.of({"cpu": sum(process.cpu_times()[:2])})["cpu"]
         except psutil.Error:
-            return None  # it has ended, which its parent finds
+            return None  # it has ended, as its parent finds
         return f"gave no sign of life for {silent:.0f} s" if idle > (RUNNING_FACTOR - 1) * self._after else None
 
 
 @dataclass(frozen=True)
 class Member:
-    """A process, as it is now."""
+    """The state of a process."""
 
     pid: int
     stopped: bool
-    memory: int  # bytes that are its own: what it reads from mapped files is the system's to take back
+    memory: int  # private bytes: without pages of mapped files, which the system can reclaim
 
 
 def process_tree(leader: int) -> list[Member]:
-    """A process and all that descend from it, as Linux tells of them.
+    """A process and all its descendants, from ``/proc``.
 
-    An attempt adopts the orphans among its descendants, so that those count that have a session of their own.
+    An attempt is a subreaper: orphans among its descendants, also in sessions of their own, are included.
     """
     found = []
     with contextlib.suppress(psutil.Error, ValueError):
@@ -75,7 +75,7 @@ def process_tree(leader: int) -> list[Member]:
 
 
 def kill_tree(pid: int, wait: float = 10.0) -> None:
-    """Kill a process and all that it started, in whatever groups, and wait for the ends of these."""
+    """Kill a process and all its descendants, in any process groups, and wait for the end of the latter."""
     try:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
@@ -84,4 +84,4 @@ def kill_tree(pid: int, wait: float = 10.0) -> None:
     for each in family:
         with contextlib.suppress(psutil.Error):
             each.kill()
-    psutil.wait_procs(family[1:], wait)  # its own end is the caller's to hear
+    psutil.wait_procs(family[1:], wait)  # the caller waits for the process itself

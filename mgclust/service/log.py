@@ -1,11 +1,11 @@
-"""A line of JSON for each event of a job: when an attempt begins and ends, and when the job does.
+"""The log of jobs: a line of JSON when an attempt starts, when it ends, and when the job ends.
 
 ::
 
     {"time": "2026-11-22T07:08:17.123Z", "event": "attempt.ended", "job": ..., "attempt": 1, "owner": ...,
-     "method": ..., "state": what the job is now, "seconds": ..., "shape": rows and columns, "peak_bytes": ...}
+     "method": ..., "state": of the job, "seconds": ..., "shape": rows and columns, "peak_bytes": ...}
 
-Whatever users call things, a line is one line of ASCII. It holds neither tokens nor what is in files.
+Each is one line of ASCII, whatever names users choose. It holds no tokens and no content of files.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mgclust.service.models import Job
 
 __all__ = ["JobLog"]
 
-MAX_ERROR_CHARACTERS = 2000  # characters of an error
+MAX_ERROR_CHARACTERS = 2000
 
 
 class JobLog:
-    """Where events of jobs are written.
+    """The log of jobs.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class JobLog:
         self._path = path
 
     def __call__(self, event: str, job: Job, **more: Any) -> None:
-        """Write an event of a job as it is now."""
+        """Write an event of a job in its current state."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         told = {
             "time": now, "event": event, "job": job.id, "attempt": job.attempt, "owner": job.owner,
@@ -46,12 +46,12 @@ class JobLog:
         if job.error and "seconds" in told:
             told |= {"fault": job.fault, "error": job.error[:MAX_ERROR_CHARACTERS]}
         line = json.dumps(told) + "\n"
-        with contextlib.suppress(OSError):  # a full disk should not stop jobs
+        with contextlib.suppress(OSError):  # a full disk does not stop jobs
             if not self._path:
                 sys.stderr.write(line)
                 sys.stderr.flush()
                 return
-            # Opened each time: it may be moved away, and several processes append to it.
+            # Opened each time: it may be rotated, and several processes append to it.
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 os.write(file, line.encode())

@@ -1,7 +1,7 @@
-"""Figures of the service for Prometheus.
+"""Metrics of the service for Prometheus.
 
-Durations are kept in the database as they occur, a row for each bucket of a histogram: a scrape reads some hundred
-rows, whichever process answers it and however many jobs there are.
+The database counts durations as they occur, in a row for each bucket of a histogram. A scrape of any process reads some
+hundred rows, independent of the number of jobs.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from mgclust.service.settings import Settings
 
 __all__ = ["Metrics", "histograms", "observe"]
 
-CACHE_SECONDS = 10.0  # seconds for which an answer serves all who ask
+CACHE_SECONDS = 10.0  # of an answer
 
-BUCKET_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0, math.inf)  # seconds, at most
+BUCKET_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0, math.inf)  # upper bounds
 KINDS = {
     "wait": ("mgclust_wait_seconds", "Time for which jobs waited until an attempt began"),
-    "attempt": ("mgclust_attempt_seconds", "Time that attempts took, by what the job was after them"),
+    "attempt": ("mgclust_attempt_seconds", "Time that attempts took, by the state of the job after them"),
 }
 
 
 def observe(session: Session, kind: str, method: str, state: str, seconds: float) -> None:
-    """Count a duration, in the transaction in which it ended."""
+    """Count a duration, in the transaction of its end."""
     postgres = session.get_bind().dialect.name == "postgresql"
     key = {"kind": kind, "method": method, "state": state, "bucket": bisect_left(BUCKET_SECONDS, seconds)}
     known = {"number": Tally.number + 1, "seconds": Tally.seconds + seconds}
@@ -50,7 +50,7 @@ def observe(session: Session, kind: str, method: str, state: str, seconds: float
 
 
 def histograms(tallies: Iterable[Tally]) -> list[HistogramMetricFamily]:
-    """What was counted, as Prometheus takes it."""
+    """The counted durations as histograms."""
     found: defaultdict[tuple[str, str, str], dict[int, Tally]] = defaultdict(dict)
     for tally in tallies:
         found[tally.kind, tally.method, tally.state][tally.bucket] = tally
@@ -67,14 +67,14 @@ def histograms(tallies: Iterable[Tally]) -> list[HistogramMetricFamily]:
 
 
 class Metrics(Collector):
-    """All figures, as Prometheus scrapes them.
+    """All metrics.
 
     Parameters
     ----------
     engine : Engine
     settings : Settings
     audit : Audit
-        Of this process; the lines that it could not write are counted.
+        Of this process, for the number of lines that it could not write.
     """
 
     def __init__(self, engine: Engine, settings: Settings, audit: Audit) -> None:
@@ -82,7 +82,7 @@ class Metrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         self._lock, self._made, self._text = threading.Lock(), -math.inf, b""
-        self._own = CollectorRegistry()  # of this process, not of the database
+        self._own = CollectorRegistry()  # of this process, uncached
         lost = Gauge("mgclust_audit_lost", "Lines of the audit log that could not be written", registry=self._own)
         lost.set_function(lambda: audit.lost)
 
@@ -95,11 +95,11 @@ class Metrics(Collector):
             return self._text + generate_latest(self._own)
 
     def describe(self) -> Iterator[Metric]:
-        """Tell no names in advance: that would count all once more."""
+        """Describe nothing in advance, which would cost another collection."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """Count."""
+        """Collect the metrics from the database."""
         with reading(self._engine) as session:
             by_state = {state: number for state, number in session.execute(_BY_STATE)}
             oldest = session.scalar(select(func.min(Job.queued)).where(Job.state == "PENDING"))
@@ -115,9 +115,9 @@ class Metrics(Collector):
         disk = shutil.disk_usage(self._settings.data)
         waits = max(0.0, time.time() - oldest) if oldest is not None else 0.0
         for name, text, value in (
-            ("mgclust_oldest_wait_seconds", "Time for which the job has waited that waits longest", waits),
-            ("mgclust_uploads", "Files that users keep on the service", uploads),
-            ("mgclust_uploads_bytes", "Bytes of these files", size),
+            ("mgclust_oldest_wait_seconds", "Longest time that a job has been waiting", waits),
+            ("mgclust_uploads", "Uploads on the service", uploads),
+            ("mgclust_uploads_bytes", "Bytes of uploads", size),
             ("mgclust_disk_free_bytes", "Free space of the disk of the data folder", disk.free),
             ("mgclust_disk_used_bytes", "Used space of the disk of the data folder", disk.used),
         ):

@@ -1,7 +1,7 @@
 """Tables of the service, in SQLite or PostgreSQL.
 
-Times are seconds since 1970, UTC. SQLite runs in WAL mode, so that readers and one writer do not wait for each other,
-and transactions that write say so at their beginning: one that began as a reader could not become a writer later.
+Times are seconds since 1970, UTC. SQLite is in WAL mode, in which readers and one writer do not wait for each other. A
+writing transaction is one from its beginning: a reading one cannot always become a writing one later.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
-WRITE_TIMEOUT_SECONDS = 20.0  # seconds that a transaction waits for others
+WRITE_TIMEOUT_SECONDS = 20.0  # for a transaction that waits for others
 
 _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
 
@@ -56,17 +56,17 @@ class Base(DeclarativeBase):
 
 
 class User(Base):
-    """Who may do something."""
+    """A user."""
 
     __tablename__ = "users"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     role: Mapped[str] = mapped_column(String(16))  # "user" or "admin"
-    # Time of slots that their jobs took, which counts half after each hour; see `jobs.add_usage`.
+    # Slot time that their jobs have used, with a half-life of an hour; see `fair_share.add_usage`.
     used: Mapped[float] = mapped_column(default=0.0)
 
 
 class Token(Base):
-    """What a user shows; only its hash is kept."""
+    """A token, by its hash."""
 
     __tablename__ = "tokens"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -75,14 +75,14 @@ class Token(Base):
     created: Mapped[float]
     revoked: Mapped[float | None]
     expires: Mapped[float | None]  # None: never
-    scopes: Mapped[str | None] = mapped_column(String(64))  # with spaces between; None: all of the user's role
-    used: Mapped[float | None]  # to the hour
+    scopes: Mapped[str | None] = mapped_column(String(64))  # separated by spaces; None: all of the user's role
+    used: Mapped[float | None]  # last use, to the hour
 
     __table_args__ = (Index("tokens_of_user", "user", "created"),)
 
 
 class Upload(Base):
-    """A file that a user sent."""
+    """A file that a user has uploaded."""
 
     __tablename__ = "uploads"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -96,14 +96,14 @@ class Upload(Base):
 
 
 class Folder(Base):
-    """The data folder that belongs to the database, by what its file `folder-id` says."""
+    """The data folder of the database, by the id in its file `folder-id`."""
 
     __tablename__ = "folders"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
 
 
 class Tally(Base):
-    """How many durations of a kind fell into a bucket of its histogram, and their sum; see `metrics`."""
+    """Number and sum of the durations in a bucket of a histogram; see `metrics`."""
 
     __tablename__ = "tallies"
     kind: Mapped[str] = mapped_column(String(16), primary_key=True)
@@ -115,7 +115,7 @@ class Tally(Base):
 
 
 class RunnerSign(Base):
-    """A runner that lives, as long as it counts on."""
+    """The sign of life of a runner: a counter, which increases while it lives."""
 
     __tablename__ = "signs"
     runner: Mapped[str] = mapped_column(String(16), primary_key=True)
@@ -123,37 +123,37 @@ class RunnerSign(Base):
 
 
 class Removal(Base):
-    """A folder of what was deleted, below the data folder, that has to go yet."""
+    """A folder below the data folder that is still to be removed."""
 
     __tablename__ = "removals"
     path: Mapped[str] = mapped_column(String(64), primary_key=True)
 
 
 class Job(Base):
-    """A request, and what became of it."""
+    """A job: its request, its state, and its outcome."""
 
     __tablename__ = "jobs"
     __allow_unmapped__ = True
-    before: str | None = None  # why its last attempt ended, where it was just claimed for another; in no column
+    before: str | None = None  # error of the previous attempt, set by a claim; not a column
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
     method: Mapped[str] = mapped_column(String(64))
     request: Mapped[dict[str, Any]] = mapped_column(JSON)
-    summary: Mapped[dict[str, Any] | None] = mapped_column(JSON)  # what lists tell of the request
+    summary: Mapped[dict[str, Any] | None] = mapped_column(JSON)  # of the request, for lists
     priority: Mapped[int] = mapped_column(default=0)
     state: Mapped[str] = mapped_column(String(16), default="PENDING")
     created: Mapped[float]
     started: Mapped[float | None]
     finished: Mapped[float | None]
-    queued: Mapped[float | None]  # since when it waits, or waited last
-    claimed: Mapped[float | None]  # when its current or last attempt began
+    queued: Mapped[float | None]  # start of its last wait
+    claimed: Mapped[float | None]  # start of its current or last attempt
     attempt: Mapped[int] = mapped_column(default=0)  # the current or last one
     begun_before: Mapped[int] = mapped_column(
         default=0
-    )  # attempts that count no more: before a retry, or ended by a runner's stop
+    )  # attempts that do not count: before a retry, or ended by a runner's stop
     heartbeat: Mapped[float | None]
     runner: Mapped[str | None] = mapped_column(String(16))  # that of the current or last attempt
-    cancel: Mapped[bool] = mapped_column(default=False)  # asked for
+    cancel: Mapped[bool] = mapped_column(default=False)  # requested
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     scores: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     error: Mapped[str | None] = mapped_column(Text)
@@ -178,12 +178,12 @@ _IDENTITIES: weakref.WeakKeyDictionary[Engine, Identity] = weakref.WeakKeyDictio
 
 
 def open_database(url: str) -> Engine:
-    """Connect; the tables are as an older version left them until `migrate`."""
+    """Connect to the database, which may have the tables of an older version until `migrate`."""
     try:
-        # A server that is gone without a word is as good as one that refuses, but for the wait.
-        silence = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 15, "keepalives_interval": 5}
-        wait = silence if make_url(url).get_backend_name() == "postgresql" else {}
-        engine = create_engine(url, pool_pre_ping=True, connect_args=wait)
+        # Detect a server that has disappeared without closing its connections.
+        timeouts = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 15, "keepalives_interval": 5}
+        connect_args = timeouts if make_url(url).get_backend_name() == "postgresql" else {}
+        engine = create_engine(url, pool_pre_ping=True, connect_args=connect_args)
     except Exception as error:
         raise InputError(f"database={url.split('@')[-1]!r} cannot be used: {error}.") from error
     identity = _IDENTITIES[engine] = Identity(engine.url.database)
@@ -201,16 +201,16 @@ def open_database(url: str) -> Engine:
 
 @contextlib.contextmanager
 def reading(engine: Engine) -> Iterator[Session]:
-    """A transaction that sees one state of the tables."""
+    """A reading transaction, which sees one snapshot."""
     with engine.connect() as connection, Session(connection) as session:
         yield session
 
 
 @contextlib.contextmanager
 def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
-    """A transaction that is written when the block ends, and forgotten when it raises.
+    """A writing transaction: committed at the end of the block, rolled back by an exception.
 
-    One that is `alone` waits for all others that are, of whatever process; on SQLite, all that write do.
+    Transactions with `alone` exclude each other, across processes; on SQLite, all writing ones do.
     """
     with _writer_lock(engine), engine.connect() as connection:
         connection = connection.execution_options(writes=True)
@@ -222,12 +222,12 @@ def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
 
 @contextlib.contextmanager
 def _writer_lock(engine: Engine) -> Iterator[None]:
-    """Threads that write to SQLite queue here: its own way to wait is to look again every 0.1 s, without an order."""
+    """Queue the writing threads of SQLite, which itself polls every 0.1 s, in no order."""
     if engine.dialect.name != "sqlite":
         yield
         return
     lock = _WRITERS.setdefault(engine, threading.Lock())
-    if not lock.acquire(timeout=WRITE_TIMEOUT_SECONDS):  # while the file is locked, each before would wait in vain, too
+    if not lock.acquire(timeout=WRITE_TIMEOUT_SECONDS):  # waiting for the file's lock does not take longer
         raise NoConnection(f"others have been writing to the database for {WRITE_TIMEOUT_SECONDS:g} s.")
     try:
         yield
@@ -238,8 +238,7 @@ def _writer_lock(engine: Engine) -> Iterator[None]:
 def full(error: DBAPIError) -> bool:
     """Whether the database's disk has no space left."""
     if isinstance(error.orig, sqlite3.Error):
-        # A disk that is full while the log is made or grows is an error of input and output to SQLite; a file that
-        # cannot be written or read for another reason is one, too.
+        # SQLite reports a full disk as an I/O error while the log is made or grows, and other I/O errors likewise.
         code = error.orig.sqlite_errorcode
         other = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)
         return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) and code not in other
@@ -247,19 +246,19 @@ def full(error: DBAPIError) -> bool:
 
 
 def read_only(error: DBAPIError) -> bool:
-    """Whether the database can be read, but not be written."""
+    """Whether the database can be read, but not written."""
     if isinstance(error.orig, sqlite3.Error):
         return error.orig.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY
     return getattr(error.orig, "sqlstate", None) == "25006"
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the tables up to date; several processes may ask at once.
+    """Migrate the tables to this version; several processes may do so at once.
 
     Raises
     ------
     InputError
-        A newer version has made them.
+        The database has the schema of a newer version.
     """
     from alembic import command
     from alembic.config import Config
@@ -282,19 +281,19 @@ def migrate(engine: Engine) -> None:
 
 
 def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
-    """Refuse a data folder other than the one with which the database was first used: it has not the jobs' files.
+    """Check that the data folder is the one of the database; note it for a new database.
 
     Parameters
     ----------
     engine : Engine
     data : Path
     adopt : bool
-        Take a folder that has jobs or uploads for a database that knows of none: they belong to no user any more.
+        Accept a folder with jobs or uploads for a new database; they belong to no user any more.
 
     Raises
     ------
     InputError
-        It is another's, or the database of its jobs is lost.
+        It belongs to another database, or the database of its jobs is lost.
     """
     path = data / "folder-id"
     with writing(engine, alone=True) as session:
@@ -304,9 +303,9 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
             kept = [name for name in ("jobs", "uploads") if (data / name).is_dir() and any(os.scandir(data / name))]
             if kept and not adopt and session.scalars(select(User.name).limit(1)).first() is None:
                 raise InputError(
-                    f"data={str(data)!r} holds {' and '.join(kept)}, and the database knows of none: it was lost or "
-                    "is another one. Restore the last backup of it, or name the right one; 'mgclust serve --adopt' "
-                    "begins anew with this folder, whose jobs and uploads then belong to no user."
+                    f"data={str(data)!r} holds {' and '.join(kept)}, and the database has none of them: it was lost or "
+                    "is another one. Restore its last backup, or give the right one; 'mgclust serve --adopt' "
+                    "starts a new database for this folder, whose jobs and uploads then belong to no user."
                 )
             if here is None:
                 here = secrets.token_hex(16)
@@ -321,7 +320,7 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
-    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says, not where the driver guesses
+    connection.isolation_level = None  # `_begin_sqlite` begins transactions, not the driver
     cursor = connection.cursor()
     wait = f"busy_timeout={WRITE_TIMEOUT_SECONDS * 1000:.0f}"
     for pragma in (wait, "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):

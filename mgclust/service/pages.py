@@ -1,6 +1,6 @@
-"""The pages: plain files of the package, served as they are, and the headers that keep them to themselves.
+"""The pages: static files of the package, and security headers.
 
-They hold no secret: whoever has no token sees a form for one. A token stays in the browser's tab and travels only in
+They hold no secret: without a token they show a form for one. A token stays in the browser's tab and is sent only in
 the ``Authorization`` header, which no other site can make a browser send.
 """
 
@@ -23,7 +23,7 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self' blob: data:; connect-src 'self'; "
     "frame-src {frames}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# What is not a page is shown by nobody: should it be opened as one, it does nothing.
+# Answers that are not pages: opened as a page, they may load and run nothing.
 CLOSED_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -36,7 +36,7 @@ HEADERS = {
 
 
 class SecurityHeaders:
-    """Adds to every answer what browsers should and should not do with it."""
+    """Middleware that adds security headers to every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -60,10 +60,10 @@ class SecurityHeaders:
 
 
 def policy(path: str) -> str:
-    """What a document of this path may load.
+    """The content security policy of a path.
 
-    A job's page shows the job's report in a frame without scripts or origin, from memory; such a document is bound by
-    the policy of the page that made it, so that page has to allow what the report brings along: styles, nothing else.
+    A job's page shows the report in a frame without scripts and origin, from memory. Such a document has the policy of
+    the page that makes it, so this page has to allow what the report needs: styles, nothing else.
     """
     if path.startswith("/jobs/"):
         return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")
@@ -73,7 +73,7 @@ def policy(path: str) -> str:
 
 
 def add_pages(app: FastAPI) -> None:
-    """Serve the jobs at ``/``, one job at ``/jobs/ID`` and what both need below ``/pages``."""
+    """Serve the jobs at ``/``, one job at ``/jobs/ID`` and their files below ``/pages``."""
     names = {path.name for path in FOLDER.iterdir() if path.suffix in TYPES}
 
     def page(name: str) -> FileResponse:

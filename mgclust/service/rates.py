@@ -1,8 +1,8 @@
-"""How often somebody may ask: a token so many requests a second, an address so many that show no valid token.
+"""Rate limits: requests of a token, and requests of an address without a valid token.
 
-Of an address, requests for pages and refused ones are counted apart: where a flood of guesses comes from an address
-that others share, they can still sign in. A bucket holds what may be asked at once and fills again at the rate. Buckets
-are those of one web process; the oldest of too many are forgotten, which means full again.
+Requests of an address for pages and rejected ones count apart: a flood of guesses from a shared address does not keep
+others from signing in. The limits are token buckets, in the memory of one web process; the oldest of too many are
+discarded, which makes them full again.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from mgclust.service.addresses import network
 
 __all__ = ["RateLimited", "Rates"]
 
-BURST_SECONDS = 20.0  # seconds' worth of requests that may come at once
-MAX_BUCKETS = 10_000  # buckets
+BURST_SECONDS = 20.0  # capacity of a bucket at its rate
+MAX_BUCKETS = 10_000
 
 
 class RateLimited(Exception):
-    """More requests than the service takes from one token or address.
+    """Too many requests of a token or an address.
 
     Parameters
     ----------
     sentence : str
     after : int
-        Seconds until it takes another.
+        Seconds until the next request may come.
     """
 
     def __init__(self, sentence: str, after: int) -> None:
@@ -35,7 +35,7 @@ class RateLimited(Exception):
 
 
 class Rates:
-    """Both limits.
+    """The limits of tokens and addresses.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Rates:
         self._pages = _Buckets("rate_per_address", per_address)
 
     def count(self, token: str | None, address: str) -> None:
-        """Count a request before anybody looks at what it shows.
+        """Count a request; `token` is the hash of the shown one.
 
         Raises
         ------
@@ -61,7 +61,7 @@ class Rates:
             self._addresses.take(network(address))
 
     def count_page(self, address: str) -> None:
-        """Count a request for what needs no token.
+        """Count a request that needs no token.
 
         Raises
         ------
@@ -70,18 +70,18 @@ class Rates:
         self._pages.take(network(address))
 
     def add_token(self, token: str) -> None:
-        """The token is valid: its requests count for itself from now on, wherever they come from."""
+        """Count requests of a valid token by the token, from any address."""
         self._tokens.add(token)
 
     def remove_token(self, token: str) -> None:
-        """The token is worth nothing (any more)."""
+        """Count requests of an invalid token by their address."""
         self._tokens.forget(token)
 
 
 class _Buckets:
     def __init__(self, name: str, rate: float) -> None:
         self._name, self._rate = name, rate
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests, and when there were so many
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left, and their time
 
     def __contains__(self, key: str) -> bool:
         return key in self._left

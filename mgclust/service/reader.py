@@ -1,13 +1,13 @@
-"""The process that reads results and data for pictures and other centres, so that the web process reads none of them.
+"""The process that reads results and data for pictures and other centres, in place of the web process.
 
-It takes orders on its standard input, one line of JSON each, and answers each with one line::
+It reads orders on its standard input, one line of JSON each, and answers each with one line::
 
     in    {"do": "points", "result": {...}, "files": {...}, "request": {...}, "seconds": ..., "memory": ..., ...}
     out   {"answer": ...} or {"error": sentence, "kind": "input", "limit" or "mgclust"}
 
-The process itself reads nothing of users: it has all libraries loaded, and makes a copy of itself for every order. The
-copy gives up what the order does not need (`mgclust.service.confine`), beside the network, and has limits of memory,
-time, and the size of what it writes. Whatever it comes to, the next order finds a process that has seen nothing of it.
+The process itself reads no data of users: it imports all libraries, and forks a child for every order. The child gives
+up what the order does not need (`mgclust.service.confine`) and the network, and has limits of memory, time, and written
+bytes. Whatever happens to it, the next order starts from a clean process.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from mgclust.service.inputs import descriptors, files_of, open_inputs, print_err
 
 __all__ = ["main"]
 
-MAX_POINTS = 4_000  # rows of the picture on the page
-# What has to be read as a whole to get at some of its rows is not, beyond this: a picture is not worth the wait.
+MAX_POINTS = 4_000  # of the picture on the page
+# Formats that have to be read completely for some rows have this limit: a picture is not worth a longer wait.
 MAX_READ_BYTES = 256 << 20
 PARTIAL_SUFFIXES = (".npy", ".zarr")
-MAX_ANSWER_BYTES = 1 << 23  # bytes of an answer
-MAX_OPEN_FILES = 256  # open at once
+MAX_ANSWER_BYTES = 1 << 23
+MAX_OPEN_FILES = 256
 
 
 def preview(order: dict[str, Any]) -> dict[str, Any]:
-    """What the centres would give."""
+    """Preview the clusters of other centres."""
     model = _with_centers(order)
     labels = model.labels_[sample_index(_shape(model), MAX_POINTS)].tolist() if order["labels"] else None
     return {
@@ -62,12 +62,12 @@ def preview(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def labels(order: dict[str, Any]) -> None:
-    """Write each row's label under these centres."""
+    """Write the labels of all rows for these centres."""
     np.save(Path(order["folder"], "labels.npy"), _with_centers(order).labels_, allow_pickle=False)
 
 
 def points(order: dict[str, Any]) -> dict[str, Any]:
-    """Rows that stand for all; or why there are none."""
+    """Sample rows for a picture, or the reason why there are none."""
     result = DensityPeaks.from_result(_result(order)).result_
     try:
         for file in order["opened"].values():
@@ -85,7 +85,7 @@ def points(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def save_choice(order: dict[str, Any]) -> dict[str, Any]:
-    """Write the result of other centres; its scores."""
+    """Write the result of other centres, and return its scores."""
     model = _with_centers(order)
     dataset = _open_source(order, METHODS[order["request"]["method"]], model.result_)
     found = compared(model.result_, dataset)
@@ -100,13 +100,13 @@ TASKS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def main() -> None:
-    """Take orders until the input ends."""
+    """Carry out orders until the input ends."""
     import pyarrow.csv
     import pyarrow.parquet  # noqa: F401
     import zarr  # noqa: F401
 
     answers = os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
+    os.dup2(2, 1)  # output of libraries is not an answer
     _write(answers, b"ready\n")
     for line in sys.stdin.buffer:
         order = json.loads(line)
@@ -126,7 +126,7 @@ def _run_forked(order: dict[str, Any]) -> dict[str, Any]:
     finally:
         os.close(ours)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(copy, signal.SIGKILL)  # unless it has ended
+            os.kill(copy, signal.SIGKILL)  # if it still runs
         _, status = os.waitpid(copy, 0)
     if late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
         return _limit(f"took more than the {order['seconds']:g} s that a request has")
@@ -142,7 +142,7 @@ def _limit(what: str) -> dict[str, Any]:
 
 
 def _read_answer(number: int, end: float) -> tuple[bytes, bool]:
-    """What a copy says, and whether it was too late."""
+    """Read the answer of a child; also whether its time is over."""
     poll, found = select.poll(), bytearray()
     poll.register(number, select.POLLIN)
     while (left := end - time.monotonic()) > 0 and len(found) < MAX_ANSWER_BYTES:
@@ -155,7 +155,7 @@ def _read_answer(number: int, end: float) -> tuple[bytes, bool]:
 
 
 def _run_child(order: dict[str, Any], answers: int, parent: int) -> None:
-    """The copy: never comes back."""
+    """Carry out an order in the child, and exit."""
     try:
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 0)
@@ -179,7 +179,7 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
     except InputError as error:
         return {"error": _message(error, order), "kind": "input"}
     except FileNotFoundError:
-        return {"error": "what was to be read is gone; ask again.", "kind": "input"}
+        return {"error": "the file is gone; ask again.", "kind": "input"}
     except Exception as error:
         print_error(error)
         return {"error": type(error).__name__, "kind": "mgclust"}
@@ -202,7 +202,7 @@ def _with_centers(order: dict[str, Any]) -> DensityPeaks:
 
 
 def _result(order: dict[str, Any]) -> Result:
-    path = f"/dev/fd/{order['result'].descriptor()}"  # whatever has this place by now
+    path = f"/dev/fd/{order['result'].descriptor()}"  # the open folder, whatever is at its path now
     try:
         return load_result(path)
     except InputError as error:

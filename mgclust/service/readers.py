@@ -1,7 +1,7 @@
-"""Processes of `mgclust.service.reader`, from the side of the web process: at most so many at once, each with an end.
+"""The pool of `mgclust.service.reader` processes, as the web process uses it.
 
-A request that finds them all taken waits a little, if not too many others do; then it is told to come again. None of
-them stays with a request for longer than its seconds, whatever it reads.
+A request that finds all of them busy waits for some seconds, unless too many others wait; then it is rejected. No
+process works longer for a request than its time limit, whatever it reads.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from mgclust.service.settings import Settings
 
 __all__ = ["Busy", "LimitExceeded", "Readers"]
 
-MAX_WAITING = 16  # requests that may wait for a process
-WAIT_SECONDS = 10.0  # seconds that they do
-START_TIMEOUT_SECONDS = 60.0  # seconds for a new process to load what it needs
-TIMEOUT_MARGIN_SECONDS = 5.0  # seconds beyond its own limit, after which a process is given up
-MAX_ANSWER_BYTES = 1 << 24  # bytes of an answer
-# Threads of mathematical libraries would outlive the copies of the process that are made of it.
+MAX_WAITING = 16  # requests that wait for a process
+WAIT_SECONDS = 10.0  # of such a request
+START_TIMEOUT_SECONDS = 60.0  # of the imports of a new process
+TIMEOUT_MARGIN_SECONDS = 5.0  # beyond its own limit, after which a process is killed
+MAX_ANSWER_BYTES = 1 << 24
+# A process with threads of mathematical libraries cannot fork safely.
 ONE_THREAD_ENVIRONMENT = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
 
 
 class Busy(Exception):
-    """All processes, or all memory for requests, are taken, and enough requests wait for them."""
+    """All processes, or all memory for requests, are in use, and enough requests wait."""
 
-    after = 5  # seconds
+    after = 5  # seconds until the next request may come
 
     def __init__(
         self, sentence: str = "the service reads as much as it can at once; ask again in a few seconds."
@@ -47,11 +47,11 @@ class Busy(Exception):
 
 
 class LimitExceeded(InputError):
-    """More memory or time than reading may take for a request."""
+    """A request exceeds the limits of memory or time for reading."""
 
 
 class Readers:
-    """Processes that read results and data.
+    """The pool of reader processes.
 
     Parameters
     ----------
@@ -65,19 +65,19 @@ class Readers:
         self._waiting = 0
 
     def serve(self, order: dict[str, Any], writable: Sequence[Path] = ()) -> Any:
-        """Have an order carried out.
+        """Carry out an order.
 
         Parameters
         ----------
         order : dict
-            As `mgclust.service.reader` takes it.
+            See `mgclust.service.reader`.
         writable : sequence of Path
-            Folders that the process may write to, beside reading the job's result and files.
+            Folders that the process may write to.
 
         Raises
         ------
         InputError
-            What the process said of what it was given; `LimitExceeded` if it took too much.
+            An error of the request; `LimitExceeded` for one of its limits.
         Busy
         """
         settings = self._settings
@@ -168,9 +168,9 @@ class _Reader:
         while not found.endswith(b"\n"):
             left = end - time.monotonic()
             if left <= 0 or not poll.poll(1000 * left):
-                raise LimitExceeded("what was asked for took too long to read; ask for less, or the administrator.")
+                raise LimitExceeded("reading took too long; ask for less, or ask the administrator.")
             part = os.read(number, 1 << 16)
             if not part or len(found) > MAX_ANSWER_BYTES:
-                raise LimitExceeded("what was asked for could not be read: the process that read it ended.")
+                raise LimitExceeded("reading failed: its process ended.")
             found += part
         return bytes(found)

@@ -1,4 +1,4 @@
-"""What a job is asked for, checked when it is submitted: whatever can be known then is refused then."""
+"""The request of a job, checked completely when it is submitted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mgclust.params import check_parameters
 
 __all__ = ["SERVICE_PARAMETERS", "Resources", "Source", "Submission", "describe_methods"]
 
-# Parameters of the estimators that the service decides.
+# Parameters of the estimators that the service sets.
 SERVICE_PARAMETERS = {"client", "device", "verbose"}
-MAX_RECORD_BYTES = 256 << 10  # bytes of a record
+MAX_RECORD_BYTES = 256 << 10  # of a request in the queue
 MAX_NAMES, MAX_PARAMETERS = 64, 256
 
 
@@ -35,19 +35,19 @@ class _Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _limit_names(cls, given: Any) -> Any:
-        """Refuse many unknown names at once: pydantic makes an error of each."""
+        """Reject many unknown names at once: pydantic makes an error for each."""
         return _at_most(given, MAX_NAMES)
 
 
 class Source(_Strict):
-    """One thing to read: an upload, a path below a folder that the service may read, or a URL that it may fetch."""
+    """A file to read: an upload, a path below a folder that the service may read, or a URL that it may fetch."""
 
     upload: Annotated[str, Field(max_length=64)] | None = None
     path: Annotated[str, Field(max_length=4096)] | None = None
     url: Annotated[str, Field(max_length=2048)] | None = None
-    # It is printed on terminals, which obey control characters.
+    # It is printed on terminals, which interpret control characters.
     name: Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")] | None = Field(
-        None, description="What its sender calls it, for people, without control characters; it decides nothing."
+        None, description="Its name for display, without control characters."
     )
 
     @model_validator(mode="after")
@@ -58,21 +58,18 @@ class Source(_Strict):
 
 
 class Resources(_Strict):
-    """How many GPUs, or workers, a job uses; of a cluster all by default, and other jobs run on the rest.
-
-    And how long an attempt of it may run, and how much memory its processes on the service's machine may take.
-    """
+    """Number of GPUs, or of workers, by default all of a cluster; limits of time and memory."""
 
     gpus: Annotated[int | None, Field(ge=1, le=1024, description="GPUs to use.")] = None
     workers: Annotated[int | None, Field(ge=1, le=1024, description="Processes on CPUs to use, in place of GPUs.")] = (
         None
     )
     max_seconds: Annotated[
-        float | None, Field(gt=0, le=1e9, description="Seconds that it may run, without those while it is suspended.")
+        float | None, Field(gt=0, le=1e9, description="Time limit of an attempt in seconds, without suspensions.")
     ] = None
     memory: Annotated[
         int | None,
-        Field(ge=1 << 20, le=1 << 60, description="Bytes of memory that its processes on the service's machine take."),
+        Field(ge=1 << 20, le=1 << 60, description="Memory limit of its processes on the service's machine in bytes."),
     ] = None
 
     @model_validator(mode="after")
@@ -83,7 +80,7 @@ class Resources(_Strict):
 
 
 class Options(_Strict):
-    """How the source is read, as on the command line."""
+    """Options of reading, as on the command line."""
 
     columns: Annotated[str, Field(max_length=4096)] | None = None
     delimiter: Annotated[str, Field(max_length=1)] | None = None
@@ -94,7 +91,7 @@ class Options(_Strict):
 
 
 class Submission(_Strict):
-    """A job as it is submitted."""
+    """The request of a job."""
 
     method: Annotated[str, Field(max_length=64)]
     sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
@@ -108,11 +105,11 @@ class Submission(_Strict):
     report: bool = True
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="Of the sender's choice: the same key again is the same job, not another."
+        None, description="Chosen by the client: a request with the same key does not make a second job."
     )
 
     def check(self) -> None:
-        """Refuse an unknown method, parameters that it does not have or take, options for other data.
+        """Check the method, its parameters, and the options of reading.
 
         Raises
         ------
@@ -149,7 +146,7 @@ class Submission(_Strict):
             raise InputError(f"sources names {len(self.sources)} files; {self.method} takes one graph.")
 
     def files(self) -> dict[str, Source]:
-        """Parameters whose values are in files: those that are a source."""
+        """Parameters that are sources: their values are in files."""
         found = {}
         for name, value in self.parameters.items():
             if isinstance(value, dict):
@@ -158,12 +155,12 @@ class Submission(_Strict):
         return found
 
     def to_record(self) -> dict[str, Any]:
-        """What the queue keeps.
+        """Make the record that the queue stores.
 
         Raises
         ------
         InputError
-            It is longer than a job's should be.
+            It is too long.
         """
         kept = self.model_dump(exclude={"method", "priority", "key"}, exclude_none=True)
         kept["parameters"] = self.parameters | {
@@ -178,7 +175,7 @@ class Submission(_Strict):
 
 
 def describe_methods() -> dict[str, Any]:
-    """Every method with what a submission may say of it, for clients: a form is made from this."""
+    """Describe the methods, their parameters, options and resources: the page makes its form from this."""
     return {
         name: {
             "title": method.presentation.title_of(name),

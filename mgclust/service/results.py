@@ -1,8 +1,8 @@
-"""What attempts have left: logs and results, read as something that a hostile process may have written.
+"""Logs and results of attempts, read as files that a hostile process may have written.
 
 An attempt may write all of its job's folder, and the data that it reads may have taken it over. Nothing there is read
-by its path: it is opened beneath the folder of the job, which the attempt cannot replace, through no link, and only if
-it is a file or a folder (`mgclust.beneath`). What is listed or read at once has a bound.
+by path: files are opened beneath the folder of the job, which the attempt cannot replace, through no link, and only if
+they are regular files or folders (`mgclust.beneath`). Listings and reads are limited.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from mgclust.service.settings import Settings
 __all__ = ["list_files", "open_result", "read_log", "read_scores"]
 
 MAX_LOG_BYTES = 1 << 20
-MAX_SCORES_BYTES = 1 << 22  # of a result.json that the runner reads
-MAX_ENTRIES = 10_000  # files and folders of a result
-MAX_DEPTH = 16  # folders within each other
+MAX_SCORES_BYTES = 1 << 22  # of result.json
+MAX_ENTRIES = 10_000  # of a result
+MAX_DEPTH = 16  # of nested folders
 
 
 def read_log(settings: Settings, id_: str, attempt: int) -> str:
-    """The end of an attempt's log; what is no log is not shown."""
+    """Read the log of an attempt, the end of a long one."""
     log = Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/log.txt")
     try:
         with log.open() as file:
@@ -32,11 +32,11 @@ def read_log(settings: Settings, id_: str, attempt: int) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, InputError):
-        return "the log is not a file of its own and is not shown.\n"
+        return "the log is not a regular file and is not shown.\n"
 
 
 def open_result(settings: Settings, id_: str, attempt: int) -> Beneath | None:
-    """The result that an attempt has left, opened; None where there is none."""
+    """Open the result of an attempt; None if there is none."""
     result = Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/result")
     try:
         return result if result.is_directory() else None
@@ -45,12 +45,12 @@ def open_result(settings: Settings, id_: str, attempt: int) -> Beneath | None:
 
 
 def list_files(result: Beneath) -> list[dict[str, Any]]:
-    """Names and sizes of a result's files, in sorted order; links and what is no file are left out.
+    """List the regular files of a result, sorted: names and sizes.
 
     Raises
     ------
     InputError
-        There are more than a result has.
+        There are too many, or they are nested too deeply.
     """
     found: list[dict[str, Any]] = []
     folders, looked = [""], 0
@@ -75,7 +75,7 @@ def list_files(result: Beneath) -> list[dict[str, Any]]:
 
 
 def read_scores(settings: Settings, id_: str, attempt: int) -> dict[str, Any] | None:
-    """The scores of a whole result that an attempt has left; None where there is none."""
+    """Read the scores of a complete result; None if there is none."""
     result = open_result(settings, id_, attempt)
     if result is None:
         return None

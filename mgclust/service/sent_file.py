@@ -1,4 +1,4 @@
-"""A file of a result on its way to a client; not in `results`, which the runner loads without web packages."""
+"""A file of a result as an answer; apart from `results`, which the runner imports without web packages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["SentFile"]
 
 
 class SentFile(FileResponse):
-    """A file of a result as the answer to a request, or a range of it, sent from what was opened.
+    """A response with a file of a result, or a range of it, sent from an open descriptor.
 
     Parameters
     ----------
     result : Beneath
     name : str
-        Of the file.
+        Path of the file in the result.
 
     Raises
     ------
@@ -28,7 +28,7 @@ class SentFile(FileResponse):
     """
 
     def __init__(self, result: Beneath, name: str) -> None:
-        self._file = result.inside(name)  # keeps the descriptor until the answer is sent
+        self._file = result.inside(name)  # keeps the descriptor until the response is sent
         try:
             if not name.strip("/") or name.startswith("/") or self._file.is_directory():
                 raise FileNotFoundError(name)

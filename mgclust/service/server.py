@@ -1,8 +1,8 @@
-"""Connections to the web process: how many there are, how much they send, and how long they may take.
+"""Limits of connections to the web process: number, bytes and deadlines.
 
-The parser that uvicorn uses has no limit on headers, and uvicorn none on the time that a request takes to arrive. A
-connection is bound here by bytes, by deadlines and by number. One that has shown a valid token is kept; of the others
-the oldest idle or unfinished ones make room for new ones, so that no client that fills all places keeps others out.
+uvicorn's parser does not limit headers, and uvicorn does not limit the time in which a request arrives. If all
+connections are in use, the oldest idle or incomplete one without a valid token is closed for a new one, so a client
+that opens many does not keep others out.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from mgclust.service.settings import Settings
 
 __all__ = ["Connection", "Connections"]
 
-CHUNK_BYTES, UPLOAD_CHUNK_BYTES = 16 << 10, 64 << 10  # bytes that are read, and that the parser is given, at once
-MAX_UNREAD_BYTES = 4 << 10  # bytes of a body above which a connection is not read until they are taken
+CHUNK_BYTES, UPLOAD_CHUNK_BYTES = 16 << 10, 64 << 10  # read, and parsed, at once
+MAX_UNREAD_BYTES = 4 << 10  # of a body: above this, reading pauses until the application takes them
 MAX_HEADERS = 128
-MAX_PIPELINED = 8  # requests of a connection that wait for the one before
+MAX_PIPELINED = 8  # waiting requests of a connection
 LINGER_SECONDS = 1.0  # for the client of a refused request, which may still be sending, to read the refusal
 DEADLINE_CHECK_SECONDS = 0.25
 OTHER_DESCRIPTORS = 512  # for everything but connections
 
-Place = dict["Connection", None]  # in the order in which they came
+Place = dict["Connection", None]  # in order of arrival
 
 
 class Connections:
-    """All connections of a web process, made as uvicorn makes protocols.
+    """All connections of a web process; a factory of protocols for uvicorn.
 
     Parameters
     ----------
@@ -45,19 +45,19 @@ class Connections:
         self._proxies = Proxies(settings.trusted_proxies)
         self._per_user = settings.requests_per_user + settings.streams_per_user
         self._unknown: Place = {}
-        self._of_address: dict[str, Place] = {}  # the unknown ones, but for those of proxies
+        self._of_address: dict[str, Place] = {}  # those without a token, except of proxies
         self._of_user: dict[str, Place] = {}
         self._known: Place = {}
         self._checked = math.nan
-        # Each read is given to the parser before the next one, of whatever connection.
+        # One buffer for all: each read is parsed before the next one.
         self.buffer = memoryview(bytearray(UPLOAD_CHUNK_BYTES))
 
     def __call__(self, **given: Any) -> asyncio.BufferedProtocol:
-        """Make a connection."""
+        """Make the protocol of a connection."""
         return _Reads(Connection(self, **given))
 
     def raise_limit(self) -> None:
-        """Let this process have as many files open as there may be connections, or allow fewer of these."""
+        """Raise the limit of open files to that of connections, or lower the latter."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = self.most + OTHER_DESCRIPTORS
         allowed = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
@@ -66,7 +66,7 @@ class Connections:
         self.most = min(self.most, max(1, allowed - OTHER_DESCRIPTORS))
 
     def add(self, connection: Connection) -> bool:
-        """Take a new connection; False if there is no place for it."""
+        """Add a new connection; False if there is no room for it."""
         if math.isnan(self._checked):
             self._checked = connection.loop.time()
             connection.loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines, connection.loop)
@@ -84,7 +84,7 @@ class Connections:
         return True
 
     def authenticate(self, connection: Connection, user: str) -> None:
-        """The connection has shown a valid token of this user."""
+        """Count a connection with a valid token for its user."""
         if connection.user == user:
             return
         self.remove(connection)
@@ -98,7 +98,7 @@ class Connections:
         those[connection] = None
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self._unknown.pop(connection, None)
         self._known.pop(connection, None)
         for key, places in ((connection.address, self._of_address), (connection.user or "", self._of_user)):
@@ -111,13 +111,13 @@ class Connections:
         now = loop.time()
         late, self._checked = now - self._checked - DEADLINE_CHECK_SECONDS, now
         for connection in (*self._unknown, *self._known):
-            # What this process had no time for, stopped or busy, is not the client's delay.
+            # Time for which this process was stopped or busy is not the client's delay.
             connection.check_deadline(now, late if late > 1.0 else 0.0)
         loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines, loop)
 
 
 def _drop_oldest(those: Place, known: bool = False) -> bool:
-    """Close the oldest connection without a whole request, or, of known ones, without one whose body is on its way."""
+    """Close the oldest connection without a complete request; of known ones, without one that sends a body."""
     found = next((each for each in those if not (each.is_sending() if known else each.is_answered())), None)
     if found is not None:
         found.drop()
@@ -125,9 +125,9 @@ def _drop_oldest(those: Place, known: bool = False) -> bool:
 
 
 class _Reads(asyncio.BufferedProtocol):
-    """What the event loop sees of a connection: a protocol that says how much is read at once.
+    """The protocol of a connection for the event loop, with a buffer of limited size.
 
-    Event loops take uvicorn's class, an `asyncio.Protocol`, for one that is given 256 KiB at once.
+    uvicorn's class is an `asyncio.Protocol`, for which event loops read 256 KiB at once.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -137,91 +137,91 @@ class _Reads(asyncio.BufferedProtocol):
 
 
 class _Refused(Exception):
-    """What the parser is ended with."""
+    """Raised in callbacks to stop the parser."""
 
 
 class Connection(HttpToolsProtocol):
-    """One connection, with bounds on what its client sends and on how long it takes."""
+    """A connection with limits of bytes and deadlines."""
 
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
         self._all, self._settings = connections, connections.settings
         self.address, self.user = "", None  # type: str, str | None
-        self._unprocessed = 0  # bytes since the request began, or since a part of its body was heard
+        self._unprocessed = 0  # bytes since the start of the request, or since the last part of its body
         self._headers_size = self._headers_count = 0
-        self._in_head, self._whole = False, True
+        self._in_head, self._complete = False, True
         self._upload_began, self._received = math.nan, 0
         self._deadline = self._write_deadline = math.inf
         self._refusal = (400, "this is no HTTP request.")
         self._ended = False
 
-    # What uvicorn and the gate call.
+    # Called by uvicorn and `Gate`.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a place, or be closed."""
+        """Register the connection, or close it."""
         super().connection_made(transport)
         self._deadline = self.loop.time() + self._settings.header_seconds
         if not self._all.add(self):
             self.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the place to others."""
+        """Remove the connection."""
         self._ended = True
         self._all.remove(self)
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go; of what is no upload few at once, as each connection may keep so many."""
+        """The buffer for the next bytes: small except for uploads, since each connection may keep as many."""
         return self._all.buffer[: CHUNK_BYTES if math.isnan(self._upload_began) else UPLOAD_CHUNK_BYTES]
 
     def buffer_updated(self, size: int) -> None:
-        """Give the parser what has come, as long as it is not too much."""
+        """Parse new bytes, within the limit."""
         if self._ended or self.transport.is_closing():
             return
         self._unprocessed += size
-        self.data_received(self._all.buffer[:size])  # type: ignore[arg-type]  # the parser takes any buffer
+        self.data_received(self._all.buffer[:size])  # type: ignore[arg-type]  # the parser accepts any buffer
         if self._unprocessed > self._settings.header_bytes + CHUNK_BYTES:
             self._refuse(*self._too_large())
 
     def pause_writing(self) -> None:
-        """Give the client time to read."""
+        """Start the deadline for the client to read."""
         self._write_deadline = self.loop.time() + self._settings.write_seconds
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Stop the deadline."""
         self._write_deadline = math.inf
         super().resume_writing()
 
     def admit(self, user: str, upload: bool) -> None:
-        """A valid token has come with the request that is being answered, which may be an upload."""
+        """Accept the current request, which has a valid token and may be an upload."""
         self._all.authenticate(self, user)
-        if upload and not self._whole:
+        if upload and not self._complete:
             self._upload_began, self._received = self.loop.time(), 0
             self._extend_deadline()
 
     def is_closing(self) -> bool:
-        """Whether the client is gone, or will not be answered."""
+        """Whether the client has disconnected, or gets no answer."""
         return self._ended
 
     def is_answered(self) -> bool:
-        """Whether a whole request is being answered."""
-        return self._whole and self.cycle is not None and not self.cycle.response_complete
+        """Whether a complete request is being answered."""
+        return self._complete and self.cycle is not None and not self.cycle.response_complete
 
     def is_sending(self) -> bool:
-        """Whether a request is being answered, or has come as far as its body."""
-        return self.is_answered() or not (self._whole or self._in_head)
+        """Whether a request is being answered, or its body is arriving."""
+        return self.is_answered() or not (self._complete or self._in_head)
 
     def drop(self) -> None:
-        """Close at once."""
+        """Abort the connection."""
         self._end()
         self._all.remove(self)
         self.transport.abort()
 
     def check_deadline(self, now: float, late: float) -> None:
-        """End what has taken too long."""
-        if self.flow.read_paused and not (self._whole or self._ended):
-            late = max(late, DEADLINE_CHECK_SECONDS)  # the service has not read what has come
+        """Close the connection if a deadline has passed."""
+        if self.flow.read_paused and not (self._complete or self._ended):
+            late = max(late, DEADLINE_CHECK_SECONDS)  # the service itself has paused reading
         if late:
             self._deadline += late
             self._write_deadline += late
@@ -234,13 +234,13 @@ class Connection(HttpToolsProtocol):
             else:
                 self._refuse(408, "the request takes too long to arrive; send it again, faster.")
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """Begin to count."""
+        """Start to count a request."""
         super().on_message_begin()
         self.scope["state"]["connection"] = self  # for `Gate`
-        self._in_head, self._whole, self._unprocessed = True, False, 0
+        self._in_head, self._complete, self._unprocessed = True, False, 0
         self._headers_size = self._headers_count = 0
         self._upload_began = math.nan
         self._deadline = self.loop.time() + self._settings.header_seconds
@@ -251,7 +251,7 @@ class Connection(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header, or a trailer, which is read like one."""
+        """Count a header or a trailer."""
         self._count(len(name) + len(value) + 4, 1)
         super().on_header(name, value)
 
@@ -275,22 +275,22 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
-        """Let the answer take as long as it takes."""
-        self._whole = True
+        """Stop the deadline while the request is answered."""
+        self._complete = True
         self._set_deadline()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of one that was answered before its end."""
+        """Start the deadline of the next request, or of the rest of one that was answered early."""
         super().on_response_complete()
         if not self._in_head:
             self._set_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        """End what breaks HTTP or a bound."""
+        """Reject a request that is invalid or exceeds a limit."""
         self._refuse(*self._refusal)
 
-    # All else.
+    # Internals.
 
     def _count(self, size: int, headers: int) -> None:
         self._headers_size += size
@@ -304,7 +304,7 @@ class Connection(HttpToolsProtocol):
         return 431, f"a request should have at most header_bytes={most} bytes of headers, and {MAX_HEADERS} of them."
 
     def _extend_deadline(self) -> None:
-        """An upload may take as long as it likes, unless it falls silent or its bytes are too few for that."""
+        """Extend the deadline of an upload, which has limits of silence and of its average rate."""
         rate = self._upload_began + self._settings.body_seconds + self._received / self._settings.upload_rate
         self._deadline = min(self.loop.time() + self._settings.body_seconds, rate)
 
@@ -312,15 +312,15 @@ class Connection(HttpToolsProtocol):
         now = self.loop.time()
         answered = self.cycle is None or self.cycle.response_complete
         if answered:
-            self._deadline = now + (self._settings.idle_seconds if self._whole else LINGER_SECONDS)
+            self._deadline = now + (self._settings.idle_seconds if self._complete else LINGER_SECONDS)
         else:
-            self._deadline = math.inf if self._whole else now + self._settings.body_seconds
+            self._deadline = math.inf if self._complete else now + self._settings.body_seconds
 
     def _is_idle(self) -> bool:
-        return self._whole and not self._in_head
+        return self._complete and not self._in_head
 
     def _refuse(self, status: int, sentence: str) -> None:
-        """Answer before a request is whole, where no answer has begun, and close."""
+        """Answer an incomplete request, unless an answer has begun, and close."""
         if self._ended:
             return
         begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
@@ -339,7 +339,7 @@ class Connection(HttpToolsProtocol):
         self._deadline = self.loop.time() + LINGER_SECONDS
 
     def _end(self) -> None:
-        """Let what answers know that nothing is read or written any more."""
+        """Tell the application that the client has disconnected."""
         self._ended = True
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True

@@ -1,8 +1,8 @@
-"""What a job may read: files that were uploaded, and files below the folders that the service's owner named.
+"""Sources of jobs: uploads, files below the roots of the service, and URLs.
 
-A path is followed to its end before it is compared, so that neither ``..`` nor a link leads out; a folder that holds a
-link to somewhere else (a zarr store, say) is refused. What is handed on is no path but a `Beneath`: whatever takes the
-file's place until it is opened, nothing outside of the folder is. From the network comes only what `fetch` allows.
+A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. A folder (for example a zarr
+store) with a link to outside is rejected. Results are `Beneath`, not paths: if the file is replaced before it is
+opened, still nothing outside of the root is opened. `fetch` restricts URLs.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = [
     "TooLarge", "delete_upload", "files_of", "find_uploads", "latest_uploads", "receive", "resolve",
 ]  # fmt: skip
 
-MAX_ENTRIES_CHECKED = 10_000  # entries of a folder that is named, when it is named
+MAX_ENTRIES_CHECKED = 10_000  # of a folder, when a job is submitted
 
-_receiving: Counter[str] = Counter()  # bytes of each user's uploads that this process is receiving
+_receiving: Counter[str] = Counter()  # bytes of current uploads of each user in this process
 
 
 class TooLarge(Exception):
-    """An upload beyond the limit."""
+    """An upload exceeds the limit."""
 
 
 async def receive(
@@ -52,21 +52,21 @@ async def receive(
     parts: AsyncIterator[bytes],
     sha256: str | None = None,
 ) -> dict[str, Any]:
-    """Write an upload to disk as it arrives; it exists once it is whole.
+    """Write an upload to disk as it arrives; it exists when it is complete.
 
     Raises
     ------
     InputError
-        A name that is none, or bytes that have not the `sha256` that was said.
+        An invalid name, or a digest other than `sha256`.
     TooLarge
-        More bytes than the service takes.
+        More bytes than `upload_limit`.
     NoRoom
-        With those that arrive at the same time, more than the caller may keep.
+        Together with other current uploads, it exceeds a limit of the caller.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise InputError(
-            f"name={name!r} should be a file's name: letters, digits and . _ -, up to 200, no folder; its end says "
-            "what the file is (.npy, .csv, .nii.gz, ...)."
+            f"name={name!r} should be a file's name: letters, digits and . _ -, up to 200, no folder, and a suffix "
+            "(.npy, .csv, .nii.gz, ...)."
         )
     id_ = secrets.token_hex(16)
     folder = settings.data / "uploads" / id_
@@ -76,7 +76,7 @@ async def receive(
     try:
         kept = await run_in_threadpool(_kept_now, engine, settings, caller.name)
         with open(partial, "xb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # it is being received as long as this lasts: see `sweep`
+            fcntl.flock(file, fcntl.LOCK_EX)  # locked while it is being received: see `sweep`
             async for part in parts:
                 size += len(part)
                 _receiving[caller.name] += max(size, counted) - counted
@@ -86,11 +86,11 @@ async def receive(
                 others = kept + _receiving[caller.name] - counted
                 if refusal := no_room(caller.name, settings.disk_per_user, others, counted):
                     raise refusal
-                # In threads: a disk that is slow for one must not keep all others waiting.
+                # In threads: a slow disk must not block other requests.
                 await run_in_threadpool(_append, part, file, digest)
             await run_in_threadpool(_flush, file)
         if sha256 not in (None, digest.hexdigest()):
-            raise InputError(f"sha256={sha256} was said of {name}, its bytes have {digest.hexdigest()}; send it again.")
+            raise InputError(f"{name} should have sha256={sha256} and has {digest.hexdigest()}; send it again.")
         partial.rename(folder / name)
         upload = Upload(id=id_, owner=caller.name, name=name, size=size, sha256=digest.hexdigest(), created=time.time())
         await run_in_threadpool(_record, engine, settings, upload)
@@ -113,12 +113,12 @@ def _flush(file: BinaryIO) -> None:
 
 
 def _kept(session: Session, settings: Settings, owner: str) -> int:
-    """Bytes that a user keeps; 0 where any number may be kept.
+    """Bytes of a user; 0 without a limit.
 
     Raises
     ------
     NoRoom
-        As many uploads as a user may keep.
+        The user has the maximum number of uploads.
     """
     most = settings.uploads_per_user
     wanted = select(Upload.id).where(Upload.owner == owner).limit(most).subquery()
@@ -135,7 +135,7 @@ def _kept_now(engine: Engine, settings: Settings, owner: str) -> int:
 def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
     with writing(engine) as session:
         lock_users(session, {upload.owner})
-        kept = _kept(session, settings, upload.owner)  # others may have arrived meanwhile
+        kept = _kept(session, settings, upload.owner)  # others may have been added meanwhile
         if refusal := no_room(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK_BYTES)):
             raise refusal
         session.add(upload)
@@ -144,9 +144,20 @@ def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
 def latest_uploads(
     engine: Engine, caller: Caller, limit: int, before: str | tuple[float, str] | None
 ) -> list[dict[str, Any]] | None:
-    """The caller's uploads (an admin's: all), newest first, those older than `before`; None if that is not there.
+    """List the caller's uploads, newest first; of all users for an administrator.
 
-    `before` is the id of an upload, or its time and id.
+    Parameters
+    ----------
+    engine : Engine
+    caller : Caller
+    limit : int
+    before : str or tuple, optional
+        Id of an upload, or its time and id: only older ones.
+
+    Returns
+    -------
+    list or None
+        None if there is no upload with the id `before`.
     """
     wanted = select(Upload).order_by(Upload.created.desc(), Upload.id.desc()).limit(limit)
     if not caller.is_admin:
@@ -163,12 +174,12 @@ def latest_uploads(
 
 
 def delete_upload(engine: Engine, settings: Settings, caller: Caller, id_: str) -> dict[str, Any] | None:
-    """Remove an upload and its file; what it was, or None if it is not there or another's.
+    """Delete an upload and its file, and return what it was; None if the caller has no such upload.
 
     Raises
     ------
     InUse
-        Jobs that wait or run read it.
+        A waiting or running job needs it.
     """
     upload = with_reserve(settings, lambda: _delete(engine, caller, id_))
     if upload is None:
@@ -187,7 +198,9 @@ def _delete(engine: Engine, caller: Caller, id_: str) -> Upload | None:
         needed = session.scalars(readers).all()
         if needed:
             jobs = ", ".join(needed[:3]) + (", ..." if needed[3:] else "")
-            raise InUse(f"upload {id_} is needed by jobs that wait or run ({jobs}); cancel them or wait for their end.")
+            raise InUse(
+                f"upload {id_} is needed by waiting or running jobs ({jobs}); cancel them or wait for their end."
+            )
         session.delete(upload)
         session.merge(Removal(path=f"uploads/{id_}"))
     return upload
@@ -203,33 +216,33 @@ def _described(upload: Upload) -> dict[str, Any]:
 
 
 def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]) -> list[Beneath | Exception]:
-    """The files of uploads by who asks and their id; `InputError` in place of one that is not there or another's."""
+    """Find the files of uploads by caller and id; `InputError` for one that the caller does not have."""
     ids = {id_ for _, id_ in asked if ID_PATTERN.fullmatch(id_)}
     wanted = select(Upload.id, Upload.owner, Upload.name).where(Upload.id.in_(ids))
     with reading(engine) as session:
         known = {row.id: row for row in session.connection().execute(wanted)}
     return [
         Beneath(str(settings.data / "uploads" / id_), known[id_].name)
-        if id_ in known and caller.name == known[id_].owner  # whose the job will be
+        if id_ in known and caller.name == known[id_].owner  # the owner of the job
         else InputError(f"upload={id_!r} is not one of your uploads; upload the file first.")
         for caller, id_ in asked
     ]
 
 
 def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str], folder: Path) -> Beneath:
-    """The file of one source of a job, if the caller may read it; not opened yet.
+    """Find the file of a source, if the caller may read it; it is not opened yet.
 
     Parameters
     ----------
     source : dict
         ``{"upload": id}``, ``{"path": path}`` or ``{"url": url}``.
     folder : Path
-        Where a file that has to be fetched will be.
+        Folder of a file that has to be fetched.
 
     Raises
     ------
     InputError
-        Not there, or not this caller's to read; the sentence is the same for both.
+        It does not exist or the caller may not read it, with the same message for both.
     """
     if "upload" in source:
         (file,) = find_uploads(engine, settings, [(caller, source["upload"])])
@@ -243,21 +256,19 @@ def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str
 
 
 def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]:
-    """The files of all that a job reads, named as `named_sources` names it.
+    """Find the files of a job, with the names of `named_sources`.
 
-    Looked up whenever they are opened: what its owner may read may have changed since the job was submitted.
+    This is done whenever they are opened: the rights of the owner may have changed since the job was submitted.
 
     Raises
     ------
     InputError
-        As `resolve`; or the job that fetched them was deleted.
+        As for `resolve`; or the job that fetched them was deleted.
     """
     owner, fetched_by = Caller(job.owner, "user"), job.request.get("fetched_by", job.id)
     fetched = settings.job_folder(fetched_by) / "sources"
     if fetched_by != job.id and not fetched.exists():
-        raise InputError(
-            f"the data went with job {fetched_by}, which had fetched them and was deleted; fetch them anew."
-        )
+        raise InputError(f"the data were deleted with job {fetched_by}, which had fetched them; fetch them again.")
     return {
         name: resolve(engine, settings, owner, source, fetched / name)
         for name, source in named_sources(job.request).items()
@@ -265,9 +276,9 @@ def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]
 
 
 def _beneath_root(name: str, folders: list[Path]) -> Beneath:
-    """The file or folder that a path leads to, by a path without links beneath one of the folders.
+    """Resolve a path to a file or folder beneath one of the folders, without links.
 
-    What is looked at here may be replaced before it is opened: that `Beneath` opens nothing else is what counts.
+    The file may be replaced before it is opened: what counts is that `Beneath` opens nothing outside.
     """
     refusal = InputError(
         f"path={name!r} is not a file or folder below what this service may read "

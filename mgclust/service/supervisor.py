@@ -1,4 +1,4 @@
-"""What starts a runner, hears its signs of life, and starts another when it has ended or hangs."""
+"""The supervisor: starts a runner, reads its signs of life, and replaces it if it ends or hangs."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from mgclust.service.settings import PREFIX, Settings
 __all__ = ["supervise_runner", "without_settings"]
 
 POLL_SECONDS = 0.2
-RESTART_SECONDS = 1.0  # seconds after which a runner that has ended is replaced
-STOP_GRACE_SECONDS = 75.0  # seconds for a runner's orderly end: its attempts have 30
+RESTART_SECONDS = 1.0  # before a runner that has ended is replaced
+STOP_GRACE_SECONDS = 75.0  # for a runner's orderly end: its attempts have 30
 
 
 def without_settings() -> dict[str, str]:
-    """The environment for another process, without the service's settings, which may hold a password."""
+    """The environment of a child process, without the service's settings, which may hold a password."""
     return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
 def supervise_runner(settings: Settings, stopping: threading.Event, report: Callable[[str], None]) -> None:
-    """Start a runner whenever there is none, or one that hangs, until told to stop.
+    """Keep a runner running, and replace one that ends or hangs, until told to stop.
 
     Parameters
     ----------
     settings : Settings
-        Of the runner; it is told them by a pipe.
+        Of the runner; sent through a pipe.
     stopping : threading.Event
-        Ends the runner in good order, and this function.
+        Stops the runner, and this function.
     report : callable
-        Receives sentences about runners that were replaced.
+        Receives messages about replaced runners.
     """
     hung: list[str] = []
     while not stopping.is_set():
@@ -55,7 +55,7 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
             stopping.wait(RESTART_SECONDS)
             continue
         assert runner.stdin is not None and runner.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen below
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as `poll` finds
             runner.stdin.write(
                 json.dumps({"settings": settings.to_json(), "name": name, "hung": hung}).encode() + b"\n"
             )
@@ -85,7 +85,7 @@ def _read_signs(pipe: IO[bytes]) -> int:
 
 
 def _stop(runner: subprocess.Popen[bytes]) -> None:
-    """End it in good order; one that is stopped has to go on for that."""
+    """Stop a runner in good order; a suspended one is continued for that."""
     for number in (signal.SIGTERM, signal.SIGCONT):
         runner.send_signal(number)
     try:

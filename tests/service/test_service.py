@@ -92,7 +92,7 @@ def test_the_commands(running, points, tmp_path, monkeypatch, capsys):
     assert "points.npy" in capsys.readouterr().out
     assert not (running.data / "uploads" / upload).exists()
     assert run_command(["retry", id_]) == 2
-    assert "only one that failed or was cancelled" in capsys.readouterr().err
+    assert "only a failed or cancelled job can be retried" in capsys.readouterr().err
     assert run_command(["submit", "density-peaks", str(points), "--n-clusters", "0"]) == 2
     assert run_command(["delete", id_]) == 0
     assert capsys.readouterr().out.startswith(f"{id_}  ")

@@ -222,7 +222,7 @@ def test_faults(jobs):
     assert jobs.get(ANN, id_).state == "PENDING"  # begun once since it was retried
     jobs.fail(id_, jobs.claim().attempt, "NaN in row 3.", "input")
     assert jobs.get(ANN, id_).state == "FAILED"
-    with pytest.raises(InputError, match="only one that failed or was cancelled"):
+    with pytest.raises(InputError, match="only a failed or cancelled job can be retried"):
         jobs.retry(ANN, submit(jobs).id)
 
 

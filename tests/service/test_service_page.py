@@ -166,7 +166,7 @@ def test_saved_as_a_job(running, ann, job, points, tmp_path):
     # A choice of a choice, by an administrator, is still its owner's.
     again = running.client().call("POST", f"/jobs/{child.id}/centers/save", json={"n_clusters": 4})
     assert (again["owner"], again["request"]["parent"]) == ("ann", child.id)
-    with pytest.raises(InputError, match="only one that failed or was cancelled"):
+    with pytest.raises(InputError, match="only a failed or cancelled job can be retried"):
         ann.job(again["id"]).retry()
 
 

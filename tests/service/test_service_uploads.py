@@ -185,7 +185,7 @@ def test_data_that_went_with_the_job_that_had_fetched_them(engine, settings):
     settings = replace(settings, urls='["https://data.example/"]')
     request = {"sources": [{"url": "https://data.example/x.npy"}], "fetched_by": "a" * 32}
     saved = Job(id="b" * 32, owner="ann", request=request)
-    with pytest.raises(InputError, match=f"the data went with job {'a' * 32}, which had fetched them and was deleted"):
+    with pytest.raises(InputError, match=f"the data were deleted with job {'a' * 32}, which had fetched them"):
         files_of(engine, settings, saved)
     there = settings.job_folder("a" * 32) / "sources"
     there.mkdir(parents=True)

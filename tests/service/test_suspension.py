@@ -101,7 +101,7 @@ def test_an_attempt_that_is_stopped(tmp_path, points, labels, monkeypatch):
         stopped.suspend()
         wait_for(lambda: job.refresh().info["attempt"] == 2)
         check(job, labels, tmp_path)
-        assert " the attempt before this one ended: the attempt's process was stopped for " in job.log()
+        assert " the previous attempt ended: the attempt's process was stopped for " in job.log()
         assert " resume" in job.log()
         assert not stopped.is_running()
 
@@ -151,7 +151,7 @@ def test_a_worker_that_is_stopped(tmp_path, points, labels, monkeypatch):
         workers[-1].suspend()
         wait_for(lambda: job.refresh().info["attempt"] == 2)
         check(job, labels, tmp_path)
-        assert " the attempt before this one ended: a process of the attempt was stopped for " in job.log()
+        assert " the previous attempt ended: a process of the attempt was stopped for " in job.log()
 
 
 def test_no_password_in_what_processes_inherit(tmp_path, points, monkeypatch):

@@ -123,7 +123,7 @@ def test_it_is_ended_and_the_job_fails_with_the_reason(served, code, what):
     ],
 )  # fmt: skip
 def test_what_no_attempt_says(line):
-    with pytest.raises(InputError, match="a line that is none of an attempt's"):
+    with pytest.raises(InputError, match="an invalid line"):
         list(read_answers(io.BytesIO(line + b"\n")))
 
 

@@ -252,7 +252,7 @@ def test_a_log_that_is_a_link(kept, part):
     path.symlink_to(settings.data if part == "attempt-1" else settings.data / "token")
     answer = http.get(f"/api/v1/jobs/{id_}/log")
     assert answer.status_code == 200
-    assert answer.text == "the log is not a file of its own and is not shown.\n"
+    assert answer.text == "the log is not a regular file and is not shown.\n"
 
 
 def test_a_log_of_another_job(kept):
