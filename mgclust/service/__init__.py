@@ -2,23 +2,27 @@
 
 ::
 
-    client.py       Service(url, token): what `mgclust submit` and programs use
-    server.py       connections: how many, how fast, how long
-      gate.py         who asks, how often, how much at once: before a body is read
-        callers.py, access.py    users, tokens, scopes; addresses.py, rates.py    limits of who shows no token
-        bodies.py, errors.py     bounded bodies; refusals as one sentence
-      app.py          the API; holds nothing that matters
-        pages.py, streams.py, health.py, metrics.py, audit.py    what else is told, and what is written down of it
+    client.py, connection.py    Service(url, token), for programs and the command line
+    server.py       limits of connections
+      gate.py         authentication and limits of requests, before their bodies
+        callers.py, access.py    tokens, users, scopes; rates.py, addresses.py    rate limits
+        bodies.py, errors.py     limited bodies; errors as one sentence
+      app.py          puts together the web application
+        routers/        the endpoints: jobs, results, uploads, admin, monitoring
+          dependencies.py, views.py, requests.py    what endpoints need, answer, and accept
+        pages.py, streams.py, health.py, metrics.py, audit.py    pages, events, health, metrics, audit log
         decision.py     other centres of a density-peaks job, computed by
           readers.py, reader.py    confined processes that read data and results for pictures
-        sources.py      what a job may read: uploads, files below roots, URLs (fetch.py)
-        jobs.py         the queue: every change of a job's state is one transaction of the database
-          models.py       its tables; migrations/ brings older ones up to date; disk.py    what users keep
-    supervisor.py   starts a runner, and another one when it ends or hangs
-      runner.py       takes jobs, gives each attempt a process, watches it (liveness.py), tells of it (log.py)
-        attempt.py      that process, a copy of forkserver.py: confined (confine.py), it fits and leaves one result
+        sources.py      uploads, files below roots, URLs (fetch.py)
+        jobs.py         the queue for users: each change is one transaction of the database
+          models.py       the tables; migrations/; identity.py    checks of the database's files
+          disk.py         limits and removal of what users keep
+    supervisor.py   keeps a runner running
+      runner.py       claims jobs and runs attempts (attempts.py, fair_share.py), one runner at a time (runner_lock.py)
+        attempt_process.py, attempt_limits.py    an attempt as the runner sees it: messages (answers.py), liveness.py
+        attempt.py      its process, a fork of forkserver.py: confined (confine.py), it fits and leaves one result
 
-The database is the record. A web process, a runner or an attempt may die, hang or be suspended at any moment: a running
-job whose heartbeat does not change is queued again, and an attempt that was thought dead cannot finish a job that has
-gone on without it.
+The database is the record. A web process, a runner or an attempt may die, hang or be suspended at any time: a running
+job whose heartbeat does not change is queued again, and an attempt that was lost by mistake cannot end a job that has
+another attempt.
 """

@@ -59,9 +59,9 @@ class Proxies:
             return peer
         by_list = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
         by_pairs = [value for name, value in scope["headers"] if name == b"forwarded"]
-        said = {self._last(_hops(values, pairs)) for values, pairs in ((by_list, False), (by_pairs, True)) if values}
+        clients = {self._last(_hops(values, pairs)) for values, pairs in ((by_list, False), (by_pairs, True)) if values}
         # A proxy writes one of the headers, and may pass on the other as the client wrote it.
-        return (said.pop() if len(said) == 1 else None) or peer
+        return (clients.pop() if len(clients) == 1 else None) or peer
 
     def _last(self, hops: list[str]) -> str | None:
         for hop in reversed(hops):

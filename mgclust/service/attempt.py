@@ -260,7 +260,7 @@ def message_of(error: BaseException) -> str:
     if _disk_is_full(error):
         return "there is no space left where the service keeps its results; free some, then retry the job."
     if isinstance(error, KeyboardInterrupt):
-        return "the attempt was told to end."
+        return "the attempt was told to stop."
     text = " ".join(str(error).split())
     from mgclust.errors import MgclustError
 

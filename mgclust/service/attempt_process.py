@@ -132,12 +132,12 @@ class AttemptProcess:
 
     def _listen(self) -> None:
         try:
-            for said in read_answers(self._answers):
+            for message in read_answers(self._answers):
                 self.signs += 1
-                if "progress" in said:
-                    self.progress = said["progress"]
-                elif said:
-                    self.answer = said
+                if "progress" in message:
+                    self.progress = message["progress"]
+                elif message:
+                    self.answer = message
         except MgclustError as error:
             self.violation = str(error)
 

@@ -60,12 +60,12 @@ class ShortBodies:
     async def _body(self, scope: Scope, receive: Receive, user: str, turn: contextlib.AsyncExitStack) -> bytes | None:
         """The body; None if the client has disconnected."""
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        said = int(length) if length.isdigit() else 0
+        announced = int(length) if length.isdigit() else 0
         body, more, waited = bytearray(), True, False
         while more:
-            if max(len(body), said) > MAX_BODY_BYTES:
+            if max(len(body), announced) > MAX_BODY_BYTES:
                 raise TooLarge(f"a request should have at most {MAX_BODY_BYTES} bytes.")
-            if max(len(body), said) > SHORT_BODY_BYTES and not waited:
+            if max(len(body), announced) > SHORT_BODY_BYTES and not waited:
                 waited = True
                 await self._wait(user, turn)  # meanwhile nothing is read from the connection
             message = await receive()

@@ -193,9 +193,9 @@ def save_as_job(
         attempt.parent.mkdir(exist_ok=True)
         folder.rename(attempt)
 
-    said = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
+    choice = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
     # Before the process may write there: it may leave a link in its place.
-    (folder / "log.txt").write_text(f"centres chosen on the decision graph of job {parent.id}: {said}\n")
+    (folder / "log.txt").write_text(f"centres chosen on the decision graph of job {parent.id}: {choice}\n")
     try:
         order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
         scores = readers.serve(order | _read_by(engine, settings, parent), writable=[folder])

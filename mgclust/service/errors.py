@@ -72,8 +72,8 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
             raise error  # an internal error
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         sentence = "the service's database does not answer; ask again soon."
-    theirs = code in (400, 413) or isinstance(error, NoRoom)
-    fault = "input" if theirs else "cluster" if code in (503, 507) else None
+    of_request = code in (400, 413) or isinstance(error, NoRoom)
+    fault = "input" if of_request else "cluster" if code in (503, 507) else None
     return _problem(sentence, fault, code, headers)
 
 

@@ -166,10 +166,10 @@ def fetch(
             response, answer = _opened(url, prefixes, stack, deadline, resolve, public, context)
             with open(partial, "wb") as file:
                 size, digest = _copy(response, answer, file, shown, limit, progress)
-        told = {"url": shown, "size": size, "sha256": digest}
-        record.write_text(json.dumps(told))
+        fetched = {"url": shown, "size": size, "sha256": digest}
+        record.write_text(json.dumps(fetched))
         partial.rename(path)
-        return told
+        return fetched
     except (http.client.HTTPException, OSError, UnicodeError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise

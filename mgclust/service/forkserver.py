@@ -52,11 +52,11 @@ class ForkServer:
 
     def __init__(self) -> None:
         become_subreaper()
-        self._socket, theirs = socket.socketpair()
-        with theirs:
+        self._socket, child_end = socket.socketpair()
+        with child_end:
             self._process = psutil.Popen(
                 [sys.executable, "-m", "mgclust.service.attempt", OPTION],
-                stdin=theirs.fileno(),
+                stdin=child_end.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
                 env=ONE_THREAD_ENVIRONMENT | without_settings(),
@@ -144,8 +144,8 @@ def serve() -> None:
     gc.freeze()  # pages that the collector does not write stay shared
     control.sendall(b"ready\n")
     while True:
-        said, pipes, _, _ = socket.recv_fds(control, 64, 2)
-        if not said:
+        request, pipes, _, _ = socket.recv_fds(control, 64, 2)
+        if not request:
             sys.exit()
         if (pid := _fork()) is None:
             os.dup2(pipes[0], 0)
@@ -181,21 +181,21 @@ def _end_threads() -> None:
 
 def _fork() -> int | None:
     """Fork a process that becomes the runner's child and leads a session; its pid, or None in the process itself."""
-    ours, theirs = os.pipe()
+    reading, writing = os.pipe()
     between = os.fork()
     if not between:
         with contextlib.suppress(BaseException):
             if not os.fork():
                 os.setsid()
-                os.write(theirs, b"%d" % os.getpid())
+                os.write(writing, b"%d" % os.getpid())
                 return None
         os._exit(0)
-    os.close(theirs)
+    os.close(writing)
     os.waitpid(between, 0)  # from now on the process is the runner's child
     try:
-        return int(os.read(ours, 64) or 0)
+        return int(os.read(reading, 64) or 0)
     finally:
-        os.close(ours)
+        os.close(reading)
 
 
 def _reset_inherited() -> None:

@@ -115,7 +115,7 @@ class Gate:
             self._rates.count(None, address)
             raise Unauthorized(
                 "a token is needed: commands and Python take MGCLUST_TOKEN, HTTP 'Authorization: Bearer TOKEN'; "
-                "'mgclust serve' says where its first one is."
+                "'mgclust serve' prints the path of its first one."
             )
         hash_ = hash_of(token) if TOKEN_PATTERN.fullmatch(token) else ""
         try:

@@ -71,5 +71,5 @@ def print_error(error: BaseException) -> None:
         return
     print("Traceback (most recent call last):", file=sys.stderr)
     traceback.print_tb(error.__traceback__)
-    said = f": {error}" if isinstance(error, MgclustError) else ""
-    print(f"{type(error).__qualname__}{said}", file=sys.stderr)
+    message = f": {error}" if isinstance(error, MgclustError) else ""
+    print(f"{type(error).__qualname__}{message}", file=sys.stderr)

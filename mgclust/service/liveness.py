@@ -68,9 +68,9 @@ def process_tree(leader: int) -> list[Member]:
         process = psutil.Process(leader)
         for pid in (leader, *(each.pid for each in process.children(recursive=True))):
             with contextlib.suppress(OSError, ValueError):
-                said = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-                kib = sum(int(said.get(name, "0").split()[0]) for name in ("RssAnon", "RssShmem", "VmSwap"))
-                found.append(Member(pid, said["State"].split()[0] == "T", kib << 10))
+                status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+                kib = sum(int(status.get(name, "0").split()[0]) for name in ("RssAnon", "RssShmem", "VmSwap"))
+                found.append(Member(pid, status["State"].split()[0] == "T", kib << 10))
     return found
 
 

@@ -5,7 +5,7 @@
     {"time": "2026-11-22T07:08:17.123Z", "event": "attempt.ended", "job": ..., "attempt": 1, "owner": ...,
      "method": ..., "state": of the job, "seconds": ..., "shape": rows and columns, "peak_bytes": ...}
 
-Each is one line of ASCII, whatever names users choose. It holds no tokens and no content of files.
+A line is ASCII, with any names of users escaped. It holds no tokens and no content of files.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class JobLog:
     def __call__(self, event: str, job: Job, **more: Any) -> None:
         """Write an event of a job in its current state."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        told = {
+        facts = {
             "time": now, "event": event, "job": job.id, "attempt": job.attempt, "owner": job.owner,
             "method": job.method, "state": job.state,
         } | {name: value for name, value in more.items() if value is not None}  # fmt: skip
-        if job.error and "seconds" in told:
-            told |= {"fault": job.fault, "error": job.error[:MAX_ERROR_CHARACTERS]}
-        line = json.dumps(told) + "\n"
+        if job.error and "seconds" in facts:
+            facts |= {"fault": job.fault, "error": job.error[:MAX_ERROR_CHARACTERS]}
+        line = json.dumps(facts) + "\n"
         with contextlib.suppress(OSError):  # a full disk does not stop jobs
             if not self._path:
                 sys.stderr.write(line)

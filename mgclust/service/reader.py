@@ -115,16 +115,16 @@ def main() -> None:
 
 
 def _run_forked(order: dict[str, Any]) -> dict[str, Any]:
-    ours, theirs = os.pipe()
+    answer_end, child_end = os.pipe()
     parent = os.getpid()
     copy = os.fork()
     if not copy:
-        _run_child(order, theirs, parent)
-    os.close(theirs)
+        _run_child(order, child_end, parent)
+    os.close(child_end)
     try:
-        data, late = _read_answer(ours, time.monotonic() + order["seconds"])
+        data, late = _read_answer(answer_end, time.monotonic() + order["seconds"])
     finally:
-        os.close(ours)
+        os.close(answer_end)
         with contextlib.suppress(ProcessLookupError):
             os.kill(copy, signal.SIGKILL)  # if it still runs
         _, status = os.waitpid(copy, 0)

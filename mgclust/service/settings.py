@@ -1,4 +1,4 @@
-"""Where the service keeps things, what it runs on, and its limits."""
+"""Settings of the service: folders, resources and limits."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from mgclust.service.addresses import Proxies
 __all__ = ["Settings", "variable"]
 
 PREFIX = "MGCLUST_SERVICE_"
-MAX_FILE_BYTES = 64 * 2**10  # bytes of a variable's file
-# Of the machine and of the service's user, where they may be read at all.
+MAX_FILE_BYTES = 64 * 2**10  # of a variable's file
+# Of the machine and of the service's user.
 SECRETS = (
     "/etc/shadow", "/etc/gshadow", "/etc/ssh", "/run/secrets/kubernetes.io", "~/.ssh", "~/.pgpass", "~/.aws",
     "~/.kube", "~/.gnupg", "~/.netrc",
@@ -37,118 +37,115 @@ def _data_folder() -> Path:
 
 @dataclass(frozen=True)
 class Settings:
-    """Each may be given as an environment variable, ``MGCLUST_SERVICE_DATA`` and so on, or as a file.
+    """Settings; each may be given as an environment variable, ``MGCLUST_SERVICE_DATA`` and so on, or as a file.
 
-    ``MGCLUST_SERVICE_DATABASE_FILE=/run/secrets/database`` takes the value from that file, which keeps secrets out of
-    the environment. A trailing newline does not count.
+    ``MGCLUST_SERVICE_DATABASE_FILE=/run/secrets/database`` reads the value from that file, which keeps secrets out of
+    the environment. A trailing newline is ignored.
 
     Attributes
     ----------
     data : Path
         Folder of uploads, jobs and, by default, the database.
     checkpoints : str
-        Folder of checkpoints, which the workers of a cluster must reach and may write, at the same path; empty: in the
-        folder of each job.
+        Folder of checkpoints, which workers of a cluster must be able to write at the same path; empty: in the folder
+        of each job.
     database : str
-        SQLAlchemy's URL; by default SQLite in `data`.
+        URL for SQLAlchemy; by default SQLite in `data`.
     host, port
-        Where the web process listens.
+        Address and port of the web process.
     scheduler : str
         Address of a Dask cluster, ``tls://``; empty: each job uses this machine.
     allow_plain_scheduler : bool
-        Take a scheduler of this machine without TLS. Every account of the machine may then run code as the cluster's
-        workers do, and read what they read. Beyond this machine TLS is needed in any case.
+        Accept a scheduler of this machine without TLS. Every account of the machine can then run code with the rights
+        of the cluster's workers. A scheduler on another machine always needs TLS.
     cpu : bool
         Use no GPU.
     slots : int
-        Jobs that run at once.
+        Number of jobs that run at once.
     roots : str
-        Folders whose files jobs may read, with `os.pathsep` between; none by default.
+        Folders with files that jobs may read, separated by `os.pathsep`; none by default.
     urls : str
         Prefixes of the URLs that jobs may name as data, a JSON list: ``["https://data.example/public/"]``; none by
         default.
     upload_limit : int
-        Bytes of one upload, or of one file that is fetched.
+        Bytes of one upload, or of one fetched file.
     fetch_seconds : float
-        That all files which a job names by URL may take to be fetched.
+        Time limit for fetching all files that a job names by URL.
     max_rows : int
-        Rows that a job may have, or nodes or edges of its graph; 0: any number.
+        Rows of a job, or nodes or edges of its graph; 0: no limit.
     jobs_per_user : int
-        Waiting and running ones together.
+        Waiting and running jobs of one user.
     jobs_waiting : int
-        Waiting ones of all users together.
+        Waiting jobs of all users.
     jobs_kept_per_user : int
-        All jobs of one user, those that have ended, too.
+        All jobs of one user, including those that have ended.
     uploads_per_user : int
-        Files that one user keeps on the service.
+        Uploads of one user.
     disk_per_user : int
-        Bytes of one user's uploads and jobs together, beyond which they send no file and submit no job; 0: any
-        number. A job counts with what the database keeps of it and with its result, which may exceed the limit: its
-        size is not known before.
+        Bytes of one user's uploads and jobs, beyond which uploads and new jobs are rejected; 0: no limit. A job counts
+        with its bytes in the database and with its result, which may exceed the limit: its size is not known before.
     keep_days : float
-        Days after which a job that has ended is deleted with its files; 0: never.
+        Days until a job that has ended is deleted with its files; 0: never.
     log : str
-        File to which a line of JSON is appended for each attempt and job that begins or ends; empty: the standard
-        error.
+        File for a line of JSON for each start and end of an attempt and end of a job; empty: standard error.
     rate_per_token : float
-        Requests a second of one token, on average; 20 seconds' worth may come at once.
+        Requests a second of one token, on average; bursts of 20 seconds' worth are accepted.
     rate_per_address : float
-        Likewise those from one address that show no valid token.
+        Likewise of one address without a valid token.
     requests_per_user : int
-        Requests of one user that are answered at the same time.
+        Simultaneous requests of one user.
     streams_per_user : int
-        Jobs that one user watches at the same time.
+        Simultaneous event streams of one user.
     trusted_proxies : str
-        Addresses and networks, with commas between, whose ``X-Forwarded-For`` or ``Forwarded`` says from where a
-        request comes; none by default.
+        Addresses and networks, separated by commas, whose ``X-Forwarded-For`` or ``Forwarded`` headers are trusted;
+        none by default.
     connections : int
-        To the web process at the same time. When there are as many, idle and unfinished ones without a token make room.
+        Simultaneous connections to the web process. Beyond that, idle and incomplete ones without a token are closed.
     connections_per_address : int
-        Likewise from one address that is no trusted proxy, of those that have shown no valid token.
+        Likewise of one address without a valid token, except trusted proxies.
     header_bytes : int
-        Of a request's first line and headers together.
+        Bytes of a request's first line and headers.
     header_seconds : float
-        Within which these have to arrive.
+        Time limit for their arrival.
     body_seconds : float
-        Within which the body of a request has to arrive that is no upload; of an upload, the longest silence.
+        Time limit for the body of a request; of an upload, the longest silence.
     upload_rate : float
-        Bytes a second that an upload has to have on average, after `body_seconds`.
+        Minimum average rate of an upload in bytes a second, after `body_seconds`.
     idle_seconds : float
-        That a connection stays open without a request.
+        Time after which a connection without a request is closed.
     write_seconds : float
-        Within which a client has to take the next part of its answer.
+        Time limit for a client to receive the next part of its answer.
     audit : str
         File of the audit log, or "-" for standard error; by default ``audit.log`` in `data`.
     audit_bytes : int
-        After which a file of the audit log is put aside; the last four are kept.
+        Size after which a file of the audit log is rotated; the last four are kept.
     max_workers : int
-        Processes on this machine's CPUs that one job may ask for; by default as many as there are cores. A cluster
-        has its own number.
+        CPU processes on this machine that one job may ask for; by default the number of cores. A cluster has its own
+        number.
     max_seconds : float
-        Seconds that an attempt of a job may run, without those during which it was suspended; 0: any number. A job may
-        ask for less, and fails when it has taken as many.
+        Time limit of an attempt, without suspensions; 0: none. A job may ask for less, and fails at its limit.
     max_memory : int
-        Bytes of memory that the processes of a job on this machine may take together; 0: any number. Memory is looked
-        at twice a second. As for `max_seconds`, a job may ask for less.
+        Bytes of memory of all processes of a job on this machine; 0: no limit. Memory is measured twice a second. A job
+        may ask for less.
     attempts : int
-        How often a job is begun before infrastructure that fails makes it fail.
+        Number of attempts after which a failure of the infrastructure fails the job.
     lost_after : float
-        Seconds without a heartbeat after which a running job is taken for lost. Only those count during which the
-        runner that judges ran itself.
+        Seconds without a heartbeat after which an attempt is lost, counting only time during which the judging runner
+        itself ran.
     hung_after : float
-        Seconds without a sign of life after which a stopped process of a job, or a stopped runner, is ended and
-        replaced. One that is not stopped, but neither says nor computes anything, has four times as long.
+        Seconds without a sign of life after which a stopped process of a job, or a stopped runner, is killed and
+        replaced. One that is not stopped, but silent and idle, has four times as long.
     checkpoint_seconds : float
-        Between two checkpoints of a job, from which its next attempt goes on.
+        Time between two checkpoints of a job, from which its next attempt resumes.
     hidden : str
-        Files and folders, with `os.pathsep` between, that processes which read users' data must not reach, beside the
+        Files and folders, separated by `os.pathsep`, to hide from processes that read users' data, in addition to the
         data folder, the roots, and the files of ``MGCLUST_..._FILE``.
     readers : int
-        Processes that read results and data for pictures and other centres, at once.
+        Number of processes that read results and data for pictures and other centres.
     reader_memory : int
-        Bytes that one of them may take.
+        Memory limit of one of them in bytes.
     reader_seconds : float
-        Seconds that it may take for one request.
+        Time limit of one request to them.
     """
 
     data: Path = dataclasses.field(default_factory=_data_folder)
@@ -201,7 +198,7 @@ class Settings:
 
     @classmethod
     def read(cls, **given: Any) -> Settings:
-        """Settings of the environment, and those given, which come first; None is not given."""
+        """Read the settings from the environment; given ones that are not None have priority."""
         values: dict[str, Any] = {}
         known = {PREFIX + field.name.upper() for field in dataclasses.fields(cls)}
         for name in sorted(os.environ):
@@ -222,7 +219,7 @@ class Settings:
         try:
             return cls(**values)
         except InputError as error:
-            # Each of these on its own: a message may quote a value, which what came from a file must not be.
+            # Check each value from a file by itself: the message may quote it, so it is replaced.
             for name in of_files:
                 try:
                     cls(**{name: values[name]})
@@ -280,17 +277,17 @@ class Settings:
 
     @property
     def audit_path(self) -> Path | None:
-        """Where the audit log is; None: standard error."""
+        """Path of the audit log; None: standard error."""
         return None if self.audit == "-" else Path(self.audit).absolute() if self.audit else self.data / "audit.log"
 
     @functools.cached_property
     def folders(self) -> list[Path]:
-        """`roots`, resolved once: a part of their own paths that is replaced later leads nowhere else."""
+        """`roots`, resolved once, so that a later replacement of a part of their paths has no effect."""
         return [Path(os.path.realpath(root)) for root in self.roots.split(os.pathsep) if root]
 
     @property
     def concealed(self) -> list[str]:
-        """What processes that read users' data must not reach, but for what a request names."""
+        """Paths to hide from processes that read users' data, except those that a request names."""
         database = self.database.partition("sqlite:///")[2].partition("?")[0]
         files = [f"{database}{end}" for end in ("", "-wal", "-shm", "-journal")] if database else []
         mine = [os.path.expanduser(path) for path in (*SECRETS, *self.hidden.split(os.pathsep)) if path]
@@ -314,9 +311,9 @@ class Settings:
         return list(found)
 
     def check_resources(self, resources: Mapping[str, Any]) -> None:
-        """Refuse a job that asks for more than one may have, or for GPUs where none are used."""
+        """Check the resources that a job asks for."""
         if self.cpu and resources.get("gpus"):
-            raise InputError(f"gpus={resources['gpus']} cannot be had of a service that uses no GPU; ask for workers.")
+            raise InputError(f"gpus={resources['gpus']} are not available: the service uses no GPU; ask for workers.")
         workers = resources.get("workers") or 0
         if workers > self.max_workers and not self.scheduler:
             raise InputError(
@@ -332,29 +329,29 @@ class Settings:
                 )
 
     def job_folder(self, id_: str) -> Path:
-        """Where all of a job is."""
+        """Folder of a job."""
         return self.data / "jobs" / id_
 
     def attempt_folder(self, id_: str, attempt: int) -> Path:
-        """Where an attempt leaves its result, and its log beside it."""
+        """Folder of an attempt: its log and its result."""
         return self.job_folder(id_) / f"attempt-{attempt}"
 
     def checkpoint_folder(self, id_: str) -> Path:
-        """Where attempts leave what the next one resumes from, each in a folder of its own; gone at the end."""
+        """Folder of checkpoints of a job, with a folder for each attempt; removed at the end."""
         return Path(self.checkpoints, id_) if self.checkpoints else self.job_folder(id_) / "checkpoint"
 
     def to_json(self) -> str:
-        """One line for another process's standard input, in place of its environment."""
+        """Encode as one line, for the standard input of another process."""
         return json.dumps(dataclasses.asdict(self), default=str)
 
     @classmethod
     def from_json(cls, line: str) -> Settings:
-        """Settings of `to_json`."""
+        """Decode a line of `to_json`."""
         return cls(**json.loads(line))
 
 
 def variable(name: str) -> str | None:
-    """Value of an environment variable, or of the file that the variable with ``_FILE`` behind its name says.
+    """Value of an environment variable, or content of the file named by the variable with the suffix ``_FILE``.
 
     Raises
     ------
@@ -367,7 +364,7 @@ def variable(name: str) -> str | None:
     if os.environ.get(name):
         raise InputError(f"{name} and {name}_FILE are both set; unset one of them.")
     try:
-        # Not blocking: a FIFO without a writer would hang the start.
+        # Non-blocking: a FIFO without a writer would block the start.
         with open(path, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(f"{_file_of(name)} is not a regular file.")

@@ -58,7 +58,7 @@ def test_as_many_workers_as_one_job_may_have(tmp_path):
     Settings(data=tmp_path, max_workers=2).check_resources({"workers": 2})
     Settings(data=tmp_path, max_workers=2).check_resources({"gpus": 8, "workers": None})
     Settings(data=tmp_path, max_workers=2, scheduler="tls://elsewhere:8786").check_resources({"workers": 1000})
-    with pytest.raises(InputError, match="gpus=2 cannot be had of a service that uses no GPU; ask for workers"):
+    with pytest.raises(InputError, match="gpus=2 are not available: the service uses no GPU; ask for workers"):
         Settings(data=tmp_path, cpu=True).check_resources({"gpus": 2})
     with pytest.raises(InputError, match="workers=1000 should be <= max_workers=2"):
         Settings(data=tmp_path, max_workers=2).check_resources({"workers": 1000})

@@ -10,7 +10,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/healthz")
 async def healthy(backend: BackendDep, strict: bool = False) -> JSONResponse:
-    """Answer 200 if this process can answer requests, whether or not a runner lives; `strict`: only if one does."""
+    """Answer 200 if this process and the database work; with `strict`, only if a runner does as well."""
     report = await backend.health.report()
     return JSONResponse(report, 503 if strict and report["status"] != "ok" else 200)
 
