@@ -25,7 +25,7 @@ def taken(limits, token, address="10.0.0.1"):
     count = 0
     try:
         while count < 10_000:
-            limits.ask(token, address)
+            limits.count(token, address)
             count += 1
     except RateLimited as error:
         return count, error
@@ -34,8 +34,8 @@ def taken(limits, token, address="10.0.0.1"):
 
 def test_a_burst_then_the_rate(clock):
     limits = Rates(5.0, 0.5)
-    limits.ask("ann", "10.0.0.1")
-    limits.know("ann")
+    limits.count("ann", "10.0.0.1")
+    limits.add_token("ann")
     count, error = taken(limits, "ann")
     assert (count, error.after) == (100, 1)
     assert "rate_per_token=5" in str(error)
@@ -48,33 +48,33 @@ def test_a_burst_then_the_rate(clock):
 def test_guesses_count_for_their_address(clock):
     limits = Rates(100.0, 0.5)
     for guess in range(10):
-        limits.ask(f"guess {guess}", "10.0.0.1")
+        limits.count(f"guess {guess}", "10.0.0.1")
     with pytest.raises(RateLimited, match=r"rate_per_address=0.5 .* ask again in 2 s") as caught:
-        limits.ask(None, "10.0.0.1")
+        limits.count(None, "10.0.0.1")
     assert caught.value.after == 2
-    limits.know("ann")
-    limits.ask("ann", "10.0.0.1")  # a token that is known does not suffer from its neighbours
-    limits.ask("another guess", "10.0.0.2")
-    limits.forget("ann")
+    limits.add_token("ann")
+    limits.count("ann", "10.0.0.1")  # a token that is known does not suffer from its neighbours
+    limits.count("another guess", "10.0.0.2")
+    limits.remove_token("ann")
     with pytest.raises(RateLimited):
-        limits.ask("ann", "10.0.0.1")
+        limits.count("ann", "10.0.0.1")
 
 
 def test_an_ipv6_network_is_one_address(clock):
     limits = Rates(100.0, 0.5)
     for host in range(10):
-        limits.ask(None, f"2001:db8::{host:x}")
+        limits.count(None, f"2001:db8::{host:x}")
     with pytest.raises(RateLimited):
-        limits.ask(None, "2001:db8::ffff:1")
-    limits.ask(None, "2001:db8:0:1::1")
+        limits.count(None, "2001:db8::ffff:1")
+    limits.count(None, "2001:db8:0:1::1")
 
 
 def test_memory_is_bounded(clock, monkeypatch):
     monkeypatch.setattr(rates, "MAX_BUCKETS", 50)
     limits = Rates(100.0, 10.0)
     for number in range(500):
-        limits.know(str(number))
-        limits.ask(None, f"10.0.{number // 250}.{number % 250}")
+        limits.add_token(str(number))
+        limits.count(None, f"10.0.{number // 250}.{number % 250}")
     assert len(limits._tokens._left) == len(limits._addresses._left) == 50
     assert taken(limits, "499")[0] == 2000
 
