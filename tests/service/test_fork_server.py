@@ -147,7 +147,7 @@ def register(whose):
 
 thing = Thing()
 register("inherited")
-forkserver._forget()
+forkserver._reset_inherited()
 register("own")
 atexit._run_exitfuncs()
 """
@@ -161,7 +161,7 @@ def test_a_fork_server_that_is_stopped_or_killed_is_replaced(number, tmp_path):
     runner = Runner(Settings(data=tmp_path, database=f"sqlite:///{tmp_path / 'service.db'}"))
     runner._server = before = ForkServer()
     try:
-        wait_for(lambda: not before.loading())
+        wait_for(lambda: not before.is_loading())
         goes_on = runner._new_process()
         os.kill(before.pid, number)
         wait_for(lambda: not before.is_alive())
@@ -186,7 +186,7 @@ def test_a_fork_server_is_replaced_while_no_job_comes(number, tmp_path, monkeypa
     runner = Runner(settings)
     runner._server = before = ForkServer()
     try:
-        wait_for(lambda: not before.loading())
+        wait_for(lambda: not before.is_loading())
         runner.step()
         assert runner._server is before
         os.kill(before.pid, number)

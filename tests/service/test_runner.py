@@ -90,7 +90,7 @@ def test_an_attempt_is_told_the_certificates_of_its_runners_cluster(tmp_path):
     """In its order, as one line of JSON; where to run is all that is asked here."""
     with cluster_module.connect("local", "cpu", n_workers=2) as cluster, contextlib.ExitStack() as stack:
         settings = Settings(data=tmp_path, scheduler=cluster.client.scheduler.address)
-        place = Runner(settings, cluster.credentials)._place({"workers": 1})
+        place = Runner(settings, cluster.credentials)._placement({"workers": 1})
         assert set(place) == {"scheduler", "credentials", "workers", "cpu"}
         where = attempt._connect(stack, json.loads(json.dumps(place)), print)
         assert where["client"].size == 1

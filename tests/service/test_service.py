@@ -280,7 +280,7 @@ def test_cancel_retry_delete(running, ann, tmp_path):
     upload = job.info["request"]["sources"][0]["upload"]
     with pytest.raises(InputError, match="is RUNNING; cancel it"):
         job.delete()
-    with pytest.raises(InputError, match=f"is needed by jobs that wait or run \\({job.id}"):
+    with pytest.raises(InputError, match=f"is needed by waiting or running jobs \\({job.id}"):
         ann.delete_upload(upload)
     job.cancel()
     with pytest.raises(RunCancelled):

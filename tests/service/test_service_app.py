@@ -104,7 +104,7 @@ def test_deletion(served, job, engine):
     bobs = {"Authorization": f"Bearer {access.new_token(engine, 'bob')[1]}"}
     submitted = served.post("/api/v1/jobs", json=job).json()
     id_ = submitted["id"]
-    for path, says in ((f"jobs/{id_}", "is PENDING; cancel it"), (f"uploads/{upload}", f"or run ({id_})")):
+    for path, says in ((f"jobs/{id_}", "is PENDING; cancel it"), (f"uploads/{upload}", f"or running jobs ({id_})")):
         answer = served.delete(f"/api/v1/{path}")
         assert (answer.status_code, says in answer.json()["error"]) == (409, True)
     cancelled = served.post(f"/api/v1/jobs/{id_}/cancel").json()

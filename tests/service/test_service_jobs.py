@@ -419,13 +419,13 @@ def test_what_a_user_may_keep(engine, settings):
     with pytest.raises(NoRoom, match=says):
         jobs.retry(ANN, failed.id)
     with pytest.raises(NoRoom, match=says):
-        jobs.enter(first, "d", {}, {}, lambda: pytest.fail("files were put there"))
+        jobs.add_finished(first, "d", {}, {}, lambda: pytest.fail("files were put there"))
     with pytest.raises(NoRoom, match="bob keeps"):
         submit(jobs, BOB)
     submit(jobs, ROOT)
     jobs.delete(ANN, first.id)
     assert jobs.retry(ANN, failed.id).state == "PENDING"
-    saved = jobs.enter(first, "e", {}, {}, lambda: leave(settings, "e", 70))
+    saved = jobs.add_finished(first, "e", {}, {}, lambda: leave(settings, "e", 70))
     assert saved.size == row_size({}, {}) + 70
 
 
@@ -642,7 +642,7 @@ def test_a_process_that_was_told_to_end_gets_no_other_job(engine, settings, jobs
     ],
 )
 def test_where_a_job_runs(given, resources, place, settings):
-    assert Runner(replace(settings, **({"cpu": False} | given)))._place(resources) == place
+    assert Runner(replace(settings, **({"cpu": False} | given)))._placement(resources) == place
 
 
 def finish(jobs, job):
@@ -789,7 +789,7 @@ def test_limits_of_the_queue(engine, settings):
     jobs.claim()
     assert jobs.retry(ANN, first.id).state == "PENDING"
     with pytest.raises(NoRoom, match="jobs_kept_per_user=2"):
-        jobs.enter(first, "e", {}, {}, lambda: pytest.fail("files were put there"))
+        jobs.add_finished(first, "e", {}, {}, lambda: pytest.fail("files were put there"))
 
 
 def test_what_the_database_keeps_counts(engine, settings):

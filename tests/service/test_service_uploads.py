@@ -168,7 +168,7 @@ def test_deleted_once_no_job_needs_it(engine, settings, request_of):
     order = NewJob(job_id(ROOT, None), ROOT, "silhouette", request_of(upload["id"]), 0)
     (job,) = jobs.submit([order])
     for _ in ("PENDING", "RUNNING"):
-        with pytest.raises(InUse, match=rf"upload {upload['id']} is needed by jobs that wait or run \({job.id}\)"):
+        with pytest.raises(InUse, match=rf"upload {upload['id']} is needed by waiting or running jobs \({job.id}\)"):
             delete_upload(engine, settings, ANN, upload["id"])
         jobs.claim()
     assert delete_upload(engine, settings, ANN, other["id"]) == other
@@ -216,4 +216,4 @@ def test_several_uploads_at_the_same_time(engine, settings, monkeypatch):
     assert isinstance(refusal, NoRoom)
     assert [each["id"] for each in latest_uploads(engine, BOB, 10, None)] == [whole["id"]]
     assert kept(settings) == sorted(each["id"] for each in latest_uploads(engine, ROOT, 10, None))
-    assert not any(sources._arriving.values())
+    assert not any(sources._receiving.values())
