@@ -312,7 +312,7 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
     path.rename(tmp_path / "away")
     with pytest.raises(DatabaseLost, match="database is gone"):
         runner.step()
-    turn = runner.turn
+    turn = runner.step
 
     def look():
         turns.append(time.monotonic())
@@ -321,7 +321,7 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
         runner.stopping = len(turns) == 5
         return turn()
 
-    monkeypatch.setattr(runner, "turn", look)
+    monkeypatch.setattr(runner, "step", look)
     monkeypatch.setattr("builtins.print", lambda sentence, file: sentences.append(sentence))
     runner.run()
     assert len(turns) == 5
