@@ -12,7 +12,7 @@ from test_answers import Served, served  # noqa: F401
 
 from mgclust.service import runner
 from mgclust.service.confine import become_subreaper
-from mgclust.service.liveness import members
+from mgclust.service.liveness import process_tree
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux")
 
@@ -69,7 +69,7 @@ def test_a_daemon_counts_while_its_attempt_runs(tmp_path):
         while not written(daemon):
             time.sleep(0.01)
         try:
-            found = {each.pid: each.memory for each in members(attempt.pid)}
+            found = {each.pid: each.memory for each in process_tree(attempt.pid)}
             assert found[int(daemon.read_text())] > 64 << 20
         finally:
             for pid in (attempt.pid, int(daemon.read_text())):
