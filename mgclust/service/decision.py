@@ -173,7 +173,7 @@ def save_as_job(
     ------
     InputError
         As for `preview`; or the source, which labels and pictures need, is gone or has changed.
-    NoRoom
+    QuotaExceeded
         The owner of the parent has reached a limit.
     """
     id_ = job_id(caller, centers.key and f"{parent.id} {centers.key}")

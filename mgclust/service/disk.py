@@ -1,7 +1,7 @@
-"""What users keep on disk: how much it may be, and how it goes.
+"""Disk usage of users: limits, and removal of what was deleted.
 
-What is deleted loses its row first, in a transaction that notes the folder; then the folder gets another name, under
-which nobody looks for it, and is removed. What a killed process leaves of that, the next one finds by the note.
+A deletion first removes the row, in a transaction that records the folder; then the folder is renamed and removed. If a
+process is killed meanwhile, the next one finds the folder by its record.
 """
 
 from __future__ import annotations
@@ -29,35 +29,48 @@ from mgclust.service.models import OUTAGES, Job, Removal, Upload, User, full, re
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "BLOCK_BYTES", "InUse", "NoRoom", "clear", "kept_by", "lock_users", "no_room", "remove", "row_size",
-    "set_aside", "size_of", "size_of_job", "sweep", "sweep_until", "with_reserve",
+    "BLOCK_BYTES",
+    "InUse",
+    "QuotaExceeded",
+    "bytes_kept",
+    "lock_users",
+    "quota_error",
+    "remove",
+    "remove_deleted",
+    "row_size",
+    "set_aside",
+    "size_of",
+    "size_of_job",
+    "sweep",
+    "sweep_until",
+    "with_reserve",
 ]  # fmt: skip
 
 DAY_SECONDS = 86_400.0
-BLOCK_BYTES = 4096  # bytes that the smallest file, or a row of the database with its indexes, is taken for
-RECEIVING_GRACE_SECONDS = 300.0  # seconds after which what no process receives is not about to be received, either
+BLOCK_BYTES = 4096  # charged at least for a file, and for a row of the database with its indexes
+RECEIVING_GRACE_SECONDS = 300.0  # before an unlocked partial upload is removed
 SWEEP_SECONDS = 600.0
 DELETED_SUFFIX = ".deleted"
 RESERVE_FILE = "reserve"  # a file in the data folder
-RESERVE_BYTES = 4 << 20  # its bytes: more than the database writes while it deletes
+RESERVE_BYTES = 4 << 20  # of this file: more than the database writes for a deletion
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Answer = TypeVar("Answer")
 
 
 class InUse(Exception):
-    """It is needed, so it cannot be deleted now."""
+    """It is in use and cannot be deleted now."""
 
 
-class NoRoom(Exception):
-    """A user keeps as much as they may."""
+class QuotaExceeded(Exception):
+    """A limit of what a user keeps is reached."""
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 where there is none. No link is followed.
+    """Bytes of a file, or of all files in a folder; 0 if it does not exist. No link is followed.
 
-    An attempt may nest folders deeper than calls, descriptors and paths go: one folder is open at a time, and ``..``
-    leads back.
+    An attempt may nest folders deeper than the limits of recursion, descriptors and paths: one folder is open at a
+    time, and ``..`` leads back.
     """
     try:
         status = os.lstat(path)
@@ -66,12 +79,12 @@ def size_of(path: Path) -> int:
         number = _enter(path)
     except OSError:
         return 0
-    above: list[tuple[tuple[int, int], list[str]]] = []  # the folders on the way, and what is still to be entered there
+    above: list[tuple[tuple[int, int], list[str]]] = []  # parent folders, each with the names still to visit
     try:
         total, names = _content(number)
         while names or above:
             if names:
-                with contextlib.suppress(OSError):  # it is gone
+                with contextlib.suppress(OSError):  # it was removed
                     below = _enter(names.pop(), number)
                     above.append((_identity(number), names))
                     os.close(number)
@@ -111,38 +124,38 @@ def _identity(number: int) -> tuple[int, int]:
 
 
 def _enter(path: str | Path, parent: int | None = None) -> int:
-    """Open a folder, through no link, and let its owner list, search and change it, whatever its mode was."""
+    """Open a folder, through no link, and make it readable and writable for its owner."""
     try:
         number = os.open(path, _FOLDER, dir_fd=parent)
     except PermissionError:
-        _let_owner(path, parent)
+        _make_accessible(path, parent)
         return os.open(path, _FOLDER, dir_fd=parent)
     mode = stat.S_IMODE(os.fstat(number).st_mode)
     if mode & stat.S_IRWXU != stat.S_IRWXU:
-        with contextlib.suppress(OSError):  # it is another's
+        with contextlib.suppress(OSError):  # of another owner
             os.fchmod(number, mode | stat.S_IRWXU)
     return number
 
 
-def _let_owner(path: str | Path, parent: int | None) -> None:
-    """Set the mode of a folder that cannot be opened for reading, by a descriptor that cannot be led elsewhere."""
+def _make_accessible(path: str | Path, parent: int | None) -> None:
+    """Set the mode of a folder that cannot be opened for reading, by descriptor: safe against replacement."""
     if not hasattr(os, "O_PATH"):  # not Linux
         os.chmod(path, stat.S_IRWXU, dir_fd=parent, follow_symlinks=False)
         return
     number = os.open(path, os.O_PATH | _FOLDER, dir_fd=parent)
     try:
-        os.chmod(f"/proc/self/fd/{number}", stat.S_IRWXU)  # fchmod takes no such descriptor
+        os.chmod(f"/proc/self/fd/{number}", stat.S_IRWXU)  # fchmod does not accept O_PATH descriptors
     finally:
         os.close(number)
 
 
 def set_aside(folder: Path, beside: Path) -> Path | None:
-    """Move a folder beside others, under a name that `sweep` removes; None where there is none."""
+    """Rename a folder to a name that `sweep` removes, in the folder `beside`; None if it does not exist."""
     target = beside / f"{secrets.token_hex(8)}{DELETED_SUFFIX}"
     try:
         try:
             os.rename(folder, target)
-        except PermissionError:  # of a folder that changes its parent, both have to be writable
+        except PermissionError:  # a folder that changes its parent must be writable, as both parents
             for each in (folder.parent, folder):
                 os.close(_enter(each))
             os.rename(folder, target)
@@ -152,15 +165,15 @@ def set_aside(folder: Path, beside: Path) -> Path | None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with all that is in it, as far as that is possible; no link is followed.
+    """Remove a folder with its content, as far as possible; no link is followed.
 
-    An attempt may nest folders deeper than calls, descriptors and paths go. So none is entered but those of the first
-    level, to which what they hold is moved before.
+    An attempt may nest folders deeper than the limits of recursion, descriptors and paths. So only folders of the first
+    level are entered, and their own folders are moved up to this level.
     """
     try:
         top = _enter(folder)
     except OSError:
-        return  # it is not there, or no folder
+        return  # it does not exist, or is not a folder
     try:
         while _thin_out(top):
             pass
@@ -171,7 +184,7 @@ def remove(folder: Path) -> None:
 
 
 def _thin_out(top: int) -> bool:
-    """Remove the files and folders of the first level, and lift what the latter hold; whether anything was done."""
+    """Remove files and folders of the first level, lifting the content of the latter; whether anything changed."""
     done = False
     with contextlib.suppress(OSError), os.scandir(top) as entries:
         for entry in entries:
@@ -186,7 +199,7 @@ def _thin_out(top: int) -> bool:
 
 
 def _lift(name: str, top: int) -> bool:
-    """Remove the files of a folder in another, and move its folders to the latter; whether anything was done."""
+    """Remove the files of a folder, and move its folders one level up; whether anything changed."""
     done = False
     number = _enter(name, top)
     try:
@@ -194,7 +207,7 @@ def _lift(name: str, top: int) -> bool:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        os.close(_enter(entry.name, number))  # what is moved to another folder has to be writable
+                        os.close(_enter(entry.name, number))  # a folder that changes its parent must be writable
                         os.rename(entry.name, secrets.token_hex(16), src_dir_fd=number, dst_dir_fd=top)
                     else:
                         os.unlink(entry.name, dir_fd=number)
@@ -205,43 +218,43 @@ def _lift(name: str, top: int) -> bool:
 
 
 def size_of_job(settings: Settings, id_: str) -> int:
-    """Bytes of all of a job's files, its checkpoints among them."""
+    """Bytes of all files of a job, with its checkpoints."""
     elsewhere = size_of(settings.checkpoint_folder(id_)) if settings.checkpoints else 0
     return size_of(settings.job_folder(id_)) + elsewhere
 
 
 def lock_users(session: Session, names: set[str]) -> None:
-    """Let nobody else count what these users have until the transaction ends; SQLite has one writer anyway."""
-    wanted = select(User.name).where(User.name.in_(names)).order_by(User.name)  # two never wait for each other
+    """Lock these users until the transaction ends, so that limits hold; SQLite has one writer anyway."""
+    wanted = select(User.name).where(User.name.in_(names)).order_by(User.name)  # in one order: no deadlock
     session.execute(wanted.with_for_update(key_share=True))
 
 
 def row_size(request: dict[str, Any], *more: Any) -> int:
-    """Bytes that a job takes in the database: some for its row, and what may be long, as JSON."""
+    """Bytes of a job in the database: a constant for its row, and its long values as JSON."""
     return BLOCK_BYTES + sum(len(json.dumps(each)) for each in (request, *more) if each is not None)
 
 
-def no_room(owner: str, most: int, kept: int, more: int) -> NoRoom | None:
-    """The refusal of what would bring what a user keeps beyond `most` bytes, if it would; 0 is no limit."""
+def quota_error(owner: str, most: int, kept: int, more: int) -> QuotaExceeded | None:
+    """The error of exceeding a user's limit of `most` bytes by adding `more`; None within it. 0 is no limit."""
     if not most or kept + more <= most:
         return None
-    return NoRoom(
+    return QuotaExceeded(
         f"{owner} keeps {kept} bytes of uploads and jobs, and this would exceed disk_per_user={most}; delete some jobs "
         "or uploads."
     )
 
 
-def kept_by(session: Session, owner: str) -> int:
-    """Bytes of a user's uploads, of which the smallest take a block each, and of their jobs as they ended."""
+def bytes_kept(session: Session, owner: str) -> int:
+    """Bytes of a user's uploads, at least a block each, and of their jobs."""
     uploads = func.sum(case((Upload.size < BLOCK_BYTES, BLOCK_BYTES), else_=Upload.size))
     sums = (select(uploads).where(Upload.owner == owner), select(func.sum(Job.size)).where(Job.owner == owner))
     return sum(int(session.scalar(each) or 0) for each in sums)
 
 
 def with_reserve(settings: Settings, change: Callable[[], Answer]) -> Answer:
-    """Call what writes a little to the database; if its disk is full, again with the space that is kept for that.
+    """Call a function that writes to the database; if its disk is full, again with the space of the reserve.
 
-    What frees space has to work where there is none.
+    Deletions must be possible on a full disk.
     """
     try:
         return change()
@@ -264,20 +277,20 @@ def _keep_reserve(settings: Settings) -> None:
             os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
     except FileExistsError:
         pass
-    except OSError:  # no room now; the next process that starts, or the next deletion on a full disk, tries again
+    except OSError:  # no space now; the next start, or the next deletion on a full disk, tries again
         path.unlink(missing_ok=True)
 
 
-def clear(engine: Engine, settings: Settings) -> None:
+def remove_deleted(engine: Engine, settings: Settings) -> None:
     """Remove the folders of all that was deleted."""
     try:
-        with_reserve(settings, lambda: _clear(engine, settings))
+        with_reserve(settings, lambda: _remove_deleted(engine, settings))
     except DBAPIError as error:
-        if not full(error):  # else what was deleted is noted, and goes next time
+        if not full(error):  # otherwise the records remain for the next time
             raise
 
 
-def _clear(engine: Engine, settings: Settings) -> None:
+def _remove_deleted(engine: Engine, settings: Settings) -> None:
     gone: list[Path] = []
     try:
         _set_aside(engine, settings, gone)
@@ -305,27 +318,27 @@ def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
 
 
 def _exists_again(session: Session, id_: str) -> bool:
-    """A job of the same key has the same id; its first attempt clears the folder."""
+    """Whether a job with this id, of the same key, exists again; its first attempt removes the folder."""
     return session.scalar(select(Job.id).where(Job.id == id_)) is not None
 
 
 def sweep(engine: Engine, settings: Settings) -> None:
-    """Remove jobs that were kept long enough, and what killed processes left of deletions, uploads and results."""
-    _retire(engine, settings)
-    clear(engine, settings)
+    """Delete expired jobs, and remove what killed processes left of deletions, uploads and results."""
+    _delete_expired(engine, settings)
+    remove_deleted(engine, settings)
     _keep_reserve(settings)
     elsewhere = Path(settings.checkpoints).glob(f"*{DELETED_SUFFIX}") if settings.checkpoints else ()
     for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*"), *elsewhere):
-        with contextlib.suppress(OSError):  # another web process sweeps, too
+        with contextlib.suppress(OSError):  # another web process may sweep, too
             if folder.name.endswith(DELETED_SUFFIX) or time.time() - folder.stat().st_mtime > DAY_SECONDS:
                 remove(folder)
     for partial in settings.data.glob("uploads/*/partial"):
         with contextlib.suppress(OSError), open(partial, "rb") as file:
             if time.time() - os.fstat(file.fileno()).st_mtime > RECEIVING_GRACE_SECONDS:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a process that receives it holds the lock
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the process that receives it holds the lock
                 partial.unlink()
                 partial.parent.rmdir()
-    _weigh(engine, settings)
+    _fill_in_sizes(engine, settings)
 
 
 def sweep_until(stopping: threading.Event, engine: Engine, settings: Settings) -> None:
@@ -334,11 +347,11 @@ def sweep_until(stopping: threading.Event, engine: Engine, settings: Settings) -
         try:
             sweep(engine, settings)
         except (OSError, *OUTAGES) as error:
-            print(f"what is not needed any more could not be removed; trying again: {error}", file=sys.stderr)
+            print(f"the cleanup failed; trying again: {error}", file=sys.stderr)
 
 
-def _retire(engine: Engine, settings: Settings) -> None:
-    """Delete jobs that ended before the days for which they are kept."""
+def _delete_expired(engine: Engine, settings: Settings) -> None:
+    """Delete jobs that ended more than `keep_days` ago."""
     if not settings.keep_days:
         return
     log, first = JobLog(settings.log), time.time() - DAY_SECONDS * settings.keep_days
@@ -355,13 +368,13 @@ def _retire(engine: Engine, settings: Settings) -> None:
                 log("job.expired", job)
                 audit.write(action="expire", id=job.id, name=job.owner)
             audit.close()
-        clear(engine, settings)
+        remove_deleted(engine, settings)
         if len(gone) < 100:
             return
 
 
-def _weigh(engine: Engine, settings: Settings) -> None:
-    """Jobs that ended before sizes were written have none."""
+def _fill_in_sizes(engine: Engine, settings: Settings) -> None:
+    """Fill in sizes of jobs that ended before sizes were recorded."""
     wanted = select(Job.id).where(Job.finished.is_not(None), Job.size.is_(None))
     with reading(engine) as session:
         ids = session.scalars(wanted).all()

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from mgclust.errors import InputError, printable
 from mgclust.service.access import LastToken, Unauthorized
-from mgclust.service.disk import InUse, NoRoom
+from mgclust.service.disk import InUse, QuotaExceeded
 from mgclust.service.jobs import TooManyJobs
 from mgclust.service.models import DatabaseLost, full, read_only
 from mgclust.service.rates import RateLimited
@@ -42,8 +42,8 @@ class NotFound(Exception):
 
 CODES: dict[type[Exception], int] = {
     InputError: 400, Unauthorized: 401, PermissionError: 403, NotFound: 404, LastToken: 409, InUse: 409, TooLarge: 413,
-    TooManyJobs: 429, RateLimited: 429, NoRoom: 507, OSError: 507, DataError: 400, DBAPIError: 503, NoConnection: 503,
-    Busy: 503, DatabaseLost: 503,
+    TooManyJobs: 429, RateLimited: 429, QuotaExceeded: 507, OSError: 507, DataError: 400, DBAPIError: 503,
+    NoConnection: 503, Busy: 503, DatabaseLost: 503,
 }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
             raise error  # an internal error
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         sentence = "the service's database does not answer; ask again soon."
-    of_request = code in (400, 413) or isinstance(error, NoRoom)
+    of_request = code in (400, 413) or isinstance(error, QuotaExceeded)
     fault = "input" if of_request else "cluster" if code in (503, 507) else None
     return _problem(sentence, fault, code, headers)
 

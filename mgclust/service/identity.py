@@ -1,7 +1,7 @@
-"""What tells the database of a process from another one in its place, and from what is left of it.
+"""Detection of a database whose files were deleted, replaced, truncated or damaged while the service runs.
 
-SQLite goes on with files that were deleted, replaced or cut short, and would acknowledge what the next start does not
-find. `Identity` looks at the files before each transaction and, of one that writes, again before its end.
+SQLite continues with such files, and would acknowledge writes that the next start does not find. `Identity` checks the
+files before each transaction, and again before a commit.
 """
 
 from __future__ import annotations
@@ -18,52 +18,52 @@ from typing import Any
 
 __all__ = ["DatabaseLost", "Identity"]
 
-LOG, INDEX = "-wal", "-shm"  # what SQLite writes to first, and its index, which all processes share
+LOG, INDEX = "-wal", "-shm"  # the write-ahead log, and its index in shared memory
 SUFFIXES = ("", LOG, INDEX)
-LOG_HEADER_BYTES = 32  # bytes of the log before its first page
-PROBE_SECONDS = 1.0  # seconds between two looks into the file
+LOG_HEADER_BYTES = 32  # of the log, before its first page
+PROBE_SECONDS = 1.0  # between two reads of the file
 CORRUPTION_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 MEANWHILE = "Nothing is accepted meanwhile."
 
 
 class DatabaseLost(Exception):
-    """The database is not the one with which this process began, or is not there, or is damaged."""
+    """The database is missing, damaged, or not the one with which this process started."""
 
 
 class Identity:
-    """The database with which an engine began.
+    """The database with which an engine started.
 
-    A file that is gone, or another one, or behind a link that was not there, may come back, and the service goes on.
-    What was cut short, overwritten or damaged is lost until the next start: connections remember pages of it, and of
-    what was put in its place. Of a log the head is looked at, without which the next start reads nothing of it; another
-    whole log that was written over it would be known by the index alone, which cannot be opened beside SQLite: its
-    locks on that file end with any descriptor of the same process.
+    A file that is missing, replaced, or behind a new link may be put back, and the service continues. A file that was
+    truncated, overwritten or damaged is lost until the next start: connections cache pages of it, and of what was put
+    in its place. Of the log the header is checked, without which the next start reads nothing of it. Another complete
+    log written over it could only be detected by the index, which cannot be opened beside SQLite: SQLite's locks on
+    that file end when any descriptor of the same process is closed.
 
     Parameters
     ----------
     place : str or None
-        The path of the file of an SQLite database, which may lead through links.
+        Path of the SQLite database, possibly through links.
     """
 
     def __init__(self, place: str | None = None) -> None:
-        self.folder: str | None = None  # what the database says of its data folder, once that is known
-        self._place = os.path.abspath(place or "")  # as the next start finds it, perhaps through links
+        self.folder: str | None = None  # id of its data folder, once known
+        self._place = os.path.abspath(place or "")  # as the next start finds it
         self._path: Path | None = None
         self._files: dict[str, tuple[int, int]] = {}
         self._sizes: dict[str, int] = {}
-        self._headed = False  # whether the log had a head when it was looked at last
-        self._saved: bool | None = None  # whether a log that is gone was saved; None: not tried
+        self._had_header = False  # whether the log had a header at the last check
+        self._saved: bool | None = None  # whether the content of a missing log was saved; None: not tried
         self._lost = ""
         self._lock = threading.Lock()
         self._next_probe = 0.0
 
     def note(self, connection: Any) -> None:
-        """Remember the files of the first connection to SQLite."""
+        """Record the files of the first connection to SQLite."""
         with self._lock:
             if self._path is not None or not (name := connection.execute("PRAGMA database_list").fetchone()[2]):
                 return
-            # As long as this connection is open, the log and its index stay the same, and no other file gets their
-            # numbers. No descriptor of another kind: to close it would give up SQLite's locks.
+            # While this connection is open, the log and its index stay, and their inode numbers are not reused. Not a
+            # plain descriptor: closing it would release SQLite's locks.
             self._anchor = sqlite3.connect(name, timeout=5.0, isolation_level=None, check_same_thread=False)
             weakref.finalize(self, self._anchor.close).atexit = False
             self._anchor.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # opens the log
@@ -71,11 +71,11 @@ class Identity:
             self._files = {ending: (each.st_dev, each.st_ino) for ending, each in found.items()}
             self._sizes = {ending: each.st_size for ending, each in found.items()}
             self._path = Path(os.path.realpath(name))
-            if os.path.realpath(self._place) != str(self._path):  # as a URI may say it
+            if os.path.realpath(self._place) != str(self._path):  # for example for a URI
                 self._place = str(self._path)
 
     def check(self) -> None:
-        """Raise DatabaseLost if a file has gone, is another one or was cut short, or if the database is damaged."""
+        """Raise DatabaseLost if a file is missing, replaced or truncated, or if the database is damaged."""
         if self._path is None:
             return
         with self._lock:
@@ -91,28 +91,28 @@ class Identity:
             }
             sizes = {ending: each.st_size for ending, each in found.items() if each is not None}
             if away:
-                raise self._away(away, sizes)
-            for ending in (INDEX, LOG, ""):  # while the index is whole, SQLite can be asked about the others
-                if sizes[ending] < self._sizes[ending] and self._was_cut(ending, sizes[ending]):
-                    raise self._cut(ending)
-            headed = _has_head(f"{self._path}{LOG}")
-            if self._headed and headed is False:
-                raise self._cut(LOG, "overwritten")
-            self._headed = bool(headed)
+                raise self._missing(away, sizes)
+            for ending in (INDEX, LOG, ""):  # while the index is intact, SQLite can tell about the others
+                if sizes[ending] < self._sizes[ending] and self._was_truncated(ending, sizes[ending]):
+                    raise self._truncated(ending)
+            headed = _has_header(f"{self._path}{LOG}")
+            if self._had_header and headed is False:
+                raise self._truncated(LOG, "overwritten")
+            self._had_header = bool(headed)
             self._sizes = sizes
             if time.monotonic() > self._next_probe:
                 self._probe()
                 self._next_probe = time.monotonic() + PROBE_SECONDS
 
     def compare(self, connection: Any) -> None:
-        """Raise DatabaseLost if a server that was away comes back with another database, or with none."""
+        """Raise DatabaseLost if a server has another database, or none, after a reconnection."""
         if self.folder is None:
             return
         try:
             rows = connection.execute("SELECT id FROM folders").fetchall()
             connection.rollback()
         except Exception as error:
-            if getattr(error, "sqlstate", None) != "42P01":  # there is no such table
+            if getattr(error, "sqlstate", None) != "42P01":  # undefined table
                 raise
             rows = []
         if [row[0] for row in rows] != [self.folder]:
@@ -122,16 +122,15 @@ class Identity:
             )
 
     def damaged(self, error: BaseException) -> DatabaseLost | None:
-        """What to raise in place of an error of SQLite which says that the database is damaged; None for others."""
+        """The exception for an error of SQLite that means a damaged database; None for other errors."""
         if getattr(error, "sqlite_errorcode", 0) & 0xFF not in CORRUPTION_CODES:
             return None
-        return self._lose(f"the service's database is damaged: {error}. {self._restore()}")
+        return self._mark_lost(f"the service's database is damaged: {error}. {self._restore()}")
 
     def _linked(self) -> DatabaseLost | None:
-        """What to raise if the next start were led to another place; None if not.
+        """The exception if links would lead the next start to another place; None if not.
 
-        SQLite looks for the log beside the file at the end of all links, and would not find this one, nor follow a
-        link in the log's own place.
+        SQLite expects the log beside the file at the end of all links, and does not follow a link at the log's place.
         """
         real = os.path.realpath(self._place)
         if real != str(self._path) and os.path.exists(real):
@@ -149,7 +148,7 @@ class Identity:
                 )
         return None
 
-    def _away(self, away: dict[str, str], sizes: dict[str, int]) -> DatabaseLost:
+    def _missing(self, away: dict[str, str], sizes: dict[str, int]) -> DatabaseLost:
         if "" in away:
             return DatabaseLost(
                 f"the file of the service's database is {away['']}; put the one back with which the service began, or "
@@ -158,24 +157,24 @@ class Identity:
         name = f"{self._path}{LOG if LOG in away else INDEX}"
         which = f"the file {os.path.basename(name)!r} of the service's database is {away.get(LOG) or away[INDEX]}"
         kept = "nothing is lost"
-        # A process that began after the index was replaced knows nothing of this one's locks.
+        # A process that started after the index was replaced does not see this one's locks.
         if LOG in away and away.get(INDEX) != "another one now":
             if self._saved is None:
-                self._saved = not self._was_cut("", sizes[""]) and self._save()
+                self._saved = not self._was_truncated("", sizes[""]) and self._save()
             kept = "what it held has been saved" if self._saved else "what came last may be lost"
         elif LOG in away:
             kept = "what came last may be lost"
         return DatabaseLost(f"{which}; put it back, or start the service again; {kept}. {MEANWHILE}")
 
     def _save(self) -> bool:
-        """Copy what this process still sees of the log into the database's file; whether that is all of it."""
+        """Copy the log, which this process still sees, into the database's file; whether it was complete."""
         with contextlib.suppress(sqlite3.Error):
             busy, log, copied = self._anchor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             return bool(not busy and log == copied)
         return False
 
-    def _was_cut(self, ending: str, size: int) -> bool:
-        """Whether a file is shorter than SQLite left it, and not by a VACUUM or a checkpoint that empties the log."""
+    def _was_truncated(self, ending: str, size: int) -> bool:
+        """Whether a file was truncated by another program, not by a VACUUM or a checkpoint."""
         if size >= self._sizes[ending]:
             return False
         try:
@@ -187,21 +186,21 @@ class Identity:
             if ending == LOG:
                 frames = self._anchor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
                 return bool(frames and size < LOG_HEADER_BYTES + frames * (24 + page))
-        except sqlite3.Error:  # it is not there to be read
+        except sqlite3.Error:  # it cannot be read
             return True
         return True
 
-    def _cut(self, ending: str, what: str = "cut short") -> DatabaseLost:
+    def _truncated(self, ending: str, what: str = "cut short") -> DatabaseLost:
         assert self._path is not None
         name = f"the file {self._path.name + ending!r} of the service's database was {what} while the service ran"
         if ending == INDEX:
-            return self._lose(f"{name}; start the service again, nothing is lost. {MEANWHILE}")
+            return self._mark_lost(f"{name}; start the service again, nothing is lost. {MEANWHILE}")
         if ending == LOG:
-            return self._lose(
+            return self._mark_lost(
                 f"{name}; what came last may be lost. Start the service again with what is left, or stop it, restore "
                 f"the last backup, and start it again. {MEANWHILE}"
             )
-        return self._lose(f"{name}. {self._restore()}")
+        return self._mark_lost(f"{name}. {self._restore()}")
 
     def _restore(self) -> str:
         if self._path is None:
@@ -211,12 +210,12 @@ class Identity:
             f"backup of {self._path.name!r}, and start the service again. {MEANWHILE}"
         )
 
-    def _lose(self, sentence: str) -> DatabaseLost:
+    def _mark_lost(self, sentence: str) -> DatabaseLost:
         self._lost = self._lost or sentence
         return DatabaseLost(self._lost)
 
     def _probe(self) -> None:
-        """Read the file as a process would that starts now: what was overwritten is not in its memory."""
+        """Read the file like a new process, without cached pages."""
         assert self._path is not None
         rows = None
         try:
@@ -224,11 +223,11 @@ class Identity:
                 tables = {row[0] for row in fresh.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
                 if self.folder is not None:
                     rows = fresh.execute("SELECT id FROM folders").fetchall() if "folders" in tables else []
-        except sqlite3.Error as error:  # others may keep it busy
+        except sqlite3.Error as error:  # it may be locked
             if (lost := self.damaged(error)) is not None:
                 raise lost from error
         if rows is not None and [row[0] for row in rows] != [self.folder]:
-            raise self._lose(f"the service's database was overwritten while the service ran. {self._restore()}")
+            raise self._mark_lost(f"the service's database was overwritten while the service ran. {self._restore()}")
 
 
 def _stat(path: str) -> os.stat_result | None:
@@ -238,21 +237,20 @@ def _stat(path: str) -> os.stat_result | None:
         return None
 
 
-def _has_head(path: str) -> bool | None:
-    """Whether a log begins as SQLite writes it, with a checksum of the numbers by which its pages are known.
-
-    None where it is empty.
-    """
+def _has_header(path: str) -> bool | None:
+    """Whether a log has a valid header, by its checksum; None if it is empty."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # SQLite locks no log
+        number = os.open(
+            path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        )  # SQLite does not lock the log
     except OSError:
         return None
     try:
-        for _ in range(3):  # it may be written meanwhile
+        for _ in range(3):  # it may be being written
             head = os.pread(number, LOG_HEADER_BYTES, 0)
             if len(head) < LOG_HEADER_BYTES:
                 return None
-            if _is_head(head):
+            if _is_header(head):
                 return True
         return False
     except OSError:
@@ -261,7 +259,7 @@ def _has_head(path: str) -> bool | None:
         os.close(number)
 
 
-def _is_head(head: bytes) -> bool:
+def _is_header(head: bytes) -> bool:
     magic = int.from_bytes(head[:4], "big")
     if magic & ~1 != 0x377F0682:
         return False

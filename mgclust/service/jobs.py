@@ -27,7 +27,17 @@ from sqlalchemy.orm import Session
 
 from mgclust.errors import InputError
 from mgclust.service.access import ID_PATTERN, Caller
-from mgclust.service.disk import InUse, NoRoom, clear, kept_by, lock_users, no_room, row_size, size_of_job, with_reserve
+from mgclust.service.disk import (
+    InUse,
+    QuotaExceeded,
+    bytes_kept,
+    lock_users,
+    quota_error,
+    remove_deleted,
+    row_size,
+    size_of_job,
+    with_reserve,
+)
 from mgclust.service.log import JobLog
 from mgclust.service.models import ENDED, STATES, Job, Removal, reading, writing
 from mgclust.service.settings import Settings
@@ -65,10 +75,10 @@ class _Quota:
 
     def refusal(self, size: int, new: bool = True, waits: bool = True) -> Exception | None:
         """The reason to reject a job of this size, which is new or to be queued again."""
-        if refusal := no_room(self.owner, self.limits.disk_per_user, self.kept, size):
+        if refusal := quota_error(self.owner, self.limits.disk_per_user, self.kept, size):
             return refusal
         if new and self.jobs >= (most := self.limits.jobs_kept_per_user):
-            return NoRoom(f"{self.owner} has jobs_kept_per_user={most} jobs; delete some that have ended.")
+            return QuotaExceeded(f"{self.owner} has jobs_kept_per_user={most} jobs; delete some that have ended.")
         if waits and self.active >= (most := self.limits.jobs_per_user):
             return TooManyJobs(f"{self.owner} has jobs_per_user={most} jobs waiting; wait, or cancel some.")
         return None
@@ -110,8 +120,8 @@ class Jobs:
         Returns
         -------
         list
-            A job, `TooManyJobs` or `NoRoom` for each order. An id that exists yields the existing job: a request that
-            is sent again because its answer was lost does not make a second job.
+            A job, `TooManyJobs` or `QuotaExceeded` for each order. An id that exists yields the existing job: a request
+            that is sent again because its answer was lost does not make a second job.
         """
         try:
             return self._submit(orders)
@@ -161,7 +171,7 @@ class Jobs:
             limits,
             _count(session, active, limits.jobs_per_user),
             _count(session, all_, limits.jobs_kept_per_user),
-            kept_by(session, owner) if limits.disk_per_user else 0,
+            bytes_kept(session, owner) if limits.disk_per_user else 0,
         )
 
     def _count_waiting(self, session: Session) -> None:
@@ -191,7 +201,7 @@ class Jobs:
 
         Raises
         ------
-        NoRoom
+        QuotaExceeded
             The owner has reached a limit.
         """
         now, size = time.time(), row_size(request, scores)
@@ -295,7 +305,7 @@ class Jobs:
         ------
         InputError
             It waits, runs, or has succeeded.
-        TooManyJobs, NoRoom
+        TooManyJobs, QuotaExceeded
             The owner has reached a limit.
         """
         with writing(self._engine) as session:
@@ -324,7 +334,7 @@ class Jobs:
         """
         job = with_reserve(self._settings, lambda: self._delete(caller, id_))
         if job is not None:
-            clear(self._engine, self._settings)
+            remove_deleted(self._engine, self._settings)
         return job
 
     def _delete(self, caller: Caller, id_: str) -> Job | None:

@@ -25,7 +25,16 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service.access import ID_PATTERN, Caller
-from mgclust.service.disk import BLOCK_BYTES, InUse, NoRoom, clear, kept_by, lock_users, no_room, with_reserve
+from mgclust.service.disk import (
+    BLOCK_BYTES,
+    InUse,
+    QuotaExceeded,
+    bytes_kept,
+    lock_users,
+    quota_error,
+    remove_deleted,
+    with_reserve,
+)
 from mgclust.service.fetch import NAME_PATTERN, check_url, file_name
 from mgclust.service.inputs import named_sources
 from mgclust.service.models import Job, Removal, Upload, reading, writing
@@ -60,7 +69,7 @@ async def receive(
         An invalid name, or a digest other than `sha256`.
     TooLarge
         More bytes than `upload_limit`.
-    NoRoom
+    QuotaExceeded
         Together with other current uploads, it exceeds a limit of the caller.
     """
     if not NAME_PATTERN.fullmatch(name):
@@ -84,7 +93,7 @@ async def receive(
                 if size > settings.upload_limit:
                     raise TooLarge(f"{name} should have at most upload_limit={settings.upload_limit} bytes.")
                 others = kept + _receiving[caller.name] - counted
-                if refusal := no_room(caller.name, settings.disk_per_user, others, counted):
+                if refusal := quota_error(caller.name, settings.disk_per_user, others, counted):
                     raise refusal
                 # In threads: a slow disk must not block other requests.
                 await run_in_threadpool(_append, part, file, digest)
@@ -117,14 +126,14 @@ def _kept(session: Session, settings: Settings, owner: str) -> int:
 
     Raises
     ------
-    NoRoom
+    QuotaExceeded
         The user has the maximum number of uploads.
     """
     most = settings.uploads_per_user
     wanted = select(Upload.id).where(Upload.owner == owner).limit(most).subquery()
     if (session.scalar(select(func.count()).select_from(wanted)) or 0) >= most:
-        raise NoRoom(f"{owner} keeps uploads_per_user={most} uploads; delete some.")
-    return kept_by(session, owner) if settings.disk_per_user else 0
+        raise QuotaExceeded(f"{owner} keeps uploads_per_user={most} uploads; delete some.")
+    return bytes_kept(session, owner) if settings.disk_per_user else 0
 
 
 def _kept_now(engine: Engine, settings: Settings, owner: str) -> int:
@@ -136,7 +145,7 @@ def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
     with writing(engine) as session:
         lock_users(session, {upload.owner})
         kept = _kept(session, settings, upload.owner)  # others may have been added meanwhile
-        if refusal := no_room(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK_BYTES)):
+        if refusal := quota_error(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK_BYTES)):
             raise refusal
         session.add(upload)
 
@@ -184,7 +193,7 @@ def delete_upload(engine: Engine, settings: Settings, caller: Caller, id_: str) 
     upload = with_reserve(settings, lambda: _delete(engine, caller, id_))
     if upload is None:
         return None
-    clear(engine, settings)
+    remove_deleted(engine, settings)
     return _described(upload)
 
 

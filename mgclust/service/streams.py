@@ -1,7 +1,7 @@
-"""Jobs that are watched: one look at the database for all of them, however many watch.
+"""Event streams of jobs: one poll of the database for all of them.
 
-A look reads what lists tell, of all watched jobs in one query; who watches is told of a job that has changed. Their
-tokens are looked up together as well.
+A poll reads the summaries of all watched jobs in one query, and publishes those that have changed. The tokens of the
+streams are checked together as well.
 """
 
 from __future__ import annotations
@@ -21,51 +21,49 @@ from mgclust.service.models import ENDED, OUTAGES
 
 __all__ = ["Streams"]
 
-POLL_SECONDS = 0.5  # seconds between two looks at the jobs that are watched
-TOKEN_CHECK_SECONDS = 3.0  # seconds after which the tokens of those who watch are looked up again
-KEEP_ALIVE_SECONDS = (
-    15.0  # seconds after which a stream without news says so; or somewhat less, so that not all do at once
-)
-STREAMS_PER_TURN = 20  # streams that are told before other requests have their turn
-JOBS_PER_QUERY = 500  # jobs of a query
+POLL_SECONDS = 0.5  # between two polls of the watched jobs
+TOKEN_CHECK_SECONDS = 3.0  # between two checks of the tokens of streams
+KEEP_ALIVE_SECONDS = 15.0  # before an idle stream sends a comment; randomly less, so that not all do at once
+STREAMS_PER_TURN = 20  # streams that receive an event before other requests have their turn
+JOBS_PER_QUERY = 500
 
 
 class Streams:
-    """All who watch jobs.
+    """All event streams of a web process.
 
     Parameters
     ----------
     jobs : Jobs
     callers : Callers
-    told : callable
-        What is told of a job, as JSON.
+    render : callable
+        Makes the JSON of a job's summary.
     """
 
-    def __init__(self, jobs: Jobs, callers: Callers, told: Callable[[Row[Any]], str]) -> None:
-        self._jobs, self._callers, self._told = jobs, callers, told
+    def __init__(self, jobs: Jobs, callers: Callers, render: Callable[[Row[Any]], str]) -> None:
+        self._jobs, self._callers, self._render = jobs, callers, render
         self._watched: dict[str, set[_Stream]] = {}
         self._task: asyncio.Task[None] | None = None
         self._thread = CapacityLimiter(1)
 
     async def events(self, job: Row[Any], token: str) -> AsyncIterator[str]:
-        """Server-sent events of a job: what it is, and again whenever it changes, until it has ended or is deleted.
+        """Send the summary of a job, and again at each change, until it has ended or is deleted.
 
         Parameters
         ----------
         job : Row
-            What lists tell of it, to who watches.
+            Its summary, which the caller may see.
         token : str
-            The hash of what they show: once it is not valid any more the events end.
+            Hash of the token; the events end when it becomes invalid.
         """
         stream, id_ = _Stream(token), job.id
-        stream.tell(job, self._told(job))
+        stream.publish(job, self._render(job))
         self._watched.setdefault(id_, set()).add(stream)
         try:
             if job.state in ENDED:
                 stream.end()
             elif self._task is None:
                 self._task = asyncio.create_task(self._watch())
-            del job  # a row keeps its whole query, and a stream lives long
+            del job  # a row holds its whole query, and a stream lives long
             while True:
                 try:
                     async with asyncio.timeout(KEEP_ALIVE_SECONDS * random.uniform(0.7, 1.0)):
@@ -74,10 +72,10 @@ class Streams:
                     yield ": still there\n\n"
                     continue
                 stream.event.clear()
-                news, stream.news = stream.news, None
-                if news is not None:
-                    yield f"event: job\ndata: {news}\n\n"
-                if stream.ended and stream.news is None:
+                pending, stream.pending = stream.pending, None
+                if pending is not None:
+                    yield f"event: job\ndata: {pending}\n\n"
+                if stream.ended and stream.pending is None:
                     return
         finally:
             self._leave(id_, stream)
@@ -97,20 +95,20 @@ class Streams:
                 try:
                     if asked >= TOKEN_CHECK_SECONDS:
                         asked = 0.0
-                        await self._ask()
-                    await self._look()
+                        await self._check_tokens()
+                    await self._poll()
                 except OUTAGES:
-                    # Who watches asks again, and is told why.
+                    # The clients reconnect, and receive the error.
                     self._end(stream for those in self._watched.values() for stream in those)
         finally:
             self._task = None
 
-    async def _ask(self) -> None:
+    async def _check_tokens(self) -> None:
         streams = [stream for those in self._watched.values() for stream in those]
         refused = await self._callers.refused(stream.token for stream in streams)
         self._end(stream for stream in streams if stream.token in refused)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         ids = [id_ for id_, those in self._watched.items() if not all(stream.ended for stream in those)]
         numbers = itertools.count(1)
         for start in range(0, len(ids), JOBS_PER_QUERY):
@@ -120,17 +118,17 @@ class Streams:
                 if (row := rows.get(id_)) is None:
                     self._end(self._watched.get(id_, ()))
                 else:
-                    await self._tell(row, numbers)
+                    await self._publish(row, numbers)
 
-    async def _tell(self, row: Row[Any], numbers: Iterator[int]) -> None:
-        """Tell all who watch a job; `numbers` counts the streams of all jobs."""
-        news = None
+    async def _publish(self, row: Row[Any], numbers: Iterator[int]) -> None:
+        """Publish the summary of a job to its streams; `numbers` counts the streams of all jobs."""
+        pending = None
         for stream in list(self._watched.get(row.id, ())):
             if next(numbers) % STREAMS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            if stream.told != tuple(row) and not stream.ended:
-                news = news or self._told(row)
-                stream.tell(row, news)
+            if stream.summary != tuple(row) and not stream.ended:
+                pending = pending or self._render(row)
+                stream.publish(row, pending)
                 if row.state in ENDED:
                     stream.end()
 
@@ -140,17 +138,17 @@ class Streams:
 
 
 class _Stream:
-    """One who watches: what they have been told, and what is to be told next."""
+    """A stream: the last summary, and the pending event."""
 
     def __init__(self, token: str) -> None:
         self.token = token
-        self.told: tuple[Any, ...] = ()
-        self.news: str | None = None
+        self.summary: tuple[Any, ...] = ()
+        self.pending: str | None = None
         self.ended = False
         self.event = asyncio.Event()
 
-    def tell(self, row: Row[Any], news: str) -> None:
-        self.told, self.news = tuple(row), news  # what was not told yet is not told any more
+    def publish(self, row: Row[Any], event: str) -> None:
+        self.summary, self.pending = tuple(row), event  # replaces an event that was not sent yet
         self.event.set()
 
     def end(self) -> None:

@@ -20,7 +20,7 @@ from mgclust.service import access
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller, LastToken, Unauthorized
 from mgclust.service.attempts import Attempts
-from mgclust.service.disk import BLOCK_BYTES, InUse, NoRoom, row_size, sweep
+from mgclust.service.disk import BLOCK_BYTES, InUse, QuotaExceeded, row_size, sweep
 from mgclust.service.fair_share import add_usage
 from mgclust.service.jobs import NewJob, TooManyJobs, job_id
 from mgclust.service.models import Job, Removal, Upload, migrate, open_database, reading, writing
@@ -363,7 +363,7 @@ def test_deleted_twice_at_once(jobs, engine, settings):
     assert names(settings) == []
 
 
-@pytest.mark.parametrize("where", ["mgclust.service.jobs.clear", "mgclust.service.disk._thin_out"])
+@pytest.mark.parametrize("where", ["mgclust.service.jobs.remove_deleted", "mgclust.service.disk._thin_out"])
 def test_killed_while_it_deletes(jobs, engine, settings, monkeypatch, where):
     """Nothing of the job can be asked for from then on, and the next process that starts removes the rest."""
     id_ = submit(jobs, key="k").id
@@ -384,7 +384,7 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
     jobs.cancel(ANN, id_)
     leave(settings, id_)
     with monkeypatch.context() as patch:
-        patch.setattr(jobs_module, "clear", lambda *given: None)
+        patch.setattr(jobs_module, "remove_deleted", lambda *given: None)
         jobs.delete(ANN, id_)
     assert submit(jobs, key="k").id == id_
     sweep(engine, settings)
@@ -414,13 +414,13 @@ def test_what_a_user_may_keep(engine, settings):
     (settings.job_folder(failed.id) / "checkpoint").write_bytes(bytes(limit - kept))
     jobs.fail(failed.id, 1, error, "input")
     says = f"ann keeps {limit} bytes of uploads and jobs, and this would exceed disk_per_user={limit}; delete some jobs"
-    with pytest.raises(NoRoom, match=says):
+    with pytest.raises(QuotaExceeded, match=says):
         submit(jobs)
-    with pytest.raises(NoRoom, match=says):
+    with pytest.raises(QuotaExceeded, match=says):
         jobs.retry(ANN, failed.id)
-    with pytest.raises(NoRoom, match=says):
+    with pytest.raises(QuotaExceeded, match=says):
         jobs.add_finished(first, "d", {}, {}, lambda: pytest.fail("files were put there"))
-    with pytest.raises(NoRoom, match="bob keeps"):
+    with pytest.raises(QuotaExceeded, match="bob keeps"):
         submit(jobs, BOB)
     submit(jobs, ROOT)
     jobs.delete(ANN, first.id)
@@ -778,7 +778,7 @@ def test_limits_of_the_queue(engine, settings):
     first = submit(jobs)
     jobs.cancel(ANN, first.id)
     submit(jobs, key="k")
-    with pytest.raises(NoRoom, match="ann has jobs_kept_per_user=2 jobs; delete some that have ended"):
+    with pytest.raises(QuotaExceeded, match="ann has jobs_kept_per_user=2 jobs; delete some that have ended"):
         submit(jobs)
     submit(jobs, key="k")
     submit(jobs, BOB), submit(jobs, BOB)
@@ -788,7 +788,7 @@ def test_limits_of_the_queue(engine, settings):
         jobs.retry(ANN, first.id)
     jobs.claim()
     assert jobs.retry(ANN, first.id).state == "PENDING"
-    with pytest.raises(NoRoom, match="jobs_kept_per_user=2"):
+    with pytest.raises(QuotaExceeded, match="jobs_kept_per_user=2"):
         jobs.add_finished(first, "e", {}, {}, lambda: pytest.fail("files were put there"))
 
 
@@ -798,16 +798,16 @@ def test_what_the_database_keeps_counts(engine, settings):
     jobs = Attempts(engine, replace(settings, disk_per_user=3 * row_size(request) + BLOCK_BYTES))
     waiting = [NewJob(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(6)]
     answers = jobs.submit(waiting)
-    assert [isinstance(answer, NoRoom) for answer in answers] == [False] * 3 + [True] * 3
+    assert [isinstance(answer, QuotaExceeded) for answer in answers] == [False] * 3 + [True] * 3
     for job in answers[:3]:
         assert job.size >= len(json.dumps(request))
         assert jobs.cancel(ANN, job.id).size >= len(json.dumps(request))
-    assert isinstance(jobs.submit(waiting[3:4])[0], NoRoom)
+    assert isinstance(jobs.submit(waiting[3:4])[0], QuotaExceeded)
     jobs.delete(ANN, answers[0].id)
-    assert not isinstance(jobs.submit(waiting[3:4])[0], NoRoom)
+    assert not isinstance(jobs.submit(waiting[3:4])[0], QuotaExceeded)
     small = Attempts(engine, replace(settings, disk_per_user=3 * BLOCK_BYTES))
     answers = small.submit([order(BOB) for _ in range(4)])
-    assert [isinstance(answer, NoRoom) for answer in answers] == [False] * 2 + [True] * 2
+    assert [isinstance(answer, QuotaExceeded) for answer in answers] == [False] * 2 + [True] * 2
 
 
 def test_lists_are_short(jobs, engine):

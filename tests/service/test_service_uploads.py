@@ -17,7 +17,7 @@ from mgclust.errors import InputError
 from mgclust.service import access, disk, sources
 from mgclust.service.access import Caller
 from mgclust.service.attempts import Attempts
-from mgclust.service.disk import InUse, NoRoom, sweep
+from mgclust.service.disk import InUse, QuotaExceeded, sweep
 from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.models import Job, migrate, open_database, writing
 from mgclust.service.settings import Settings
@@ -195,7 +195,7 @@ def test_data_that_went_with_the_job_that_had_fetched_them(engine, settings):
 def test_no_more_than_a_user_may_keep(engine, settings):
     (upload,) = send(engine, settings, ANN, 10)
     (refusal,) = send(engine, settings, ANN, 1)
-    assert isinstance(refusal, NoRoom)
+    assert isinstance(refusal, QuotaExceeded)
     assert str(refusal).startswith(
         f"ann keeps {100 * KB} bytes of uploads and jobs, and this would exceed disk_per_user={100 * KB}"
     )
@@ -209,11 +209,11 @@ def test_no_more_than_a_user_may_keep(engine, settings):
 def test_several_uploads_at_the_same_time(engine, settings, monkeypatch):
     """No more is on the disk, even for a moment; those of another process count when they are whole."""
     sent = send(engine, settings, ANN, 6, 6, 6)
-    assert sorted(isinstance(each, NoRoom) for each in sent) in ([False, True, True], [True, True, True])
+    assert sorted(isinstance(each, QuotaExceeded) for each in sent) in ([False, True, True], [True, True, True])
     (whole,) = send(engine, settings, BOB, 6)
     monkeypatch.setattr(sources, "_kept_now", lambda *given: 0)  # asked before the other was whole
     (refusal,) = send(engine, settings, BOB, 6)
-    assert isinstance(refusal, NoRoom)
+    assert isinstance(refusal, QuotaExceeded)
     assert [each["id"] for each in latest_uploads(engine, BOB, 10, None)] == [whole["id"]]
     assert kept(settings) == sorted(each["id"] for each in latest_uploads(engine, ROOT, 10, None))
     assert not any(sources._receiving.values())

@@ -106,7 +106,7 @@ def test_one_query_for_all(served):
 @pytest.mark.parametrize("ids", [IDS[:1] * WATCHERS, IDS], ids=["one job", "many jobs"])
 def test_other_requests_have_their_turn_while_many_are_told(served, monkeypatch, ids):
     engine, *_ = served
-    told, tell = [], streams._Stream.tell
+    told, tell = [], streams._Stream.publish
 
     def count(stream, row, news):
         told.append(row.id)
@@ -114,7 +114,7 @@ def test_other_requests_have_their_turn_while_many_are_told(served, monkeypatch,
 
     async def main():
         async with watching(served, ids):
-            monkeypatch.setattr(streams._Stream, "tell", count)
+            monkeypatch.setattr(streams._Stream, "publish", count)
             with writing(engine) as session:
                 session.execute(update(Job).values(state="RUNNING"))
             before, most = 0, 0
