@@ -21,9 +21,9 @@ VARIABLES = {
 
 
 def set_cache_folders(settings: Settings) -> None:
-    """Name folders in the environment of this process, which others inherit, where home cannot be used.
+    """Set cache folders in the environment, which child processes inherit, if the home folder cannot be used.
 
-    What is set already stays.
+    Variables that are set already stay.
     """
     hidden = [os.path.realpath(path) for path in settings.concealed]
     if all(_usable(place, hidden) for place in _home()):
@@ -31,15 +31,15 @@ def set_cache_folders(settings: Settings) -> None:
     for variable, name in VARIABLES.items():
         if not os.environ.get(variable):
             folder = settings.data.absolute() / "cache" / name
-            with contextlib.suppress(OSError):  # no space: libraries then say what they miss
+            with contextlib.suppress(OSError):  # no space: libraries report it
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 os.environ[variable] = str(folder)
 
 
 def cache_folders(hidden: Iterable[str]) -> list[str]:
-    """Those of `provide`, which lie within what is hidden from a process.
+    """The folders of `set_cache_folders` that are inside hidden paths.
 
-    Any others it reaches, or is not to reach: one that holds what is hidden is not opened up.
+    All other folders are either reachable, or must not be: one that contains a hidden path is not made reachable.
     """
     concealed = [os.path.realpath(path) + "/" for path in hidden]
     found = []
@@ -51,7 +51,7 @@ def cache_folders(hidden: Iterable[str]) -> list[str]:
 
 
 def _home() -> list[str]:
-    home = os.path.expanduser("~")  # itself where there is none
+    home = os.path.expanduser("~")  # "~" itself if there is none
     return [
         os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"),
         os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"),

@@ -1,14 +1,14 @@
-// The decision graph: draw a box, see what its rows give as centres, keep it.
+// The decision graph: draw a box, preview the clusters of its centres, store them.
 
 import { ask, askJson, newKey, post } from "./session.js";
 import { bytes, clusters, show } from "./words.js";
 import { Graph, drawMap, drawSizes } from "./drawing.js";
 
-const MOST_ROWS = 5e6; // 80 MB of rho and delta
+const MAX_ROWS = 5e6; // 80 MB of rho and delta
 const by = (id) => document.getElementById(id);
 const LIMITS = ["rho_min", "rho_max", "delta_min", "delta_max"];
 
-// The numbers of a .npy file of one dimension.
+// Parse a one-dimensional .npy file.
 function numbers(buffer) {
   const head = new DataView(buffer);
   const wide = head.getUint8(6) > 1;
@@ -26,12 +26,12 @@ export async function showDecision(path, job, download) {
   by("decision").hidden = false;
   const files = await askJson(`${path}/files`);
   const size = files.find((file) => file.name === "rho.npy")?.size || 0;
-  if (size > 8 * MOST_ROWS) {
+  if (size > 8 * MAX_ROWS) {
     by("decision-help").textContent = `There are too many rows to draw here (${bytes(size)} of densities); give limits below.`;
   }
   const [rho, delta, own, points] = await Promise.all([
-    size > 8 * MOST_ROWS ? new Float64Array(0) : fetched("rho"),
-    size > 8 * MOST_ROWS ? new Float64Array(0) : fetched("delta"),
+    size > 8 * MAX_ROWS ? new Float64Array(0) : fetched("rho"),
+    size > 8 * MAX_ROWS ? new Float64Array(0) : fetched("delta"),
     fetched("centers"),
     askJson(`${path}/points`),
   ]);
@@ -58,7 +58,7 @@ export async function showDecision(path, job, download) {
     if (told) drawSizes(by("sizes"), told.sizes);
   }
 
-  // One request at a time; of what is chosen meanwhile only the last is asked for.
+  // One request at a time; of choices made meanwhile only the last is requested.
   let asking = false;
   async function choose(wanted) {
     [choice, key] = [wanted, newKey()];

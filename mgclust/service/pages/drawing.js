@@ -1,10 +1,10 @@
-// What is drawn: the decision graph with its box, rows in colours, sizes of clusters.
+// Drawings: the decision graph with its box, rows in colours, sizes of clusters.
 
 const LEFT = 52;
 const BOTTOM = 30;
 const EDGE = 14;
-const FEW = 20000; // so many points are drawn as discs, more as a density of pixels
-const STEP = 0.01; // of the width or height, for an arrow key
+const MAX_DISCS = 20000; // more points are drawn as a density of pixels
+const KEY_STEP = 0.01; // of the width or height, for an arrow key
 
 function dark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;
@@ -18,7 +18,7 @@ function colour(name, of) {
   return getComputedStyle(of).getPropertyValue(name).trim();
 }
 
-// The canvas' context in units of the page, whatever the screen's density.
+// The context of a canvas in units of the page, for any pixel density.
 function prepared(canvas) {
   const { width, height } = canvas.getBoundingClientRect();
   const scale = window.devicePixelRatio || 1;
@@ -89,9 +89,9 @@ export class Graph {
       context.fillText(tick.toLocaleString("en"), LEFT - 8, at + 4);
       context.strokeRect(LEFT, at, width - LEFT - EDGE, 0);
     }
-    if (this.rho.length <= FEW) this.drawDiscs(context, inner);
+    if (this.rho.length <= MAX_DISCS) this.drawDiscs(context, inner);
     else this.drawDensity(context, inner, scale);
-    for (let k = Math.min(centers.length, FEW) - 1; k >= 0; k--) {
+    for (let k = Math.min(centers.length, MAX_DISCS) - 1; k >= 0; k--) {
       const [x, y] = this.share(this.rho[centers[k]], this.delta[centers[k]]);
       context.fillStyle = clusterColour(k);
       context.beginPath();
@@ -113,7 +113,7 @@ export class Graph {
     context.globalAlpha = 1;
   }
 
-  // How many rows fall on each pixel, as its opacity: a million rows take some milliseconds.
+  // Opacity of a pixel by its number of rows: a million rows take some milliseconds.
   drawDensity(context, inner, scale) {
     const wide = Math.max(1, Math.round(inner.width * scale));
     const high = Math.max(1, Math.round(inner.height * scale));
@@ -129,13 +129,13 @@ export class Graph {
     }
     const image = new ImageData(wide, high);
     const grey = dark() ? 170 : 80;
-    const faintest = 120; // a single row is still seen
+    const faintest = 120; // a single row is visible
     for (let at = 0; at < counts.length; at++) {
       if (!counts[at]) continue;
       image.data.fill(grey, 4 * at, 4 * at + 3);
       image.data[4 * at + 3] = faintest + (255 - faintest) * (Math.log(counts[at]) / Math.log(most + 1));
     }
-    // Drawn from a canvas of its own, which, unlike `putImageData`, leaves what is beneath.
+    // Drawn from another canvas, which, unlike `putImageData`, keeps what is below.
     const layer = new OffscreenCanvas(wide, high);
     layer.getContext("2d").putImageData(image, 0, 0);
     context.drawImage(layer, LEFT, EDGE, inner.width, inner.height);
@@ -159,7 +159,7 @@ export class Graph {
     context.strokeRect(...box);
   }
 
-  // Show a box that was given in numbers; null: none.
+  // Show a box given by numbers; null: none.
   place(box) {
     if (!box) this.corners = null;
     else {
@@ -193,7 +193,7 @@ export class Graph {
   }
 
   key(event) {
-    const moves = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowDown: [0, -STEP], ArrowUp: [0, STEP] };
+    const moves = { ArrowLeft: [-KEY_STEP, 0], ArrowRight: [KEY_STEP, 0], ArrowDown: [0, -KEY_STEP], ArrowUp: [0, KEY_STEP] };
     const move = moves[event.key];
     if (!move) return;
     event.preventDefault();
@@ -234,7 +234,7 @@ export function drawMap(canvas, points, labels) {
   }
 }
 
-// A bar a cluster, the largest first.
+// A bar for each cluster, the largest first.
 export function drawSizes(place, sizes) {
   const canvas = place.querySelector("canvas") || place.appendChild(document.createElement("canvas"));
   const { context, width, height } = prepared(canvas);

@@ -1,11 +1,11 @@
-// One job: how far it is, what went wrong, what came out.
+// One job: its progress, its error, its result.
 
 import { showDecision } from "./decision.js";
 import { ask, askJson, events, post, start } from "./session.js";
 import { FAULTS, bytes, duration, element, facts, figure, figures, paceOf, show, sourceName, timeOf } from "./words.js";
 
-const LARGE = 500e6; // a browser holds a file in memory before it saves it
-const OFTEN = 3000; // milliseconds between two looks at the log
+const MAX_BLOB_BYTES = 500e6; // a browser holds a file in memory before it saves it
+const LOG_POLL_MS = 3000;
 const by = (id) => document.getElementById(id);
 const id = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/jobs/${encodeURIComponent(id)}`;
@@ -95,7 +95,7 @@ function fileEntry(file) {
   button.setAttribute("aria-label", `Download ${file.name}`);
   const where = `${path}/files/${file.name.split("/").map(encodeURIComponent).join("/")}`;
   button.addEventListener("click", () => {
-    if (file.size > LARGE) {
+    if (file.size > MAX_BLOB_BYTES) {
       by("download-state").textContent = `${file.name} is large for a browser; fetch it by: mgclust result ${id} -o DIR`;
     } else download(file.name.replaceAll("/", "_"), () => ask(where));
   });
@@ -103,7 +103,7 @@ function fileEntry(file) {
   return item;
 }
 
-// Fetched with the token, which a link would not show, and then handed to the browser as a file.
+// Fetched with the token, which a link would not send, and then saved as a file.
 async function download(name, fetching) {
   by("download-state").textContent = `Fetching ${name} ...`;
   try {
@@ -160,5 +160,5 @@ by("delete-now").addEventListener("click", async () => {
   }
 });
 by("log-part").addEventListener("toggle", () => by("log-part").open && showLog());
-setInterval(() => by("log-part").open && last?.state === "RUNNING" && showLog(), OFTEN);
+setInterval(() => by("log-part").open && last?.state === "RUNNING" && showLog(), LOG_POLL_MS);
 start(follow);

@@ -1,14 +1,14 @@
-// Jobs at a glance.
+// The list of jobs.
 
 import { askJson, start, token } from "./session.js";
 import { prepareForm } from "./submission.js";
 import { duration, element, figure, paceOf, show, timeOf } from "./words.js";
 
 const PAGE = 20;
-const OFTEN = 2000; // milliseconds between two looks
+const POLL_MS = 2000;
 
 const state = document.getElementById("state");
-const before = []; // the last job of each page that lies behind
+const before = []; // the last job of each previous page
 let looking = 0;
 let listed = "";
 
@@ -46,11 +46,11 @@ async function look() {
     show("problem", error.message);
     return;
   }
-  if (turn !== looking) return; // another page or state was asked for meanwhile
+  if (turn !== looking) return; // another page or state was requested meanwhile
   show("problem", "");
   document.getElementById("live").textContent = `Live, as of ${new Date().toLocaleTimeString()}`;
   const news = JSON.stringify(found);
-  if (news === listed) return; // who reads or selects is not disturbed
+  if (news === listed) return; // keeps a selection of text
   listed = news;
   const list = document.getElementById("jobs");
   const focused = document.activeElement?.closest?.("#jobs a")?.getAttribute("href");
@@ -82,5 +82,5 @@ start(() => {
   if (begun) return;
   begun = true;
   prepareForm();
-  setInterval(() => token() && !document.hidden && look(), OFTEN);
+  setInterval(() => token() && !document.hidden && look(), POLL_MS);
 });

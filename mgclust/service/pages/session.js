@@ -1,7 +1,7 @@
-// Who asks: a token, kept as long as the tab lives, and requests that show it.
+// The session: a token, kept while the tab is open, and requests with it.
 
 const KEY = "mgclust-token";
-const PAUSES = [500, 1000, 2000, 4000, 8000]; // milliseconds before a cut stream is opened again
+const RETRY_MS = [500, 1000, 2000, 4000, 8000]; // before a broken stream is opened again
 
 export class Refusal extends Error {
   constructor(status, sentence) {
@@ -18,7 +18,7 @@ export function headers(more = {}) {
   return { Authorization: `Bearer ${token()}`, ...more };
 }
 
-// The answer of the service, or its sentence as an error.
+// The answer of the service, or its error.
 export async function ask(path, how = {}) {
   let answer;
   try {
@@ -32,7 +32,7 @@ export async function ask(path, how = {}) {
   try {
     sentence = (await answer.json()).error;
   } catch {
-    // no sentence of the service's own
+    // not an error of the service itself
   }
   if (answer.status === 401) {
     sessionStorage.removeItem(KEY);
@@ -41,7 +41,7 @@ export async function ask(path, how = {}) {
   throw new Refusal(answer.status, sentence);
 }
 
-// What makes a request that is sent twice one job.
+// A key, so that a request that is sent twice makes one job.
 export function newKey() {
   return Array.from(crypto.getRandomValues(new Uint32Array(4))).join("-");
 }
@@ -54,7 +54,7 @@ export function post(path, body) {
   return askJson(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 }
 
-// What a job's stream of events tells, until the job has ended; opened again where it is cut off.
+// Events of a job until its end; a broken stream is opened again.
 export async function* events(id) {
   let failures = 0;
   for (;;) {
@@ -78,11 +78,11 @@ export async function* events(id) {
       if (error instanceof Refusal && error.status !== 0) throw error;
     }
     if (last && ["SUCCEEDED", "FAILED", "CANCELLED"].includes(last.state)) return;
-    await new Promise((resolve) => setTimeout(resolve, PAUSES[Math.min(failures++, PAUSES.length - 1)]));
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));
   }
 }
 
-// Calls `begin` once there is a token that the service knows.
+// Call `begin` when there is a valid token.
 let begin = null;
 
 export function start(whenSignedIn) {
@@ -133,7 +133,7 @@ function enter(why) {
       await ask("/jobs?limit=1");
       admit();
       const title = document.querySelector("#signed-in h1");
-      title.tabIndex = -1; // so that the keyboard goes on from here
+      title.tabIndex = -1; // the keyboard focus continues from here
       title.focus();
     } catch (error) {
       if (error.status !== 401) {

@@ -1,10 +1,10 @@
-// The form that submits a job; its fields are those that the service names.
+// The form that submits a job, with the fields of `/methods`.
 
 import { askJson, headers, newKey, post } from "./session.js";
 import { bytes, element, show } from "./words.js";
 
 const by = (id) => document.getElementById(id);
-const GROUPS = ["parameters", "options", "resources"]; // as the service calls them, and the page's places for them
+const GROUPS = ["parameters", "options", "resources"]; // names in the API and on the page
 let methods = {};
 
 export async function prepareForm() {
@@ -62,14 +62,14 @@ function field(name, about) {
   return both;
 }
 
-// What was typed as the service takes it; what is no number stays text, which it then refuses in a sentence.
+// Convert input for the API; text that is not a number stays text, which the service rejects.
 function typed(text, about) {
   if (about.values === "flag") return text === "true";
   const number = Number(text);
   return /integer|number/.test(about.values) && text.trim() && !Number.isNaN(number) ? number : text;
 }
 
-// What of a group was given and is not the default.
+// The values of a group that are not defaults.
 function chosen(group) {
   const about = methods[by("method").value][group];
   const given = {};
@@ -80,7 +80,7 @@ function chosen(group) {
   return given;
 }
 
-// Those of a field for files and of one for a path on the service.
+// Sources of a field for files, or of one for a path on the service.
 async function sourcesOf(files, path) {
   const sources = [];
   for (const file of by(files).files) sources.push({ upload: await upload(file), name: file.name });
@@ -120,7 +120,7 @@ async function submit() {
   }
 }
 
-// XMLHttpRequest and not fetch: only it tells how much has been sent.
+// XMLHttpRequest, not fetch: only it reports how much has been sent.
 function upload(file) {
   const name = file.name.replace(/[^A-Za-z0-9._-]/g, "_").replace(/^[^A-Za-z0-9]+/, "").slice(-200) || "data";
   const bar = by("sent");
@@ -139,7 +139,7 @@ function upload(file) {
       try {
         answer = JSON.parse(request.responseText);
       } catch {
-        // not the service's own answer
+        // not an answer of the service itself
       }
       if (request.status === 201) resolve(answer.id);
       else reject(new Error(answer.error || `The service answered ${request.status}.`));

@@ -1,4 +1,4 @@
-// How the pages say things, and the little that both build of elements.
+// Texts and elements that the pages share.
 
 export function element(name, text = "", classes = "") {
   const made = document.createElement(name);
@@ -17,7 +17,7 @@ export function facts(list, pairs) {
   list.replaceChildren(...pairs.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
 }
 
-// The same, each name with its value in a box of its own.
+// The same, each name with its value in an element.
 export function figures(list, pairs) {
   list.replaceChildren(...pairs.map(([name, value]) => {
     const pair = element("div");
@@ -41,7 +41,7 @@ export function duration(seconds) {
   return `${(seconds / 3600).toFixed(1)} h`;
 }
 
-// How far the stage of a running job is, how fast it goes, and how long it takes if it goes on so.
+// Progress, rate and remaining time of the stage of a running job.
 export function paceOf(progress) {
   const said = [];
   if (typeof progress.fraction === "number") said.push(`${Math.floor(100 * progress.fraction)} %`);

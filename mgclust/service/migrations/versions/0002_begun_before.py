@@ -1,4 +1,4 @@
-"""What `begun_before` in a job's request said becomes a column; indexes for a user's jobs and for lists by state."""
+"""Move `begun_before` from requests to a column; add indexes for a user's jobs and for lists by state."""
 
 import sqlalchemy as sa
 from alembic import op

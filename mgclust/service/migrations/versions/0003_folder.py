@@ -1,4 +1,4 @@
-"""Which data folder belongs to the database."""
+"""Add the data folder of the database."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What jobs keep on disk, indexes to add it up by user, and what was deleted and has to go yet."""
+"""Add sizes of jobs, indexes for their sums by user, and folders that are still to be removed."""
 
 import sqlalchemy as sa
 from alembic import op

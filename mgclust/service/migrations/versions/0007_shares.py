@@ -1,4 +1,4 @@
-"""Fair shares of the queue, what lists tell of a job, and sizes that count its row."""
+"""Add usage of users, summaries of jobs, and sizes that include the row."""
 
 import sqlalchemy as sa
 from alembic import op

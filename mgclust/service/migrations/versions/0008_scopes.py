@@ -1,4 +1,4 @@
-"""When tokens expire, what they may be used for, and when they last were."""
+"""Add expiry, scopes and last use of tokens."""
 
 import sqlalchemy as sa
 from alembic import op

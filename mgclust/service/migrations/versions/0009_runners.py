@@ -1,4 +1,4 @@
-"""Which runner a job's attempt is of, and the runners' signs of life."""
+"""Add the runner of an attempt, and signs of life of runners."""
 
 import sqlalchemy as sa
 from alembic import op
