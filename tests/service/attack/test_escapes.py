@@ -33,13 +33,13 @@ class NoForkServer:
 
     pid, closed = -1, False
 
-    def loading(self):
+    def is_loading(self):
         return False
 
-    def lost(self):
+    def has_failed(self):
         return False
 
-    def copy(self, orders, answers):
+    def fork(self, orders, answers):
         return None
 
 
