@@ -101,7 +101,7 @@ def test_a_file_arrives_whole_and_once(server, tmp_path):
         ("/gone.csv", 1 << 20, InputError, "answered by 404"),
         ("/ill.csv", 1 << 20, RunFailed, "answered by 503"),
         ("/cut.csv", 1 << 20, RunFailed, "could not be fetched"),
-        ("/endless.csv", 1 << 20, InputError, "does not say how long"),
+        ("/endless.csv", 1 << 20, InputError, "does not send the length"),
         ("/vast.csv", 1 << 20, InputError, "at most upload_limit=1048576 bytes"),
         ("/chunked.csv", 1000, InputError, "at most upload_limit=1000 bytes"),
         ("/to?http://data.example:1/x.csv", 1 << 20, InputError, "not below what this service may fetch"),

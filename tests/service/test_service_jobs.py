@@ -252,7 +252,7 @@ def test_cancel(jobs):
     jobs.claim()
     assert jobs.cancel(ANN, running.id).state == "RUNNING"
     assert jobs.heartbeat(running.id, 1, None) is True
-    jobs.fail(running.id, 1, "the attempt was told to end.", "cluster")
+    jobs.fail(running.id, 1, "the attempt was told to stop.", "cluster")
     assert jobs.get(ANN, running.id).state == "CANCELLED"
 
 
