@@ -108,7 +108,7 @@ def test_a_file_arrives_whole_and_once(server, tmp_path):
         ("/to?http://127.0.0.1/x.csv", 1 << 20, InputError, "not below what this service may fetch"),
         ("/to?file:///etc/passwd", 1 << 20, InputError, "should be http"),
         ("/to?http://169.254.169.254/latest/meta-data", 1 << 20, InputError, "internal address"),
-        ("/to?http://[::1", 1 << 20, InputError, "no URL"),
+        ("/to?http://[::1", 1 << 20, InputError, "invalid URL"),
         ("/to?//[::1]/x.csv", 1 << 20, InputError, "internal address"),
     ],
 )
