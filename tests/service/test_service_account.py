@@ -43,7 +43,7 @@ def test_caches_are_in_the_data_folder(account, tmp_path, home):
     caches.set_cache_folders(Settings(data=tmp_path / "data", roots=str(tmp_path / "root")))
     assert provided() == {name: str(tmp_path / "data" / "cache" / kind) for name, kind in caches.VARIABLES.items()}
     assert all(os.stat(path).st_mode & 0o777 == 0o700 for path in provided().values())
-    assert caches.folders([str(tmp_path / "data")]) == list(provided().values())
+    assert caches.cache_folders([str(tmp_path / "data")]) == list(provided().values())
 
 
 @pytest.mark.parametrize("place", ["", "data", "data/jobs", "root", "root/cache/numba"])
@@ -52,7 +52,7 @@ def test_no_other_folder_is_opened_up(account, tmp_path, monkeypatch, place):
     account(tmp_path / "home")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / place))
     hidden = [str(tmp_path / "data"), str(tmp_path / "root" / "cache" / "numba" / "of-a-user")]
-    assert caches.folders(hidden) == []
+    assert caches.cache_folders(hidden) == []
 
 
 def test_what_is_set_stays(account, tmp_path, monkeypatch):
