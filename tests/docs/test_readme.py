@@ -308,6 +308,7 @@ def test_options_parameters_and_names_exist(page):
     import mgclust.engine.context
     import mgclust.errors
     from mgclust.service import settings as of_service
+    from mgclust.service.caches import VARIABLES
     from mgclust.service.settings import Settings
 
     prose = _prose(page)
@@ -326,7 +327,7 @@ def test_options_parameters_and_names_exist(page):
     homes = (mgclust, mgclust.algorithms, mgclust.data, mgclust.data.location, mgclust.errors, builtins, of_service)
     homes = (*homes, mgclust.engine.checkpoint, mgclust.engine.context)
     for name in re.findall(r"`([A-Z][A-Za-z]+)`", prose) if not page.startswith("docs/design") else ():
-        assert name in STATES or any(hasattr(module, name) for module in homes), name
+        assert name in STATES or name in VARIABLES or any(hasattr(module, name) for module in homes), name
 
 
 def test_links_and_pictures():
