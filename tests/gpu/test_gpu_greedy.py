@@ -131,7 +131,7 @@ def test_too_many_edges_are_refused(gpu, monkeypatch):
         assert_same(gpu, random_network("ties", 100, 300, 0))
 
 
-@pytest.mark.parametrize(("size", "degree", "where"), [(40, 70, "cuda"), (300, 16, "cpu")])
+@pytest.mark.parametrize(("size", "degree", "where"), [(200, 80, "cuda"), (300, 16, "cpu")])
 def test_auto_merges_dense_graphs_on_the_gpu(gpu, monkeypatch, size, degree, where):
     used = []
     for device in ("cpu", "cuda"):

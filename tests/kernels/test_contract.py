@@ -14,6 +14,7 @@ import pytest
 
 import mgclust.kernels
 from mgclust.kernels import Kernels, load
+from mgclust.kernels.pairs.metrics import Metric
 
 FOLDER = Path(mgclust.kernels.__file__).parent
 CONCEPTS = sorted(Kernels.__annotations__)
@@ -71,6 +72,17 @@ def test_devices_have_what_the_contract_says(concept, device):
         assert parameters(functions[name]) == [*positional, "*", *keywords], name
         assert method.__doc__, f"{concept}.{name} is documented in the contract"
         assert ast.get_docstring(functions[name]) is None, f"{concept}.{name} is documented in the contract alone"
+
+
+def test_cuda_files_are_where_they_are_looked_for():
+    for source in FOLDER.rglob("gpu*.py"):
+        for name in re.findall(r'compiled\(\s*"([^"]+)"', source.read_text(encoding="utf-8")):
+            assert (FOLDER / name).is_file(), f"{source.name}: {name}"
+
+
+def test_a_norm_that_no_kernel_has():
+    with pytest.raises(ValueError, match="norm='linf' should be 'l2' or 'l1'"):
+        Metric("chebyshev", "linf")
 
 
 def test_a_name_that_is_no_concept():

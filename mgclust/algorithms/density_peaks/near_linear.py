@@ -26,7 +26,7 @@ from mgclust.kernels.low_dimension.box_tree import BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["NearLinear", "applies", "most_cells"]
+__all__ = ["NearLinear", "is_taken", "most_cells"]
 
 Array = Any
 
@@ -39,7 +39,7 @@ CELLS_PER_ROW = 32
 LEAST_CELLS, MOST_CELLS = 1 << 21, 1 << 24
 
 
-def applies(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
+def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
     """Whether a run takes this path."""
     n, d = shape
     possible = d <= MOST_FEATURES and metric.norm == "l2"

@@ -30,7 +30,7 @@ class DensityPeaksPresentation(Presentation):
             "squared distances by",
             {
                 "l2": "direct differences",
-                "l2-dot": "matrix products; pairs at a threshold again by direct differences",
+                "l2-dot": "matrix products; direct differences where a threshold or a minimum decides",
                 "l1": "absolute differences",
             },
         ),

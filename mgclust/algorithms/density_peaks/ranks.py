@@ -26,7 +26,7 @@ In one, two or three dimensions the answers come in near-linear time (``algorith
 and for delta given rho, bit for bit the same; a non-uniform FFT for the Gaussian rho, with a stated error.
 
 Cost. Time: 2.5 n^2 reduced distances (d multiply-adds each) over all ranks. Memory per rank: its rows, two blocks in
-flight, 40 n bytes of vectors. Communication per rank: three times the data, one histogram (8 MB), 20 n bytes.
+flight, 64 n bytes of vectors. Communication per rank: three times the data, one histogram (8 MB), 20 n bytes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def density_peaks(
 
     with context.stage("prepare"):
         radius = prepare_rows(context, measure).radius
-        near = near_linear.applies(context.dataset_shape, measure, algorithm)
+        near = near_linear.is_taken(context.dataset_shape, measure, algorithm)
         passes = (near_linear.NearLinear if near else AllPairs)(context, measure, exactness)
         exactness["algorithm"] = "grid" if near else "brute"
 
@@ -254,7 +254,7 @@ def estimate(
     histogram = 2 * 8 * BINS
     sample = sample_size(n, d) * d * itemsize
     what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
-    near = near_linear.applies(shape, METRICS[metric], algorithm)
+    near = near_linear.is_taken(shape, METRICS[metric], algorithm)
     if near:
         what["tree"] = near_linear.BYTES_PER_ROW * n * itemsize // 4
         what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)

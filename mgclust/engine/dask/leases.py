@@ -1,7 +1,8 @@
 """Which run has which workers: kept on the scheduler, so that runs of all clients have disjoint workers.
 
 First come, first served: a run that asks for more than is free waits, and those behind it wait, too. A lease ends with
-its run, that of a killed client with its connection, at the latest after `CLIENT_SILENCE_SECONDS` of silence.
+its run. That of a killed client counts no more once its connection is closed, at the latest after
+`CLIENT_SILENCE_SECONDS` of silence.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ __all__ = ["jitter", "pass_columns", "pass_rows", "similarities", "value_histogr
 
 Array = Any
 THREADS = 256  # also of a block in messages.cu and matrices.cu
-SIDE = 128  # of a tile in pairs/high.cu and similarity.cu
+SIDE = 128  # of a tile in pairs/many_features.cu and similarity.cu
 SLAB = 32  # features of a stage in similarity.cu
 SPLIT_SHARED = max(2 * 4 * SIDE * (SLAB + 8) * 2, SIDE * 133 * 4 + SIDE * SIDE)  # bytes of its blocks
 LARGEST_GRID_Y = 65535

@@ -14,7 +14,7 @@
 // Per row, centre and feature: a subtraction and two multiply-adds. Limits on one H200 (28.7e12 such instructions a second):
 // n = 10M, d = 32, c = 16: 0.53 ms; reading the rows once: 0.30 ms.
 //
-// More centres: distances go to a tile in the cache (pairs/high.cu), `tile_memberships` turns them into g in place, and
+// More centres: distances go to a tile in the cache (pairs/many_features.cu), `tile_memberships` turns them into g in place, and
 // `tile_sums`, a matrix product, weighs the rows with them.
 //
 // Compiled with -DPOWER=0 for m = 2, where memberships are ratios and need no powers, else 1.

@@ -18,11 +18,11 @@ __all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "same_l
 
 Array = Any
 THREADS = 256
-LOW_THREADS = 128  # of a block in pairs/low.cu
-SIDE = 128  # rows of a block in pairs/high.cu
+LOW_THREADS = 128  # of a block in pairs/few_features.cu
+SIDE = 128  # rows of a block in pairs/many_features.cu
 FOUR = 4  # columns that are added to each other first
 PIECE = 32  # columns of a partial sum in affinity_propagation/matrices.cu
-PARTIAL = 512  # columns of a partial sum in pairs/low.cu and pairs/high.cu
+PARTIAL = 512  # columns of a partial sum in pairs/few_features.cu and pairs/many_features.cu
 STAGED = 16  # rows that a block of add_by_label holds
 TILE_NUMBERS = 1 << 24  # distances on their way from one kernel to the next: 64 MB, most of it stays in the cache
 
@@ -165,10 +165,10 @@ def _fused_cluster_sums(x: Array, y: Array, labels: Array, norm: str, root: bool
     lists = ((runs * FOUR).astype(cp.int32), cluster, ends)
     sums = (np.bool_(root), np.float64(scale), np.int32(out.shape[1]), out)
     if low:
-        module = compiled("pairs/low.cu", x.dtype.name, norm, DIM=d, ROWS=rows // LOW_THREADS)
+        module = compiled("pairs/few_features.cu", x.dtype.name, norm, DIM=d, ROWS=rows // LOW_THREADS)
         sizes: tuple[Any, ...] = (x, np.int32(m), y[columns])
     else:
-        module = compiled("pairs/high.cu", x.dtype.name, norm)
+        module = compiled("pairs/many_features.cu", x.dtype.name, norm)
         sizes = (x, np.int32(m), y[columns], np.int32(d))
     grid = (-(-m // rows), count)
     module.get_function("cluster_sums")(grid, (LOW_THREADS if low else THREADS,), (*sizes, *lists, *sums))

@@ -1,8 +1,8 @@
 """All pairs of rows, by tiles, never stored: sums, counts, histograms, nearest rows, and the metrics they know.
 
 On the CPU `cpu` hands tasks (`cpu_tasks`) to the inner loops (`cpu_loops`), or skips columns that are far away
-(`cpu_column_boxes`); on a GPU `gpu` starts (`gpu_launch`) the kernels of ``low.cu`` (at most 16 features), ``high.cu``
-and ``any.cu``.
+(`cpu_column_boxes`). On a GPU `gpu` starts (`gpu_launch`) the kernels of ``few_features.cu`` (at most 16 features),
+``many_features.cu`` and ``any_features.cu``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """All-pairs kernels on one CUDA device: the signatures of `mgclust.kernels.pairs.cpu`, the work in ``.cu`` files.
 
-Few features (d <= 16) go to ``low.cu``, more to ``high.cu``; both are compiled once per
+Few features (d <= 16) go to ``few_features.cu``, more to ``many_features.cu``; both are compiled once per
 number type, norm (and, low, d) for the device at hand and kept in CuPy's cache on disk. A call queues its
 kernels and returns; `synchronize` waits.
 """

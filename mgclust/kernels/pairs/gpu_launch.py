@@ -14,19 +14,19 @@ __all__ = ["GROUP", "TILE", "by_rows", "direct", "distances", "is_low", "launch"
 Array = Any
 LOW_DIMENSIONS = 16
 GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
-TILE = 256  # columns that a block of low.cu reads at a time: the shortest run
-SIDE = 128  # rows and columns of a tile in high.cu
-THREADS = 128  # threads of a block in low.cu
+TILE = 256  # columns that a block of few_features.cu reads at a time: the shortest run
+SIDE = 128  # rows and columns of a tile in many_features.cu
+THREADS = 128  # threads of a block in few_features.cu
 FEW_PAIRS = 1 << 16  # one thread a pair does for these
 
 
 def is_low(x: Array, norm: str) -> bool:
-    """Whether low.cu is for these rows."""
+    """Whether few_features.cu is for these rows."""
     return x.shape[1] <= LOW_DIMENSIONS and norm != "l2-dot"
 
 
 def direct(norm: str) -> str:
-    """The norm where a threshold decides: near it, products would need a second look (see high.cu)."""
+    """The norm where a threshold decides: near it, products would need a second look (see many_features.cu)."""
     return "l2" if norm == "l2-dot" else norm
 
 
@@ -43,13 +43,13 @@ def launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) 
     if not m or not k:
         return
     sizes: tuple[Any, ...]
-    if is_low(x, norm) and name != "distances":  # which high.cu writes for any number of features
+    if is_low(x, norm) and name != "distances":  # which many_features.cu writes for any number of features
         rows = rows_per_thread(m, d, x.dtype)
-        module = compiled("pairs/low.cu", x.dtype.name, norm, DIM=d, ROWS=rows)
+        module = compiled("pairs/few_features.cu", x.dtype.name, norm, DIM=d, ROWS=rows)
         grid, threads = (-(-m // (rows * THREADS)), -(-k // run)), THREADS
         sizes = (x, np.int32(m), y, np.int32(k))
     else:
-        module = compiled("pairs/high.cu", x.dtype.name, norm)
+        module = compiled("pairs/many_features.cu", x.dtype.name, norm)
         grid, threads = (-(-m // SIDE), -(-k // run)), 256
         sizes = (x, np.int32(m), y, np.int32(k), np.int32(d), *_squared_norms(module, x, y, norm))
     if name not in ("gaussian", "gaussian_squared"):  # its run is GROUP, in the kernel too
@@ -77,9 +77,9 @@ def _squared_norms(module: Any, x: Array, y: Array, norm: str) -> tuple[Array, A
 
 
 def by_rows(name: str, x: Array, norm: str, *arguments: Any) -> None:
-    """Start a kernel of any.cu with one thread a row."""
+    """Start a kernel of any_features.cu with one thread a row."""
     if x.shape[0]:
-        kernel = compiled("pairs/any.cu", x.dtype.name, norm).get_function(name)
+        kernel = compiled("pairs/any_features.cu", x.dtype.name, norm).get_function(name)
         kernel((-(-x.shape[0] // 256),), (256,), arguments)
 
 
@@ -89,7 +89,7 @@ def distances(x: Array, y: Array, *, norm: str, root: bool, out: Array) -> None:
     if m * k <= FEW_PAIRS or is_low(x, norm):
         few = cp.ascontiguousarray(out[:, :k])
         if few.size:
-            kernel = compiled("pairs/any.cu", x.dtype.name, norm).get_function("distances")
+            kernel = compiled("pairs/any_features.cu", x.dtype.name, norm).get_function("distances")
             kernel((-(-few.size // 256),), (256,), (x, np.int32(m), y, np.int32(k), np.int32(d), few))
             out[:, :k] = cp.sqrt(few) if root else few
         return

@@ -52,6 +52,10 @@ class Metric:
     centre_rows: bool = False
     squared: bool = True
 
+    def __post_init__(self) -> None:
+        if self.norm not in ("l2", "l1"):
+            raise ValueError(f"norm={self.norm!r} should be 'l2' or 'l1': the kernels have no other.")
+
     @property
     def factor(self) -> float:
         """Distance per reduced distance, where they are proportional."""

@@ -20,7 +20,7 @@ def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Any:
     Parameters
     ----------
     file : str
-        A ``.cu`` file, from the folder of the kernels on: ``pairs/low.cu``.
+        A ``.cu`` file, from the folder of the kernels on: ``pairs/few_features.cu``.
     dtype : {"float32", "float64"}
         The rows' type, REAL in the file.
     norm : {"l2", "l2-dot", "l1"}
