@@ -45,9 +45,10 @@ def gpu_missing() -> str:
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU and CuPy; skipped where there is none")
     # One database for each process of the tests, which drop what is in it.
-    if url := os.environ.get("MGCLUST_TEST_POSTGRES"):
-        process = os.environ.get("PYTEST_XDIST_WORKER", "main")
-        os.environ["MGCLUST_TEST_POSTGRES"] = url.replace("{process}", process)
+    url, worker = os.environ.get("MGCLUST_TEST_POSTGRES"), os.environ.get("PYTEST_XDIST_WORKER")
+    if url and (worker or not getattr(config.option, "numprocesses", None)):
+        # Not where workers are started: they inherit the environment, and each has a database of its own.
+        os.environ["MGCLUST_TEST_POSTGRES"] = url.replace("{process}", worker or "main")
     # What a shell starts in the background ignores Ctrl-C, and so would the tests of it and the programs that they run.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -53,13 +53,19 @@ def wait_for(condition, seconds=120):
 
 
 def computing(running, job):
-    """The process that computes a job; another one waits for the next job."""
-    (found,) = (
-        process
-        for process in running.processes("mgclust.service.attempt")
-        if any(job.id in file.path for file in process.open_files())
-    )
-    return found
+    """The process that computes a job, by the files of the job that it holds; another one waits for the next job."""
+    found = []
+
+    def seen():
+        found[:] = [
+            process
+            for process in running.processes("mgclust.service.attempt")
+            if any(job.id in file.path for file in process.open_files())
+        ]
+        return len(found) == 1
+
+    wait_for(seen, 20)
+    return found[0]
 
 
 def begun(job):
