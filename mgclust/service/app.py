@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator
+from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 
 from mgclust import __version__
 from mgclust.service import disk, sources
@@ -67,13 +68,11 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     app.add_middleware(Gate, settings=settings, callers=callers, log=audit)
     app.add_middleware(SecurityHeaders)
     answer_problems(app)
-    api = APIRouter(
-        prefix="/api/v1",
-        responses={code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503, 507)},
-    )
-    for part in (jobs, results, uploads, admin):
-        api.include_router(part.router)
-    app.include_router(api)
+    refusals: dict[int | str, dict[str, Any]] = {
+        code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503, 507)
+    }
+    for part in (jobs, results, uploads, admin):  # each by itself: a router within a router is looked through twice
+        app.include_router(part.router, prefix="/api/v1", responses=refusals)
     app.include_router(monitoring.router)
     add_pages(app)
     return app
