@@ -22,7 +22,6 @@ import contextlib
 import errno
 import json
 import os
-import queue
 import signal
 import sys
 import threading
@@ -60,11 +59,15 @@ def main() -> None:
     os.dup2(2, 1)  # output of libraries is not an answer
     nowhere = os.open(os.devnull, os.O_WRONLY)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    threading.Thread(target=_read_orders, args=(orders,), daemon=True).start()
-    threading.Thread(target=_send_signs, args=(answers,), daemon=True).start()
+    loading = threading.Event()
+    signs = threading.Thread(target=_send_signs, args=(answers, loading), daemon=True)
+    signs.start()
     _warm_up()
-    if (order := orders.get()) is not None:
+    line = sys.stdin.readline()
+    loading.set()
+    signs.join()
+    if line:
+        order = json.loads(line) | {"answers": answers}
         with contextlib.suppress(OSError):  # `_measured` reports the peak memory since then
             Path("/proc/self/clear_refs").write_text("5")
         answer = _run(order, lambda event: _send(answers, {"progress": event}))
@@ -80,23 +83,27 @@ def _warm_up() -> None:
     from mgclust.service.fetch import fetch  # noqa: F401
 
 
-def _read_orders(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
-    for line in sys.stdin:
-        orders.put(json.loads(line))
-    orders.put(None)
+def _start_threads(answers: Any) -> None:
+    """Watch the runner and send signs of life; once confined, because a thread is bounded as its maker is."""
+    threading.Thread(target=_end_with_runner, daemon=True).start()
+    threading.Thread(target=_send_signs, args=(answers, threading.Event()), daemon=True).start()
+
+
+def _end_with_runner() -> None:
+    for _ in sys.stdin:
+        pass
     _thread.interrupt_main()
     time.sleep(STOP_GRACE_SECONDS)
     os._exit(1)
 
 
-def _send_signs(answers: Any) -> None:
-    while True:
-        time.sleep(SIGN_SECONDS)
+def _send_signs(answers: Any, end: threading.Event) -> None:
+    while not end.wait(SIGN_SECONDS):
         _send(answers, {})
 
 
 def _send(answers: Any, answer: dict[str, Any]) -> None:
-    with _WRITE_LOCK, contextlib.suppress(BrokenPipeError):  # the runner has gone; `_read_orders` ends the process
+    with _WRITE_LOCK, contextlib.suppress(BrokenPipeError):  # the runner has gone; `_end_with_runner` ends the process
         answers.write(json.dumps(answer) + "\n")
 
 
@@ -176,6 +183,8 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
         # All of the job's own folder: the next attempt resumes from what this one leaves.
         writable = [folder.parent, order["checkpoint"], *cache_folders(order["hidden"])]
         confine(order["hidden"], descriptors(files), writable)
+    if (answers := order.pop("answers", None)) is not None:
+        _start_threads(answers)
     method = METHODS[request["method"]]
     end = time.monotonic() + order["fetch_seconds"]
     fetched = [

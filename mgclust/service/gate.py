@@ -158,19 +158,30 @@ class Gate:
                 await self._app(scope, receive, send_checked)
             except (ClientGone, ClientDisconnect):
                 pass
+            except BaseException:  # the server answers 500; what was changed before is in the log all the same
+                status = status or 500
+                raise
             finally:
                 audit.noted.reset(token)
                 self._open[key] -= 1
                 if not self._open[key]:
                     del self._open[key]
+                if logged:
+                    self._note(caller, scope, facts, status, begun)
+            return
         if logged:
-            route = getattr(scope.get("route"), "name", None)
-            given = {name: printable(str(value)) for name, value in scope.get("path_params", {}).items()}
-            self._log.write(
-                user=caller.name, token=caller.token, source=scope["state"]["address"], action=route or "none",
-                method=scope["method"], **(given | facts), status=status,
-                seconds=math.ceil(1000 * (time.monotonic() - begun)) / 1000,
-            )  # fmt: skip
+            self._note(caller, scope, facts, status, begun)
+
+    def _note(self, caller: Caller, scope: Scope, facts: dict[str, Any], status: int | None, begun: float) -> None:
+        """Write the line of a request; parts of its path never replace what the service knows itself."""
+        given = {name: printable(str(value)) for name, value in scope.get("path_params", {}).items()}
+        self._log.write(
+            **given | facts | {
+                "user": caller.name, "token": caller.token, "source": scope["state"]["address"],
+                "action": getattr(scope.get("route"), "name", None) or "none", "method": scope["method"],
+                "status": status, "seconds": math.ceil(1000 * (time.monotonic() - begun)) / 1000,
+            }
+        )  # fmt: skip
 
 
 def _closing(scope: Scope) -> dict[str, str]:

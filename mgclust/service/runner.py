@@ -149,7 +149,10 @@ class Runner:
             job = self._claimed[0]  # it stays in the list if the database fails meanwhile
             try:
                 self._start(job)
-            except OSError as error:
+            except Exception as error:
+                if isinstance(error, OUTAGES) and not isinstance(error, OSError):
+                    raise
+                # Whatever a job does to its start, it costs that job alone.
                 self._jobs.fail(job.id, job.attempt, message_of(error), fault_of(error))
             del self._claimed[0]
             happened = True

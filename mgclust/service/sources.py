@@ -7,6 +7,7 @@ opened, still nothing outside of the root is opened. `fetch` restricts URLs.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -260,7 +261,9 @@ def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str
         return file
     if "url" in source:
         check_url(source["url"], settings.prefixes)
-        return Beneath(str(folder), file_name(source["url"]), quotable=False)
+        # From the job's folder on without links: an attempt may have written one in place of `folder`.
+        below = f"{folder.parent.name}/{folder.name}/{file_name(source['url'])}"
+        return Beneath(str(folder.parents[1]), below, quotable=False)
     return _beneath_root(source["path"], settings.folders)
 
 
@@ -295,17 +298,31 @@ def _beneath_root(name: str, folders: list[Path]) -> Beneath:
     )
     if "\0" in name or "://" in name or not os.path.isabs(name):
         raise refusal
-    path = Path(os.path.realpath(name))
-    root = next((folder for folder in folders if path.is_relative_to(folder)), None)
-    if root is None or not (path.is_file() or path.is_dir()):
-        raise refusal
-    looked = 0
-    for parent, below, files in os.walk(path):
-        for entry in (*below, *files):
-            target = os.path.realpath(os.path.join(parent, entry))
-            if not Path(target).is_relative_to(path):
-                raise InputError(f"path={name!r} holds a link that leads out of it: {entry}; copy the data.")
-        looked += len(below) + len(files)
-        if looked > MAX_ENTRIES_CHECKED:
-            break
-    return Beneath(str(root), os.path.relpath(path, root).removeprefix("."), quotable=False)
+    try:
+        path = Path(os.path.realpath(name))
+        root = next((folder for folder in folders if path.is_relative_to(folder)), None)
+        if root is None or not (path.is_file() or path.is_dir()):
+            raise refusal
+    except OSError:  # a part of the name is too long, or a folder may not be searched
+        raise refusal from None
+    if (link := _link_out_of(path)) is not None:
+        raise InputError(f"path={name!r} holds a link that leads out of it: {link}; copy the data.")
+    relative = os.path.relpath(path, root)
+    return Beneath(str(root), "" if relative == "." else relative, quotable=False)
+
+
+def _link_out_of(path: Path) -> str | None:
+    """The name of a link that leads out of a folder, among its first entries; `Beneath` refuses it in any case."""
+    pending, looked = [str(path)], 0
+    while pending:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                looked += 1
+                if looked > MAX_ENTRIES_CHECKED:
+                    return None
+                if entry.is_symlink():
+                    if not Path(os.path.realpath(entry.path)).is_relative_to(path):
+                        return entry.name
+                elif entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+    return None

@@ -48,6 +48,25 @@ file_run.fit = fit
 attempt.main()
 """
 )
+# Code in the main thread can have another thread call what it likes: here the one that sends signs of life.
+THREAD = (
+    LOOK
+    + """
+import time
+from mgclust import file_run
+from mgclust.errors import InputError
+from mgclust.service import attempt
+def fit(*_):
+    found, send = [], attempt._send
+    attempt._send = lambda *_: found.append(look(json.loads(os.environ["LOOK_FOR"])))
+    while not found:
+        time.sleep(0.05)
+    attempt._send = send
+    raise InputError(json.dumps(found[0]))
+file_run.fit = fit
+attempt.main()
+"""
+)
 READER = (
     LOOK
     + """
@@ -92,7 +111,8 @@ def asked(code, order, looked_for):
 
 
 @needs_landlock
-def test_an_attempt_reaches_its_own_job_and_no_secret(data):
+@pytest.mark.parametrize("code", [ATTEMPT, THREAD], ids=["main thread", "signs of life"])
+def test_an_attempt_reaches_its_own_job_and_no_secret(data, code):
     """Schedulers and servers of data it does reach: it may connect."""
     own, root = data / "jobs" / "own", data.parent / "root"
     order = {
@@ -115,7 +135,7 @@ def test_an_attempt_reaches_its_own_job_and_no_secret(data):
         ]  # fmt: skip
         if landlock() >= 6:
             refused.append(f"kill {os.getpid()}")
-        answer = asked(ATTEMPT, order, allowed + refused)
+        answer = asked(code, order, allowed + refused)
     assert [(allowed + refused)[number] for number in json.loads(answer["error"])] == allowed
 
 
