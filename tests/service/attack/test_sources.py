@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from mgclust.service import access
 from mgclust.service.app import create_app
+from mgclust.service.disk import remove
 from mgclust.service.models import open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
@@ -26,6 +27,7 @@ def service(tmp_path):
     token = access.first_token(open_database(settings.database), settings.data).read_text().strip()
     with TestClient(app, headers={"Authorization": f"Bearer {token}"}, raise_server_exceptions=False) as http:
         yield http, settings, root
+    remove(root)  # pytest's own removal is recursive
 
 
 def submit(http, path):
