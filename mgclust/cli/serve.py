@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import gc
@@ -150,7 +151,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         from mgclust.service.caches import set_cache_folders
         from mgclust.service.disk import sweep_until
         from mgclust.service.models import open_database
-        from mgclust.service.server import Connections
+        from mgclust.service.server import Connections, Server
         from mgclust.service.supervisor import supervise_runner
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
@@ -180,14 +181,16 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     gc.set_threshold(*gc.get_threshold()[:2], GC_FULL_THRESHOLD)
     connections = Connections(settings)
     connections.raise_limit()
+    config = uvicorn.Config(
+        app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
+        http=connections,  # type: ignore[arg-type]  # called like a class
+        ws="none", timeout_keep_alive=math.ceil(settings.idle_seconds),
+        log_level="error",  # no line for each request that breaks HTTP
+        proxy_headers=False,  # `Gate` reads forwarding headers of trusted proxies only
+    )  # fmt: skip
     try:
-        uvicorn.run(
-            app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
-            http=connections,  # type: ignore[arg-type]  # called like a class
-            ws="none", timeout_keep_alive=math.ceil(settings.idle_seconds),
-            log_level="error",  # no line for each request that breaks HTTP
-            proxy_headers=False,  # `Gate` reads forwarding headers of trusted proxies only
-        )  # fmt: skip
+        with contextlib.suppress(KeyboardInterrupt):
+            Server(config, settings.socket).run()
     finally:
         stopping.set()
         sweeper.join()

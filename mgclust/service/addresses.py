@@ -53,8 +53,8 @@ class Proxies:
         return known is not None and any(known in each for each in self._networks)
 
     def client_of(self, scope: Scope) -> str:
-        """The client address of a request; empty if it has none."""
-        peer = scope["client"][0] if scope.get("client") else ""
+        """The client address of a request; "local" if it came by the socket in the data folder."""
+        peer = scope["client"][0] if scope.get("client") else "local"
         if not self._networks or not self.trusts(peer):
             return peer
         by_list = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]

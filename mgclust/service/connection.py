@@ -42,13 +42,17 @@ class Connection:
         given = url or os.environ.get("MGCLUST_URL")
         self.url = _checked_url(given) if given else _own_url(settings)
         token = token or variable("MGCLUST_TOKEN")
+        base, transport = self.url, None
         if not token and (not given or _is_own(httpx.URL(self.url), settings)):
             token = _token_left(settings.data)
+            if token:  # not to the port, where any account of this machine may listen while the service is down
+                self.url, base = f"unix://{settings.socket}", "http://localhost"
+                transport = httpx.HTTPTransport(uds=str(settings.socket))
         token = (token or "").strip()
         if not re.fullmatch("[!-~]*", token):
             raise InputError("the token (MGCLUST_TOKEN) should be ASCII without spaces, as the service showed it.")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=60.0)
+        self._http = httpx.Client(base_url=f"{base}/api/v1", headers=headers, timeout=60.0, transport=transport)
 
     def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
         """Send a request, again if nothing answers; return the JSON answer, or raise the service's error."""
@@ -83,7 +87,8 @@ class Connection:
         # The error of an invalid request quotes it, with the token.
         reason = "the request is not valid HTTP" if isinstance(error, httpx.LocalProtocolError) else error
         return RunFailed(
-            f"no service answers at {self.url} ({reason}); start one by 'mgclust serve', or set MGCLUST_URL."
+            f"no service answers at {self.url} ({reason}); start one by 'mgclust serve', or set MGCLUST_URL and "
+            "MGCLUST_TOKEN."
         )
 
 

@@ -1,4 +1,4 @@
-"""Limits of connections to the web process: number, bytes and deadlines.
+"""The server of the web process, with limits of connections: number, bytes and deadlines.
 
 uvicorn's parser does not limit headers, and uvicorn does not limit the time in which a request arrives. If all
 connections are in use, the oldest idle or incomplete one without a valid token is closed for a new one, so a client
@@ -8,17 +8,22 @@ that opens many does not keep others out.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import math
 import resource
+import socket
+import sys
+from pathlib import Path
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from mgclust.service.addresses import Proxies, network
 from mgclust.service.settings import Settings
 
-__all__ = ["Connection", "Connections"]
+__all__ = ["Connection", "Connections", "Server"]
 
 CHUNK_BYTES, UPLOAD_CHUNK_BYTES = 16 << 10, 64 << 10  # read, and parsed, at once
 MAX_UNREAD_BYTES = 4 << 10  # of a body: above this, reading pauses until the application takes them
@@ -29,6 +34,32 @@ DEADLINE_CHECK_SECONDS = 0.25
 OTHER_DESCRIPTORS = 512  # for everything but connections
 
 Place = dict["Connection", None]  # in order of arrival
+
+
+class Server(uvicorn.Server):
+    """A server at an address and at a socket in the data folder, where no other account can take its place.
+
+    Parameters
+    ----------
+    config : uvicorn.Config
+    path : Path
+        Of the socket, to which clients send the token of the data folder.
+    """
+
+    def __init__(self, config: uvicorn.Config, path: Path) -> None:
+        super().__init__(config)
+        self._path = path
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        kind: Any = self.config.http_protocol_class
+        given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        protocol = functools.partial(kind, **given)
+        try:
+            self.servers.append(await asyncio.get_running_loop().create_unix_server(protocol, self._path))
+        except OSError as error:  # the path is too long, or the file system has no sockets
+            print(f"no socket at {self._path} ({error}): commands here need MGCLUST_TOKEN_FILE", file=sys.stderr)
 
 
 class Connections:

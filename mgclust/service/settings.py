@@ -310,6 +310,11 @@ class Settings:
             )
         return list(found)
 
+    @property
+    def socket(self) -> Path:
+        """Path of the socket where the web process serves programs that can read the data folder."""
+        return self.data / f"{self.port}.socket"
+
     def check_resources(self, resources: Mapping[str, Any]) -> None:
         """Check the resources that a job asks for."""
         if self.cpu and resources.get("gpus"):

@@ -203,9 +203,9 @@ def test_who_watches_with_a_revoked_token_hears_no_more(served, job, engine, mon
 def test_an_address_is_that_of_the_connection(tmp_path, monkeypatch):
     """By a header each request could come from another, and none would be too many."""
     ran = []
-    monkeypatch.setattr("uvicorn.run", lambda app, **given: ran.append(given))
+    monkeypatch.setattr("uvicorn.Server.run", lambda server: ran.append(server.config))
     assert CliRunner().invoke(serve, ["--no-runner", "--data", str(tmp_path)]).exit_code == 0
-    assert ran[0]["proxy_headers"] is False
+    assert ran[0].proxy_headers is False
 
 
 @pytest.mark.slow
@@ -215,7 +215,7 @@ def test_the_web_process_seldom_looks_through_all_for_garbage(tmp_path):
 import gc, sys, uvicorn
 from mgclust.cli.serve import GC_FULL_THRESHOLD, serve
 before = gc.get_threshold()
-uvicorn.run = lambda *given, **named: print(*gc.get_threshold(), gc.get_freeze_count() > 10_000)
+uvicorn.Server.run = lambda server: print(*gc.get_threshold(), gc.get_freeze_count() > 10_000)
 print(*before)
 serve(["--cpu", "--no-runner", "--data", sys.argv[1]], standalone_mode=False)
 """

@@ -56,7 +56,12 @@ def answers(monkeypatch):
 
     made, real = Answers(), httpx.Client
     monkeypatch.setattr(connection, "RETRY_SECONDS", ())
-    monkeypatch.setattr(connection.httpx, "Client", lambda **how: real(transport=httpx.MockTransport(made), **how))
+
+    def client(transport, **how):
+        made.transport = transport
+        return real(transport=httpx.MockTransport(made), **how)
+
+    monkeypatch.setattr(connection.httpx, "Client", client)
     return made
 
 
@@ -79,6 +84,7 @@ def test_the_token_left_here_is_for_the_service_here(url, shown, how, answers, m
         monkeypatch.setenv("MGCLUST_URL", url)
     Service(url if how == "argument" else None).jobs()
     assert answers.requests[0].headers.get("Authorization") == (f"Bearer {ADMINS}" if shown else None)
+    assert (answers.transport is not None) == shown  # it is that of the folder's socket
 
 
 def test_the_token_left_here_goes_to_the_port_that_is_set(answers, monkeypatch):
@@ -172,7 +178,7 @@ def test_another_server(answers, capsys):
     answers.by = lambda request: httpx.Response(200, html="<html>Welcome</html>")
     assert run_command(["jobs"]) == 1
     assert "is no mgclust service" in capsys.readouterr().err
-    with pytest.raises(RunFailed, match=r"http://127\.0\.0\.1:8700 is no mgclust service"):
+    with pytest.raises(RunFailed, match=r"unix://.*/8700\.socket is no mgclust service"):
         Service().job(ID)
 
 

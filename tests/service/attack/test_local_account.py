@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import psutil
 import pytest
 
-from mgclust import DensityPeaks, load_result
+from mgclust import DensityPeaks, Service, load_result
+from mgclust.errors import RunFailed
+from mgclust.service import connection
 from support.service_process import Running
 from support.stranger import Stranger, family, keys_shown, listening
 
@@ -91,3 +96,49 @@ def test_a_job(points, expected, tmp_path):
     result = load_result(service.data / "jobs" / info["id"] / f"attempt-{info['attempt']}" / "result")
     assert result.hardware["ranks"] == 2
     np.testing.assert_array_equal(result.labels, expected)
+
+
+@contextlib.contextmanager
+def taken(port):
+    """A program that listens at a port and answers nothing; what it hears."""
+    heard = []
+
+    def listen():
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                with client:
+                    heard.append(client.recv(1 << 16))
+
+    with socket.create_server(("127.0.0.1", port)) as server:
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        yield heard
+        server.shutdown(socket.SHUT_RDWR)
+        listener.join(10)
+
+
+def test_a_program_at_the_port_of_a_service_that_is_down(tmp_path, monkeypatch):
+    """Clients that find their token in the data folder find the service there, too, and send it to no port."""
+    service = Running(tmp_path, ["--no-runner"])
+    monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(service.data))
+    monkeypatch.setenv("MGCLUST_SERVICE_PORT", str(service.port))
+    monkeypatch.setattr(connection, "RETRY_SECONDS", ())
+    for name in ("MGCLUST_URL", "MGCLUST_TOKEN", "MGCLUST_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    client = Service()
+    try:
+        assert client.jobs() == []
+    finally:
+        service.stop()
+    with taken(service.port) as heard:
+        for each in (client, Service(), Service(service.url)):
+            with pytest.raises(RunFailed, match=f"no service answers at .*{service.port}"):
+                each.jobs()
+    assert not heard
+    try:
+        service.start()
+        assert client.jobs() == Service(service.url).jobs() == []
+        assert oct((service.data / f"{service.port}.socket").stat().st_mode & 0o777) == "0o700"
+    finally:
+        service.stop()
