@@ -13,10 +13,10 @@ Array = Any
 
 
 class Canopy(Protocol):
-    """Functions that both devices have, with these meanings."""
+    """Functions that both devices have, with these meanings; norm and threshold are those of `Pairs`."""
 
     def first_independent(self, x: Array, *, norm: str, threshold: float, out: Array) -> None:
-        """Pick rows in their order, each that no picked row before it is near.
+        """Pick rows in their order, each that no picked row before it is near (s < threshold).
 
         One thread on the CPU: a picked row rules out many that come after it, and 4096 rows take well under a
         millisecond a feature.
@@ -25,10 +25,6 @@ class Canopy(Protocol):
         ----------
         x : array of shape (k, d)
             Rows in order of priority, float32 or float64; k <= 4096.
-        norm : {"l2", "l2-dot", "l1"}
-            Which reduced distance.
-        threshold : float
-            Rounded to the rows' type before it is compared: rows are near with s < threshold.
         out : uint8 array of shape (k,)
             1 where the row is picked, else 0; overwritten.
         """
@@ -40,10 +36,6 @@ class Canopy(Protocol):
         ----------
         x, y : arrays of shape (m, d) and (k, d)
             Rows, both float32 or both float64.
-        norm : {"l2", "l2-dot", "l1"}
-            Which reduced distance.
-        threshold : float
-            Rounded to the rows' type before it is compared.
         starts : int64 array of shape (m,)
             Where each row's list begins; `count_within` with the same threshold says how long it is.
         out : int32 array

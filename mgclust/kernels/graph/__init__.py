@@ -18,7 +18,18 @@ Array = Any
 
 
 class Graph(Protocol):
-    """Functions that both devices have, with these meanings."""
+    """Functions that both devices have, with these meanings.
+
+    Parameters of several functions:
+
+    rows : Adjacency
+        Own rows.
+    strength : int64 array of shape (n,)
+        Summed weights of each node, its loops twice.
+    labels : int32 array of shape (n,)
+        Community of each node, a number below n.
+    gain : Gain
+    """
 
     def apply_moves(self, proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
         """Move nodes, and their strength.
@@ -27,7 +38,6 @@ class Graph(Protocol):
         ----------
         proposal : int32 array of shape (n,)
             New communities, -1: stays.
-        strength : int64 array of shape (n,)
         labels : int32 array of shape (n,)
             In place.
         totals : int64 array of shape (n,)
@@ -50,12 +60,8 @@ class Graph(Protocol):
 
         Parameters
         ----------
-        rows : Adjacency
-            Own rows.
-        strength : int64 array of shape (n,)
         within : int32 array of shape (n,), optional
             Only neighbours of the same number are looked at.
-        gain : Gain
         any_sign : bool
             Take partners whose gain is not positive as well.
         noise : float
@@ -71,8 +77,6 @@ class Graph(Protocol):
 
         Parameters
         ----------
-        rows : Adjacency
-            Own rows.
         ids : int32 array of shape (n,)
             Group of each node of the graph, below count.
         count : int
@@ -99,18 +103,7 @@ class Graph(Protocol):
         """
 
     def cross_weight(self, rows: Adjacency, labels: Array) -> int:
-        """Sum of the weights between communities, own rows' entries.
-
-        Parameters
-        ----------
-        rows : Adjacency
-            Own rows.
-        labels : int32 array of shape (n,)
-
-        Returns
-        -------
-        int
-        """
+        """Sum of the weights between communities, own rows' entries."""
 
     def relabel(self, representative: Array) -> tuple[Array, int]:
         """Number groups in the order of the nodes that stand for them.
@@ -183,16 +176,10 @@ class Graph(Protocol):
 
         Parameters
         ----------
-        rows : Adjacency
-            Own rows.
-        strength : int64 array of shape (n,)
-        labels : int32 array of shape (n,)
-            Communities, numbers below n.
         totals : int64 array of shape (n,)
             Summed strength of each community.
         active : uint8 array of shape (n,)
             Nodes that are 0 stay.
-        gain : Gain
         classes, turn, salt : int
             Node v moves now if ``(mix(v * 0x9E3779B97F4A7C15 + salt) >> 33) % classes == turn``.
         out : int32 array of shape (n,)
@@ -207,10 +194,6 @@ class Graph(Protocol):
 
         Parameters
         ----------
-        rows : Adjacency
-            Own rows.
-        labels : int32 array of shape (n,)
-            Communities.
         roots : int32 array of shape (n,)
             A node of the same connected part, at most the node itself. In place.
         """
@@ -293,8 +276,6 @@ class Graph(Protocol):
 
         Parameters
         ----------
-        rows : Adjacency
-            Own rows.
         proposal : int32 array of shape (n,)
             Not negative where a node moved.
         labels : int32 array of shape (n,)
@@ -308,8 +289,6 @@ class Graph(Protocol):
 
         Parameters
         ----------
-        rows : Adjacency
-            Own rows.
         ids : int32 array of shape (n,)
             Groups.
         order : int32 or int64 array of shape (n,)

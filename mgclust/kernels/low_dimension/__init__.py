@@ -16,32 +16,38 @@ Array = Any
 
 
 class LowDimension(Protocol):
-    """Functions that both devices have, with these meanings."""
+    """Functions that both devices have, with these meanings.
+
+    Parameters of several functions:
+
+    x : array of shape (m, d), d <= 3
+        Rows, float32 or float64.
+    plan : GaussianGrid
+        Covers the rows; see `mgclust.kernels.low_dimension.gaussian_grid`.
+    tree : BoxTree
+        Over all rows.
+    start, stop : int
+        Positions in the tree: row ``tree.index[start]`` and so on.
+    threshold : float
+        Rounded to the rows' type before it is compared: s < threshold.
+    """
 
     def interpolate(self, x: Array, grid: Array, plan: GaussianGrid, out: Array) -> None:
-        """Read the convolved grid at rows; see `mgclust.kernels.low_dimension.gaussian_grid`.
+        """Read the convolved grid at rows.
 
         Parameters
         ----------
-        x : array of shape (m, d), d <= 3
-            Rows, float32 or float64.
         grid : float64 array of shape plan.shape
             From `grid_convolve`.
-        plan : GaussianGrid
-            Covers the rows.
         out : float64 array of shape (m,)
             The Gaussian sums, each row's own 1 included; overwritten.
         """
 
     def spread(self, x: Array, plan: GaussianGrid, out: Array) -> None:
-        """Add rows to the grid of a Gaussian sum; see `mgclust.kernels.low_dimension.gaussian_grid`.
+        """Add rows to the grid of a Gaussian sum.
 
         Parameters
         ----------
-        x : array of shape (m, d), d <= 3
-            Rows, float32 or float64.
-        plan : GaussianGrid
-            Covers the rows.
         out : int64 array of shape plan.shape
             Added to in place; exact in any order.
         """
@@ -51,14 +57,8 @@ class LowDimension(Protocol):
 
         Parameters
         ----------
-        tree : BoxTree
-            Over all rows.
         labels : integer array of shape (n,)
             By row number, within int32.
-        start, stop : int
-            Positions in the tree: row ``tree.index[start]`` and so on.
-        threshold : float
-            Rounded to the rows' type before it is compared: s < threshold.
         out : uint8 array of shape (stop - start,)
             Set to 1 in place.
         """
@@ -68,12 +68,6 @@ class LowDimension(Protocol):
 
         Parameters
         ----------
-        tree : BoxTree
-            Over all rows.
-        start, stop : int
-            Positions in the tree: row ``tree.index[start]`` and so on.
-        threshold : float
-            Rounded to the rows' type before it is compared.
         out : int64 array of shape (stop - start,)
             Added to in place.
         """
@@ -85,12 +79,8 @@ class LowDimension(Protocol):
 
         Parameters
         ----------
-        tree : BoxTree
-            Over all rows.
         order : int32 array of shape (n,)
             Each row's unique position by decreasing density, by row number.
-        start, stop : int
-            Positions in the tree: row ``tree.index[start]`` and so on.
         best : array of shape (stop - start,), the rows' type
             Smallest s; infinity for the densest row; overwritten.
         best_index : int64 array of shape (stop - start,)
@@ -102,8 +92,6 @@ class LowDimension(Protocol):
 
         Parameters
         ----------
-        tree : BoxTree
-            Over all rows.
         part, parts : int
             This call does the leaves part, part + parts, ... with all that comes after each of them.
         low, shift : int

@@ -18,7 +18,17 @@ Array = Any
 
 
 class Pairs(Protocol):
-    """Functions that both devices have, with these meanings."""
+    """Functions that both devices have, with these meanings.
+
+    Parameters of several functions:
+
+    x, y : arrays of shape (m, d) and (k, d)
+        Rows and columns, both float32 or both float64.
+    norm : {"l2", "l2-dot", "l1"}
+        Which reduced distance s.
+    threshold : float
+        Rounded to the rows' type before it is compared: s < threshold.
+    """
 
     @property
     def NEIGHBORS(self) -> int:
@@ -31,14 +41,8 @@ class Pairs(Protocol):
 
         Parameters
         ----------
-        x, y : arrays of shape (m, d) and (k, d)
-            Rows, both float32 or both float64.
         x_labels, y_labels : integer arrays of shape (m,) and (k,)
             Labels from 0 on, within int32.
-        norm : {"l2", "l2-dot", "l1"}
-            Which reduced distance.
-        threshold : float
-            Rounded to the rows' type before it is compared: s < threshold.
         out : uint8 array of shape (m,)
             Set to 1 in place.
         """
@@ -48,12 +52,6 @@ class Pairs(Protocol):
 
         Parameters
         ----------
-        x, y : arrays of shape (m, d) and (k, d)
-            Rows, both float32 or both float64.
-        norm : {"l2", "l2-dot", "l1"}
-            Which reduced distance.
-        threshold : float
-            Rounded to the rows' type before it is compared.
         out : int64 array of shape (m,)
             Added to in place.
         """
@@ -76,10 +74,6 @@ class Pairs(Protocol):
 
         Parameters
         ----------
-        x, y : arrays of shape (m, d) and (k, d)
-            Rows, both float32 or both float64.
-        norm : {"l2", "l2-dot", "l1"}
-            Which reduced distance.
         scale : float
             Positive.
         power : {1, 2}
@@ -99,13 +93,7 @@ class Pairs(Protocol):
         """
 
     def nearest_column(self, x: Array, y: Array, *, norm: str, y_start: int, best: Array, best_index: Array) -> None:
-        """Lower each row's best to its nearest column; equal distances: the lower index.
-
-        Parameters
-        ----------
-        x, y, norm, y_start, best, best_index
-            As for `nearest_higher`.
-        """
+        """Lower each row's best to its nearest column, as `nearest_higher` does to one of higher density."""
 
     def nearest_higher(
         self,
@@ -123,12 +111,8 @@ class Pairs(Protocol):
 
         Parameters
         ----------
-        x, y : arrays of shape (m, d) and (k, d)
-            Rows, both float32 or both float64.
         x_order, y_order : int32 arrays of shape (m,) and (k,)
             Each row's unique position by decreasing density; a column is higher when its order is smaller.
-        norm : {"l2", "l2-dot", "l1"}
-            Which reduced distance.
         y_start : int
             Global number of y's first row; calls come with ascending columns.
         best : array of shape (m,), the rows' type
@@ -144,10 +128,6 @@ class Pairs(Protocol):
 
         Parameters
         ----------
-        x, y : arrays of shape (m, d) and (k, d)
-            Rows, both float32 or both float64.
-        norm : {"l2", "l2-dot", "l1"}
-            Which reduced distance.
         diagonal : bool
             x is y, and only pairs i < j count.
         low, shift : int
@@ -158,14 +138,7 @@ class Pairs(Protocol):
         """
 
     def reduced_distances(self, x: Array, y: Array, *, norm: str) -> Array:
-        """Return the reduced distances, the same bits as every other kernel sees.
-
-        Parameters
-        ----------
-        x, y : arrays of shape (m, d) and (k, d)
-            Rows, both float32 or both float64; m small.
-        norm : {"l2", "l2-dot", "l1"}
-            Which reduced distance.
+        """Return the reduced distances of a few rows, the same bits as every other kernel sees.
 
         Returns
         -------
