@@ -15,6 +15,7 @@ from mgclust.engine.certificates import Credentials
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.errors import InputError
+from mgclust.label_output import write_labels
 from mgclust.params import Anything, Boolean, Choice, Integer
 from mgclust.result import Result
 
@@ -124,7 +125,8 @@ def save(
 
     def add(directory: Path) -> None:
         if result.labels is not None:
-            dataset.write_labels(
+            write_labels(
+                dataset,
                 result.labels,
                 directory,
                 method=result.method,

@@ -21,6 +21,7 @@ import numpy as np
 
 from mgclust import FuzzyCMeans, open_dataset, plots
 from mgclust.data import samples
+from mgclust.label_output import write_labels
 
 bold, mask = samples.path("localizer"), samples.mask_path("localizer")
 image = nibabel.load(bold)
@@ -56,7 +57,7 @@ ax.set(xlabel="seconds", ylabel="mean series (z-scores)", yticks=[], title="Mean
 # sidecar file, with names after BIDS.
 
 with tempfile.TemporaryDirectory() as folder:
-    dataset.write_labels(model.labels_, folder, method="fuzzy-c-means")
+    write_labels(dataset, model.labels_, folder, method="fuzzy-c-means")
     print(*sorted(path.name for path in Path(folder).iterdir()), sep="\n")
     volume = nibabel.load(next(Path(folder).glob("*_dseg.nii.gz"))).get_fdata().astype(int)
 fig, ax = plt.subplots(figsize=(6, 7.5), layout="constrained")

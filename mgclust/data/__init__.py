@@ -7,7 +7,7 @@
       |-- formats.py   suffix -> what opens it, as rows, graph or labels; Location: one local path or URL
       |-- files.py     .npy, .npz, zarr
       |-- tables.py    .csv, .tsv, Parquet
-      `-- volumes.py   BOLD series: nifti.py and cifti.py read them, segmentation.py writes clusters back
+      `-- volumes.py   BOLD series: nifti.py and cifti.py read them
              none takes more memory than its size can mean (inflation.py)
              all of them are a Dataset  (base.py): shape, dtype, read(start, stop)
              rows.py wraps one whose rows are standardised or detrended

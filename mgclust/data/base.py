@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -63,38 +64,16 @@ class Dataset:
         """What the user of a result should know of these rows, as sentences."""
         return []
 
-    def write_labels(
-        self,
-        labels: Any,
-        directory: str | os.PathLike[str],
-        *,
-        method: str = "labels",
-        centers: Any = None,
-        parameters: dict[str, Any] | None = None,
-    ) -> list[Path]:
-        """Write clusters in the form that the source has; rows of a table have no other than ``labels.csv``.
+    def write_labels(self, labels: Any, directory: str | os.PathLike[str], **how: Any) -> list[Path]:
+        """Deprecated: `mgclust.label_output.write_labels` takes the data set first."""
+        from mgclust.label_output import write_labels
 
-        Parameters
-        ----------
-        labels : array of shape (n_samples,), int
-            Clusters 0, 1, ...; -1 for none.
-        directory : path
-            An existing one. Of a BOLD series it gets ``<stem>_desc-<method>_dseg.nii.gz`` (int32, the grid of the
-            series, 0 background, cluster k is k + 1), ``_dseg.tsv`` (one line a cluster, named as in the report) and
-            ``_dseg.json`` (how it was made). Of a CIFTI file ``_dseg.dlabel.nii`` in place of the volume.
-        method : str
-            Of the clustering; becomes a part of the names.
-        centers : array of shape (n_clusters,), int, optional
-            The row that stands for each cluster.
-        parameters : dict, optional
-            Of the clustering, for the JSON file.
-
-        Returns
-        -------
-        list of Path
-            The files; none where the source is no volume.
-        """
-        return []
+        warnings.warn(
+            "write_labels of a data set is deprecated: use mgclust.label_output.write_labels(dataset, ...).",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return write_labels(self, labels, directory, **how)
 
     def label_volume(self, labels: Any) -> dict[str, Any] | None:
         """The clusters in their place, as `mgclust.plots.label_slices` draws them; None where rows have no place.

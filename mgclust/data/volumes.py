@@ -8,9 +8,7 @@ and standardised by itself, so that a step from one run to the next is no signal
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,6 @@ from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location, is_path
 from mgclust.data.nifti import SeriesFile, open_series, read_mask
 from mgclust.data.rows import RowTransform
-from mgclust.data.segmentation import write_segmentation
 from mgclust.errors import InputError
 
 __all__ = ["VolumeDataset", "open_volumes"]
@@ -140,18 +137,6 @@ class VolumeDataset(Dataset):
             "standardize": "zscore" if self.transform.zscore else None,
             "detrend": self.transform.detrend,
         }
-
-    def write_labels(
-        self,
-        labels: Any,
-        directory: str | os.PathLike[str],
-        *,
-        method: str = "labels",
-        centers: Any = None,
-        parameters: dict[str, Any] | None = None,
-    ) -> list[Path]:
-        """Write clusters as a label volume (or .dlabel.nii), a table and a JSON file; see `Dataset.write_labels`."""
-        return write_segmentation(self, labels, Path(directory), method, centers, parameters or {})
 
     def label_volume(self, labels: Any) -> dict[str, Any] | None:
         """The clusters over the mean volume; nothing for CIFTI, whose cortex is a surface."""

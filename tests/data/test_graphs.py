@@ -13,6 +13,7 @@ import scipy.sparse
 from mgclust import open_graph
 from mgclust.data import Graph
 from mgclust.errors import InputError
+from mgclust.label_output import write_labels
 
 EDGES = np.array([[0, 1], [0, 2], [1, 2], [2, 3], [3, 3]])
 WEIGHTS = np.array([1.0, 2.5, 1.0, 0.5, 4.0])
@@ -147,10 +148,10 @@ def test_names(make, tmp_path):
     graph = open_graph(source)
     assert graph.names.dtype.kind == "U" and sorted(graph.names) == ["Ann", "Bob", "Éva"]
     assert as_set(graph) == {("Bob", "Éva"): 1, ("Ann", "Bob"): 1, ("Ann", "Éva"): 1}
-    [path] = graph.write_labels([5, 6, 7], tmp_path)
+    [path] = write_labels(graph, [5, 6, 7], tmp_path)
     lines = path.read_text(encoding="utf-8").split()
     assert lines == ["node,label", *(f"{name},{k}" for name, k in zip(graph.names, (5, 6, 7), strict=True))]
-    assert open_graph(EDGES).write_labels([0] * 4, tmp_path) == []
+    assert write_labels(open_graph(EDGES), [0] * 4, tmp_path) == []
 
 
 @pytest.mark.parametrize("make", ["pandas", "dask", "networkx"])

@@ -15,8 +15,8 @@ nibabel = pytest.importorskip("nibabel")
 
 from mgclust import datasets, open_dataset, plots  # noqa: E402
 from mgclust.data import nifti, volumes  # noqa: E402
-from mgclust.data.segmentation import output_stem  # noqa: E402
 from mgclust.errors import InputError, InsufficientMemoryError  # noqa: E402
+from mgclust.label_output import output_stem, write_labels  # noqa: E402
 
 SHAPE, TIMES = (5, 4, 3), 20
 AFFINE = np.array([[-3, 0.1, 0, 20], [0.1, 2.9, -0.7, -30], [0, 0.7, 3.1, -10], [0, 0, 0, 1.0]])
@@ -354,7 +354,7 @@ def test_labels_go_back_to_their_voxels(tmp_path, series, mask, kind):
     dataset = open_dataset(path, mask=save_mask(tmp_path / "m.nii", mask))
     labels = np.arange(dataset.shape[0]) % 4 - 1
     centers = np.array([1, 2, 7])
-    paths = dataset.write_labels(labels, tmp_path, method="density-peaks", centers=centers, parameters={"dc": 0.5})
+    paths = write_labels(dataset, labels, tmp_path, method="density-peaks", centers=centers, parameters={"dc": 0.5})
     stem = "sub-01_task-rest_run-1_desc-densityPeaks_dseg"
     assert [p.name for p in paths] == [f"{stem}.nii.gz", f"{stem}.tsv", f"{stem}.json"]
     written = nibabel.load(paths[0])
@@ -378,7 +378,8 @@ def test_labels_go_back_to_their_voxels(tmp_path, series, mask, kind):
     assert said["Parameters"] == {"dc": 0.5} and said["Method"] == "density-peaks"
     assert said["WithoutCluster"] == (labels < 0).sum() and said["Sources"] == [str(path)]
     before = paths[0].read_bytes()
-    dataset.write_labels(labels, tmp_path, method="density-peaks")
+    with pytest.warns(DeprecationWarning, match="mgclust.label_output.write_labels"):
+        assert dataset.write_labels(labels, tmp_path, method="density-peaks") == paths
     assert paths[0].read_bytes() == before
     assert "exemplar" not in paths[1].read_text()
 
@@ -388,7 +389,7 @@ def test_a_header_without_orientation_stays_so(tmp_path, series):
     nibabel.save(image, tmp_path / "b.nii")
     dataset = open_dataset(tmp_path / "b.nii")
     assert not dataset.runs[0].grid.oriented
-    path, *_ = dataset.write_labels(np.zeros(dataset.shape[0], dtype=int), tmp_path)
+    path, *_ = write_labels(dataset, np.zeros(dataset.shape[0], dtype=int), tmp_path)
     written, source = nibabel.load(path), nibabel.load(tmp_path / "b.nii")
     np.testing.assert_array_equal(written.affine, source.affine)
     assert (int(written.header["sform_code"]), int(written.header["qform_code"])) == (0, 0)
@@ -404,12 +405,12 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, series, mask):
         (np.zeros(n, int), [0, 1], "centers has 2 rows"),
     ):
         with pytest.raises(InputError, match=expected):
-            dataset.write_labels(labels, tmp_path, centers=centers)
+            write_labels(dataset, labels, tmp_path, centers=centers)
     with pytest.raises(InputError, match="existing directory"):
-        dataset.write_labels(np.zeros(n, int), tmp_path / "none")
+        write_labels(dataset, np.zeros(n, int), tmp_path / "none")
     with pytest.raises(InputError, match="one a row"):
         dataset.to_grid(np.zeros(3))
-    assert open_dataset(np.zeros((3, 2))).write_labels([0, 0, 1], tmp_path) == []
+    assert write_labels(open_dataset(np.zeros((3, 2))), [0, 0, 1], tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -456,7 +457,7 @@ def test_cifti_there_and_back(tmp_path, grayordinates, monkeypatch):
     np.testing.assert_allclose(rows_of(both), np.hstack([part, part]), atol=2e-5)
 
     labels = np.arange(len(kept)) % 3 - 1
-    paths = dataset.write_labels(labels, tmp_path, method="canopy", centers=[1, len(kept) - 1])
+    paths = write_labels(dataset, labels, tmp_path, method="canopy", centers=[1, len(kept) - 1])
     assert paths[0].name == "sub-01_desc-canopy_dseg.dlabel.nii"
     written = nibabel.load(paths[0])
     assert isinstance(written, nibabel.Cifti2Image)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import importlib
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import CSV_ROWS
 from mgclust.data.base import Dataset
 from mgclust.data.graphs.node_names import NodeNames
 from mgclust.errors import InputError
@@ -103,42 +99,6 @@ class Graph(Dataset):
             f"{self.name} is directed: direction is dropped, an arc and its reverse add up to an edge of weight 2 "
             "(of the sum of their weights where they have some)."
         ]
-
-    def write_labels(
-        self,
-        labels: Any,
-        directory: str | os.PathLike[str],
-        *,
-        method: str = "labels",
-        centers: Any = None,
-        parameters: dict[str, Any] | None = None,
-    ) -> list[Path]:
-        """Write ``labels.csv`` with the nodes' names, where they have some.
-
-        Parameters
-        ----------
-        labels : array of shape (n_nodes,), int
-        directory : path
-            An existing one; a ``labels.csv`` in it, which has row numbers, is replaced.
-        method, centers, parameters
-            As for every `Dataset`; a graph has no use for them.
-
-        Returns
-        -------
-        list of Path
-            The file; none where nodes are numbered and ``labels.csv`` says all.
-        """
-        names, labels = self.names, np.asarray(labels)
-        if names is None:
-            return []
-        path = Path(directory) / "labels.csv"
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["node", "label"])
-            for start in range(0, self.n_nodes, CSV_ROWS):
-                part = slice(start, start + CSV_ROWS)
-                writer.writerows(zip(names[part].tolist(), labels[part].tolist(), strict=True))
-        return [path]
 
     def describe(self) -> dict[str, Any]:
         """Say what was read, in plain values that fit into JSON."""

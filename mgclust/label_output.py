@@ -1,7 +1,8 @@
-"""Clusters of voxels as files that fMRI programs read: a label volume, a table and how it was made.
+"""Clusters in the form of their source: of a graph with names a table, of a BOLD series files that fMRI programs read.
 
-The names follow BIDS derivatives: ``sub-01_task-rest_bold.nii.gz`` becomes
-``sub-01_task-rest_desc-densityPeaks_dseg.nii.gz`` with a ``.tsv`` and a ``.json`` beside it.
+The latter are a label volume, a table and how it was made. Their names follow BIDS derivatives:
+``sub-01_task-rest_bold.nii.gz`` becomes ``sub-01_task-rest_desc-densityPeaks_dseg.nii.gz`` with a ``.tsv`` and a
+``.json`` beside it.
 """
 
 from __future__ import annotations
@@ -9,51 +10,85 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import re
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlparse
 
 import numpy as np
 
 from mgclust import __version__
-from mgclust.data.cifti import brain_models, grayordinate, write_dlabel
+from mgclust.array_files import CSV_ROWS
+from mgclust.data import Dataset, Graph
+from mgclust.data.cifti import brain_models, grayordinate
 from mgclust.data.nifti import need_nibabel, read_header
+from mgclust.data.volumes import VolumeDataset
 from mgclust.errors import InputError
 
-__all__ = ["output_stem", "write_segmentation"]
+__all__ = ["output_stem", "write_labels"]
 
 # A NIfTI intent: the values are labels.
 _LABEL = "label"
 
 
-class Voxels(Protocol):
-    """What is asked of a dataset whose rows lie on a grid; see `mgclust.data.volumes.VolumeDataset`."""
-
-    shape: tuple[int, int]
-    kind: str
-    runs: tuple[Any, ...]
-
-    @property
-    def voxels(self) -> np.ndarray:
-        """Grid indices of the rows."""
-
-    def to_grid(self, values: Any, fill: float = 0) -> np.ndarray:
-        """One value a row as a volume."""
-
-    def describe(self) -> dict[str, Any]:
-        """What was read."""
-
-
-def write_segmentation(
-    dataset: Voxels,
+def write_labels(
+    dataset: Dataset,
     labels: Any,
-    directory: Path,
-    method: str,
-    centers: Any,
-    parameters: dict[str, Any],
+    directory: str | os.PathLike[str],
+    *,
+    method: str = "labels",
+    centers: Any = None,
+    parameters: dict[str, Any] | None = None,
 ) -> list[Path]:
-    """Write the files of `Dataset.write_labels`."""
+    """Write clusters in the form of their source; rows of a table have no other than ``labels.csv``.
+
+    Parameters
+    ----------
+    dataset : Dataset or Graph
+        What was clustered.
+    labels : array of shape (n_samples,), int
+        Clusters 0, 1, ...; -1 for none. Of a graph one a node.
+    directory : path
+        An existing one. Of a BOLD series it gets ``<stem>_desc-<method>_dseg.nii.gz`` (int32, the grid of the series, 0
+        background, cluster k is k + 1), ``_dseg.tsv`` (one line a cluster, named as in the report) and ``_dseg.json``
+        (how it was made). Of a CIFTI file ``_dseg.dlabel.nii`` in place of the volume. Of a graph whose nodes have
+        names a ``labels.csv`` with these, in place of one with row numbers.
+    method : str
+        Of the clustering; becomes a part of the names.
+    centers : array of shape (n_clusters,), int, optional
+        The row that stands for each cluster.
+    parameters : dict, optional
+        Of the clustering, for the JSON file.
+
+    Returns
+    -------
+    list of Path
+        The files; none where ``labels.csv`` says all.
+    """
+    if isinstance(dataset, VolumeDataset):
+        return _write_segmentation(dataset, labels, Path(directory), method, centers, parameters or {})
+    if isinstance(dataset, Graph) and dataset.names is not None:
+        return [_write_names(dataset.names, np.asarray(labels), Path(directory))]
+    return []
+
+
+def _write_names(names: np.ndarray, labels: np.ndarray, directory: Path) -> Path:
+    path = directory / "labels.csv"
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["node", "label"])
+        for start in range(0, len(names), CSV_ROWS):
+            part = slice(start, start + CSV_ROWS)
+            writer.writerows(zip(names[part].tolist(), labels[part].tolist(), strict=True))
+    return path
+
+
+def _write_segmentation(
+    dataset: VolumeDataset, labels: Any, directory: Path, method: str, centers: Any, parameters: dict[str, Any]
+) -> list[Path]:
+    from mgclust import plots
+
     labels = _checked(labels, dataset.shape[0])
     if not directory.is_dir():
         raise InputError(f"directory={str(directory)!r} should be an existing directory.")
@@ -66,13 +101,13 @@ def write_segmentation(
     keys = dataset.to_grid(labels + 1).astype(np.int32)
     volume = directory / f"{stem}{'.nii.gz' if dataset.kind == 'nifti' else '.dlabel.nii'}"
     names = [f"cluster {k}" for k in range(n_clusters)]
-    colors = _colors(n_clusters)
+    colors = plots.cluster_colors(n_clusters)
     if dataset.kind == "nifti":
         _write_volume(volume, keys, dataset)
         places = _voxel_columns(dataset, labels, centers)
     else:
         models = brain_models(dataset.runs[0].location)
-        write_dlabel(volume, keys, names, colors, models, method)
+        _write_dlabel(volume, keys, names, colors, models, method)
         places = _grayordinate_columns(dataset, models, centers)
     table, sidecar = directory / f"{stem}.tsv", directory / f"{stem}.json"
     columns = {
@@ -119,13 +154,7 @@ def _checked(labels: Any, n: int) -> np.ndarray:
     return labels.astype(np.int64)
 
 
-def _colors(n_clusters: int) -> np.ndarray:
-    from mgclust import plots
-
-    return plots.cluster_colors(n_clusters)
-
-
-def _write_volume(path: Path, keys: np.ndarray, dataset: Voxels) -> None:
+def _write_volume(path: Path, keys: np.ndarray, dataset: VolumeDataset) -> None:
     nibabel = need_nibabel(str(path))
     source = read_header(dataset.runs[0].location)
     kind = nibabel.Nifti2Image if int(source["sizeof_hdr"]) == 540 else nibabel.Nifti1Image
@@ -143,7 +172,18 @@ def _write_volume(path: Path, keys: np.ndarray, dataset: Voxels) -> None:
     path.write_bytes(gzip.compress(image.to_bytes(), compresslevel=6, mtime=0))
 
 
-def _voxel_columns(dataset: Voxels, labels: np.ndarray, centers: Any) -> dict[str, Any]:
+def _write_dlabel(path: Path, keys: np.ndarray, names: list[str], colors: np.ndarray, models: Any, title: str) -> None:
+    """Write one label a grayordinate: 0 where there is none, 1, 2, ... for the names."""
+    nibabel = need_nibabel(str(path))
+    table: dict[int, tuple[str, tuple[float, ...]]] = {0: ("???", (1.0, 1.0, 1.0, 0.0))}
+    table |= {k + 1: (name, (*map(float, colors[k]), 1.0)) for k, name in enumerate(names)}
+    axes = (nibabel.cifti2.LabelAxis([title], [table]), models)
+    image = nibabel.cifti2.Cifti2Image(keys[None, :].astype(np.float32), axes)
+    image.nifti_header.set_intent("ConnDenseLabel", name="ConnDenseLabel")
+    nibabel.save(image, path)
+
+
+def _voxel_columns(dataset: VolumeDataset, labels: np.ndarray, centers: Any) -> dict[str, Any]:
     """Where each cluster lies: the mean of its voxels, and its exemplar."""
     voxels = dataset.voxels
     affine = np.array(dataset.runs[0].grid.affine)
@@ -163,7 +203,7 @@ def _millimetres(name: str, voxels: np.ndarray, affine: np.ndarray) -> dict[str,
     return {f"{name}_{axis}_mm": [f"{x:.2f}" for x in where[:, place]] for place, axis in enumerate("xyz")}
 
 
-def _grayordinate_columns(dataset: Voxels, models: Any, centers: Any) -> dict[str, Any]:
+def _grayordinate_columns(dataset: VolumeDataset, models: Any, centers: Any) -> dict[str, Any]:
     if centers is None:
         return {}
     found = [grayordinate(models, int(index)) for index in dataset.voxels[centers, 0]]
@@ -183,7 +223,7 @@ def _write_table(path: Path, columns: dict[str, Any]) -> None:
 
 
 def _facts(
-    dataset: Voxels, labels: np.ndarray, method: str, parameters: dict[str, Any], n_clusters: int
+    dataset: VolumeDataset, labels: np.ndarray, method: str, parameters: dict[str, Any], n_clusters: int
 ) -> dict[str, Any]:
     said = dataset.describe()
     parts = "voxels" if dataset.kind == "nifti" else "grayordinates"
