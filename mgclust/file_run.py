@@ -11,7 +11,6 @@ from typing import Any
 from mgclust.algorithms.base import Option
 from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset, open_graph
-from mgclust.engine.certificates import Credentials
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.errors import InputError
@@ -67,26 +66,15 @@ def open_sources(method: Any, sources: Sequence[str | Beneath], *, columns: str 
 
 @contextlib.contextmanager
 def placed(
-    scheduler: str | None = None,
-    gpus: int | None = None,
-    cpu: bool = False,
-    workers: int | None = None,
-    credentials: Credentials | None = None,
+    scheduler: str | None = None, gpus: int | None = None, cpu: bool = False, workers: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Where to run, as parameters of an estimator; workers that this starts live as long as the block.
-
-    The credentials are those of the scheduler, as for `mgclust.engine.dask.cluster.connect`.
-    """
-    if gpus and (cpu or workers):
-        raise InputError("--gpus goes neither with --cpu nor with --workers.")
-    if workers and not (cpu or scheduler):
-        raise InputError("--workers goes with --cpu or --scheduler.")
+    """Where to run, as parameters of an estimator; workers that this starts live as long as the block."""
     device = "cpu" if cpu else "cuda" if gpus else "auto"
     count = gpus or workers
     if not scheduler and count in (None, 1):
         yield {"client": None, "device": device}
         return
-    with connect(scheduler or "local", device, n_workers=count, credentials=credentials) as cluster:
+    with connect(scheduler or "local", device, n_workers=count) as cluster:
         yield {"client": cluster, "device": device}
 
 

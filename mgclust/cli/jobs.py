@@ -33,7 +33,7 @@ def _show(job: RemoteJob, as_json: bool) -> None:
         click.echo(printable("  ".join((job.id, info["method"], info["state"]))))
         return
     words = [job.id, date(info["created"]), info["method"], info["state"]]
-    if info["state"] == "RUNNING" and info["progress"]:
+    if info["state"] in ("PENDING", "RUNNING") and info["progress"]:
         words += [str(info["progress"].get("stage")), progress_text(info["progress"])]
     if info["error"]:
         words += [f"({info['fault']})", info["error"]]

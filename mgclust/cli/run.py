@@ -140,6 +140,10 @@ def _cluster(
     from mgclust.result import check_target
 
     place = {option.name: how.pop(str(option.name)) for option in place_options()}
+    if place["gpus"] and (place["cpu"] or place["workers"]):
+        raise InputError("--gpus goes neither with --cpu nor with --workers.")
+    if place["workers"] and not (place["cpu"] or place["scheduler"]):
+        raise InputError("--workers goes with --cpu or --scheduler.")
     check_target(output, overwrite)  # before hours of computing
     saved = _checkpoint(checkpoint, checkpoint_seconds)
     dataset = open_sources(method, sources, columns=columns, **how)

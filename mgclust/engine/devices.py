@@ -13,6 +13,7 @@ import os
 import platform
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 __all__ = ["Gpu", "cores", "cpu_name", "gpus", "why_no_gpu"]
 
@@ -34,6 +35,11 @@ class Gpu:
     name: str
     uuid: str
     memory: int
+
+    @property
+    def visible_name(self) -> str:
+        """Its name in CUDA_VISIBLE_DEVICES, which does not depend on the order of devices."""
+        return f"{'MIG' if ' MIG ' in self.name else 'GPU'}-{UUID(self.uuid)}"
 
 
 @functools.cache

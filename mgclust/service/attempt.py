@@ -4,7 +4,7 @@
 
     in    {"folder": where the attempt writes, "checkpoint": where it resumes from, "request": {...},
            "files": {name: file beneath a root}, "hidden": [path, ...],
-           "place": where to run, with credentials of a cluster that the runner has started, ...}
+           "place": where to run, "devices": the GPUs to use, ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": ...},
           with "facts" for the runner's log; {} once a second, a sign of life; limited by `mgclust.service.answers`
 
@@ -178,6 +178,8 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
                 _log(f"{stage} {event.get('fraction') or 0:.0%}")
             report(event)
 
+    if order.get("devices") is not None:  # before CUDA starts here, or in workers
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order["devices"])
     files = files_of(order["files"])
     if "hidden" in order:
         # All of the job's own folder: the next attempt resumes from what this one leaves.
@@ -228,12 +230,9 @@ def check_rows(dataset: Any, most: int) -> None:
 
 def _connect(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) -> dict[str, Any]:
     """Connect to the devices or the cluster; wait for a cluster without its scheduler or with too few workers."""
-    from mgclust.engine.certificates import Credentials
     from mgclust.errors import ClusterUnavailableError
     from mgclust.file_run import placed
 
-    if "credentials" in place:
-        place = place | {"credentials": Credentials(**place["credentials"])}
     end = time.monotonic() + CLUSTER_WAIT_SECONDS
     while True:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from mgclust.engine.silence import Awake, Silence
 from mgclust.service.attempt_process import AttemptProcess
@@ -24,10 +25,12 @@ class RunningAttempt:
     job : Job
     process : AttemptProcess
     settings : Settings
+    devices : sequence of str
+        The GPUs that it has.
     """
 
-    def __init__(self, job: Job, process: AttemptProcess, settings: Settings) -> None:
-        self.job, self.process = job, process
+    def __init__(self, job: Job, process: AttemptProcess, settings: Settings, devices: Sequence[str]) -> None:
+        self.job, self.process, self.devices = job, process, devices
         self.next_heartbeat = self._next_check = 0.0
         self.cancelled = False
         self.end_reason: tuple[str, str] | None = None  # why it was killed, and the fault

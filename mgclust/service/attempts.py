@@ -8,7 +8,7 @@ time during which the judging runner ran; the times in the table, of whatever cl
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Engine, select
@@ -44,15 +44,23 @@ class Attempts(Jobs):
         super().__init__(engine, settings)
         self._runner, self.clock = runner, Awake()
         self._silence: Silence[str] = Silence(self.clock)
+        self.blocked: str | None = None  # the next job, which `claim` found unable to start
 
-    def claim(self) -> Job | None:
-        """Start a new attempt of the next job, which is RUNNING from now on; None if no job waits."""
+    def claim(self, can_start: Callable[[Job], bool] = lambda job: True) -> Job | None:
+        """Start a new attempt of the next job, which is RUNNING from now on.
+
+        None if no job waits, or the next one cannot start yet: no later one overtakes it.
+        """
         with reading(self._engine) as session:  # an idle runner polls often, and no writer should wait for that
             if session.scalars(select(Job.id).where(Job.state == "PENDING").limit(1)).first() is None:
                 return None
         with writing(self._engine, alone=True) as session:  # another runner counts this claim
-            job = next_job(session)
+            job = next_job(session, self.blocked)
+            self.blocked = None
             if job is None:
+                return None
+            if not can_start(job):
+                self.blocked, job.progress = job.id, {"stage": "waiting for GPUs"}
                 return None
             job.state, job.attempt, job.cancel = "RUNNING", job.attempt + 1, False
             job.heartbeat = job.claimed = time.time()

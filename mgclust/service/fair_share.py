@@ -21,10 +21,14 @@ __all__ = ["add_usage", "charge", "next_job"]
 USAGE_HALF_LIFE_SECONDS = 3600.0
 
 
-def next_job(session: Session) -> Job | None:
-    """Lock the job that is to run next; None if no job waits."""
-    if (urgent := _first(session, Job.priority > 0)) is not None:
-        return urgent
+def next_job(session: Session, begun: str | None = None) -> Job | None:
+    """Lock the job that is to run next; None if no job waits.
+
+    A job whose turn has begun, but which waits for GPUs, keeps its turn: only urgent jobs overtake it.
+    """
+    for condition in (Job.priority > 0, Job.id == begun):
+        if (job := _first(session, condition)) is not None:
+            return job
     running = select(Job.owner, func.count().label("number")).where(Job.state == "RUNNING").group_by(Job.owner)
     slots = running.subquery()
     # One index lookup for each user, not one for each job that waits.

@@ -15,23 +15,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 from sqlalchemy import delete, update
 
-from mgclust.engine.certificates import Credentials
-from mgclust.engine.dask.cluster import connect
-from mgclust.engine.devices import gpus
-from mgclust.errors import MgclustError
+from mgclust.engine.devices import gpus, why_no_gpu
+from mgclust.errors import InputError, MgclustError
 from mgclust.service.attempt import SIGN_SECONDS, fault_of, message_of
 from mgclust.service.attempt_limits import RunningAttempt
 from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.attempts import Attempts
 from mgclust.service.confine import describe
+from mgclust.service.devices import Devices
 from mgclust.service.disk import remove, set_aside
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
@@ -42,7 +40,7 @@ from mgclust.service.runner_lock import runner_lock
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 
-__all__ = ["Runner", "main", "shared_gpus"]
+__all__ = ["Runner", "main"]
 
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 2.0
@@ -54,30 +52,23 @@ class Runner:
     Parameters
     ----------
     settings : Settings
-    credentials : Credentials, optional
-        Of the scheduler in the settings, if this process has started it. Attempts receive them with their orders.
     name : str, optional
         Its name in the database.
     sign : callable, optional
         Called at every step: a sign of life.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        credentials: Credentials | None = None,
-        name: str = "",
-        sign: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, settings: Settings, name: str = "", sign: Callable[[], None] = lambda: None) -> None:
         self._settings = settings
-        self._credentials = credentials
+        local = not (settings.cpu or settings.scheduler or why_no_gpu())
+        self._devices = Devices([gpu.visible_name for gpu in gpus()] if local else (), settings.slots)
         self._name, self._sign = name or secrets.token_hex(8), sign
         self._engine = open_database(settings.database)
         self._jobs = Attempts(self._engine, settings, self._name)
         self._claimed: list[Job] = []  # but not started yet
         self._running: list[RunningAttempt] = []
         self._server: ForkServer | None = None
-        self._next_check = self._next_sign = 0.0
+        self._next_check = self._next_sign = self._next_claim = 0.0
         self._signs = 0
         self._started = psutil.Process().create_time()
         self.stopping = False
@@ -128,6 +119,7 @@ class Runner:
         for attempt in list(self._running):
             if self._check(attempt):
                 self._running.remove(attempt)
+                self._next_claim = 0.0
                 happened = True
         # After its own heartbeats: a runner that was stopped has not seen those of others, either.
         if time.monotonic() > self._next_sign:
@@ -159,9 +151,24 @@ class Runner:
         return happened
 
     def _claim(self) -> bool:
-        if len(self._running) < self._settings.slots and (job := self._jobs.claim()) is not None:
+        if len(self._running) >= self._settings.slots or time.monotonic() < self._next_claim:
+            return False
+        if (job := self._jobs.claim(self._can_start)) is not None:
             self._claimed.append(job)
+        elif self._jobs.blocked:
+            self._next_claim = time.monotonic() + HEARTBEAT_SECONDS  # it may be cancelled, or overtaken
         return bool(self._claimed)
+
+    def _can_start(self, job: Job) -> bool:
+        try:
+            return self._allocate(job) is not None
+        except InputError:  # `_start` fails it
+            return True
+
+    def _allocate(self, job: Job) -> list[str] | None:
+        """The GPUs for a job; None while not enough are free."""
+        number = self._devices.number_for(job.request.get("resources") or {})
+        return self._devices.free(number, [attempt.devices for attempt in self._running])
 
     def _start(self, job: Job) -> None:
         if job.attempt == 1:  # a deleted job of the same key may have left its folder
@@ -176,12 +183,16 @@ class Runner:
                 self._discard(self._settings.checkpoint_folder(job.id))
                 self._jobs.succeed(job.id, job.attempt, scores)
                 return
+        devices = self._allocate(job)
+        assert devices is not None  # as when it was claimed: attempts may have ended meanwhile, none has begun
         order: dict[str, Any] = {
             "hidden": self._settings.concealed,
             "folder": str(self._settings.attempt_folder(job.id, job.attempt)),
             "request": job.request | {"method": job.method},
             "before": job.before,
-            "place": self._placement(job.request.get("resources") or {}),
+            "place": self._placement(job.request.get("resources") or {}, len(devices)),
+            # All of them are found without their names.
+            "devices": devices if len(devices) < len(self._devices.names) else None,
             "checkpoint": str(self._checkpoint_of(job)),
             "checkpoint_seconds": self._settings.checkpoint_seconds,
             "prefixes": self._settings.prefixes,
@@ -202,7 +213,7 @@ class Runner:
         with contextlib.suppress(OSError):  # without it there are no checkpoints, as the log of the attempt says
             self._inherit_checkpoint(job)
         process.send(order)
-        self._running.append(RunningAttempt(job, process, self._settings))
+        self._running.append(RunningAttempt(job, process, self._settings, devices))
 
     def _new_process(self) -> AttemptProcess:
         """A fork of the fork server, or a process that loads for itself: no job waits for a fork server that hangs."""
@@ -250,13 +261,12 @@ class Runner:
         if gone is not None:
             threading.Thread(target=remove, args=(gone,), daemon=True).start()
 
-    def _placement(self, resources: dict[str, Any]) -> dict[str, Any]:
+    def _placement(self, resources: dict[str, Any], devices: int) -> dict[str, Any]:
         asked = {name: resources[name] for name in ("gpus", "workers") if resources.get(name)}
-        place = asked | {"cpu": self._settings.cpu or "workers" in asked}  # also on a cluster with GPUs
+        place: dict[str, Any] = {"cpu": self._settings.cpu or "workers" in asked}  # also on a cluster with GPUs
+        place |= asked or ({"workers": devices} if devices else {})
         if self._settings.scheduler:
             place["scheduler"] = self._settings.scheduler
-        if self._credentials is not None:
-            place["credentials"] = asdict(self._credentials)
         return place
 
     def _check(self, attempt: RunningAttempt) -> bool:
@@ -319,29 +329,15 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
         migrate(engine)
         check_data_folder(engine, settings.data)
         print(describe(), file=sys.stderr)
-        with shared_gpus(settings) as (settings, credentials):
-            runner = Runner(settings, credentials, name, sign)
+        runner = Runner(settings, name, sign)
 
-            def stop(number: int, frame: Any) -> None:
-                runner.stopping = True
+        def stop(number: int, frame: Any) -> None:
+            runner.stopping = True
 
-            signal.signal(signal.SIGTERM, stop)
-            signal.signal(signal.SIGINT, stop)
-            runner.take_over(hung)
-            runner.run()
-
-
-@contextlib.contextmanager
-def shared_gpus(settings: Settings) -> Iterator[tuple[Settings, Credentials | None]]:
-    """Start one cluster of all GPUs of this machine if several jobs share them; the settings and credentials to use it.
-
-    With one slot, or one GPU, each attempt has workers of its own, which end with it.
-    """
-    if settings.scheduler or settings.cpu or settings.slots == 1 or len(gpus()) < 2:
-        yield settings, None
-        return
-    with connect("local", "cuda") as cluster:
-        yield replace(settings, scheduler=cluster.client.scheduler.address), cluster.credentials
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        runner.take_over(hung)
+        runner.run()
 
 
 def _stop_with_supervisor() -> None:

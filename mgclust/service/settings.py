@@ -61,7 +61,7 @@ class Settings:
     cpu : bool
         Use no GPU.
     slots : int
-        Number of jobs that run at once.
+        Number of jobs that run at once. A job has an equal share of the machine's GPUs unless it asks for a number.
     roots : str
         Folders with files that jobs may read, separated by `os.pathsep`; none by default.
     urls : str

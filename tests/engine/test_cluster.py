@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
-import json
 import time
 
 import dask
@@ -15,7 +13,7 @@ import pytest
 
 from mgclust.data import open_dataset
 from mgclust.engine import devices, spmd
-from mgclust.engine.certificates import Credentials, throwaway
+from mgclust.engine.certificates import throwaway
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask import local_cluster
 from mgclust.engine.dask.cluster import connect, workers_of
@@ -261,27 +259,17 @@ def test_a_local_cluster_whose_workers_cannot_be_started(monkeypatch):
     assert gone(before)
 
 
-def test_local_cluster_with_its_credentials(monkeypatch):
-    """As an attempt of the service reaches the cluster of its runner; they go through JSON."""
+def test_a_local_cluster_needs_its_credentials(tmp_path, monkeypatch):
+    """Neither without certificates, nor with those of another cluster."""
     monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 2.0)
-    with connect("local", "cpu", n_workers=2) as started:
+    others = throwaway()["client"]
+    for part in ("ca", "cert", "key"):
+        (tmp_path / part).write_text(getattr(others, part))
+    with connect("local", "cpu", n_workers=1) as started:
         address = started.client.scheduler.address
-        given = json.loads(json.dumps(dataclasses.asdict(started.credentials)))
-        with connect(address, "cpu", n_workers=1, credentials=Credentials(**given)) as found:
-            assert found.size == 1
-            assert spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), found).value.shape == (1, 2)
-        with pytest.raises(InputError, match="no Dask scheduler answered"):
-            connect(address, "cpu", credentials=throwaway()["client"]).__enter__()
         with pytest.raises(InputError, match="no Dask scheduler answered"):
             connect(address, "cpu").__enter__()
-
-
-@pytest.mark.parametrize("client", ["tcp://127.0.0.1:1", "local", None, "auto"])
-def test_credentials_go_with_tls(client):
-    with pytest.raises(InputError, match="should be an address that begins with tls://"):
-        connect(client, credentials=Credentials("", "", "")).__enter__()
-
-
-def test_a_cluster_that_was_given_has_no_credentials_to_hand_on(client):
-    with connect(client, "cpu") as found:
-        assert found.credentials is None
+        for part in ("ca", "cert", "key"):
+            monkeypatch.setenv(f"MGCLUST_TLS_{part.upper()}", str(tmp_path / part))
+        with pytest.raises(InputError, match="no Dask scheduler answered"):
+            connect(address, "cpu").__enter__()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -18,10 +16,8 @@ import pytest
 from mgclust import Service
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.errors import ClusterUnavailableError
-from mgclust.service import attempt, runner
+from mgclust.service import attempt
 from mgclust.service.models import open_database
-from mgclust.service.runner import Runner
-from mgclust.service.settings import Settings
 
 POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
 
@@ -83,53 +79,6 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
                 )
 
         assert attempt._compute(order, tmp_path, begin)["n_clusters"] == 3
-
-
-@pytest.mark.slow
-def test_an_attempt_is_told_the_certificates_of_its_runners_cluster(tmp_path):
-    """In its order, as one line of JSON; where to run is all that is asked here."""
-    with cluster_module.connect("local", "cpu", n_workers=2) as cluster, contextlib.ExitStack() as stack:
-        settings = Settings(data=tmp_path, scheduler=cluster.client.scheduler.address)
-        place = Runner(settings, cluster.credentials)._placement({"workers": 1})
-        assert set(place) == {"scheduler", "credentials", "workers", "cpu"}
-        where = attempt._connect(stack, json.loads(json.dumps(place)), print)
-        assert where["client"].size == 1
-    assert "PRIVATE KEY" not in settings.to_json()
-
-
-@pytest.mark.parametrize(
-    ("given", "count", "shared"),
-    [
-        ({"slots": 2}, 2, True),
-        ({"slots": 1}, 2, False),
-        ({"slots": 2}, 1, False),
-        ({"slots": 2, "cpu": True}, 2, False),
-        ({"slots": 2, "scheduler": "tls://elsewhere:8786"}, 2, False),
-    ],
-)
-def test_several_gpus_are_one_cluster_for_several_slots(given, count, shared, monkeypatch):
-    """GPUs are pretended, the cluster is one of CPU workers."""
-    started = []
-
-    @contextlib.contextmanager
-    def connect(kind, device):
-        assert (kind, device) == ("local", "cuda")
-        with cluster_module.connect("local", "cpu", n_workers=1) as cluster:
-            started.append(cluster)
-            yield cluster
-
-    monkeypatch.setattr(runner, "gpus", lambda: ("gpu",) * count)
-    monkeypatch.setattr(runner, "connect", connect)
-    settings = Settings(**given)
-    with runner.shared_gpus(settings) as (found, credentials):
-        assert len(started) == shared
-        if shared:
-            address = started[0].client.scheduler.address
-            assert address.startswith("tls://")
-            assert found == replace(settings, scheduler=address)
-            assert credentials == started[0].credentials is not None
-        else:
-            assert (found, credentials) == (settings, None)
 
 
 def test_a_runner_loads_nothing_that_only_attempts_need():

@@ -239,7 +239,7 @@ def test_the_runner_outlasts_its_database(tmp_path, monkeypatch):
     migrate(open_database(settings.database))
     looks, turns = [], []
 
-    def claim(self):
+    def claim(self, can_start):
         turns.append(time.monotonic())
         if len(turns) < 4:
             raise OperationalError("SELECT", {}, sqlite3.OperationalError("gone"))

@@ -630,19 +630,23 @@ def test_a_process_that_was_told_to_end_gets_no_other_job(engine, settings, jobs
 
 
 @pytest.mark.parametrize(
-    ("given", "resources", "place"),
+    ("given", "resources", "devices", "place"),
     [
-        ({}, {}, {"cpu": False}),
-        ({}, {"gpus": 2}, {"gpus": 2, "cpu": False}),
-        ({}, {"workers": 3}, {"workers": 3, "cpu": True}),
-        ({"cpu": True}, {"workers": 3}, {"workers": 3, "cpu": True}),
-        ({"scheduler": "tls://s:1"}, {"gpus": 2, "workers": None}, {"gpus": 2, "cpu": False, "scheduler": "tls://s:1"}),
+        ({}, {}, 0, {"cpu": False}),
+        ({}, {}, 2, {"workers": 2, "cpu": False}),
+        ({}, {"gpus": 2}, 2, {"gpus": 2, "cpu": False}),
+        ({}, {"workers": 3}, 0, {"workers": 3, "cpu": True}),
+        ({"cpu": True}, {"workers": 3}, 0, {"workers": 3, "cpu": True}),
+        (
+            {"scheduler": "tls://s:1"}, {"gpus": 2, "workers": None}, 0,
+            {"gpus": 2, "cpu": False, "scheduler": "tls://s:1"},
+        ),
         # Processes on CPUs also where the cluster's workers have GPUs.
-        ({"scheduler": "tls://s:1"}, {"workers": 2}, {"workers": 2, "cpu": True, "scheduler": "tls://s:1"}),
+        ({"scheduler": "tls://s:1"}, {"workers": 2}, 0, {"workers": 2, "cpu": True, "scheduler": "tls://s:1"}),
     ],
-)
-def test_where_a_job_runs(given, resources, place, settings):
-    assert Runner(replace(settings, **({"cpu": False} | given)))._placement(resources) == place
+)  # fmt: skip
+def test_where_a_job_runs(given, resources, devices, place, settings):
+    assert Runner(replace(settings, **({"cpu": False} | given)))._placement(resources, devices) == place
 
 
 def finish(jobs, job):

@@ -60,10 +60,11 @@ class Running:
 
     def start(self) -> None:
         command = [
-            sys.executable, "-m", "mgclust", "serve", "--data", str(self.data), "--port", str(self.port), "--cpu",
+            sys.executable, "-m", "mgclust", "serve", "--data", str(self.data), "--port", str(self.port),
             "--root", str(self.root), "--slots", "2", *self._options,
         ]  # fmt: skip
         environment = os.environ | {
+            "MGCLUST_SERVICE_CPU": "true",
             "MGCLUST_SERVICE_LOST_AFTER": "4",
             "MGCLUST_SERVICE_CHECKPOINT_SECONDS": "0.2",
             "MGCLUST_SERVICE_UPLOAD_LIMIT": str(64 << 20),

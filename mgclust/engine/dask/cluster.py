@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from mgclust.engine import tls
-from mgclust.engine.certificates import Credentials
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 
@@ -47,19 +46,9 @@ class Cluster:
     client: Any = None
     workers: tuple[str, ...] = ()
 
-    @property
-    def credentials(self) -> Credentials | None:
-        """What another process needs beside the address of a cluster that `connect` has started; else None."""
-        security = getattr(self.client, "security", None)
-        if security is None or "\n" not in (security.tls_client_key or ""):
-            return None
-        return Credentials(security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
-
 
 @contextlib.contextmanager
-def connect(
-    client: Any = "auto", device: str = "auto", n_workers: int | None = None, credentials: Credentials | None = None
-) -> Iterator[Cluster]:
+def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = None) -> Iterator[Cluster]:
     """The ranks that a run will have.
 
     A cluster that this starts ("local") speaks only to holders of its certificates, which are in memory and end with
@@ -80,8 +69,6 @@ def connect(
     n_workers : int, optional
         Of a running cluster, use so many workers, beside other runs that leave so many; by default as many as there
         are now. Of a local one, start so many.
-    credentials : Credentials, optional
-        With an address of ``tls://``: in place of the variables and of Dask's configuration.
 
     Yields
     ------
@@ -100,8 +87,6 @@ def connect(
         raise InputError(f"device={device!r} should be 'auto', 'cpu' or 'cuda'.")
     if n_workers is not None and n_workers < 1:
         raise InputError(f"n_workers={n_workers} should be >= 1.")
-    if credentials is not None and not (isinstance(client, str) and client.startswith("tls://")):
-        raise InputError(f"client={client!r} should be an address that begins with tls://, as credentials are given.")
     if isinstance(client, Cluster):
         yield client
         return
@@ -119,7 +104,7 @@ def connect(
                 client = stack.enter_context(_local_cluster(_local_device(device), n_workers))
                 n_workers = None
             else:
-                client = stack.enter_context(_remote_client(client, credentials))
+                client = stack.enter_context(_remote_client(client))
         if getattr(client, "asynchronous", True):
             raise InputError(f"client={client!r} should be a synchronous distributed.Client (asynchronous=False).")
         workers = _workers(client, n_workers or 1)
@@ -182,10 +167,10 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _remote_client(address: str, credentials: Credentials | None) -> Iterator[Any]:
+def _remote_client(address: str) -> Iterator[Any]:
     import distributed
 
-    security = _security(address, credentials)
+    security = _security(address)
     # In two steps, so that a client that could not connect can be closed here: left to the garbage collector,
     # it may be closed in the middle of the next client's start, where both wait for one lock for ever.
     client = distributed.Client.__new__(distributed.Client)
@@ -205,13 +190,10 @@ def _remote_client(address: str, credentials: Credentials | None) -> Iterator[An
         yield client
 
 
-def _security(address: str, credentials: Credentials | None) -> Any:
-    """TLS with the credentials, else from the variables MGCLUST_TLS_*, else None: Dask then reads its configuration."""
+def _security(address: str) -> Any:
+    """TLS from the variables MGCLUST_TLS_*, else None: Dask then reads its configuration."""
     from distributed import Security
 
-    if credentials is not None:
-        ca, cert, key = credentials.ca, credentials.cert, credentials.key
-        return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
     paths = {part: os.environ.get(f"MGCLUST_TLS_{part}", "") for part in ("CA", "CERT", "KEY")}
     if not address.startswith("tls://") or not any(paths.values()):
         return None

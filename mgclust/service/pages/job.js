@@ -40,8 +40,8 @@ function describe(job) {
 
 function describeProgress(job) {
   by("running").hidden = !["PENDING", "RUNNING"].includes(job.state);
-  const progress = job.state === "RUNNING" ? job.progress || {} : {};
-  by("stage").textContent = job.state === "PENDING" ? "Waiting for its turn" : progress.stage || "Starting";
+  const progress = job.progress || {};
+  by("stage").textContent = progress.stage || (job.state === "PENDING" ? "Waiting for its turn" : "Starting");
   const bar = by("fraction");
   const fraction = progress.fraction;
   if (typeof fraction !== "number") bar.removeAttribute("value");

@@ -24,7 +24,7 @@ function entry(job) {
   if (job.scores?.n_clusters !== undefined) facts.push(`${figure(job.scores.n_clusters)} clusters`);
   if (job.parent) facts.push(`from ${job.parent.slice(0, 8)}`);
   item.append(top, element("p", facts.join(" · "), "quiet"));
-  if (job.state === "RUNNING" && job.progress) {
+  if (["PENDING", "RUNNING"].includes(job.state) && job.progress) {
     const bar = element("progress");
     bar.setAttribute("aria-label", job.progress.stage || "progress");
     if (typeof job.progress.fraction === "number") bar.value = job.progress.fraction;
