@@ -21,6 +21,7 @@ from numpy.lib import format as npy
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
+from mgclust.json_text import parse_json
 from mgclust.quoting import shortened
 
 __all__ = ["Deferred", "file_name", "open_zarr", "read_array", "read_npy", "write_array", "write_csv", "write_npy"]
@@ -138,7 +139,7 @@ def open_zarr(path: str | Beneath) -> dict[str, Any]:
 
         store = BeneathStore(path)
     for file, content in () if remote else _zarr_metadata(path):
-        _refuse_wide(json.loads(content), file)
+        _refuse_wide(parse_json(content), file)
     # What a group says of its arrays, apart from them, may name some elsewhere; behind a URL there may be nothing else.
     node = zarr.open(store, mode="r", use_consolidated=None if remote else False)
     arrays = {"": node} if isinstance(node, zarr.Array) else dict(node.arrays())

@@ -33,6 +33,7 @@ import numpy as np
 from mgclust import __version__
 from mgclust.array_files import Deferred, file_name, read_array, write_array, write_csv, write_npy
 from mgclust.errors import InputError
+from mgclust.json_text import parse_json
 
 __all__ = [
     "Deferred",
@@ -209,7 +210,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     if not directory.is_dir():
         raise InputError(f"path={str(path)!r} should be a result directory; there is no such directory.")
     try:
-        content = json.loads(index.read_text(encoding="utf-8"))
+        content = parse_json(index.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"path={str(path)!r} should be a result directory; it holds no result.json.") from None
     except (OSError, ValueError) as error:

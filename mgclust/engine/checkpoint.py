@@ -45,6 +45,7 @@ from mgclust.engine.comm import Comm
 from mgclust.engine.devices import cores
 from mgclust.engine.partition import Partition
 from mgclust.errors import InputError
+from mgclust.json_text import parse_json
 from mgclust.kernels import Kernels
 from mgclust.result import atomic_directory
 
@@ -381,7 +382,7 @@ class Checkpointer:
         """What all ranks have to tell; each has come so far once it is known."""
         lines = "".join(json.dumps(each) + "\n" for each in own)
         every = self._comm.all_gather(np.frombuffer(lines.encode(), np.uint8))
-        return [json.loads(line) for line in every.tobytes().decode().splitlines()]
+        return [parse_json(line) for line in every.tobytes().decode().splitlines()]
 
     def _keep(self, *numbers: int | None) -> None:
         """Remove all but these."""

@@ -30,6 +30,7 @@ import numpy as np
 
 from mgclust.array_files import write_array
 from mgclust.engine.partition import Partition
+from mgclust.json_text import parse_json
 
 __all__ = [
     "CONTROL", "Saved", "Writer", "are_whole", "block_file", "differences", "name_of", "number_of", "ours",
@@ -108,7 +109,7 @@ class Saved:
 
     def __init__(self, folder: Path, files: Mapping[str, str], partition: Partition, rank: int) -> None:
         self._folder, self._partition, self._rank = folder, partition, rank
-        self.control: dict[str, Any] = json.loads((folder / CONTROL).read_text(encoding="utf-8"))
+        self.control: dict[str, Any] = parse_json((folder / CONTROL).read_text(encoding="utf-8"))
         alike = [name for name in files if name.endswith(".npy") and not OF_A_BLOCK.fullmatch(name)]
         self.arrays = {name.removesuffix(".npy"): _load(folder / name) for name in alike}
 
@@ -186,7 +187,7 @@ def write_index(folder: Path, run: Mapping[str, str], files: Mapping[str, str]) 
 def read_index(folder: Path) -> dict[str, Any] | None:
     """The index of a checkpoint, or None if it is not as it was written."""
     try:
-        content = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        content = parse_json((folder / INDEX).read_text(encoding="utf-8"))
         digest = content.pop("sha256")
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return None

@@ -36,6 +36,7 @@ import numpy as np
 
 from mgclust.engine.abort import Abort
 from mgclust.errors import CollectiveTimeout, RunFailed
+from mgclust.json_text import parse_json
 
 __all__ = ["Link", "PeerLost", "Wire", "accept", "dial", "listen"]
 
@@ -152,7 +153,7 @@ class Link:
     def _announced(self, header: bytes) -> tuple[str, np.ndarray]:
         """Which collective the other end is in, and room for the array that it sends."""
         try:
-            sent, name, shape = json.loads(header)
+            sent, name, shape = parse_json(header)
             dtype = np.dtype(name)
             if dtype.hasobject or not all(isinstance(length, int) and length >= 0 for length in shape):
                 raise ValueError("it should be numbers, in lengths >= 0")

@@ -1,7 +1,7 @@
-"""The messages of an attempt to the runner, read as those of a process that may be hostile.
+"""The messages of attempts and readers, read as those of processes that may be hostile.
 
-The data that an attempt reads may have taken it over. Its messages go into the database, the log and the answers of the
-web process, so that lines are limited in length and number, and values to what all of these can write.
+The data that such a process reads may have taken it over. Its messages go into the database, the log and the answers of
+the web process, so that lines are limited in length and number, and values to what all of these can write.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from mgclust.errors import InputError, printable
+from mgclust.json_text import parse_json
 
-__all__ = ["MAX_ERROR_CHARACTERS", "MAX_LINE_BYTES", "check_scores", "parse_object", "read_answers"]
+__all__ = [
+    "MAX_ERROR_CHARACTERS", "MAX_LINE_BYTES", "MAX_READING_BYTES", "check_scores", "parse_object", "read_answers",
+]  # fmt: skip
 
 MAX_LINE_BYTES = 64 << 10  # a genuine line has some hundred, an error some thousand
+MAX_READING_BYTES = 1 << 20  # the answer of a reader; the previews of a hundred thousand clusters have more
 MAX_ERROR_CHARACTERS = 4096  # as JSON, with up to 12 bytes for a character, still less than a line
 MAX_DEPTH = 16  # nested dicts and lists
 LINES_PER_SECOND = 1000.0  # a genuine attempt writes a few
@@ -61,7 +65,7 @@ def read_answers(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
             raise _violation(f"more than {BYTES_PER_SECOND >> 10} KiB a second")
         try:
             value = _check(parse_object(line))
-        except (ValueError, KeyError, RecursionError):
+        except (ValueError, KeyError):
             raise _violation("an invalid line") from None
         if answered and value and "progress" not in value:
             raise _violation("two answers")
@@ -74,14 +78,15 @@ def parse_object(text: bytes) -> dict[str, Any]:
 
     Raises
     ------
-    ValueError, RecursionError
+    ValueError
         It is not an object, or nested deeper than `MAX_DEPTH`.
     """
-    value = json.loads(text.decode(), parse_constant=lambda name: None, parse_float=_finite, parse_int=_integer)
-    if not isinstance(value, dict) or _depth(value) > MAX_DEPTH:
+    hooks = {"parse_constant": lambda name: None, "parse_float": _finite, "parse_int": _integer}
+    value = parse_json(text.decode(), MAX_DEPTH, **hooks)
+    if not isinstance(value, dict):
         raise ValueError("no JSON object")
     if b"\\u" in text:  # perhaps a lone surrogate, which UTF-8 cannot encode
-        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        value = parse_json(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     return value
 
 
@@ -149,11 +154,6 @@ def _finite(text: str) -> float | None:
 
 def _integer(text: str) -> int | float | None:
     return int(text) if len(text) < 19 else _finite(text)  # 64 bits
-
-
-def _depth(value: Any) -> int:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 0 if parts is None else 1 + max(map(_depth, parts), default=0)
 
 
 def _violation(what: str) -> InputError:

@@ -30,6 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mgclust.json_text import parse_json
 from mgclust.quoting import quoting
 from mgclust.service.answers import MAX_ERROR_CHARACTERS
 from mgclust.service.caches import cache_folders
@@ -67,7 +68,7 @@ def main() -> None:
     loading.set()
     signs.join()
     if line:
-        order = json.loads(line) | {"answers": answers}
+        order = parse_json(line) | {"answers": answers}
         with contextlib.suppress(OSError):  # `_measured` reports the peak memory since then
             Path("/proc/self/clear_refs").write_text("5")
         answer = _run(order, lambda event: _send(answers, {"progress": event}))
@@ -210,7 +211,7 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
         command = ["mgclust", "run", request["method"], *sources]
         save(result, dataset, folder / "result", False, request.get("report", True), command, progress)
         checkpoint.remove()
-    scores: dict[str, Any] = json.loads(json.dumps(result.to_dict()["scores"]))
+    scores: dict[str, Any] = parse_json(json.dumps(result.to_dict()["scores"]))
     return scores
 
 

@@ -9,7 +9,6 @@ result = job.result("out")
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import secrets
@@ -251,7 +250,7 @@ class RemoteJob:
                     for line in answer.iter_lines():
                         if line.startswith("data: "):
                             retries = Retries(self._service)
-                            self.info = self.info | json.loads(line[6:])  # events have no request
+                            self.info = self.info | self._service.parse(line[6:])  # events have no request
                             yield self.info
                 if self.state in ENDED:
                     return

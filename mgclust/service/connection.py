@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from mgclust.errors import InputError, MgclustError, RunFailed
+from mgclust.json_text import parse_json
 from mgclust.service.settings import Settings, variable
 
 __all__ = ["Connection", "Retries", "RetryAfter", "check"]
@@ -73,10 +74,14 @@ class Connection:
             except (httpx.TransportError, RetryAfter) as error:
                 retries.wait(error)
                 continue
-            try:
-                return answer.json()
-            except ValueError:
-                raise RunFailed(f"what answers at {self.url} is no mgclust service; set MGCLUST_URL to one.") from None
+            return self.parse(answer.content)
+
+    def parse(self, text: str | bytes) -> Any:
+        """Parse the JSON of an answer."""
+        try:
+            return parse_json(text)
+        except ValueError:
+            raise RunFailed(f"what answers at {self.url} is no mgclust service; set MGCLUST_URL to one.") from None
 
     def stream(self, path: str, **headers: str) -> Any:
         """Send a request whose answer is read in parts."""
@@ -127,7 +132,7 @@ def check(answer: httpx.Response) -> httpx.Response:
         return answer
     answer.read()
     try:
-        sentence = str(answer.json()["error"])
+        sentence = str(parse_json(answer.content)["error"])
     except (ValueError, KeyError, TypeError):
         sentence = f"the service answered {answer.status_code} {answer.reason_phrase}"
     refusal = (InputError if answer.status_code < 500 else RunFailed)(sentence)

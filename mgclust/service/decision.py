@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import Engine
 
 from mgclust.beneath import Beneath
-from mgclust.errors import InputError
+from mgclust.errors import InputError, printable
 from mgclust.service.access import Caller
+from mgclust.service.answers import check_scores
 from mgclust.service.disk import remove
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, job_id
@@ -97,7 +98,7 @@ class Points(BaseModel):
     index: list[int]
     x: list[float]
     y: list[float]
-    why: str | None = Field(default=None, description="The reason if there are none.")
+    why: Annotated[str, AfterValidator(printable)] | None = Field(None, description="The reason if there are none.")
 
 
 def preview(readers: Readers, result: Beneath, wanted: PreviewRequest) -> Preview:
@@ -116,7 +117,7 @@ def preview(readers: Readers, result: Beneath, wanted: PreviewRequest) -> Previe
         A result of another method; no row, or not the densest one, within the limits.
     """
     order = {"do": "preview", "result": result.order(), "centers": wanted.given(), "labels": wanted.answer == "points"}
-    return Preview(**readers.serve(order))
+    return readers.serve(order, Preview.model_validate)
 
 
 def labels_file(readers: Readers, settings: Settings, result: Beneath, wanted: Centers) -> tuple[int, Iterator[bytes]]:
@@ -125,6 +126,7 @@ def labels_file(readers: Readers, settings: Settings, result: Beneath, wanted: C
     try:
         readers.serve(
             {"do": "labels", "result": result.order(), "centers": wanted.given(), "folder": str(folder)},
+            lambda answer: None,
             writable=[folder],
         )
         file = Beneath(str(folder), "labels.npy").open()  # the process may have left anything
@@ -150,7 +152,8 @@ def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, re
         A result of another method.
     """
     try:
-        return Points(**readers.serve({"do": "points", "result": result.order(), **_read_by(engine, settings, job)}))
+        order = {"do": "points", "result": result.order(), **_read_by(engine, settings, job)}
+        return readers.serve(order, Points.model_validate)
     except LimitExceeded as error:
         return Points(index=[], x=[], y=[], why=str(error))
 
@@ -198,7 +201,7 @@ def save_as_job(
     (folder / "log.txt").write_text(f"centres chosen on the decision graph of job {parent.id}: {choice}\n")
     try:
         order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
-        scores = readers.serve(order | _read_by(engine, settings, parent), writable=[folder])
+        scores = readers.serve(order | _read_by(engine, settings, parent), check_scores, writable=[folder])
         return jobs.add_finished(parent, id_, request, scores, place)
     finally:
         remove(folder)

@@ -30,6 +30,7 @@ from typing import IO, Any
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from mgclust.errors import InputError, RunFailed
+from mgclust.json_text import parse_json
 
 __all__ = ["NAME_PATTERN", "check_url", "fetch", "file_name", "is_public"]
 
@@ -157,7 +158,7 @@ def fetch(
     """
     record = path.with_name("fetched.json")
     if path.exists():
-        return dict(json.loads(record.read_text()))
+        return dict(parse_json(record.read_text()))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name("partial")
     shown, deadline = url.partition("?")[0], time.monotonic() + seconds

@@ -33,8 +33,10 @@ from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
 from mgclust.file_run import compared, save
+from mgclust.json_text import parse_json
 from mgclust.report import sample_index, sample_rows
 from mgclust.result import Result, load_result
+from mgclust.service.answers import MAX_READING_BYTES
 from mgclust.service.caches import cache_folders
 from mgclust.service.confine import confine, exit_with_parent
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, restore_names
@@ -45,7 +47,6 @@ MAX_POINTS = 4_000  # of the picture on the page
 # Formats that have to be read completely for some rows have this limit: a picture is not worth a longer wait.
 MAX_READ_BYTES = 256 << 20
 PARTIAL_SUFFIXES = (".npy", ".zarr")
-MAX_ANSWER_BYTES = 1 << 23
 MAX_OPEN_FILES = 256
 
 
@@ -91,7 +92,7 @@ def save_choice(order: dict[str, Any]) -> dict[str, Any]:
     found = compared(model.result_, dataset)
     report = order["request"].get("report", True)
     save(found, dataset, Path(order["folder"], "result"), False, report, [], lambda event: None)
-    return dict(json.loads(json.dumps(found.to_dict()["scores"])))
+    return {"scores": found.to_dict()["scores"]}
 
 
 TASKS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -109,12 +110,11 @@ def main() -> None:
     os.dup2(2, 1)  # output of libraries is not an answer
     _write(answers, b"ready\n")
     for line in sys.stdin.buffer:
-        order = json.loads(line)
-        answer = _run_forked(order)
-        _write(answers, json.dumps(answer).encode() + b"\n")
+        _write(answers, _run_forked(parse_json(line)) + b"\n")
 
 
-def _run_forked(order: dict[str, Any]) -> dict[str, Any]:
+def _run_forked(order: dict[str, Any]) -> bytes:
+    """Carry out an order in a child; return its answer, which may be anything but more than a line."""
     answer_end, child_end = os.pipe()
     parent = os.getpid()
     copy = os.fork()
@@ -129,12 +129,12 @@ def _run_forked(order: dict[str, Any]) -> dict[str, Any]:
             os.kill(copy, signal.SIGKILL)  # if it still runs
         _, status = os.waitpid(copy, 0)
     if late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
-        return _limit(f"took more than the {order['seconds']:g} s that a request has")
-    with contextlib.suppress(ValueError):
-        answer = json.loads(data)
-        if isinstance(answer, dict) and ("answer" in answer or {"error", "kind"} <= set(answer)):
-            return answer
-    return _limit(f"ended without an answer; it may need more than reader_memory={order['memory']} bytes")
+        what = f"took more than the {order['seconds']:g} s that a request has"
+    elif data and b"\n" not in data:
+        return data
+    else:
+        what = f"ended without an answer; it may need more than reader_memory={order['memory']} bytes"
+    return json.dumps(_limit(what)).encode()
 
 
 def _limit(what: str) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _read_answer(number: int, end: float) -> tuple[bytes, bool]:
     """Read the answer of a child; also whether its time is over."""
     poll, found = select.poll(), bytearray()
     poll.register(number, select.POLLIN)
-    while (left := end - time.monotonic()) > 0 and len(found) < MAX_ANSWER_BYTES:
+    while (left := end - time.monotonic()) > 0 and len(found) <= MAX_READING_BYTES:
         if poll.poll(1000 * left):
             part = os.read(number, 1 << 16)
             if not part:
@@ -160,7 +160,10 @@ def _run_child(order: dict[str, Any], answers: int, parent: int) -> None:
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 0)
         exit_with_parent(parent)
-        _write(answers, json.dumps(_run_confined(order)).encode())
+        answer = json.dumps(_run_confined(order)).encode()
+        if len(answer) > MAX_READING_BYTES:
+            answer = json.dumps(_limit(f"gives more than {MAX_READING_BYTES} bytes; ask for fewer clusters")).encode()
+        _write(answers, answer)
     except BaseException:
         os._exit(1)
     os._exit(0)

@@ -15,11 +15,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from mgclust.errors import InputError
+from mgclust.errors import InputError, printable
+from mgclust.service.answers import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, parse_object
 from mgclust.service.settings import Settings
 
 __all__ = ["Busy", "LimitExceeded", "Readers"]
@@ -28,11 +29,12 @@ MAX_WAITING = 16  # requests that wait for a process
 WAIT_SECONDS = 10.0  # of such a request
 START_TIMEOUT_SECONDS = 60.0  # of the imports of a new process
 TIMEOUT_MARGIN_SECONDS = 5.0  # beyond its own limit, after which a process is killed
-MAX_ANSWER_BYTES = 1 << 24
 # A process with threads of mathematical libraries cannot fork safely.
 ONE_THREAD_ENVIRONMENT = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
+
+Answer = TypeVar("Answer")
 
 
 class Busy(Exception):
@@ -50,6 +52,9 @@ class LimitExceeded(InputError):
     """A request exceeds the limits of memory or time for reading."""
 
 
+ERRORS: dict[str, type[Exception]] = {"input": InputError, "limit": LimitExceeded, "mgclust": RuntimeError}
+
+
 class Readers:
     """The pool of reader processes.
 
@@ -64,13 +69,16 @@ class Readers:
         self._free: list[_Reader | None] = [None] * settings.readers
         self._waiting = 0
 
-    def serve(self, order: dict[str, Any], writable: Sequence[Path] = ()) -> Any:
+    def serve(self, order: dict[str, Any], check: Callable[[Any], Answer], writable: Sequence[Path] = ()) -> Answer:
         """Carry out an order.
 
         Parameters
         ----------
         order : dict
             See `mgclust.service.reader`.
+        check : callable
+            Returns the answer as it may be passed on, and raises an error for any other one: the data may have taken
+            the process over.
         writable : sequence of Path
             Folders that the process may write to.
 
@@ -92,7 +100,7 @@ class Readers:
         try:
             if reader is None or reader.exited():
                 reader = _Reader()
-            answer = reader.ask(order, settings.reader_seconds + TIMEOUT_MARGIN_SECONDS)
+            line = reader.ask(order, settings.reader_seconds + TIMEOUT_MARGIN_SECONDS)
         except BaseException:
             if reader is not None:
                 reader.kill()
@@ -101,10 +109,14 @@ class Readers:
         finally:
             with self._lock:
                 self._free.append(reader)
-        if "answer" in answer:
-            return answer["answer"]
-        kinds: dict[str, type[Exception]] = {"input": InputError, "limit": LimitExceeded}
-        raise kinds.get(answer["kind"], RuntimeError)(answer["error"])
+        try:
+            answer = parse_object(line)
+            if "answer" in answer:
+                return check(answer["answer"])
+            error = ERRORS[answer["kind"]](printable(answer["error"][:MAX_ERROR_CHARACTERS]))
+        except (ValueError, KeyError, TypeError):
+            raise InputError("the process that read the data answered as if they had taken it over.") from None
+        raise error
 
     def _take(self) -> _Reader | None:
         end = time.monotonic() + WAIT_SECONDS
@@ -145,11 +157,10 @@ class _Reader:
     def exited(self) -> bool:
         return self._process.poll() is not None
 
-    def ask(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def ask(self, order: dict[str, Any], seconds: float) -> bytes:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(self._line(time.monotonic() + seconds))
-        return answer
+        return self._line(time.monotonic() + seconds)
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -170,7 +181,7 @@ class _Reader:
             if left <= 0 or not poll.poll(1000 * left):
                 raise LimitExceeded("reading took too long; ask for less, or ask the administrator.")
             part = os.read(number, 1 << 16)
-            if not part or len(found) > MAX_ANSWER_BYTES:
+            if not part or len(found) > MAX_READING_BYTES:
                 raise LimitExceeded("reading failed: its process ended.")
             found += part
         return bytes(found)

@@ -83,5 +83,5 @@ def read_scores(settings: Settings, id_: str, attempt: int) -> dict[str, Any] | 
         with result.open_inside("result.json") as file:
             content = file.read(MAX_SCORES_BYTES + 1)
         return check_scores(parse_object(content)) if len(content) <= MAX_SCORES_BYTES else None
-    except (OSError, MgclustError, ValueError, KeyError, RecursionError):
+    except (OSError, MgclustError, ValueError, KeyError):
         return None

@@ -8,7 +8,6 @@ lock of a data folder. `mgclust.service.supervisor` starts it, reads its signs o
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import signal
@@ -24,6 +23,7 @@ from sqlalchemy import delete, update
 
 from mgclust.engine.devices import gpus, why_no_gpu
 from mgclust.errors import InputError, MgclustError
+from mgclust.json_text import parse_json
 from mgclust.service.attempt import SIGN_SECONDS, fault_of, message_of
 from mgclust.service.attempt_limits import RunningAttempt
 from mgclust.service.attempt_process import AttemptProcess
@@ -366,7 +366,7 @@ def _sign_writer() -> Callable[[], None]:
 if __name__ == "__main__":
     if not (line := sys.stdin.readline()):
         sys.exit("the process that starts this one ended before it gave the settings.")
-    config = json.loads(line)
+    config = parse_json(line)
     threading.Thread(target=_stop_with_supervisor, daemon=True).start()
     try:
         main(Settings.from_json(config["settings"]), config["name"], config["hung"], _sign_writer())

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from mgclust.json_text import parse_json
 from mgclust.service.liveness import Watch, kill_tree
 from mgclust.service.settings import Settings
 
@@ -64,7 +65,7 @@ def _lock_holder(lock: Any) -> int | None:
     """Pid of the process that holds the lock, if it runs on this machine."""
     lock.seek(0)
     with contextlib.suppress(ValueError, KeyError, TypeError, psutil.Error):
-        holder = json.load(lock)
+        holder = parse_json(lock.read())
         if holder["host"] == socket.gethostname() and psutil.Process(holder["pid"]).create_time() == holder["since"]:
             return int(holder["pid"])
     return None

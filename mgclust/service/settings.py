@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from mgclust.engine.devices import cores
 from mgclust.errors import InputError
+from mgclust.json_text import parse_json
 from mgclust.service.addresses import Proxies
 
 __all__ = ["Settings", "variable"]
@@ -299,7 +300,7 @@ class Settings:
     def prefixes(self) -> list[str]:
         """`urls`, as a list."""
         try:
-            found = json.loads(self.urls or "[]")
+            found = parse_json(self.urls or "[]")
             good = isinstance(found, list) and all(re.fullmatch(r"https?://[^/@?#\s\\]+(/[^?#\s]*)?", p) for p in found)
         except (ValueError, TypeError):
             good = False
@@ -352,7 +353,7 @@ class Settings:
     @classmethod
     def from_json(cls, line: str) -> Settings:
         """Decode a line of `to_json`."""
-        return cls(**json.loads(line))
+        return cls(**parse_json(line))
 
 
 def variable(name: str) -> str | None:

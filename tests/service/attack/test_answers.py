@@ -1,4 +1,4 @@
-"""An attempt that its data took over tells the runner what no attempt tells."""
+"""An attempt or a reader that its data took over answers what none does."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import json
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
 from starlette.testclient import TestClient
 
+from mgclust import DensityPeaks
 from mgclust.errors import InputError
-from mgclust.service import access, answers, runner
+from mgclust.service import access, answers, readers, runner
 from mgclust.service.answers import (
     BURST_BYTES,
     BURST_LINES,
@@ -20,10 +22,11 @@ from mgclust.service.answers import (
     MAX_ERROR_CHARACTERS,
     MAX_LINE_BYTES,
     MAX_PROGRESS_NAMES,
+    MAX_READING_BYTES,
     read_answers,
 )
 from mgclust.service.app import create_app
-from mgclust.service.models import open_database
+from mgclust.service.models import Job, open_database, writing
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 
@@ -191,3 +194,82 @@ def test_what_attempts_say(monkeypatch):
     with pytest.raises(InputError, match="a line of more than 65536 bytes"):
         list(read_answers(pipe))
     assert pipe.tell() == 9000 + MAX_LINE_BYTES + 1  # and no more is read
+
+
+# The child of a reader, in place of what it reads: it writes what is in a file.
+HOSTILE_READER = """
+import os, sys
+from pathlib import Path
+from mgclust.service import reader
+def child(order, answers, parent):
+    reader._write(answers, Path(sys.argv[1]).read_bytes())
+    os._exit(0)
+reader._run_child = child
+reader.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
+    """Ask for what a reader computes; it answers what it is told to."""
+    folder = tmp_path_factory.mktemp("read")
+    settings = Settings(data=folder / "data", cpu=True, readers=1)
+    app, engine, id_ = create_app(settings), open_database(settings.database), "e" * 32
+    access.add_user(engine, "ann", "user")
+    job = {"method": "density-peaks", "request": {"sources": [], "parameters": {}}, "attempt": 1, "created": 1.0}
+    with writing(engine) as session:
+        session.add(Job(id=id_, owner="ann", state="SUCCEEDED", **job))
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    settings.attempt_folder(id_, 1).mkdir(parents=True)
+    DensityPeaks(2, client=None, device="cpu").fit(rows).result_.save(settings.attempt_folder(id_, 1) / "result")
+    popen, token = readers.subprocess.Popen, access.new_token(engine, "ann")[1]
+
+    def hostile(command, **options):
+        return popen([sys.executable, "-c", HOSTILE_READER, str(folder / "answer")], **options)
+
+    def ask(answer, path):
+        (folder / "answer").write_bytes(answer)
+        given = ("GET", None) if path == "points" else ("POST", {})
+        told = http.request(given[0], f"/api/v1/jobs/{id_}/{path}", json=given[1])
+        assert http.get("/api/v1/jobs").status_code == 200
+        return told
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers.subprocess, "Popen", hostile)
+        shown = {"Authorization": f"Bearer {token}"}
+        with TestClient(app, headers=shown, raise_server_exceptions=False) as http:
+            yield ask
+
+
+def deep(depth):
+    return b'{"answer": {"scores": {"x": ' + b"[" * depth + b"]" * depth + b"}}}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["centers", "centers/save", "points"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"hello", b"3", b"{}", b"[]", b'{"answer": 3}', b'{"answer": null}', b'{"answer": {"scores": [1]}}', deep(20),
+        deep(400), deep(100_000), b'{"answer": {"scores": {"x": "' + b"x" * 70_000 + b'"}}}',
+        b'{"answer": {"index": [0], "x": [NaN], "y": [1]}}',
+        b'{"answer": {"n_clusters": 1, "centers": [[]], "sizes": []}}', b'{"error": {}, "kind": "input"}',
+        b'{"error": "x", "kind": []}', b'{"error": "x", "kind": "none"}',
+    ],
+)  # fmt: skip
+def test_what_no_reader_answers(answer, path, read):
+    told = read(answer, path)
+    assert told.json()["error"] == "the process that read the data answered as if they had taken it over."
+    assert told.status_code == 400
+
+
+@pytest.mark.slow
+def test_answers_of_readers_are_limited(read):
+    told = read(rb'{"error": "\u001b\ud800' + b"y" * 9999 + b'", "kind": "input"}', "centers").json()["error"]
+    assert told.startswith("\\x1b?yyy") and len(told) < MAX_ERROR_CHARACTERS + 50
+    assert read(b'{"answer": "' + b"x" * MAX_READING_BYTES + b'"}', "centers").status_code == 400
+    assert "ended without an answer" in read(b'{"answer": 1}\n{"answer": 2}', "centers").json()["error"]
+    answer = {"n_clusters": 1, "centers": [3], "sizes": [60], "labels": None}
+    assert read(json.dumps({"answer": answer}).encode(), "centers").json() == answer
+    odd = rb'{"answer": {"scores": {"x": NaN, "y": 1e999, "\ud800": 2.5}}}'
+    assert read(odd, "centers/save").json()["scores"] == {"x": None, "y": None, "?": 2.5}

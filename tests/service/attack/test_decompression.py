@@ -87,7 +87,7 @@ def test_pictures_leave_the_web_process_small(running, tmp_path):
 def test_a_table_of_very_many_columns(readers, tmp_path):
     (tmp_path / "wide.csv").write_text(WIDE)
     with pytest.raises(LimitExceeded, match=r"wide.csv needs .* GiB of memory|too large to be read here"):
-        readers.serve(order_of(tmp_path, tmp_path / "wide.csv", (3, 100_000)))
+        readers.serve(order_of(tmp_path, tmp_path / "wide.csv", (3, 100_000)), dict)
 
 
 def test_a_row_group_of_equal_values(readers, tmp_path):
@@ -98,7 +98,7 @@ def test_a_row_group_of_equal_values(readers, tmp_path):
     parquet.write_table(table, tmp_path / "x.parquet", row_group_size=2**20)
     assert (tmp_path / "x.parquet").stat().st_size < 1 << 20
     with pytest.raises(LimitExceeded, match=r"x.parquet needs 0.\d GiB of memory"):
-        readers.serve(order_of(tmp_path, tmp_path / "x.parquet", (2**20, 64)))
+        readers.serve(order_of(tmp_path, tmp_path / "x.parquet", (2**20, 64)), dict)
 
 
 def test_a_chunk_that_is_more_than_it_says(readers, tmp_path):
@@ -113,7 +113,7 @@ def test_a_chunk_that_is_more_than_it_says(readers, tmp_path):
     (chunk,) = (path for path in store.rglob("*") if path.is_file() and path.suffix != ".json")
     bomb = gzip.compress(bytes(600 << 20), 9)
     chunk.write_bytes(bomb)
-    told = readers.serve(order_of(tmp_path, store, (64, 32)))
+    told = readers.serve(order_of(tmp_path, store, (64, 32)), dict)
     assert told["index"] == [] and "a chunk of it is decoded to more than" in told["why"]
 
 
@@ -158,16 +158,16 @@ def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
     readers = Readers(Settings(data=tmp_path, readers=1, reader_seconds=1.0))
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(20, 2)))
     order = order_of(tmp_path, tmp_path / "x.npy", (20, 2))
-    assert len(readers.serve(order)["index"]) == 20
+    assert len(readers.serve(order, dict)["index"]) == 20
     (tmp_path / "slow").mkdir()
     rows = "\n".join(["1,2"] * 4_000_000)
     (tmp_path / "long.csv").write_text(rows)
     slow = order | order_of(tmp_path / "slow", tmp_path / "long.csv", (4_000_000, 2)) | {"seconds": 0.05}
     before = time.monotonic()
     with pytest.raises(LimitExceeded, match=r"took more than the 0.05 s"):
-        readers.serve(slow)
+        readers.serve(slow, dict)
     assert time.monotonic() - before < 10
-    assert len(readers.serve(order)["index"]) == 20
+    assert len(readers.serve(order, dict)["index"]) == 20
 
 
 def test_who_finds_all_taken_is_told_to_come_again(tmp_path, monkeypatch):
@@ -175,11 +175,11 @@ def test_who_finds_all_taken_is_told_to_come_again(tmp_path, monkeypatch):
     readers = Readers(Settings(data=tmp_path, readers=1))
     readers._free.clear()
     with pytest.raises(Busy):
-        readers.serve({"do": "points"})
+        readers.serve({"do": "points"}, dict)
     monkeypatch.setattr("mgclust.service.readers.MAX_WAITING", 0)
     monkeypatch.setattr("mgclust.service.readers.WAIT_SECONDS", 1000.0)
     with pytest.raises(Busy):
-        readers.serve({"do": "points"})
+        readers.serve({"do": "points"}, dict)
 
 
 def test_the_library_keeps_to_the_limits_of_its_process(tmp_path):
