@@ -32,12 +32,13 @@ from mgclust.result import Result, installed_versions
 __all__ = ["Clusterer", "Inputs", "Method", "Option"]
 
 Progress = Callable[[dict[str, Any]], None]
+PLACE = ("client", "device", "verbose")  # the command line and the service set these, from options of their own
 NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # of what a data set says of itself: not its content
 
 
 @dataclass(frozen=True)
 class Option:
-    """One parameter as the command line offers it.
+    """One parameter as the command line and the service offer it.
 
     Attributes
     ----------
@@ -78,6 +79,9 @@ class Method(BaseEstimator):  # type: ignore[misc]
     opens: ClassVar[str] = "rows"  # what the command line opens for it; or "graph"
     constraints: ClassVar[dict[str, Constraint]]
     presentation: ClassVar[Presentation] = Presentation()
+    # Parameters that decide the centres. A method that has some can choose others without another pass: its class
+    # method `from_result` makes an estimator of a result, whose `select_centers` takes them.
+    center_parameters: ClassVar[tuple[str, ...]] = ()
     common: ClassVar[dict[str, Constraint]] = {
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
@@ -91,11 +95,16 @@ class Method(BaseEstimator):  # type: ignore[misc]
     }
 
     @classmethod
+    def summary(cls) -> str:
+        """What it does, in a line: the first one of its docstring."""
+        return (cls.__doc__ or "").strip().split("\n")[0]
+
+    @classmethod
     def options(cls) -> list[Option]:
-        """The parameters with their defaults and constraints, own ones first."""
+        """The parameters that a user of the command line or of the service gives, own ones first."""
         constraints = {**cls.constraints, **cls.common}
         defaults = cls().get_params()
-        return [Option(name, defaults[name], constraint) for name, constraint in constraints.items()]
+        return [Option(name, defaults[name], kind) for name, kind in constraints.items() if name not in PLACE]
 
     def fit_dataset(
         self,

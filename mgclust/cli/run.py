@@ -17,12 +17,9 @@ from mgclust.errors import InputError
 if TYPE_CHECKING:
     from mgclust.engine.checkpoint import CheckpointConfig
 
-__all__ = ["OWN_WORDS", "job_command", "run"]
+__all__ = ["job_command", "run"]
 
 Act = Callable[..., None]
-
-# Parameters of the estimators that the command line says in its own words (--scheduler, --gpus, --cpu).
-OWN_WORDS = {"client", "device", "verbose"}
 
 
 class _Methods(click.Group):
@@ -67,8 +64,7 @@ def job_command(name: str, metavar: str, help: str, own: list[click.Parameter], 
 
 
 def _method_command(name: str, method: Any, own: list[click.Parameter], act: Act) -> click.Command:
-    options = [option for option in method.options() if option.name not in OWN_WORDS]
-    summary = (method.__doc__ or "").strip().split("\n")[0]
+    options = method.options()
     parameters: list[click.Parameter] = [
         click.Argument(["sources"], metavar="INPUT...", nargs=-1, required=True),
         *map(_click_option, options),
@@ -87,7 +83,7 @@ def _method_command(name: str, method: Any, own: list[click.Parameter], act: Act
         }
         act(method, parsed, command, **given)
 
-    return click.Command(name, params=parameters, callback=callback, help=summary, context_settings=CONTEXT)
+    return click.Command(name, params=parameters, callback=callback, help=method.summary(), context_settings=CONTEXT)
 
 
 def _click_option(option: Any) -> click.Option:

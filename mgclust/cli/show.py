@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from mgclust.cli.options import CONTEXT
-from mgclust.cli.run import OWN_WORDS
 
 __all__ = ["info", "methods"]
 
@@ -22,12 +21,8 @@ def methods(as_json: bool) -> None:
 
     found: dict[str, dict[str, Any]] = {
         name: {
-            "summary": (method.__doc__ or "").strip().split("\n")[0],
-            "parameters": [
-                {"name": option.name, **option.describe()}
-                for option in method.options()
-                if option.name not in OWN_WORDS
-            ],
+            "summary": method.summary(),
+            "parameters": [{"name": option.name, **option.describe()} for option in method.options()],
         }
         for name, method in METHODS.items()
     }

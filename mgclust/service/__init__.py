@@ -11,7 +11,7 @@
         routers/        the endpoints: jobs, results, uploads, admin, monitoring
           dependencies.py, views.py, requests.py    what endpoints need, answer, and accept
         pages.py, streams.py, health.py, metrics.py, audit.py    pages, events, health, metrics, audit log
-        decision.py     other centres of a density-peaks job, computed by
+        decision.py     other centres of a job, computed by
           readers.py, reader.py    confined processes that read data and results for pictures
         sources.py      uploads, files below roots, URLs (fetch.py)
         jobs.py         the queue for users: each change is one transaction of the database

@@ -1,7 +1,6 @@
-"""Other centres for a density-peaks job that has succeeded: a preview, or a new job with their result.
+"""Other centres for a job that has succeeded, where its method can choose them: a preview, or a job with their result.
 
-Labels follow from rho, delta and nearest_higher in the result, so no other pass over the data is needed. A process of
-`mgclust.service.reader` computes them.
+The method needs its result alone, no other pass over the data. A process of `mgclust.service.reader` computes them.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import Engine
 
+from mgclust.algorithms import METHODS
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, printable
 from mgclust.service.access import Caller
@@ -62,7 +62,7 @@ class Centers(BaseModel):
         return self
 
     def given(self) -> dict[str, Any]:
-        """The given fields, as arguments of `DensityPeaks.select_centers`."""
+        """The given fields, as arguments of `select_centers` of the method."""
         names = ("n_clusters", "rho_min", "delta_min", "rho_max", "delta_max", "indices")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
@@ -108,7 +108,7 @@ def preview(readers: Readers, result: Beneath, wanted: PreviewRequest) -> Previe
     ----------
     readers : Readers
     result : Beneath
-        The result directory of a density-peaks job.
+        The result directory of a job.
     wanted : PreviewRequest
 
     Raises
@@ -183,8 +183,8 @@ def save_as_job(
     if (known := jobs.get(caller, id_)) is not None:
         return known
     given = centers.given()
-    chosen_before = {"n_clusters", "rho_min", "delta_min", "halo"}
-    parameters = {name: v for name, v in parent.request["parameters"].items() if name not in chosen_before}
+    before = METHODS[parent.method].center_parameters
+    parameters = {name: v for name, v in parent.request["parameters"].items() if name not in before}
     request = parent.request | {"parameters": parameters, "parent": parent.id, "centers": given}
     if any("url" in source for source in named_sources(request).values()):
         request.setdefault("fetched_by", parent.id)

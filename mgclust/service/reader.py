@@ -29,7 +29,6 @@ import numpy as np
 import psutil
 
 from mgclust.algorithms import METHODS
-from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
 from mgclust.file_run import compared, save
@@ -53,7 +52,8 @@ MAX_OPEN_FILES = 256
 def preview(order: dict[str, Any]) -> dict[str, Any]:
     """Preview the clusters of other centres."""
     model = _with_centers(order)
-    labels = model.labels_[sample_index(_shape(model), MAX_POINTS)].tolist() if order["labels"] else None
+    index = sample_index(model.result_.source["shape"], MAX_POINTS)
+    labels = model.labels_[index].tolist() if order["labels"] else None
     return {
         "n_clusters": model.n_clusters_,
         "centers": model.cluster_centers_indices_.tolist(),
@@ -69,13 +69,13 @@ def labels(order: dict[str, Any]) -> None:
 
 def points(order: dict[str, Any]) -> dict[str, Any]:
     """Sample rows for a picture, or the reason why there are none."""
-    result = DensityPeaks.from_result(_result(order)).result_
+    result = _model(order).result_
     try:
         for file in order["opened"].values():
             large = not file.path.endswith(PARTIAL_SUFFIXES) and file.status().st_size > MAX_READ_BYTES
             if large:
                 raise InputError("the file is too large to be read for a picture.")
-        dataset = _open_source(order, DensityPeaks, result)
+        dataset = _open_source(order, result)
         sample: Any = sample_rows(dataset, result, MAX_POINTS)
     except InputError as error:
         return {"index": [], "x": [], "y": [], "why": _message(error, order)}
@@ -88,7 +88,7 @@ def points(order: dict[str, Any]) -> dict[str, Any]:
 def save_choice(order: dict[str, Any]) -> dict[str, Any]:
     """Write the result of other centres, and return its scores."""
     model = _with_centers(order)
-    dataset = _open_source(order, METHODS[order["request"]["method"]], model.result_)
+    dataset = _open_source(order, model.result_)
     found = compared(model.result_, dataset)
     report = order["request"].get("report", True)
     save(found, dataset, Path(order["folder"], "result"), False, report, [], lambda event: None)
@@ -200,8 +200,17 @@ def _limit_resources(order: dict[str, Any]) -> None:
         resource.setrlimit(what, (most, most))
 
 
-def _with_centers(order: dict[str, Any]) -> DensityPeaks:
-    return DensityPeaks.from_result(_result(order)).select_centers(**order["centers"])
+def _with_centers(order: dict[str, Any]) -> Any:
+    return _model(order).select_centers(**order["centers"])
+
+
+def _model(order: dict[str, Any]) -> Any:
+    """The estimator as it was when it had found the result."""
+    result = _result(order)
+    able: dict[str, Any] = {name: method for name, method in METHODS.items() if method.center_parameters}
+    if result.method not in able:
+        raise InputError(f"method={result.method!r}: only a result of {' or '.join(able)} has a decision graph.")
+    return able[result.method].from_result(result)
 
 
 def _result(order: dict[str, Any]) -> Result:
@@ -212,22 +221,13 @@ def _result(order: dict[str, Any]) -> Result:
         raise InputError(str(error).replace(path, order["result"].name)) from None
 
 
-def _open_source(order: dict[str, Any], method: Any, result: Any) -> Any:
+def _open_source(order: dict[str, Any], result: Result) -> Any:
     if order["refused"]:
         raise InputError(order["refused"])
-    dataset = open_inputs(method, order["request"], order["opened"])
-    if dataset.shape != _shape_of(result):
+    dataset = open_inputs(METHODS[result.method], order["request"], order["opened"])
+    if dataset.shape != tuple(result.source["shape"]):
         raise InputError("the source has changed since the job read it; run the job again.")
     return dataset
-
-
-def _shape(model: DensityPeaks) -> tuple[int, int]:
-    return _shape_of(model.result_)
-
-
-def _shape_of(result: Any) -> tuple[int, int]:
-    n, d = result.source["shape"]
-    return n, d
 
 
 def _message(error: BaseException, order: dict[str, Any]) -> str:

@@ -15,10 +15,8 @@ from mgclust.errors import InputError
 from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import check_parameters
 
-__all__ = ["SERVICE_PARAMETERS", "Resources", "Source", "Submission", "describe_methods"]
+__all__ = ["Resources", "Source", "Submission", "describe_methods"]
 
-# Parameters of the estimators that the service sets.
-SERVICE_PARAMETERS = {"client", "device", "verbose"}
 MAX_RECORD_BYTES = 256 << 10  # of a request in the queue
 MAX_NAMES, MAX_PARAMETERS = 64, 256
 
@@ -118,9 +116,7 @@ class Submission(_Strict):
         method = METHODS.get(self.method)
         if method is None:
             raise InputError(f"method={self.method!r} should be one of {', '.join(map(repr, METHODS))}.")
-        constraints = {
-            name: c for name, c in {**method.constraints, **method.common}.items() if name not in SERVICE_PARAMETERS
-        }
+        constraints = {option.name: option.constraint for option in method.options()}
         for name, value in self.parameters.items():
             if name not in constraints:
                 raise InputError(f"{name!r} is no parameter of {self.method}; it has {', '.join(constraints)}.")
@@ -180,10 +176,10 @@ def describe_methods() -> dict[str, Any]:
         name: {
             "title": method.presentation.title_of(name),
             "scores": {score: words.name for score, words in method.presentation.all_scores().items() if words},
-            "summary": (method.__doc__ or "").strip().split("\n")[0],
+            "summary": method.summary(),
             "reads": method.opens,
-            "decision": hasattr(method, "select_centers"),
-            "parameters": _describe(option for option in method.options() if option.name not in SERVICE_PARAMETERS),
+            "decision": bool(method.center_parameters),
+            "parameters": _describe(method.options()),
             "options": _describe(
                 option
                 for option in (GRAPH_OPTIONS if method.opens == "graph" else ROW_OPTIONS)

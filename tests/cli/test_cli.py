@@ -20,6 +20,7 @@ import pytest
 import mgclust.algorithms
 from mgclust import DensityPeaks, cli, load_result, open_dataset
 from mgclust.algorithms import Option
+from mgclust.algorithms.base import PLACE
 from mgclust.errors import InsufficientMemoryError, RunCancelled, WorkerLost
 from mgclust.params import Anything, Boolean, Bytes, Choice, Integer, Real, check_parameters
 from mgclust.result import Result
@@ -53,7 +54,12 @@ class Fake:
 
     @classmethod
     def options(cls):
-        return [Option(name, cls.defaults.get(name), c) for name, c in cls.constraints.items()]
+        named = {name: c for name, c in cls.constraints.items() if name not in PLACE}
+        return [Option(name, cls.defaults.get(name), c) for name, c in named.items()]
+
+    @classmethod
+    def summary(cls):
+        return "A method as the command line sees it."
 
     def fit_dataset(self, dataset, on_progress=None, checkpoint=None):
         for fraction in (0.0, 0.5, 1.0):

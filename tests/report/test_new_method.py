@@ -12,8 +12,11 @@ import pytest
 
 from mgclust import cli, load_result
 from mgclust.algorithms import METHODS, presentation_of
+from mgclust.beneath import Beneath
 from mgclust.data import open_dataset
+from mgclust.errors import InputError
 from mgclust.progress import progress_text
+from mgclust.service import reader
 from mgclust.service.requests import describe_methods
 from support import toy_method
 from support.browser import CHROMIUM, Browser
@@ -76,6 +79,19 @@ def test_in_the_progress(rows):
     assert any(progress_text(event).endswith("1,234 rows moved") for event in told)
 
 
+def test_other_centres(registered, rows, tmp_path):
+    """The service asks the method, whichever it is, and refuses a result of one that cannot choose."""
+    assert describe_methods()["toy"]["decision"] and not describe_methods()["canopy"]["decision"]
+    dataset = open_dataset(rows)
+    toy_method.Toy().fit_dataset(dataset).save(tmp_path / "toy")
+    found = reader.preview({"result": Beneath(str(tmp_path), "toy"), "centers": {"indices": [3, 5]}, "labels": True})
+    assert found["n_clusters"] == 2 and found["sizes"] == [38, 2] and found["centers"] == [3, 5]
+    assert np.flatnonzero(found["labels"]).tolist() == [3, 5]
+    METHODS["canopy"](client=None).fit_dataset(dataset).save(tmp_path / "canopy")
+    with pytest.raises(InputError, match="only a result of density-peaks or toy has a decision graph"):
+        reader.preview({"result": Beneath(str(tmp_path), "canopy"), "centers": {}, "labels": False})
+
+
 @pytest.mark.slow
 def test_in_the_service(running, rows, tmp_path):
     ann = running.client("ann")
@@ -86,6 +102,8 @@ def test_in_the_service(running, rows, tmp_path):
     assert job.info["scores"]["n_clusters"] == 2
     job.download(tmp_path / "out")
     check_files(tmp_path / "out")
+    saved = ann.call("POST", f"/jobs/{job.id}/centers/save", json={"indices": [3, 5]})
+    assert saved["state"] == "SUCCEEDED" and saved["method"] == "toy"
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 # ruff: noqa: RUF012
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mgclust.algorithms import METHODS, Clusterer
@@ -50,6 +52,7 @@ class Toy(Clusterer):
 
     method = "toy"
     presentation = ToyPresentation()
+    center_parameters = ("threshold",)
     constraints = {"threshold": Real(help="Where the sides meet.")}
 
     def __init__(
@@ -59,6 +62,19 @@ class Toy(Clusterer):
         self.threshold = threshold
         self.device, self.client, self.dtype, self.memory_limit = device, client, dtype, memory_limit
         self.random_state, self.verbose = random_state, verbose
+
+    @classmethod
+    def from_result(cls, result):
+        model = cls(result.parameters["threshold"])
+        model.result_ = result
+        return model
+
+    def select_centers(self, indices):
+        """The chosen rows on one side, all others on the other one."""
+        self.labels_ = np.isin(np.arange(len(self.result_.labels)), indices).astype(np.int32)
+        self.n_clusters_, self.cluster_centers_indices_ = 2, np.asarray(indices)
+        self.result_ = replace(self.result_, labels=self.labels_)
+        return self
 
     def _run_spec(self, parameters, inputs):
         return RunSpec(split, {"threshold": parameters["threshold"]}, estimate, parameters["dtype"])

@@ -105,6 +105,7 @@ class DensityPeaks(Clusterer):
 
     method = "density-peaks"
     presentation = DensityPeaksPresentation()
+    center_parameters = ("n_clusters", "rho_min", "delta_min", "halo")
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(
             at_least=1, optional=True, help="Number of clusters; automatic if left out.",
