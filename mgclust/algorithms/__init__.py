@@ -8,6 +8,7 @@ from mgclust.algorithms.communities.estimator import FastNewman
 from mgclust.algorithms.communities.modularity import modularity
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.algorithms.fuzzy_c_means.estimator import FuzzyCMeans
+from mgclust.algorithms.nearest_neighbors.estimator import NearestNeighbors, kneighbors_graph, nearest_neighbors
 from mgclust.algorithms.presentation import Presentation
 from mgclust.algorithms.silhouette.estimator import Silhouette, silhouette_samples, silhouette_score
 
@@ -21,10 +22,13 @@ __all__ = [
     "FastNewman",
     "FuzzyCMeans",
     "Method",
+    "NearestNeighbors",
     "Option",
     "Presentation",
     "Silhouette",
+    "kneighbors_graph",
     "modularity",
+    "nearest_neighbors",
     "presentation_of",
     "silhouette_samples",
     "silhouette_score",
@@ -40,6 +44,7 @@ METHODS: dict[str, type[Method]] = {
         FuzzyCMeans,
         FastNewman,
         Silhouette,
+        NearestNeighbors,
     )
 }
 

@@ -6,6 +6,8 @@ however they are summed, so counts, minima and ties must agree *exactly*. On Gau
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,7 @@ OUTPUT_NAMES = {
     "count_within": ["out"],
     "nearest_column": ["best", "best_index"],
     "nearest_higher": ["best", "best_index"],
+    "nearest_rows": ["near", "near_index"],
     "border": ["out"],
 }
 
@@ -170,6 +173,34 @@ def test_nearest_column_with_ties(gpu, d, dtype, norm):
     np.testing.assert_array_equal(best[1], best[0])
     np.testing.assert_array_equal(index[1], index[0])
     assert (index[0] >= 5000).all()
+
+
+@pytest.mark.parametrize("neighbors", [1, 16, 100])
+def test_nearest_rows_with_ties(gpu, d, dtype, norm, neighbors):
+    if norm == "l2-dot":
+        pytest.skip("always by direct differences")
+    x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
+    outputs = [np.full((ROWS, neighbors), np.inf, dtype), np.full((ROWS, neighbors), -1, np.int64)]
+    near, index = on_both(gpu, "nearest_rows", (x, y), outputs, norm=norm, y_start=5000)
+    np.testing.assert_array_equal(near[1], near[0])
+    np.testing.assert_array_equal(index[1], index[0])
+
+
+@pytest.mark.parametrize("neighbors", [7, 30])
+def test_nearest_rows_in_parts(gpu, d, dtype, neighbors):
+    """Blocks of fewer columns than are wanted, and each row leaves one out."""
+    x, y = rows("lattice", ROWS, COLUMNS, d, dtype)
+    own = np.random.default_rng(4).integers(-1, COLUMNS, ROWS)
+    near, index = np.full((ROWS, neighbors), np.inf, dtype), np.full((ROWS, neighbors), -1, np.int64)
+    cpu.pairs.nearest_rows(x, y, norm="l2", y_start=0, near=near, near_index=index, rows=own)
+    theirs = [gpu.xp.full(near.shape, np.inf, dtype), gpu.xp.full(near.shape, -1, np.int64)]
+    edges = [0, 5, 17, 300, 1500, COLUMNS]
+    for start, stop in itertools.pairwise(edges):
+        arrays = [gpu.memory.to_device(a) for a in (x, y[start:stop])]
+        given = {"near": theirs[0], "near_index": theirs[1], "rows": gpu.memory.to_device(own)}
+        gpu.pairs.nearest_rows(*arrays, norm="l2", y_start=start, **given)
+    np.testing.assert_array_equal(gpu.memory.to_host(theirs[0]), near)
+    np.testing.assert_array_equal(gpu.memory.to_host(theirs[1]), index)
 
 
 def test_nearest_higher_in_parts(gpu, d, dtype, norm):

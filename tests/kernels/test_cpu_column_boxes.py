@@ -69,6 +69,16 @@ def test_boxes_find_what_all_pairs_do(d, k, make, norm, dtype, always):
     for start, stop in ((k // 2, k), (0, k // 2)):  # a block after the other, as rows arrive
         cpu.pairs.nearest_column(x, y[start:stop], norm=norm, y_start=start, best=best, best_index=index)
     assert (index == s.argmin(axis=1)).all() and (best == s.min(axis=1)).all()
+    own = rng.integers(0, k, ROWS)
+    near, near_index = np.full((ROWS, 9), np.inf, dtype), np.full((ROWS, 9), -1, np.int64)
+    for start, stop in ((0, k // 2), (k // 2, k)):
+        y_start = {"y_start": start, "rows": own}
+        cpu.pairs.nearest_rows(x, y[start:stop], norm=norm, **y_start, near=near, near_index=near_index)
+    s[np.arange(ROWS), own] = np.inf
+    padded = np.pad(s, ((0, 0), (0, 9)), constant_values=np.inf)
+    order = np.argsort(padded, axis=1, kind="stable")[:, :9]
+    assert (near == np.take_along_axis(padded, order, 1)).all()
+    assert (near_index == np.where(np.isfinite(near), order, -1)).all()
 
 
 def test_boxes_are_used_where_they_pay():

@@ -200,7 +200,9 @@ def everything(x: np.ndarray, first: int, last: int) -> list[np.ndarray]:
     cpu.pairs.count_within(own, x, norm="l2", threshold=1.0, out=near)
     cpu.pairs.nearest_higher(own, x, order[first:last], order, norm="l2", y_start=0, best=best, best_index=index)
     cpu.pairs.border(own, x, order[first:last] % 3, order % 3, norm="l2", threshold=0.1, out=mark)
-    return [rho, near, best, index, mark]
+    lists = {"near": np.full((len(own), 5), np.inf, x.dtype), "near_index": np.full((len(own), 5), -1)}
+    cpu.pairs.nearest_rows(own, x, norm="l2", y_start=0, **lists, rows=np.arange(first, last))
+    return [rho, near, best, index, mark, *lists.values()]
 
 
 @pytest.mark.parametrize("d", [2, 40])
@@ -275,6 +277,33 @@ def test_neighbors_kept_in_the_density_pass(m, k, d, norm, dtype):
     stable = np.argsort(padded, axis=1, kind="stable")[:, :4]
     assert (near == np.take_along_axis(padded, stable, 1)).all()
     assert (index == np.where(stable < k, 7 + stable, -1)).all()
+
+
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("neighbors", [1, 5, 40])
+@pytest.mark.parametrize("m, k, d", SHAPES)
+def test_nearest_rows(m, k, d, neighbors, norm, dtype):
+    """Rows of columns, too, some of which are left out; ties and fewer columns than wanted among the cases."""
+    x, y = rows(m, d, dtype), rows(k, d, dtype, seed=1)
+    own = np.random.default_rng(2).integers(-1, k, m)
+    s = cpu.pairs.reduced_distances(x, y, norm=norm)
+
+    def call(start, stop, out):
+        near, index = out
+        numbers = np.where(own < 0, -1, own + 7)
+        given = {"norm": norm, "y_start": 7 + start, "near": near, "near_index": index, "rows": numbers}
+        cpu.pairs.nearest_rows(x, y[start:stop], **given)
+
+    shape = (m, neighbors)
+    whole, pieces = whole_then_pieces(call, k, lambda: (np.full(shape, np.inf, dtype), np.full(shape, -1)), step=96)
+    assert all((a == b).all() for a, b in zip(whole, pieces, strict=True))
+    leaves = np.flatnonzero(own >= 0)
+    s[leaves, own[leaves]] = np.inf
+    padded = np.pad(s, ((0, 0), (0, neighbors)), constant_values=np.inf)
+    stable = np.argsort(padded, axis=1, kind="stable")[:, :neighbors]
+    assert (whole[0] == np.take_along_axis(padded, stable, 1)).all()
+    assert (whole[1] == np.where(np.isfinite(whole[0]), 7 + stable, -1)).all()
 
 
 @pytest.mark.parametrize("make", ["lattice", "continuous", "fewer than kept"])

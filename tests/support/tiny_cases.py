@@ -13,6 +13,7 @@ from mgclust import (
     DensityPeaks,
     FastNewman,
     FuzzyCMeans,
+    nearest_neighbors,
     silhouette_samples,
 )
 from mgclust.errors import InputError
@@ -38,6 +39,10 @@ def silhouettes(X, **where):
     return {"samples": silhouette_samples(X, np.arange(len(X)) % 2, **where)}
 
 
+def neighbors(X, **where):
+    return nearest_neighbors(X, 2, **where)._asdict()
+
+
 def network(X, **where):
     """The rows as edges."""
     edges = np.abs(X * 20).astype(np.int64) % max(2, len(X) // 2)
@@ -55,6 +60,7 @@ METHODS = {
     "adaptive affinity propagation": estimator(AdaptiveAffinityPropagation, max_iter=100),
     "fast Newman": network,
     "silhouettes": silhouettes,
+    "nearest neighbours": neighbors,
 }
 
 

@@ -43,7 +43,6 @@ Array = Any
 
 FIXED_POINT_BITS = 60  # of 63: sums of rounded parts may exceed the bound by their rounding
 LEAST_PIECE = 256  # rows whose sums have to fit
-LARGEST_PIECE = 8 << 30  # bytes: kernels count the sums with 32 bits
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class _Scorer:
         context, xp = self.context, self.context.kernels.xp
         n, first_row = context.dataset_shape[0], context.rows.start
         clusters, widest = self.edges[-1], max(map(len, self.sizes))
-        pieces = [(a - first_row, b - first_row) for a, b in self._pieces(8 * clusters + 32 * widest + 8 * n)]
+        pieces = [(a - first_row, b - first_row) for a, b in context.pieces(8 * clusters + 32 * widest + 8 * n)]
         finite = (xp.where(s[a:b] > -xp.inf, abs(s[a:b]), 0) for a, b in pieces if b > a)
         largest = xp.stack([xp.zeros((), s.dtype), *(part.max() for part in finite)]).max().reshape(1)
         scale = _fixed_point(n * float(context.comm.all_reduce(largest, "max")[0]))
@@ -181,7 +180,7 @@ class _Scorer:
         longest = 2 * largest_value(context) * (d**0.5 if root else d)
         scale = _fixed_point(n * longest)
         clusters = self.edges[-1]
-        pieces = self._pieces(8 * clusters + 32 * max(map(len, self.sizes)))
+        pieces = context.pieces(8 * clusters + 32 * max(map(len, self.sizes)))
         done, total = 0, len(pieces) * context.comm.stream_length()
         for start, stop in pieces:
             x = context.rows.read(start, stop)
@@ -211,7 +210,7 @@ class _Scorer:
         means, spread = self._means_and_spread()
         # What rounding leaves of a distance 0.
         floor = d * (largest_value(context) * (n * 2.0**-FIXED_POINT_BITS + 2.0**-50)) ** 2
-        pieces = self._pieces(16 * d + 32 * max(map(len, self.sizes)))
+        pieces = context.pieces(16 * d + 32 * max(map(len, self.sizes)))
         for done, (start, stop) in enumerate(pieces):
             x = context.rows.read(start, stop).astype("float64")
             for labeling, (first, last) in enumerate(pairwise(self.edges)):
@@ -243,23 +242,13 @@ class _Scorer:
 
     def _labeled_pieces(self, row_bytes: int, look: int) -> Iterator[tuple[Array, slice, int, Array]]:
         """Pieces of own rows, where they are among these, and each labeling's number and labels."""
-        pieces, first = self._pieces(row_bytes), self.context.rows.start
+        pieces, first = self.context.pieces(row_bytes), self.context.rows.start
         for done, (start, stop) in enumerate(pieces):
             x = self.context.rows.read(start, stop)
             for labeling in range(len(self.labels)) if stop > start else ():
                 own = self.context.kernels.xp.ascontiguousarray(self.labels[labeling, start:stop])
                 yield x, slice(start - first, stop - first), labeling, own
             self.context.progress((look + (done + 1) / len(pieces)) / 3)
-
-    def _pieces(self, row_bytes: int) -> list[tuple[int, int]]:
-        """Bounds of pieces of the own rows, equally many on every rank, whose `row_bytes` fit into memory."""
-        context, rows = self.context, self.context.rows
-        budget = min(context.free // 4, context.kernels.memory.free_memory() // 2, LARGEST_PIECE)
-        count = max(rows.chunk_count, -(-len(rows) // max(1, budget // row_bytes)))
-        count = int(context.comm.all_reduce(np.array([count], np.int64), "max")[0])
-        step = -(-len(rows) // count)
-        edges = [min(rows.start + i * step, rows.stop) for i in range(count + 1)]
-        return list(pairwise(edges))
 
     def _keep(self, labeling: int, start: int, stop: int, means: Array, floor: float) -> None:
         """Silhouettes of own rows from the means of their distances to all rows of each cluster, overwriting these."""

@@ -121,6 +121,27 @@ class Pairs(Protocol):
             Its global row (-1 at first), in place.
         """
 
+    def nearest_rows(
+        self, x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array | None = None
+    ) -> None:
+        """Keep each row's nearest columns so far; equal distances: the lower index.
+
+        Parameters
+        ----------
+        x, y : arrays of shape (m, d) and (k, d)
+            Rows, both float32 or both float64.
+        norm : {"l2", "l1"}
+            Which reduced distance, with the bits of `reduced_distances`.
+        y_start : int
+            Global number of y's first row; calls come with ascending columns.
+        near : array of shape (m, neighbors), the rows' type
+            The smallest s so far, ascending (infinity at first), in place.
+        near_index : int64 array of shape (m, neighbors)
+            Their global numbers (-1 at first), in place.
+        rows : int64 array of shape (m,), optional
+            Global number of the column that each row leaves out, its own perhaps; -1: none.
+        """
+
     def pair_histogram(
         self, x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array
     ) -> None:

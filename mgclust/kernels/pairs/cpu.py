@@ -35,6 +35,7 @@ __all__ = [
     "gaussian_sum",
     "nearest_column",
     "nearest_higher",
+    "nearest_rows",
     "pair_histogram",
     "reduced_distances",
 ]
@@ -75,8 +76,7 @@ def gaussian_sum(
 ) -> None:
     if near is None or near_index is None:
         near, near_index = np.empty((len(x), 0), x.dtype), np.empty((len(x), 0), np.int64)
-    numbers = np.full(len(x), -1, np.int64) if rows is None else rows
-    flat, d, factor = x.reshape(-1), x.shape[1], x.dtype.type(-scale * LOG2_E)
+    numbers, flat, d, factor = _numbers(x, rows), x.reshape(-1), x.shape[1], x.dtype.type(-scale * LOG2_E)
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         pairs.gaussian(
@@ -101,7 +101,7 @@ def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array)
 
 def nearest_column(x: Array, y: Array, *, norm: str, y_start: int, best: Array, best_index: Array) -> None:
     if (boxes := boxes_for(x, y, norm == "l1")) is not None:
-        box_nearest(x, boxes, norm == "l1", y_start, best, best_index)
+        box_nearest(x, boxes, norm == "l1", y_start, _numbers(x, None), best[:, None], best_index[:, None])
         return
     # To a row that comes after all columns, every column is "higher".
     after, order = np.full(len(x), len(y), np.int32), np.arange(len(y), dtype=np.int32)
@@ -123,6 +123,20 @@ def nearest_higher(
     for first in range(0, len(y), chunk):
         part = slice(first, first + chunk)
         nearest_in_chunk(x, y[part], x_order, y_order[part], norm, y_start + first, best, best_index)
+
+
+def nearest_rows(
+    x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array | None = None
+) -> None:
+    numbers, flat, d = _numbers(x, rows), x.reshape(-1), x.shape[1]
+    if (boxes := boxes_for(x, y, norm == "l1", neighbors=near.shape[1])) is not None:
+        box_nearest(x, boxes, norm == "l1", y_start, numbers, near, near_index)
+        return
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        pairs.neighbors(flat, d, start, stop, panels, columns, norm == "l1", numbers, y_start + first, near, near_index)
+
+    each_task(x, y, body)
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:
@@ -147,3 +161,8 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
 
     each_task(x, y, body)
     return out
+
+
+def _numbers(x: Array, rows: Array | None) -> Array:
+    """The column that each row leaves out, -1 for none."""
+    return np.full(len(x), -1, np.int64) if rows is None else rows

@@ -74,7 +74,7 @@ class Boxes(NamedTuple):
     order: Array  # (k,) int64: the column at each position
 
 
-def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None) -> Boxes | None:
+def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None, neighbors: int = 1) -> Boxes | None:
     """Put columns into boxes if that will pay: few features, many pairs, and few of the panels near a row.
 
     Parameters
@@ -82,7 +82,8 @@ def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None) -> Boxes |
     x, y : arrays of shape (m, d) and (k, d)
     manhattan : bool
     limit : number of the rows' type, optional
-        The threshold; without one, the nearest column is wanted.
+        The threshold; without one, so many nearest columns are wanted.
+    neighbors : int
     """
     (m, d), k = x.shape, len(y)
     if d > MOST_FEATURES or k < LEAST_COLUMNS or m * k < LEAST_PAIRS:
@@ -90,8 +91,9 @@ def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None) -> Boxes |
     boxes = _build(np.ascontiguousarray(y))
     count, few = -(-k // WIDTH), np.ascontiguousarray(x[:: max(1, m // TRIED_ROWS)])
     if limit is None:
-        best, found = np.full(len(few), np.inf, x.dtype), np.full(len(few), -1, np.int64)
-        visited = nearest(few.reshape(-1), d, 0, len(few), *boxes[:5], manhattan, best, found)
+        near = np.full((len(few), neighbors), np.inf, x.dtype)
+        lists = (np.full(len(few), -1, np.int64), near, np.full(near.shape, -1, np.int64))
+        visited = nearest(few.reshape(-1), d, 0, len(few), *boxes[:5], manhattan, *lists)
     else:
         visited = visits(few.reshape(-1), d, len(few), *boxes[:5], manhattan, limit)
     return boxes if visited <= NEAR_SHARE * count * len(few) else None
@@ -120,11 +122,13 @@ def box_border(
     _by_rows(len(x), lambda a, b: border(flat, d, a, b, *boxes[:5], manhattan, own, labels, limit, out))
 
 
-def box_nearest(x: Array, boxes: Boxes, manhattan: bool, y_start: int, best: Array, best_index: Array) -> None:
-    """Lower each row's best to its nearest column, of equally near ones the first."""
+def box_nearest(
+    x: Array, boxes: Boxes, manhattan: bool, y_start: int, numbers: Array, near: Array, near_index: Array
+) -> None:
+    """Insert each row's nearest columns into its sorted list, of equally near ones the first; one is left out."""
     flat, d = x.reshape(-1), x.shape[1]
     shifted = boxes._replace(index=boxes.index + y_start)
-    _by_rows(len(x), lambda a, b: nearest(flat, d, a, b, *shifted[:5], manhattan, best, best_index))
+    _by_rows(len(x), lambda a, b: nearest(flat, d, a, b, *shifted[:5], manhattan, numbers, near, near_index))
 
 
 def _by_rows(m: int, body: Callable[[int, int], object]) -> None:
@@ -349,19 +353,35 @@ def border(
             node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, level)
 
 
+@inlined
+def _insert(value: Any, number: int, row: int, near: Any, near_index: Any) -> None:
+    """Insert a column into a row's list, sorted by (s, number), if it comes before the last one there."""
+    q = near.shape[1] - 1
+    if value > near[row, q] or (value == near[row, q] and number > near_index[row, q]):
+        return
+    while q > 0 and (near[row, q - 1] > value or (near[row, q - 1] == value and near_index[row, q - 1] > number)):
+        near[row, q] = near[row, q - 1]
+        near_index[row, q] = near_index[row, q - 1]
+        q -= 1
+    near[row, q] = value
+    near_index[row, q] = number
+
+
 @compiled
 def nearest(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
-    best: Any, best_index: Any,
+    numbers: Any, near: Any, near_index: Any,
 ) -> int:  # fmt: skip
-    """Lower best to the least (s, index) of all columns, nearest boxes first; returns how many panels that took."""
-    top = len(starts) - 2
+    """Insert the least (s, index) of all columns into sorted lists, nearest boxes first; returns the panels visited.
+
+    A row leaves out the column of the number given for it.
+    """
+    top, last = len(starts) - 2, near.shape[1] - 1
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     bounds = np.empty(LEVELS * WIDTH, x.dtype)
     infinity = x.dtype.type(np.inf)
     seen = 0
     for row in range(start, stop):
-        near, found = best[row], best_index[row]
         level = top
         panel[top] = 0
         fresh = True
@@ -378,7 +398,7 @@ def nearest(
                 left &= left - 1
                 if bounds[level * WIDTH + other] < bound:
                     lane, bound = other, bounds[level * WIDTH + other]
-            if bound > near or pending[level] == 0:
+            if bound > near[row, last] or pending[level] == 0:
                 level += 1
                 continue
             pending[level] &= ~(np.int64(1) << lane)
@@ -390,12 +410,10 @@ def nearest(
                 continue
             seen += 1
             s = panel_distances(x, row, d, panels, node, manhattan)
-            maybe = values_below(s, np.nextafter(near, infinity))
+            maybe = values_below(s, np.nextafter(near[row, last], infinity))
             while maybe:
                 at = first_lane(maybe)
                 maybe &= maybe - 1
-                value, number = element(s, at), index[node * WIDTH + at]
-                if value < near or (value == near and number < found):
-                    near, found = value, number
-        best[row], best_index[row] = near, found
+                if index[node * WIDTH + at] != numbers[row]:
+                    _insert(element(s, at), index[node * WIDTH + at], row, near, near_index)
     return seen

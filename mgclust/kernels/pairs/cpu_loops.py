@@ -16,7 +16,7 @@ multiply-adds, but then a pass over its result, an error bound, and a second loo
 Measured on two Zen 5 cores at d = 64: this loop with its Gaussian 2.3e9 pairs/s, OpenBLAS's sgemm alone
 1.3e9. So "l2-dot" and "l2" are the same direct differences here, and every answer is exact in `real`.
 
-Then per pair: Gaussian 13 instructions, count 1 compare, histogram 2 compares, nearest 2 compares; what
+Then per pair: Gaussian 13 instructions, count and neighbors 1 compare, histogram 2 compares, nearest 2 compares; what
 happens rarely (a pair inside the bracket, a nearer point) is found as a set bit of the compare's mask.
 
 All functions release the GIL and take flat arrays; a row's result is the work of one call.
@@ -52,7 +52,7 @@ from mgclust.kernels.toolkit.simd import (
     values_differ,
 )
 
-__all__ = ["ROWS", "SUM_TILE", "border", "count", "distances", "gaussian", "histogram", "nearest", "pack"]
+__all__ = ["ROWS", "SUM_TILE", "border", "count", "distances", "gaussian", "histogram", "nearest", "neighbors", "pack"]
 
 SUM_TILE = 512
 ROWS = 64  # rows that meet a panel while it is in L1; their partial sums are 64 * 32 reals
@@ -116,8 +116,11 @@ def _gaussian_step(sums: Any, r: int, s: Any, coefficient: Any, squared: bool) -
 
 
 @inlined
-def _keep(s: Any, i: int, valid: int, number: int, near: Any, near_index: Any) -> None:
-    """Insert the lanes nearer than row i's last neighbour into its sorted list; equal ones in order of arrival."""
+def _keep(s: Any, i: int, valid: int, number: int, own: int, near: Any, near_index: Any) -> None:
+    """Insert the lanes nearer than row i's last neighbour into its sorted list, but for the column `own`.
+
+    Equal ones in order of arrival.
+    """
     last = near.shape[1] - 1
     nearer = values_below(s, near[i, last]) & valid
     while nearer:
@@ -125,7 +128,7 @@ def _keep(s: Any, i: int, valid: int, number: int, near: Any, near_index: Any) -
         nearer &= nearer - 1
         value = element(s, lane)
         q = last
-        if value < near[i, q]:
+        if value < near[i, q] and number + lane != own:
             while q > 0 and near[i, q - 1] > value:
                 near[i, q] = near[i, q - 1]
                 near_index[i, q] = near_index[i, q - 1]
@@ -195,13 +198,13 @@ def gaussian(
                     s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
                     if keep:
                         j = number + p * WIDTH
-                        _keep(s0, i, valid, j, near, near_index)
+                        _keep(s0, i, valid, j, -1, near, near_index)
                         if i + 1 < end:
-                            _keep(s1, i + 1, valid, j, near, near_index)
+                            _keep(s1, i + 1, valid, j, -1, near, near_index)
                         if i + 2 < end:
-                            _keep(s2, i + 2, valid, j, near, near_index)
+                            _keep(s2, i + 2, valid, j, -1, near, near_index)
                         if i + 3 < end:
-                            _keep(s3, i + 3, valid, j, near, near_index)
+                            _keep(s3, i + 3, valid, j, -1, near, near_index)
                     r = i - begin
                     if meets_itself:
                         _swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
@@ -214,6 +217,39 @@ def gaussian(
             for i in range(begin, end):
                 out[i] += np.float64(total(load(sums, (i - begin) * WIDTH)))
         _mark_own(own, numbers, begin, end, number, False)
+
+
+@compiled
+def neighbors(
+    x: Any,
+    d: int,
+    start: int,
+    stop: int,
+    panels: Any,
+    columns: int,
+    manhattan: bool,
+    numbers: Any,
+    number: int,
+    near: Any,
+    near_index: Any,
+) -> None:
+    """Insert the nearest columns into sorted lists, for rows start..stop-1; column 0 has this number.
+
+    A row leaves out the column of the number given for it.
+    """
+    for begin in range(start, stop, ROWS):
+        end = min(begin + ROWS, stop)
+        for p in range((columns + WIDTH - 1) // WIDTH):
+            valid, j = valid_lanes(p, columns), number + p * WIDTH
+            for i in range(begin, end, 4):
+                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+                _keep(s0, i, valid, j, numbers[i], near, near_index)
+                if i + 1 < end:
+                    _keep(s1, i + 1, valid, j, numbers[i + 1], near, near_index)
+                if i + 2 < end:
+                    _keep(s2, i + 2, valid, j, numbers[i + 2], near, near_index)
+                if i + 3 < end:
+                    _keep(s3, i + 3, valid, j, numbers[i + 3], near, near_index)
 
 
 @compiled

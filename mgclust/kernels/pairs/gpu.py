@@ -21,6 +21,7 @@ __all__ = [
     "gaussian_sum",
     "nearest_column",
     "nearest_higher",
+    "nearest_rows",
     "pair_histogram",
     "reduced_distances",
 ]
@@ -29,6 +30,7 @@ Array = Any
 
 NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `nearest_higher` passes over all pairs
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
+SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # distances that are sorted together
 LOG2_E = 1.4426950408889634
 
 
@@ -100,6 +102,23 @@ def nearest_higher(
         "merge_nearest", x, norm, part_best, part_index, np.int32(shape[0]), np.int32(shape[1]),
         np.int64(y_start), best, best_index,
     )  # fmt: skip
+
+
+def nearest_rows(
+    x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array | None = None
+) -> None:
+    for start in range(0, len(x), SORTED_ROWS):
+        own = slice(start, start + SORTED_ROWS)
+        for first in range(0, len(y), SORTED_COLUMNS):
+            s = reduced_distances(x[own], y[first : first + SORTED_COLUMNS], norm=norm)
+            numbers = cp.broadcast_to(cp.arange(s.shape[1]) + (y_start + first), s.shape)
+            if rows is not None:
+                s[numbers == rows[own, None]] = np.inf
+            # Columns that were kept come first and have lower numbers: of equal ones, the order stays.
+            every, index = cp.concatenate([near[own], s], axis=1), cp.concatenate([near_index[own], numbers], axis=1)
+            order = cp.argsort(every, axis=1, kind="stable")[:, : near.shape[1]]
+            near[own] = cp.take_along_axis(every, order, axis=1)
+            near_index[own] = cp.where(cp.isfinite(near[own]), cp.take_along_axis(index, order, axis=1), -1)
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:

@@ -5,10 +5,10 @@ import pytest
 
 from mgclust import silhouette_samples, silhouette_score
 from mgclust.algorithms import Silhouette
-from mgclust.algorithms.silhouette import ranks as silhouette_scores
 from mgclust.algorithms.silhouette.labels import encode_labels
 from mgclust.data import open_dataset
 from mgclust.data.labels import read_labels
+from mgclust.engine.context import Context
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.result import Result
 
@@ -207,17 +207,17 @@ def test_pieces_are_counted_by_memory(monkeypatch):
     """Any number of pieces gives the same bits."""
     X, labels = rows(3000)
     expected = {metric: silhouette_samples(X, labels, metric=metric, **HERE) for metric in METRICS}
-    pieces, counts = silhouette_scores._Scorer._pieces, []
+    pieces, counts = Context.pieces, []
 
     def few(self, row_bytes):
         whole = len(pieces(self, row_bytes))
         with monkeypatch.context() as patch:
-            patch.setattr(self.context, "free", 4 * row_bytes * 700)
+            patch.setattr(self, "free", 4 * row_bytes * 700)
             found = pieces(self, row_bytes)
         counts.append((whole, len(found), max(stop - start for start, stop in found)))
         return found
 
-    monkeypatch.setattr(silhouette_scores._Scorer, "_pieces", few)
+    monkeypatch.setattr(Context, "pieces", few)
     for metric in METRICS:
         np.testing.assert_array_equal(silhouette_samples(X, labels, metric=metric, **HERE), expected[metric])
     assert set(counts) == {(1, 5, 600)}

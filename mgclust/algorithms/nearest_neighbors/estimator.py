@@ -1,0 +1,193 @@
+"""Nearest rows as a method: `NearestNeighbors` for the command line, two functions for Python.
+
+How they are found is told in `mgclust.algorithms.nearest_neighbors.ranks`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from mgclust.algorithms.base import Inputs, Method
+from mgclust.algorithms.nearest_neighbors.presentation import NearestNeighborsPresentation
+from mgclust.algorithms.nearest_neighbors.ranks import NearestNeighborsOutput, estimate
+from mgclust.algorithms.nearest_neighbors.ranks import nearest_neighbors as nearest_on_ranks
+from mgclust.data import Dataset, open_dataset
+from mgclust.engine.spmd import Outcome, RunSpec
+from mgclust.errors import InputError
+from mgclust.kernels.pairs.metrics import METRICS
+from mgclust.params import Choice, Constraint, Integer
+from mgclust.result import Result
+
+__all__ = ["NearestNeighbors", "Neighborhoods", "kneighbors_graph", "nearest_neighbors"]
+
+
+class Neighborhoods(NamedTuple):
+    """The nearest rows of each row.
+
+    Attributes
+    ----------
+    distances : ndarray of shape (n_samples, n_neighbors)
+        Ascending.
+    indices : ndarray of shape (n_samples, n_neighbors), int64
+        Numbers of these rows; of equally near ones the lower number comes first.
+    """
+
+    distances: np.ndarray
+    indices: np.ndarray
+
+
+class NearestNeighbors(Method):
+    """The nearest rows of each row, exact, on one or many CPUs or GPUs.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=5
+        How many rows, the row itself left out; fewer than n_samples.
+    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the distances.
+    device, client, memory_limit, verbose
+        As for `DensityPeaks`.
+
+    Attributes
+    ----------
+    distances_ : ndarray of shape (n_samples, n_neighbors), of `dtype`
+        Ascending.
+    indices_ : ndarray of shape (n_samples, n_neighbors), int64
+        Numbers of these rows; of equally near ones the lower number comes first.
+    timings_, result_, n_features_in_
+        As for `DensityPeaks`.
+    """
+
+    method = "nearest-neighbors"
+    presentation = NearestNeighborsPresentation()
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "n_neighbors": Integer(at_least=1, help="Nearest rows of each row, itself left out."),
+        "metric": Choice(*METRICS, help="Distance between rows."),
+    }
+    common: ClassVar[dict[str, Constraint]] = {
+        name: constraint for name, constraint in Method.common.items() if name != "random_state"
+    }
+
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        metric: str = "euclidean",
+        device: str = "auto",
+        client: Any = "auto",
+        dtype: str = "float32",
+        memory_limit: int | str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+        self.device = device
+        self.client = client
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.verbose = verbose
+
+    def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
+        n, n_neighbors, metric = inputs.dataset.shape[0], parameters["n_neighbors"], parameters["metric"]
+        if n_neighbors >= n:
+            raise InputError(
+                f"n_neighbors={n_neighbors} should be < n_samples={n}: a row is none of its own neighbours; ask for "
+                "fewer."
+            )
+        arguments = {"metric": metric, "n_neighbors": n_neighbors}
+        need = partial(estimate, n_neighbors=n_neighbors)
+        return RunSpec(nearest_on_ranks, arguments, need, parameters["dtype"], shift=not METRICS[metric].unit_rows)
+
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
+        found: NearestNeighborsOutput = outcome.value
+        self.distances_, self.indices_ = found.distances, found.indices
+        last = self.distances_[:, -1]
+        return Result(
+            arrays={"distances": self.distances_, "indices": self.indices_},
+            scores={"median_distance": float(np.median(last)), "max_distance": float(last.max())},
+            **frame,
+        )
+
+
+def nearest_neighbors(
+    X: Any,
+    n_neighbors: int,
+    *,
+    metric: str = "euclidean",
+    device: str = "auto",
+    client: Any = "auto",
+    dtype: str = "float32",
+    memory_limit: int | str | None = None,
+) -> Neighborhoods:
+    """Find the nearest rows of each row, as ``sklearn.neighbors.NearestNeighbors(n_neighbors).fit(X).kneighbors()``.
+
+    Exact: the distances of all pairs are compared, and never stored.
+
+    Parameters
+    ----------
+    X : array of shape (n_samples, n_features), path, URL or Dataset
+        Whatever `open_dataset` understands.
+    n_neighbors : int
+        How many rows, fewer than n_samples. The row itself is left out by its number: a row that is equal to it is a
+        neighbour at distance 0.
+    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the distances.
+    device, client, memory_limit
+        Where to compute; see `DensityPeaks`.
+
+    Returns
+    -------
+    Neighborhoods
+        The pair (distances, indices), each of shape (n_samples, n_neighbors); of equally near rows the lower number
+        comes first. The same bits on any number of workers.
+
+    Examples
+    --------
+    >>> from mgclust import nearest_neighbors
+    >>> distances, indices = nearest_neighbors([[0.0], [1.0], [3.0], [3.0]], 2, client=None)
+    >>> indices.tolist()
+    [[1, 2], [0, 2], [3, 1], [2, 1]]
+    >>> distances.tolist()
+    [[1.0, 3.0], [1.0, 2.0], [0.0, 2.0], [0.0, 2.0]]
+    """
+    options: dict[str, Any] = {"metric": metric, "device": device, "client": client, "dtype": dtype}
+    model = NearestNeighbors(n_neighbors, memory_limit=memory_limit, **options)
+    model.fit_dataset(X if isinstance(X, Dataset) else open_dataset(X), provenance=False)
+    return Neighborhoods(model.distances_, model.indices_)
+
+
+def kneighbors_graph(X: Any, n_neighbors: int, *, mode: str = "connectivity", **options: Any) -> csr_matrix:
+    """Link each row to its nearest rows, as ``sklearn.neighbors.kneighbors_graph``.
+
+    Parameters
+    ----------
+    X, n_neighbors
+        As for `nearest_neighbors`.
+    mode : {"connectivity", "distance"}, default="connectivity"
+        What a link weighs: 1, or the distance. Links of distance 0 are stored.
+    **options
+        `metric`, `device`, `client`, `dtype` and `memory_limit` of `nearest_neighbors`.
+
+    Returns
+    -------
+    csr_matrix of shape (n_samples, n_samples), of `dtype`
+        Row i has `n_neighbors` entries, nearest first: columns are not sorted. A graph that `FastNewman` takes, made
+        symmetric for example by ``graph.maximum(graph.T)``.
+
+    Examples
+    --------
+    >>> from mgclust import kneighbors_graph
+    >>> kneighbors_graph([[0.0], [1.0], [3.0]], 1, mode="distance", client=None).toarray().tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
+    """
+    mode = Choice("connectivity", "distance").check("mode", mode)
+    distances, indices = nearest_neighbors(X, n_neighbors, **options)
+    n, k = indices.shape
+    weights = distances.reshape(-1) if mode == "distance" else np.ones(n * k, distances.dtype)
+    return csr_matrix((weights, indices.reshape(-1), np.arange(0, n * k + 1, k)), shape=(n, n))

@@ -1,0 +1,24 @@
+"""How nearest rows are shown."""
+
+from __future__ import annotations
+
+from mgclust.algorithms.presentation import Presentation, Score
+from mgclust.result import Result
+
+__all__ = ["NearestNeighborsPresentation"]
+
+
+class NearestNeighborsPresentation(Presentation):
+    """How far away the last neighbour of a row is."""
+
+    scores = {
+        "median_distance": Score("distance to the last neighbour, median of all rows"),
+        "max_distance": Score("the same, largest"),
+    }
+
+    def summary(self, result: Result) -> list[tuple[str, str]]:
+        scores = result.scores
+        if "median_distance" not in scores:
+            return super().summary(result)
+        last = f"{result.parameters['n_neighbors']} of each row, the last at {scores['median_distance']:.4g} (median)"
+        return [*super().summary(result), ("nearest", f"{last}, {scores['max_distance']:.4g} at most")]

@@ -1,0 +1,69 @@
+r"""The k nearest rows of each row, exact, on any number of ranks.
+
+Every rank owns some rows; the rows of all ranks stream past, and each own row keeps the k nearest so far, ordered by
+(distance, row number), itself left out by its number. There is never an n x n array.
+
+Time: n^2 distances over all ranks (d multiply-adds each); with few features on a CPU, boxes of far rows are
+skipped. Memory: k numbers and distances a row; rows whose lists do not fit are met in pieces. A row's distances
+are direct differences and depend on the two rows alone: the same bits on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mgclust.algorithms.common.preparation import prepare_rows
+from mgclust.engine.memory import Estimate
+from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.metrics import METRICS
+
+__all__ = ["NearestNeighborsOutput", "estimate", "nearest_neighbors"]
+
+LEAST_PIECE = 256  # rows whose lists have to fit beside those that are found
+
+
+@dataclass(frozen=True)
+class NearestNeighborsOutput:
+    """Rank 0's findings: the attributes of `NearestNeighbors` by these names."""
+
+    distances: np.ndarray
+    indices: np.ndarray
+
+
+def nearest_neighbors(context: Context, *, metric: str, n_neighbors: int) -> NearestNeighborsOutput | None:
+    """Run the method on every rank; rank 0 returns what it finds."""
+    measure, rows, xp, host = METRICS[metric], context.rows, context.kernels.xp, context.kernels.memory.to_host
+    with context.stage("prepare"):
+        prepare_rows(context, measure)
+    with context.stage("neighbors"):
+        distances = np.empty((len(rows), n_neighbors), context.dtype)
+        indices = np.empty(distances.shape, np.int64)
+        pieces = context.pieces(n_neighbors * (distances.itemsize + indices.itemsize))
+        done, total = 0, len(pieces) * context.comm.stream_length()
+        for start, stop in pieces:
+            x, own = rows.read(start, stop), xp.arange(start, stop)
+            near = xp.full((stop - start, n_neighbors), xp.inf, dtype=context.dtype)
+            index = xp.full(near.shape, -1, dtype="int64")
+            for block in context.comm.stream(rows):
+                context.kernels.pairs.nearest_rows(
+                    x, block.x, norm=measure.norm, y_start=block.start, near=near, near_index=index, rows=own
+                )
+                done += 1
+                context.progress(done / total)
+            at = slice(start - rows.start, stop - rows.start)
+            distances[at] = host(near * measure.factor if measure.squared else xp.sqrt(near))
+            indices[at] = host(index)
+        distances, indices = (
+            context.comm.exchange([array, *[array[:0]] * (context.size - 1)]) for array in (distances, indices)
+        )
+    return NearestNeighborsOutput(distances, indices) if context.rank == 0 else None
+
+
+def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, n_neighbors: int) -> Estimate:
+    """What a rank needs beside its rows: rank 0 has the lists of all rows, twice while they arrive."""
+    lists = n_neighbors * (itemsize + 8)
+    piece = 2 * LEAST_PIECE * lists
+    what = {"neighbours of all rows": 2 * lists * shape[0], "neighbours of some rows": piece}
+    return Estimate(0, sum(what.values()), what, piece)

@@ -1,0 +1,181 @@
+"""Nearest rows against a full sort in float64, on 1 to 4 ranks, streamed, from files, and by command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import mgclust
+from mgclust import cli, kneighbors_graph, load_result, nearest_neighbors
+from mgclust.algorithms import NearestNeighbors, base
+from mgclust.data import open_dataset
+from mgclust.engine.memory import Residency
+from mgclust.errors import InputError, InsufficientMemoryError
+from oracles.density_peaks import distances as all_distances
+from oracles.nearest_neighbors import nearest_neighbors as expected
+from support.points import load_points
+
+HERE = {"client": None, "device": "cpu"}
+METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "correlation")
+quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+shapes = st.tuples(st.integers(2, 50), st.integers(1, 5))
+lattices = shapes.flatmap(lambda shape: arrays("float64", shape, elements=st.integers(-4, 4).map(float)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", ["wide032", "pendigits", "rings"])
+def test_equals_a_full_sort(name, metric, dtype, device):
+    X = load_points(name)[0][:1200].astype("float64")
+    if metric == "correlation" and X.shape[1] < 3:
+        X = np.column_stack([X, X[:, 0] * X[:, 1]])
+    distances, indices = nearest_neighbors(X, 17, metric=metric, dtype=dtype, client=None, device=device)
+    assert distances.dtype == dtype and indices.dtype == np.int64 and distances.shape == indices.shape == (len(X), 17)
+    want, order = expected(X, 17, metric)
+    tolerance = 2e-6 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(distances, want, rtol=tolerance, atol=tolerance * want.max())
+    true = np.take_along_axis(all_distances(X, X, metric), indices, axis=1)  # rows as near as rounding can tell
+    np.testing.assert_allclose(true, want, rtol=tolerance, atol=tolerance * want.max())
+    assert (indices != order).mean() <= 0.02
+    assert (indices != np.arange(len(X))[:, None]).all()
+    assert all(len(set(row)) == 17 for row in indices.tolist())
+
+
+@quick
+@given(lattices, st.integers(1, 49), st.sampled_from(["euclidean", "sqeuclidean", "manhattan"]))
+def test_ties_and_equal_rows(X, k, metric):
+    """Whole numbers: distances are exact, so every tie falls to the lower row, and rows are told apart by number."""
+    k = min(k, len(X) - 1)
+    distances, indices = nearest_neighbors(X, k, metric=metric, dtype="float64", **HERE)
+    want, order = expected(X, k, metric)
+    np.testing.assert_array_equal(indices, order)
+    np.testing.assert_array_equal(distances, want)
+
+
+@pytest.mark.parametrize("d", [2, 20])
+def test_all_rows_equal(d):
+    distances, indices = nearest_neighbors(np.ones((300, d)), 3, **HERE)
+    assert (distances == 0).all()
+    assert indices[:5].tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2], [0, 1, 2]]
+    assert (indices[5:] == [0, 1, 2]).all()
+
+
+@pytest.mark.parametrize("k", [1, 16, 128])
+def test_many_neighbors(k):
+    X = np.random.default_rng(k).integers(0, 5, (900, 6)).astype("float32")
+    _, indices = nearest_neighbors(X, k, **HERE)
+    np.testing.assert_array_equal(indices, expected(X, k)[1])
+
+
+CASES = {
+    "lattice in the plane": ((7000, 2), {"n_neighbors": 9}),  # in boxes
+    "wide": ((4500, 40), {"n_neighbors": 16}),
+    "cosine": ((3000, 20), {"metric": "cosine", "dtype": "float64"}),
+    "fewer blocks than ranks": ((700, 3), {"n_neighbors": 130}),
+}
+
+
+def rows_of(case):
+    shape = CASES[case][0]
+    X = np.random.default_rng(shape).normal(size=shape)
+    return (np.round(4 * X) if case.startswith("lattice") else X).astype("float32")
+
+
+@pytest.fixture
+def found(ranks, monkeypatch):
+    """The bits that a number of ranks finds."""
+
+    def find(size, X, **parameters):
+        monkeypatch.setattr(base, "connect", lambda **_: ranks(size))
+        pair = nearest_neighbors(X, parameters.pop("n_neighbors", 5), device="cpu", **parameters)
+        return [(array.shape, array.tobytes()) for array in pair]
+
+    return find
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_same_bits_on_any_number_of_ranks(case, found):
+    X, parameters = rows_of(case), CASES[case][1]
+    alone = found(1, X, **parameters)
+    for size in (2, 3, 4):
+        assert found(size, X, **parameters) == alone, f"on {size} ranks"
+
+
+@pytest.mark.parametrize("case", ["lattice in the plane", "wide"])
+def test_same_bits_when_rows_are_streamed(case, found, monkeypatch):
+    X, parameters = rows_of(case), CASES[case][1]
+    resident = found(1, X, **parameters)
+    monkeypatch.setattr(Residency, "resident", lambda self, rows: False)
+    monkeypatch.setattr(Residency, "chunk_rows", property(lambda self: self.block_rows))
+    assert found(1, X, **parameters) == found(2, X, **parameters) == resident
+
+
+def test_same_bits_from_arrays_files_and_chunks(found, tmp_path):
+    dask_array = pytest.importorskip("dask.array")
+    X = rows_of("wide")[:2500]
+    whole = found(1, X)
+    np.save(tmp_path / "rows.npy", X)
+    np.savetxt(tmp_path / "rows.csv", X, delimiter=",", fmt="%.9g")
+    for source in (tmp_path / "rows.npy", str(tmp_path / "rows.csv"), open_dataset(X)):
+        assert found(2, source) == whole, source
+    assert found(3, dask_array.from_array(X, chunks=(777, 40))) == whole
+
+
+@pytest.mark.parametrize(
+    ("k", "options", "message"),
+    [
+        (6, {}, r"n_neighbors=6 should be < n_samples=6: .*; ask for fewer"),
+        (0, {}, "n_neighbors=0 should be an integer >= 1"),
+        (2.0, {}, "n_neighbors=2.0 should be an integer"),
+        (2, {"metric": "euclid"}, "did you mean 'euclidean'"),
+        (2, {"metric": "cosine"}, "all-zero rows: 1 of them, the first is row 0"),
+    ],
+)
+def test_what_is_refused(k, options, message):
+    with pytest.raises(InputError, match=message):
+        nearest_neighbors(np.arange(12.0).reshape(6, 2) * [[0], [1], [1], [1], [1], [1]], k, **HERE, **options)
+
+
+def test_too_little_memory_is_refused():
+    with pytest.raises(InsufficientMemoryError, match=r"neighbours of all rows .* What would fit"):
+        nearest_neighbors(np.random.default_rng(0).normal(size=(3000, 2)), 100, memory_limit="2 MB", **HERE)
+
+
+def test_graph():
+    from sklearn.neighbors import kneighbors_graph as reference
+
+    X = load_points("rings")[0].astype("float64")
+    for mode in ("connectivity", "distance"):
+        graph = kneighbors_graph(X, 6, mode=mode, dtype="float64", **HERE)
+        assert graph.format == "csr" and graph.has_canonical_format is False
+        np.testing.assert_allclose(graph.toarray(), reference(X, 6, mode=mode).toarray(), atol=1e-12)
+    equal = kneighbors_graph(np.zeros((5, 2)), 2, mode="distance", **HERE)
+    assert equal.nnz == 10 and (equal.data == 0).all()
+    with pytest.raises(InputError, match="mode='near' should be one of 'connectivity', 'distance'"):
+        kneighbors_graph(X, 6, mode="near")
+
+
+def test_as_a_method(tmp_path, monkeypatch, capsys):
+    X = load_points("rings")[0].astype("float32")
+    np.save(tmp_path / "rows.npy", X)
+    monkeypatch.chdir(tmp_path)
+    told = ["run", "nearest-neighbors", "rows.npy", "-o", "out", "--cpu", "--n-neighbors", "4", "--metric", "manhattan"]
+    assert cli.run_command(told) == 0
+    assert "nearest   4 of each row, the last at" in capsys.readouterr().out
+    result = load_result("out")
+    distances, indices = nearest_neighbors(X, 4, metric="manhattan", **HERE)
+    np.testing.assert_array_equal(result.arrays["indices"], indices)
+    np.testing.assert_array_equal(result.arrays["distances"], distances)
+    assert result.labels is None and (tmp_path / "out" / "report.html").exists()
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["scores"] == {
+        "median_distance": float(np.median(distances[:, -1])),
+        "max_distance": float(distances[:, -1].max()),
+    }
+    assert "random_state" not in {option.name for option in NearestNeighbors.options()}
+    assert cli.run_command(["run", "nearest-neighbors", "rows.npy", "-o", "more", "--n-neighbors", "600"]) == 2
+    assert mgclust.nearest_neighbors is nearest_neighbors
