@@ -109,24 +109,25 @@ class Attempts(Jobs):
         facts : dict, optional
             For the log.
         """
-        files = size_of_job(self._settings, id_)  # slow for many files: before the transaction
+        files = size_of_job(self._settings, id_)
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
             if job is None:
                 return False
             self._account(session, job, "SUCCEEDED")
             job.scores, job.progress = scores, None  # the last event is older than the end
-            finish(self._settings, job, "SUCCEEDED", None, None, files)
+            finish(job, "SUCCEEDED", None, None, files)
         self._log_attempt(job, facts)
         return True
 
     def fail(self, id_: str, attempt: int, error: str, fault: str, facts: Mapping[str, Any] | None = None) -> None:
         """End a job whose attempt has failed, or queue it again if the cluster was at fault."""
+        files = size_of_job(self._settings, id_)
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
             if job is None:
                 return
-            self._apply_failure(session, job, error, fault)
+            self._apply_failure(session, job, error, fault, files)
         self._log_attempt(job, facts)
 
     def requeue(self, id_: str, attempt: int) -> None:
@@ -137,7 +138,7 @@ class Attempts(Jobs):
                 return
             if job.cancel:
                 self._account(session, job, "CANCELLED")
-                finish(self._settings, job, "CANCELLED", None, None)
+                finish(job, "CANCELLED", None, None, None)
             else:
                 job.begun_before += 1
                 self._account(session, job, "PENDING")
@@ -168,6 +169,7 @@ class Attempts(Jobs):
         silent = [id_ for id_, seconds in self._silence.of(marks).items() if seconds > after]
         lost = []
         for id_ in silent:  # one transaction each: two processes that lock several users could deadlock
+            files = size_of_job(self._settings, id_)
             with writing(self._engine) as session:
                 wanted = select(Job).where(Job.id == id_, Job.state == "RUNNING").with_for_update(skip_locked=True)
                 job = session.scalars(wanted).first()
@@ -176,7 +178,7 @@ class Attempts(Jobs):
                 error = (
                     f"attempt {job.attempt} was lost: its runner, or its machine, gave no sign of life for {after:g} s."
                 )
-                self._apply_failure(session, job, error, "cluster")
+                self._apply_failure(session, job, error, "cluster", files)
             self._log_attempt(job)
             lost.append(id_)
         return lost
@@ -189,17 +191,17 @@ class Attempts(Jobs):
         """Whether an attempt that a runner's fault ended does not count."""
         return attempt <= FREE_ATTEMPTS_FACTOR * self._settings.attempts
 
-    def _apply_failure(self, session: Session, job: Job, error: str, fault: str) -> None:
+    def _apply_failure(self, session: Session, job: Job, error: str, fault: str, files: int) -> None:
         if job.cancel:
             self._account(session, job, "CANCELLED")
-            finish(self._settings, job, "CANCELLED", None, None)
+            finish(job, "CANCELLED", None, None, files)
         elif fault == "cluster" and job.attempt - job.begun_before < self._settings.attempts:
             self._account(session, job, "PENDING")
             queue(job)
             job.error, job.fault = error, fault
         else:
             self._account(session, job, "FAILED")
-            finish(self._settings, job, "FAILED", error, fault)
+            finish(job, "FAILED", error, fault, files)
 
     def _account(self, session: Session, job: Job, state: str) -> None:
         """Add the time of an attempt to its user's usage and to the metrics; the job goes to `state`."""

@@ -19,7 +19,7 @@ from mgclust.beneath import Beneath
 from mgclust.errors import InputError, printable
 from mgclust.service.access import Caller
 from mgclust.service.answers import check_scores
-from mgclust.service.disk import remove
+from mgclust.service.disk import remove, set_aside, size_of
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.models import Job
@@ -192,7 +192,7 @@ def save_as_job(
 
     def place() -> None:
         attempt = settings.attempt_folder(id_, 1)
-        remove(attempt)  # of a process that died here
+        set_aside(attempt, settings.data / "jobs")  # of a process that died here; a sweep removes it
         attempt.parent.mkdir(exist_ok=True)
         folder.rename(attempt)
 
@@ -202,7 +202,7 @@ def save_as_job(
     try:
         order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
         scores = readers.serve(order | _read_by(engine, settings, parent), check_scores, writable=[folder])
-        return jobs.add_finished(parent, id_, request, scores, place)
+        return jobs.add_finished(parent, id_, request, scores, size_of(folder), place)
     finally:
         remove(folder)
 

@@ -304,8 +304,9 @@ def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
         for removal in session.scalars(select(Removal).with_for_update(skip_locked=True)):
             folder = settings.data / removal.path
             again = _exists_again(session, folder.name)
-            if folder.parent.name == "jobs" and not again:
-                remove(settings.checkpoint_folder(folder.name))
+            if settings.checkpoints and folder.parent.name == "jobs" and not again:
+                elsewhere = set_aside(settings.checkpoint_folder(folder.name), Path(settings.checkpoints))
+                gone += [elsewhere] if elsewhere else []
             if folder.exists() and not again:
                 target = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{DELETED_SUFFIX}")
                 try:

@@ -187,7 +187,13 @@ class Jobs:
         return TooManyJobs(f"jobs_waiting={self._settings.jobs_waiting} jobs of all users wait; submit again later.")
 
     def add_finished(
-        self, parent: Job, id_: str, request: dict[str, Any], scores: dict[str, Any], place: Callable[[], None]
+        self,
+        parent: Job,
+        id_: str,
+        request: dict[str, Any],
+        scores: dict[str, Any],
+        files: int,
+        place: Callable[[], None],
     ) -> Job:
         """Add a job of the parent's owner whose first attempt has succeeded, or return the existing one.
 
@@ -196,6 +202,8 @@ class Jobs:
         parent : Job
         id_ : str
         request, scores : dict
+        files : int
+            Bytes of the result.
         place : callable
             Moves the complete result into the job's folder; called if the job is added, before it is visible.
 
@@ -204,11 +212,11 @@ class Jobs:
         QuotaExceeded
             The owner has reached a limit.
         """
-        now, size = time.time(), row_size(request, scores)
+        now, size = time.time(), row_size(request, scores) + files
         job = Job(
             id=id_, owner=parent.owner, method=parent.method, request=request, summary=summary_of(request),
             priority=parent.priority, created=now, queued=now, claimed=now, started=now, finished=now,
-            state="SUCCEEDED", attempt=1, begun_before=0, cancel=False, scores=scores,
+            state="SUCCEEDED", attempt=1, begun_before=0, cancel=False, scores=scores, size=size,
         )  # fmt: skip
         try:
             with writing(self._engine) as session:
@@ -218,7 +226,6 @@ class Jobs:
                 session.add(job)
                 session.flush()
                 place()
-                job.size = size + size_of_job(self._settings, id_)
                 return job
         except IntegrityError:
             with reading(self._engine) as session:
@@ -286,10 +293,12 @@ class Jobs:
 
     def cancel(self, caller: Caller, id_: str) -> Job | None:
         """Cancel a job: at once if it waits, soon if it runs; one that has ended stays as it is."""
+        known = self.summary(caller, id_)
+        files = size_of_job(self._settings, id_) if known is not None and known.state == "PENDING" else None
         with writing(self._engine) as session:
             job = self._visible(session, caller, id_)
             if job is not None and job.state == "PENDING":
-                finish(self._settings, job, "CANCELLED", None, None)
+                finish(job, "CANCELLED", None, None, files)
             elif job is not None and job.state == "RUNNING":
                 job.cancel = True
                 return job
@@ -364,14 +373,13 @@ def queue(job: Job) -> None:
     job.queued = time.time()
 
 
-def finish(
-    settings: Settings, job: Job, state: str, error: str | None, fault: str | None, files: int | None = None
-) -> None:
-    """Set the final state of a job; `files` are the bytes of its files, which are measured if it is None."""
+def finish(job: Job, state: str, error: str | None, fault: str | None, files: int | None) -> None:
+    """Set the final state of a job; `files` are the bytes of its files, which the next sweep measures if it is None.
+
+    They may be many: transactions, which exclude other writers, do not measure or remove them.
+    """
     job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
-    if files is None:
-        files = size_of_job(settings, job.id)
-    job.size = row_size(job.request, job.scores, job.error, job.progress) + files
+    job.size = None if files is None else row_size(job.request, job.scores, job.error, job.progress) + files
 
 
 def job_id(caller: Caller, key: str | None) -> str:

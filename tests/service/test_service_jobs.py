@@ -419,13 +419,13 @@ def test_what_a_user_may_keep(engine, settings):
     with pytest.raises(QuotaExceeded, match=says):
         jobs.retry(ANN, failed.id)
     with pytest.raises(QuotaExceeded, match=says):
-        jobs.add_finished(first, "d", {}, {}, lambda: pytest.fail("files were put there"))
+        jobs.add_finished(first, "d", {}, {}, 0, lambda: pytest.fail("files were put there"))
     with pytest.raises(QuotaExceeded, match="bob keeps"):
         submit(jobs, BOB)
     submit(jobs, ROOT)
     jobs.delete(ANN, first.id)
     assert jobs.retry(ANN, failed.id).state == "PENDING"
-    saved = jobs.add_finished(first, "e", {}, {}, lambda: leave(settings, "e", 70))
+    saved = jobs.add_finished(first, "e", {}, {}, 70, lambda: leave(settings, "e", 70))
     assert saved.size == row_size({}, {}) + 70
 
 
@@ -793,7 +793,7 @@ def test_limits_of_the_queue(engine, settings):
     jobs.claim()
     assert jobs.retry(ANN, first.id).state == "PENDING"
     with pytest.raises(QuotaExceeded, match="jobs_kept_per_user=2"):
-        jobs.add_finished(first, "e", {}, {}, lambda: pytest.fail("files were put there"))
+        jobs.add_finished(first, "e", {}, {}, 0, lambda: pytest.fail("files were put there"))
 
 
 def test_what_the_database_keeps_counts(engine, settings):
