@@ -219,13 +219,7 @@ class Integer(_Bounded):
 
 
 class Boolean(Constraint):
-    """True or False.
-
-    Parameters
-    ----------
-    optional, help, remedy
-        As for `Constraint`.
-    """
+    """True or False."""
 
     type = "flag"
 
@@ -277,13 +271,7 @@ class Choice(Constraint):
 
 
 class Bytes(Constraint):
-    """An amount of memory: a number of bytes, or text such as ``"16 GiB"``, ``"500MB"``.
-
-    Parameters
-    ----------
-    optional, help, remedy
-        As for `Constraint`.
-    """
+    """An amount of memory: a number of bytes, or text such as ``"16 GiB"``, ``"500MB"``."""
 
     type = "size"
 
@@ -357,7 +345,7 @@ def finite_array(name: str, array: np.ndarray, ndim: int, expected: str) -> np.n
     return array.astype(np.float64)
 
 
-class RealOrPerRow(Constraint):
+class RealOrPerRow(Real):
     """A finite number for all rows, or an array with one for each; the command line takes a number or a .npy file."""
 
     type = "number|FILE"
@@ -368,29 +356,21 @@ class RealOrPerRow(Constraint):
         return "a finite number, or a one-dimensional array (.npy on the command line) of finite numbers, one per row"
 
     def _check(self, name: str, value: Any) -> Any:
-        if isinstance(value, numbers.Real) and not isinstance(value, bool):
-            number = _float(value)
-            if not math.isfinite(number):
-                raise self.refuse(name, value)
-            return number
-        if isinstance(value, str):
-            raise self.refuse(name, value)
+        if isinstance(value, (numbers.Real, str)):
+            return super()._check(name, value)
         return finite_array(name, np.asarray(value.get() if hasattr(value, "get") else value), 1, self.expected)
 
     def _convert(self, text: str) -> Any:
         if text.endswith(".npy"):
             return read_npy(text, "a number or a .npy")
-        try:
-            return float(text)
-        except ValueError:
-            return text
+        return super()._convert(text)
 
     def _read(self, file: Beneath) -> Any:
         return read_npy(file, "a number or a .npy")
 
 
 class Anything(Constraint):
-    """A value that somebody else checks, such as a Dask client.
+    """A value that is checked elsewhere, such as a Dask client.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +52,7 @@ from mgclust.result import atomic_directory
 __all__ = ["CheckpointConfig", "Checkpointer", "Saved"]
 
 Array = Any
+Found = tuple[int, dict[str, str]]  # a checkpoint's number, and the hashes of its files
 
 # No room, no memory for a copy, no further thread: the run continues without.
 UNWRITTEN = (OSError, MemoryError, RuntimeError)
@@ -143,7 +144,7 @@ class Checkpointer:
         self._say = say
         self._room = room
         self._writing: _Writing | None = None  # on all ranks, or on none
-        self._found: list[_Found] = []
+        self._found: list[Found] = []
         self._last: int | None = None  # the last one that is known to be whole
         if plan is None:
             return
@@ -240,7 +241,7 @@ class Checkpointer:
                 self._say(warning=f"checkpoint {str(folder)!r} is damaged and is skipped.")
         return None
 
-    def _open(self, plan: CheckpointConfig) -> tuple[list[_Found], int]:
+    def _open(self, plan: CheckpointConfig) -> tuple[list[Found], int]:
         """The checkpoints that are there, the last one first, and the highest number; refuses another run's."""
         answer = self._comm.agree(self._look(plan) if self._comm.rank == 0 else None)
         if isinstance(answer, InputError):
@@ -256,7 +257,7 @@ class Checkpointer:
             )
         return found, number
 
-    def _look(self, plan: CheckpointConfig) -> tuple[Path, list[_Found], int] | InputError:
+    def _look(self, plan: CheckpointConfig) -> tuple[Path, list[Found], int] | InputError:
         """Rank 0's part of `_open`: make the folder, clear what was not finished, read what there is."""
         folder = Path(plan.folder)
         probe = folder / f".{secrets.token_hex(4)}.probe"
@@ -288,7 +289,7 @@ class Checkpointer:
                     f"checkpoint={str(folder)!r} holds checkpoints of another run "
                     f"({differences(index['run'], plan.run)}); name another folder, or remove this one."
                 )
-            found.append(_Found(number_of(path), index["files"]))
+            found.append((number_of(path), index["files"]))
         return probe, found, highest
 
     def _begin(self, whole: contextlib.ExitStack) -> Path | str:
@@ -393,19 +394,11 @@ class Checkpointer:
 
 @dataclass
 class _Writing:
-    """A checkpoint that has no name yet.
-
-    Attributes
-    ----------
-    whole : ExitStack
-        On rank 0 gives the folder its name when it closes well.
-    folder : Path or str
-        Or why there is none.
-    """
+    """A checkpoint that has no name yet."""
 
     number: int
-    whole: contextlib.ExitStack
-    folder: Path | str
+    whole: contextlib.ExitStack  # on rank 0 gives the folder its name when it closes well
+    folder: Path | str  # or why there is none
     writer: Writer | None = None
     problem: str | None = None
 
@@ -424,13 +417,6 @@ class _Writing:
             self.writer.close()
         unfinished = _Unwritten()
         self.whole.__exit__(type(unfinished), unfinished, None)
-
-
-class _Found(NamedTuple):
-    """A checkpoint whose index could be read, and the hashes of its files."""
-
-    number: int
-    files: dict[str, str]
 
 
 class _Unwritten(Exception):

@@ -2,7 +2,7 @@
 
 The Gaussian density of a row is a sum without the row's own 1. The terms are added in the order of the columns, and a
 sum without one 1 is rounded otherwise than one without another. If each row left out itself, the densities of equal
-rows would differ in the last bit, and the rule for ties (of equal density, the lower row is the denser) would not
+rows would differ in the last bit, and the rule for ties (see `mgclust.algorithms.density_peaks.ranks`) would not
 apply to them. So a row leaves out the first row that is equal to it: the sum is the same, and all equal rows add the
 same terms in the same order.
 
