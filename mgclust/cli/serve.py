@@ -44,6 +44,9 @@ def _check_place(settings: Settings) -> None:
             f"data={str(settings.data)!r} should be a folder that can be written: {error.strerror}; give another."
         ) from error
     _check_access(settings.data)
+    for name, log in (("log", settings.log), ("audit", settings.audit_path)):
+        if log and (os.path.islink(log) or (os.path.exists(log) and not os.path.isfile(log))):
+            raise InputError(f"{name}={str(log)!r} should be a regular file, not a link; give another.")
     try:
         engine = open_database(settings.database)
         with reading(engine):

@@ -3,7 +3,7 @@
 ::
 
     in    {"folder": where the attempt writes, "checkpoint": where it resumes from, "request": {...},
-           "files": {name: file beneath a root}, "hidden": [path, ...],
+           "files": {name: file beneath a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
            "place": where to run, "devices": the GPUs to use, ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": ...},
           with "facts" for the runner's log; {} once a second, a sign of life; limited by `mgclust.service.answers`
@@ -24,16 +24,18 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mgclust.beneath import Beneath
 from mgclust.json_text import parse_json
 from mgclust.quoting import quoting
 from mgclust.service.answers import MAX_ERROR_CHARACTERS
-from mgclust.service.caches import cache_folders
+from mgclust.service.caches import cache_folders, use_private_caches
 from mgclust.service.confine import become_subreaper, confine
 from mgclust.service.forkserver import OPTION, serve
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, restore_names
@@ -44,6 +46,7 @@ PROGRESS_SECONDS = 0.5  # between two progress events
 STOP_GRACE_SECONDS = 20.0  # for an orderly end
 CLUSTER_WAIT_SECONDS = 300.0  # for a cluster that is unavailable
 FULL_DISK_WAIT_SECONDS = 20.0  # before the next attempt
+TEMPORARY_FOLDER = "tmp"  # in the attempt's folder; the runner removes it
 SIGN_SECONDS = 1.0  # between two signs of life
 NICE = 5  # the web process and other programs have priority on shared cores
 
@@ -139,9 +142,6 @@ def _run(order: dict[str, Any], report: Any) -> dict[str, Any]:
         sentence = restore_names(message_of(error), order["request"], order["files"])
         answer = {"error": sentence[:MAX_ERROR_CHARACTERS], "fault": fault_of(error)}
         full = _disk_is_full(error)
-    finally:
-        with contextlib.suppress(OSError):  # it does not exist, or holds checkpoints for the next attempt
-            os.rmdir(order["checkpoint"])
     if full:
         report({"stage": "waiting for space on the disk"})
         with contextlib.suppress(KeyboardInterrupt):  # the job is cancelled
@@ -157,6 +157,24 @@ def _open_log(folder: Path) -> int:
         return os.open("log.txt", flags, 0o600, dir_fd=parent)
     finally:
         os.close(parent)
+
+
+def _writable(order: dict[str, Any]) -> dict[str, Beneath]:
+    """The folders that the attempt may write, opened through no link.
+
+    The folder of the job is not among them: no attempt can replace one of them for the next attempt or the runner.
+    """
+    folder, checkpoint = Path(order["folder"]), Path(order["checkpoint"])
+    found = {"checkpoint": Beneath(str(checkpoint.parents[1]), f"{checkpoint.parent.name}/{checkpoint.name}")}
+    for name in (folder.name, f"{folder.name}/{TEMPORARY_FOLDER}", *(["sources"] if order["fetch"] else [])):
+        (folder.parent / name).mkdir(exist_ok=True)
+        found[name] = Beneath(str(folder.parent), name)
+    tempfile.tempdir = str(folder / TEMPORARY_FOLDER)
+    os.environ |= {"TMPDIR": tempfile.tempdir, "DASK_TEMPORARY_DIRECTORY": tempfile.tempdir}  # of its workers
+    if "cache" in order:
+        use_private_caches(order["cache"])
+        found["cache"] = Beneath(order["cache"], "")
+    return found
 
 
 def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
@@ -183,9 +201,9 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order["devices"])
     files = files_of(order["files"])
     if "hidden" in order:
-        # All of the job's own folder: the next attempt resumes from what this one leaves.
-        writable = [folder.parent, order["checkpoint"], *cache_folders(order["hidden"])]
-        confine(order["hidden"], descriptors(files), writable)
+        writable = _writable(order)
+        readable: list[str | int] = [*descriptors(files), *cache_folders(order["hidden"])]
+        confine(order["hidden"], readable, descriptors(writable))
     if (answers := order.pop("answers", None)) is not None:
         _start_threads(answers)
     method = METHODS[request["method"]]

@@ -16,9 +16,9 @@ import psutil
 
 from mgclust.errors import MgclustError
 from mgclust.service.answers import read_answers
+from mgclust.service.confine import environment
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.liveness import kill_tree
-from mgclust.service.supervisor import without_settings
 
 __all__ = ["AttemptProcess"]
 
@@ -54,12 +54,12 @@ class AttemptProcess:
                 self._process = psutil.Process(pid)
             else:
                 self._process = psutil.Popen(
-                    [sys.executable, "-m", "mgclust.service.attempt"],
+                    [sys.executable, "-P", "-m", "mgclust.service.attempt"],
                     stdin=stdin,
                     stdout=stdout,
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,
-                    env=without_settings(),
+                    env=environment(),
                 )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()

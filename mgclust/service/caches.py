@@ -1,7 +1,9 @@
 """Cache folders of libraries, for the processes that compute and read.
 
-Numba, CuPy, CUDA and matplotlib keep caches in the home folder, or beside the code. The home of a service account may
-be read-only or hidden from the processes of jobs; then folders in the data folder take its place, writable for jobs.
+Numba, CuPy, CUDA and matplotlib keep caches in the home folder, or beside the code, and execute what they find there.
+Jobs only read these. What a job compiles is kept in a folder of its user, which the processes of other users' jobs can
+neither read nor write. The home of a service account may be read-only or hidden from the processes of jobs; then
+folders in the data folder take its place.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterable
 
 from mgclust.service.settings import Settings
 
-__all__ = ["cache_folders", "set_cache_folders"]
+__all__ = ["cache_folders", "set_cache_folders", "use_private_caches"]
 
 VARIABLES = {
     "NUMBA_CACHE_DIR": "numba", "CUPY_CACHE_DIR": "cupy", "CUDA_CACHE_PATH": "cuda", "MPLCONFIGDIR": "matplotlib",
@@ -37,7 +39,7 @@ def set_cache_folders(settings: Settings) -> None:
 
 
 def cache_folders(hidden: Iterable[str]) -> list[str]:
-    """The folders of `set_cache_folders` that are inside hidden paths.
+    """The folders of `set_cache_folders` that are inside hidden paths, to be read.
 
     All other folders are either reachable, or must not be: one that contains a hidden path is not made reachable.
     """
@@ -48,6 +50,15 @@ def cache_folders(hidden: Iterable[str]) -> list[str]:
         if path.endswith(f"/cache/{name}") and not any(each.startswith(f"{path}/") for each in concealed):
             found.append(path)
     return found
+
+
+def use_private_caches(folder: str) -> None:
+    """Have this process and those that it starts keep in a folder what they compile."""
+    from mgclust.kernels.toolkit.cpu_compiler import OWN_CACHE
+
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    variables = {OWN_CACHE: "numba", "CUPY_CACHE_DIR": "cupy", "CUDA_CACHE_PATH": "cuda"}
+    os.environ |= {variable: os.path.join(folder, name) for variable, name in variables.items()}
 
 
 def _home() -> list[str]:

@@ -5,10 +5,11 @@ Parsers of many formats read the data. Before that, a process gives up what read
 and their memory and environment in ``/proc``; capabilities of root beyond its files; privileges of programs that it
 starts; core dumps. Its children inherit the confinement.
 
-Hidden are the data folder, the roots, and files of secrets. All else on the machine stays reachable: an attempt needs
-drivers, caches and shared folders that no list could name in advance. Landlock lists what is reachable, so the siblings
-of the hidden paths are listed, at every level on the way to them. An entry that is made later, directly in one of these
-parent folders, is not reachable either.
+Hidden are the data folder, the roots, and files of secrets. All else on the machine can still be read and executed: an
+attempt needs drivers, libraries and shared folders that no list could name in advance. Landlock lists what is
+reachable, so the siblings of the hidden paths are listed, at every level on the way to them. An entry that is made
+later, directly in one of these parent folders, is not reachable either. Written are only the job's own folders, devices
+of GPUs and networks, and shared memory. The environment has variables of a list only (`environment`).
 
 Limits. The process has the user of the service: without Landlock it may read all that this user may. With a kernel
 before 6.12 it may send signals to the service. An attempt may use the network, for schedulers and data. Threads of
@@ -22,20 +23,21 @@ import contextlib
 import ctypes
 import errno
 import functools
+import glob
 import os
 import resource
 import stat
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from mgclust.beneath import protection
 
-__all__ = ["become_subreaper", "confine", "describe", "exit_with_parent", "landlock"]
+__all__ = ["become_subreaper", "confine", "describe", "environment", "exit_with_parent", "landlock"]
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls
+_EXECUTE_RIGHT = 1 << 0
 _READ_RIGHTS = 1 << 2 | 1 << 3  # files, folders
 _FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # by version of Landlock
@@ -47,8 +49,21 @@ _NO_NEW_PRIVS, _DUMPABLE, _DEATH, _ADOPT = 38, 4, 1, 36  # prctl
 _CAPABILITIES = sum(1 << bit for bit in (1, 2, 3, 5, 14, 23))
 _CAPABILITY_VERSION = 0x20080522
 _MAX_BESIDE = 100_000  # entries of folders on the way to hidden paths
-# Made in advance if the home folder is on the way to a hidden path: later entries are not reachable.
-_CACHES = (".cache", ".cupy", ".nv")
+# What attempts write beside their own folders: null devices, shared memory, semaphores, GPUs, InfiniBand.
+_WRITABLE = (
+    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm", "/dev/nvidia*", "/dev/dxg",
+    "/dev/gdrdrv", "/dev/infiniband", os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps",
+)  # fmt: skip
+# Variables that confined processes inherit, complete names and beginnings. All others may hold secrets, such as
+# PGPASSWORD, AWS_SECRET_ACCESS_KEY or a proxy's URL: no list could name these in advance.
+_VARIABLES = {
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TZDIR", "TERM", "TMPDIR", "VIRTUAL_ENV",
+    "CONDA_PREFIX", "SSL_CERT_FILE", "SSL_CERT_DIR", "GLIBC_TUNABLES", "MATPLOTLIBRC", "MGCLUST_DEBUG",
+}  # fmt: skip
+_PREFIXES = (
+    "LC_", "LD_", "DYLD_", "PYTHON", "XDG_", "MPL", "NUMBA_", "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_",
+    "MALLOC_", "CUDA_", "NVIDIA_", "CUPY_", "NCCL_", "UCX_", "DASK_CONFIG", "DASK_DISTRIBUTED_", "MGCLUST_TLS_",
+)  # fmt: skip
 
 
 class _Ruleset(ctypes.Structure):
@@ -67,7 +82,7 @@ class _Rule(ctypes.Structure):
 def confine(
     hidden: Iterable[str | Path],
     readable: Iterable[str | Path | int] = (),
-    writable: Sequence[str | Path] = (),
+    writable: Iterable[str | Path | int] = (),
     *,
     reading_only: bool = False,
 ) -> None:
@@ -79,10 +94,10 @@ def confine(
         Paths to hide; they need not exist.
     readable : iterable of path or int
         Exceptions that may be read; a descriptor names one without a path that may be replaced.
-    writable : sequence of path
+    writable : iterable of path or int
         Exceptions that may be read and written: existing folders.
     reading_only : bool
-        Allow writing to `writable` only, and no TCP connection.
+        Allow no device, no program and no TCP connection.
 
     Raises
     ------
@@ -103,25 +118,23 @@ def confine(
     size = ctypes.sizeof(ruleset) if version >= 6 else 16 if version >= 4 else 8
     number = _call(_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0))
     try:
-        concealed = {os.path.realpath(path) for path in hidden}
-        _make_caches(concealed)
-        for path in _reachable("/", concealed):
-            _allow(number, path, _READ_RIGHTS if reading_only else rights)
+        for path in _reachable("/", {os.path.realpath(path) for path in hidden}):
+            _allow(number, path, _READ_RIGHTS if reading_only else _READ_RIGHTS | _EXECUTE_RIGHT)
         for each in readable:
-            _allow(number, each, _READ_RIGHTS & rights)
+            _allow(number, each, _READ_RIGHTS)
         for each in writable:
             _allow(number, each, rights)
+        if not reading_only:
+            for path in (f"/proc/{os.getpid()}", *(path for each in _WRITABLE for path in glob.glob(each))):
+                _allow(number, path, rights)
         _call(_RESTRICT, ctypes.c_int(number), ctypes.c_uint32(0))
     finally:
         os.close(number)
-    if writable:
-        # The current one may not be reachable any more.
-        tempfile.tempdir = None
-        with contextlib.suppress(FileNotFoundError):
-            tempfile.gettempdir()
-        if tempfile.tempdir in (None, os.getcwd()):
-            tempfile.tempdir = str(writable[0])
-        os.environ["TMPDIR"] = str(tempfile.tempdir)
+
+
+def environment() -> dict[str, str]:
+    """The environment of confined processes and of those that fork them: what is known to hold no secrets."""
+    return {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIXES)}
 
 
 def exit_with_parent(parent: int, *, hide: bool = True) -> None:
@@ -182,14 +195,6 @@ def _reachable(folder: str, hidden: set[str], left: list[int] | None = None) -> 
             left[0] -= 1
             if left[0] > 0 and not entry.is_symlink():  # the target of a link is listed at its own place
                 yield from _reachable(prefix + entry.name, hidden, left)
-
-
-def _make_caches(hidden: set[str]) -> None:
-    home = os.path.realpath(os.path.expanduser("~"))  # which may not exist
-    if any(path.startswith(home + "/") for path in hidden):
-        for name in _CACHES:
-            with contextlib.suppress(OSError):
-                os.mkdir(os.path.join(home, name), 0o700)
 
 
 def _allow(ruleset: int, path: str | Path | int, rights: int) -> None:

@@ -30,8 +30,7 @@ import weakref
 
 import psutil
 
-from mgclust.service.confine import become_subreaper, exit_with_parent
-from mgclust.service.supervisor import without_settings
+from mgclust.service.confine import become_subreaper, environment, exit_with_parent
 
 __all__ = ["OPTION", "ForkServer", "serve"]
 
@@ -55,11 +54,11 @@ class ForkServer:
         self._socket, child_end = socket.socketpair()
         with child_end:
             self._process = psutil.Popen(
-                [sys.executable, "-m", "mgclust.service.attempt", OPTION],
+                [sys.executable, "-P", "-m", "mgclust.service.attempt", OPTION],
                 stdin=child_end.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
-                env=ONE_THREAD_ENVIRONMENT | without_settings(),
+                env=ONE_THREAD_ENVIRONMENT | environment(),
             )
         self.closed = self._ready = False
         self._load_deadline = time.monotonic() + LOAD_TIMEOUT_SECONDS

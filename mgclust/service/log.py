@@ -14,6 +14,7 @@ import contextlib
 import datetime
 import json
 import os
+import stat
 import sys
 from typing import Any
 
@@ -30,7 +31,7 @@ class JobLog:
     Parameters
     ----------
     path : str
-        A file to append to; empty: the standard error.
+        A regular file to append to, which is not a link; empty: the standard error.
     """
 
     def __init__(self, path: str) -> None:
@@ -52,8 +53,10 @@ class JobLog:
                 sys.stderr.flush()
                 return
             # Opened each time: it may be rotated, and several processes append to it.
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            file = os.open(self._path, flags, 0o600)
             try:
-                os.write(file, line.encode())
+                if stat.S_ISREG(os.fstat(file).st_mode):  # a FIFO could wait, and a device have effects
+                    os.write(file, line.encode())
             finally:
                 os.close(file)

@@ -20,6 +20,7 @@ import resource
 import select
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +174,8 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
     try:
         opened, result = files_of(order.get("files", {})), Beneath(**order["result"])
         readable: list[str | int] = [result.descriptor(), *descriptors(opened), *cache_folders(order["hidden"])]
+        for folder in order["writable"]:
+            tempfile.tempdir = os.environ["TMPDIR"] = folder
         confine(order["hidden"], readable, order["writable"], reading_only=True)
         _limit_resources(order)
         return {"answer": TASKS[order["do"]](order | {"opened": opened, "result": result})}

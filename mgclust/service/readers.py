@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from mgclust.errors import InputError, printable
 from mgclust.service.answers import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, parse_object
+from mgclust.service.confine import environment
 from mgclust.service.settings import Settings
 
 __all__ = ["Busy", "LimitExceeded", "Readers"]
@@ -139,14 +140,13 @@ class Readers:
 
 class _Reader:
     def __init__(self) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("MGCLUST_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mgclust.service.reader"],
+            [sys.executable, "-P", "-m", "mgclust.service.reader"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
             bufsize=0,
-            env=kept | ONE_THREAD_ENVIRONMENT,
+            env=environment() | ONE_THREAD_ENVIRONMENT,
         )
         try:
             self._line(time.monotonic() + START_TIMEOUT_SECONDS)

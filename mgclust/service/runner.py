@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from sqlalchemy import delete, update
 from mgclust.engine.devices import gpus, why_no_gpu
 from mgclust.errors import InputError, MgclustError
 from mgclust.json_text import parse_json
-from mgclust.service.attempt import SIGN_SECONDS, fault_of, message_of
+from mgclust.service.attempt import SIGN_SECONDS, TEMPORARY_FOLDER, fault_of, message_of
 from mgclust.service.attempt_limits import RunningAttempt
 from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.attempts import Attempts
@@ -177,6 +177,7 @@ class Runner:
         for earlier in range(job.attempt - 1, 0, -1):
             # An attempt may have left a complete result and died before its answer.
             left = self._settings.attempt_folder(job.id, earlier)
+            self._discard(left / TEMPORARY_FOLDER)
             scores = read_scores(self._settings, job.id, earlier)
             if scores is not None:
                 left.rename(self._settings.attempt_folder(job.id, job.attempt))
@@ -187,13 +188,14 @@ class Runner:
         assert devices is not None  # as when it was claimed: attempts may have ended meanwhile, none has begun
         order: dict[str, Any] = {
             "hidden": self._settings.concealed,
+            "cache": str(self._settings.cache_folder(job.owner)),
             "folder": str(self._settings.attempt_folder(job.id, job.attempt)),
             "request": job.request | {"method": job.method},
             "before": job.before,
             "place": self._placement(job.request.get("resources") or {}, len(devices)),
             # All of them are found without their names.
             "devices": devices if len(devices) < len(self._devices.names) else None,
-            "checkpoint": str(self._checkpoint_of(job)),
+            "checkpoint": str(self._settings.checkpoint_folder(job.id) / str(job.attempt)),
             "checkpoint_seconds": self._settings.checkpoint_seconds,
             "prefixes": self._settings.prefixes,
             "upload_limit": self._settings.upload_limit,
@@ -240,18 +242,25 @@ class Runner:
                     kill_tree(child.pid, 0.0)
                 os.waitpid(child.pid, os.WNOHANG)
 
-    def _checkpoint_of(self, job: Job) -> Path:
-        return self._settings.checkpoint_folder(job.id) / str(job.attempt)
+    @contextlib.contextmanager
+    def _checkpoints(self, job: Job) -> Iterator[int]:
+        """Open the folder of a job's checkpoints, through no link."""
+        number = os.open(self._settings.checkpoint_folder(job.id), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            yield number
+        finally:
+            os.close(number)
 
     def _inherit_checkpoint(self, job: Job) -> None:
         """Move the checkpoints of the previous attempt, which may still run elsewhere, to this one."""
-        own = self._checkpoint_of(job)
-        own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for earlier in range(job.attempt - 1, 0, -1):
-            with contextlib.suppress(OSError):
-                os.rename(own.with_name(str(earlier)), own)
-                return
-        own.mkdir(mode=0o700, exist_ok=True)
+        self._settings.checkpoint_folder(job.id).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._checkpoints(job) as folder:
+            for earlier in range(job.attempt - 1, 0, -1):
+                with contextlib.suppress(OSError):
+                    os.rename(str(earlier), str(job.attempt), src_dir_fd=folder, dst_dir_fd=folder)
+                    return
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(str(job.attempt), 0o700, dir_fd=folder)
 
     def _discard(self, folder: Path) -> None:
         """Remove a folder in a thread, since it may hold much; what remains is swept later."""
@@ -296,9 +305,11 @@ class Runner:
         kept = self._settings.checkpoint_folder(job.id)
         if attempt.cancelled or (answer is not None and "scores" in answer):
             self._discard(kept)
-        for folder in (self._checkpoint_of(job), kept):
-            with contextlib.suppress(OSError):  # it does not exist, or holds checkpoints for the next attempt
-                folder.rmdir()
+        with contextlib.suppress(OSError):  # it does not exist, or holds checkpoints for the next attempt
+            with self._checkpoints(job) as folder:
+                os.rmdir(str(job.attempt), dir_fd=folder)
+            kept.rmdir()
+        self._discard(self._settings.attempt_folder(job.id, job.attempt) / TEMPORARY_FOLDER)
         if violation:
             self._jobs.fail(job.id, job.attempt, violation, "mgclust")
         elif answer is None:

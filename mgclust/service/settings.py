@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import glob
 import ipaddress
 import json
 import os
@@ -293,7 +294,8 @@ class Settings:
         files = [f"{database}{end}" for end in ("", "-wal", "-shm", "-journal")] if database else []
         mine = [os.path.expanduser(path) for path in (*SECRETS, *self.hidden.split(os.pathsep)) if path]
         kept = [self.checkpoints] if self.checkpoints else []
-        kept += [str(self.audit_path)] if self.audit_path else []
+        for log in [os.path.abspath(each) for each in (self.log, self.audit_path) if each]:
+            kept += [log, *glob.glob(f"{glob.escape(log)}.*")]  # with rotated ones
         return [str(self.data), *kept, *map(str, self.folders), *files, *mine]
 
     @property
@@ -345,6 +347,10 @@ class Settings:
     def checkpoint_folder(self, id_: str) -> Path:
         """Folder of checkpoints of a job, with a folder for each attempt; removed at the end."""
         return Path(self.checkpoints, id_) if self.checkpoints else self.job_folder(id_) / "checkpoint"
+
+    def cache_folder(self, owner: str) -> Path:
+        """Folder of what the jobs of a user have compiled."""
+        return self.data / "cache" / "users" / owner
 
     def to_json(self) -> str:
         """Encode as one line, for the standard input of another process."""

@@ -16,16 +16,11 @@ from typing import IO
 from mgclust.service.liveness import Watch, kill_tree
 from mgclust.service.settings import PREFIX, Settings
 
-__all__ = ["supervise_runner", "without_settings"]
+__all__ = ["supervise_runner"]
 
 POLL_SECONDS = 0.2
 RESTART_SECONDS = 1.0  # before a runner that has ended is replaced
 STOP_GRACE_SECONDS = 75.0  # for a runner's orderly end: its attempts have 30
-
-
-def without_settings() -> dict[str, str]:
-    """The environment of a child process, without the service's settings, which may hold a password."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
 def supervise_runner(settings: Settings, stopping: threading.Event, report: Callable[[str], None]) -> None:
@@ -45,10 +40,10 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
         name = secrets.token_hex(8)
         try:
             runner = subprocess.Popen(
-                [sys.executable, "-m", "mgclust.service.runner"],
+                [sys.executable, "-P", "-m", "mgclust.service.runner"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=without_settings(),
+                env={name: value for name, value in os.environ.items() if not name.startswith(PREFIX)},
             )
         except OSError as error:  # too many processes, or too little memory
             report(f"no runner can be started: {error.strerror}; trying again")

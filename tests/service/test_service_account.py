@@ -82,6 +82,6 @@ def test_jobs_of_a_service_without_a_home(account, tmp_path):
         job.wait()
     finally:
         service.stop()
-    assert list(service.data.glob("cache/numba/*/*.nbc"))
+    assert list(service.data.glob("cache/users/admin/numba/*/*.nbc"))
     assert list(service.data.glob("cache/matplotlib/fontlist*"))
     assert not list(tmp_path.glob("tmp/matplotlib-*"))

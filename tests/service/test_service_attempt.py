@@ -61,7 +61,6 @@ def test_whose_fault_it_is():
 def test_the_log_of_a_job_is_its_own(tmp_path):
     """One job a process: an order that comes after it is not heard, nor what the process says at its end."""
     code = "from mgclust.service import attempt; attempt._compute = lambda *_: {}; attempt.main(); print('out of turn')"
-    (tmp_path / "kept").mkdir()
     (tmp_path / "taken").touch()
     answers = {}
     for name in ("first", "taken"):
@@ -82,4 +81,3 @@ def test_the_log_of_a_job_is_its_own(tmp_path):
     assert (tmp_path / "first" / "log.txt").read_text() == ""
     assert (tmp_path / "first").stat().st_mode & 0o777 == 0o700  # other accounts read nothing of it
     assert (tmp_path / "first" / "log.txt").stat().st_mode & 0o777 == 0o600
-    assert not (tmp_path / "kept").exists()  # a folder for checkpoints without any

@@ -156,7 +156,7 @@ def test_a_runner_has_its_settings_from_its_standard_input(monkeypatch, tmp_path
     supervisor.supervise_runner(settings, stopping, lambda sentence: (said.append(sentence), stopping.set()))
     assert said == ["the runner ended with code 0; starting another"]
     command, line, environment = json.loads((tmp_path / "program.said").read_text())
-    assert command[1:] == ["-m", "mgclust.service.runner"]
+    assert command[1:] == ["-P", "-m", "mgclust.service.runner"]
     assert Settings.from_json(json.loads(line)["settings"]) == settings
     assert "s3cret" in line and "s3cret" not in json.dumps(environment)
     assert not [name for name in environment if name.startswith("MGCLUST_SERVICE_")]

@@ -7,33 +7,101 @@ than many a body. Assign slices in loops: what NumPy says of shapes that do not 
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba import njit
-from numba.core.caching import FunctionCache
+from numba.core import caching, config
 
-__all__ = ["called", "compiled", "inlined", "uncounted"]
+__all__ = ["OWN_CACHE", "called", "compiled", "inlined", "uncounted"]
 
+# Names a folder where this process keeps what it compiles: it may only read the usual ones.
+OWN_CACHE = "MGCLUST_KERNEL_CACHE"
 _warned = False
 
 
-class _Cache(FunctionCache):  # type: ignore[misc]  # Numba has no types
-    """Numba's, except that a disk that is full or cannot be written costs time, and no result."""
+def _also_readable(locator: Any) -> Any:
+    """The same way to find a folder, which also takes one with compiled kernels that can only be read."""
+
+    class Locator(locator):  # type: ignore[misc]  # Numba has no types
+        def ensure_cache_path(self) -> None:
+            try:
+                super().ensure_cache_path()
+            except OSError:
+                if not any(Path(self.get_cache_path()).glob("*.nbi")):
+                    raise
+
+    return Locator
+
+
+class _OwnLocator(caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    def __init__(self, function: Any, file: str) -> None:
+        super().__init__(function, file)
+        self._cache_path = os.path.join(os.environ[OWN_CACHE], self.get_suitable_cache_subpath(file))
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> Any:
+        return cls(function, file)
+
+
+class _UsualFiles(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = tuple(map(_also_readable, caching.CacheImpl._locator_classes[:3]))
+
+
+class _OwnFiles(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_OwnLocator,)
+
+    def __init__(self, function: Any) -> None:
+        given, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, ""  # it would have priority
+        try:
+            super().__init__(function)
+        finally:
+            config.CACHE_LOCATOR_CLASSES = given
+
+
+class _UsualCache(caching.FunctionCache):  # type: ignore[misc]
+    _impl_class = _UsualFiles
+
+
+class _OwnCache(caching.FunctionCache):  # type: ignore[misc]
+    _impl_class = _OwnFiles
+
+
+class _Cache(caching.NullCache):  # type: ignore[misc]
+    """Numba's, except that a disk that is full or cannot be written costs time, and no result.
+
+    With `OWN_CACHE` a second one follows, and keeps what is compiled.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        try:
+            self._caches = [_UsualCache(function)]
+        except (RuntimeError, ImportError, OSError) as error:  # of one of Numba's ways to find a folder
+            self._caches = []
+            if OWN_CACHE not in os.environ:
+                _warn(error)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load what was compiled for these types, if it is there and can be read."""
-        try:
-            return super().load_overload(sig, target_context)
-        except OSError as error:
-            _warn(error)
-            return None
+        if OWN_CACHE in os.environ and not (self._caches and isinstance(self._caches[-1], _OwnCache)):
+            self._caches.append(_OwnCache(self._function))
+        for cache in self._caches:
+            try:
+                if (found := cache.load_overload(sig, target_context)) is not None:
+                    return found
+            except OSError as error:
+                _warn(error)
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled, if it can be kept."""
         try:
-            super().save_overload(sig, data)
+            for cache in self._caches[-1:]:
+                cache.save_overload(sig, data)
         except OSError as error:
             _warn(error)
 
@@ -59,10 +127,7 @@ def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     def compile_at_use(function: Callable[..., Any]) -> Any:
         dispatcher = decorate(function)
         if hasattr(dispatcher, "enable_caching"):  # else compilation is switched off
-            try:
-                dispatcher._cache = _Cache(function)
-            except (RuntimeError, ImportError, OSError) as error:  # of one of Numba's ways to find a folder
-                _warn(error)
+            dispatcher._cache = _Cache(function)
         return dispatcher
 
     return compile_at_use

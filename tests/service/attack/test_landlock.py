@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
+from mgclust.service import caches
 from mgclust.service.confine import describe, landlock
 
 pytestmark = pytest.mark.slow
@@ -28,7 +31,9 @@ def look(names):
             elif name.startswith("connect "):
                 socket.create_connection(("127.0.0.1", int(name[8:])), 5).close()
             elif name.startswith("write "):
+                there = os.path.exists(name[6:])
                 open(name[6:], "a").close()
+                there or os.remove(name[6:])
             else:
                 open(name, "rb").read(1)
             found.append(number)
@@ -120,18 +125,27 @@ def test_an_attempt_reaches_its_own_job_and_no_secret(data, code):
         "hidden": [str(data), str(root), "/etc/shadow"],
         "files": {"0": {"root": str(root), "name": "x.npy", "quotable": True}},
         "request": {"method": "density-peaks", "parameters": {}, "report": False, "sources": [{"path": "x.npy"}]},
-        "checkpoint": str(own / "checkpoint"), "checkpoint_seconds": 60.0,
+        "checkpoint": str(own / "checkpoint" / "1"), "checkpoint_seconds": 60.0, "cache": str(data / "cache" / "ann"),
     }  # fmt: skip
-    (own / "checkpoint").mkdir()
+    (own / "checkpoint" / "1").mkdir(parents=True)
+    (own / "attempt-0").mkdir()
+    (data / "cache" / "bob").mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as server:
         allowed = [
-            f"connect {server.getsockname()[1]}", str(root / "x.npy"), f"write {own / 'new'}", "/etc/passwd",
-            f"write {own / 'checkpoint' / 'new'}", "/dev/null",
+            f"connect {server.getsockname()[1]}", str(root / "x.npy"), "/etc/passwd", "write /dev/null",
+            f"write {own / 'attempt-1' / 'new'}", f"write {own / 'checkpoint' / '1' / 'new'}",
+            f"write {data / 'cache' / 'ann' / 'new'}", f"write /dev/shm/{secrets.token_hex(8)}",
+            f"write {own / 'attempt-1' / 'tmp' / 'new'}",
         ]  # fmt: skip
         refused = [
             str(data / "token"), str(data / "service.db"), str(data / "jobs" / "other" / "attempt-1" / "log.txt"),
             str(data / "uploads" / "1" / "x.npy"), str(root / "y.npy"), "/etc/shadow", f"/proc/{os.getpid()}/environ",
             f"write {data / 'new'}", f"write {data / 'jobs' / 'other' / 'new'}", f"/proc/{os.getpid()}/root/etc/shadow",
+            # What others follow, load or execute: folders of the job itself, caches, and files of the account.
+            f"write {own / 'new'}", f"write {own / 'checkpoint' / 'new'}", f"write {own / 'attempt-0' / 'new'}",
+            f"write {data / 'cache' / 'bob' / 'new'}", f"write {data.parent / 'new'}", f"write {Path.home() / 'new'}",
+            f"write {Path(caches.__file__).parent / '__pycache__' / 'new'}", "write /tmp/new-of-an-attempt",
+            f"write /proc/{os.getpid()}/oom_score_adj",
         ]  # fmt: skip
         if landlock() >= 6:
             refused.append(f"kill {os.getpid()}")

@@ -1,0 +1,198 @@
+"""What an attempt that its data took over leaves behind, for others to follow, to load or to execute."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from mgclust.errors import InputError
+from mgclust.service import attempt
+from mgclust.service.attempt_process import AttemptProcess
+from mgclust.service.confine import landlock
+from mgclust.service.forkserver import ForkServer
+from mgclust.service.inputs import descriptors
+from mgclust.service.log import JobLog
+from mgclust.service.models import Job, migrate, open_database
+from mgclust.service.readers import _Reader
+from mgclust.service.runner import Runner
+from mgclust.service.settings import Settings
+from mgclust.service.sources import files_of
+
+A, B = "a" * 32, "b" * 32
+CONFINED = """
+import json, sys
+from mgclust.service import attempt
+from mgclust.service.confine import confine
+from mgclust.service.inputs import descriptors
+order, target = json.loads(sys.argv[1])
+writable = attempt._writable(order)
+confine(order["hidden"], [], descriptors(writable))
+open(target, "w").write("A's")
+"""
+SECRETS = ("MGCLUST_TOKEN", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY", "HTTPS_PROXY", "SOME_API_KEY")
+
+
+@pytest.fixture
+def settings(tmp_path):
+    settings = Settings(data=tmp_path / "data", cpu=True, log=str(tmp_path / "log" / "jobs.log"))
+    (tmp_path / "log").mkdir()
+    settings.job_folder(A).mkdir(parents=True)
+    (settings.checkpoint_folder(B) / "1").mkdir(parents=True)
+    (settings.checkpoint_folder(B) / "1" / "labels.npy").write_text("B's")
+    migrate(open_database(settings.database))
+    return settings
+
+
+def job_of(id_, attempt, **more):
+    return Job(id=id_, owner="ann", method="m", state="RUNNING", attempt=attempt, created=1.0, **more)
+
+
+@pytest.mark.skipif(not landlock(), reason="there is no Landlock")
+@pytest.mark.parametrize("what", ["checkpoint", "checkpoint/1", "checkpoint/2", "sources", "attempt-2/tmp"])
+def test_a_link_leads_no_attempt_to_another_job(settings, what):
+    own, target = settings.job_folder(A), settings.checkpoint_folder(B)
+    target = target if what == "checkpoint" else target / "1"
+    (own / what).parent.mkdir(exist_ok=True)
+    (own / what).symlink_to(target)
+    runner = Runner(settings)
+    try:
+        runner._inherit_checkpoint(job_of(A, 2))
+    except OSError:
+        assert what == "checkpoint"
+    assert os.listdir(settings.checkpoint_folder(B)) == ["1"]
+    order = {
+        "folder": str(settings.attempt_folder(A, 2)), "checkpoint": str(settings.checkpoint_folder(A) / "2"),
+        "hidden": settings.concealed, "fetch": ["a file"],
+    }  # fmt: skip
+    file = settings.checkpoint_folder(B) / "1" / "labels.npy"
+    ran = subprocess.run(
+        [sys.executable, "-c", CONFINED, json.dumps([order, str(file)])], capture_output=True, text=True
+    )
+    assert (ran.returncode, "PermissionError" in ran.stderr, file.read_text()) == (1, True, "B's"), ran.stderr
+
+
+@pytest.mark.parametrize("what", ["checkpoint", "checkpoint/2", "attempt-2/tmp"])
+def test_the_runner_removes_a_link_and_not_what_it_leads_to(settings, what):
+    planted = settings.job_folder(A) / what
+    planted.parent.mkdir(exist_ok=True)
+    (settings.checkpoint_folder(B) / "2").mkdir()  # empty, as a checkpoint folder without any
+    planted.symlink_to(settings.checkpoint_folder(B))
+    process = SimpleNamespace(
+        ended=lambda: True, close=lambda: None, drain=lambda: None, violation="it lied.", answer=None
+    )
+    runner, before = Runner(settings), threading.active_count()
+    runner._check(SimpleNamespace(job=job_of(A, 2), process=process, cancelled=True, end_reason=None))
+    while threading.active_count() > before:
+        threading.Event().wait(0.01)
+    assert sorted(os.listdir(settings.checkpoint_folder(B))) == ["1", "2"]
+    assert not planted.is_symlink() and not list(settings.data.glob("jobs/*.deleted"))
+
+
+def test_an_empty_folder_of_checkpoints_is_removed(settings):
+    runner, job = Runner(settings), job_of(A, 1)
+    runner._inherit_checkpoint(job)
+    process = SimpleNamespace(ended=lambda: True, close=lambda: None, drain=lambda: None, violation="no", answer=None)
+    runner._check(SimpleNamespace(job=job, process=process, cancelled=False, end_reason=None))
+    assert not settings.checkpoint_folder(A).exists()
+
+
+def test_a_fetched_file_is_opened_through_no_link(settings):
+    url = "https://data.example/public/token"
+    settings = Settings(data=settings.data, urls='["https://data.example/public/"]')
+    (settings.data / "token").write_text("secret")
+    (settings.job_folder(A) / "sources").mkdir()
+    (settings.job_folder(A) / "sources" / "0").symlink_to(settings.data)
+    job = job_of(A, 1, request={"sources": [{"url": url}]})
+    files = files_of(open_database(settings.database), settings, job)
+    with pytest.raises(InputError, match="links are not followed"):
+        files["0"].open()
+    assert descriptors(files) == []
+
+
+@pytest.mark.parametrize("what", ["link", "fifo"])
+def test_the_log_of_jobs_is_a_regular_file(settings, what):
+    (settings.data / "token").write_text("secret")
+    os.symlink(settings.data / "token", settings.log) if what == "link" else os.mkfifo(settings.log)
+    writes = threading.Thread(target=JobLog(settings.log), args=("job.ended", job_of(A, 1)), daemon=True)
+    writes.start()
+    writes.join(10)
+    assert not writes.is_alive() and (settings.data / "token").read_text() == "secret"
+
+
+def test_logs_are_hidden_from_attempts(settings, tmp_path):
+    """The log of jobs and the audit log, with earlier files of theirs."""
+    settings = Settings(data=settings.data, log=settings.log, audit=str(tmp_path / "log" / "audit.log"))
+    JobLog(settings.log)("job.ended", job_of(A, 1))
+    (tmp_path / "log" / "audit.log.1").touch()
+    wanted = {settings.log, settings.audit, f"{settings.audit}.1"}
+    assert wanted <= set(settings.concealed)
+
+
+@pytest.fixture(params=["fork server", "attempt", "reader"])
+def child(request, monkeypatch, tmp_path):
+    """A function that starts a child process, and gives its pid."""
+    ends = []
+
+    def start():
+        if request.param == "fork server":
+            server = ForkServer()
+            ends.append(server.close)
+            while not server.is_ready():
+                assert server.is_alive()
+            return server.pid
+        if request.param == "reader":
+            reader = _Reader()
+            ends.append(reader.kill)
+            return reader._process.pid
+        process = AttemptProcess(None)
+        ends.append(lambda: process.close(at_once=True))
+        while not process.signs:
+            assert not process.ended()
+        return process.pid
+
+    yield start
+    for end in ends:
+        end()
+
+
+@pytest.mark.slow
+def test_no_code_comes_from_the_current_folder(child, monkeypatch, tmp_path):
+    """Where a service was started, users may write, for example the first root."""
+    for name in ("mgclust", "numpy", "psutil"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\nimport nothing")
+    monkeypatch.chdir(tmp_path)
+    assert child() and not (tmp_path / "executed").exists()
+
+
+@pytest.mark.slow
+def test_no_secret_of_the_environment_reaches_a_child(child, monkeypatch):
+    for name in SECRETS:
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    found = psutil.Process(child()).environ()
+    assert not set(SECRETS) & set(found)
+    assert {"PATH", "OMP_NUM_THREADS"} <= set(found)
+
+
+def test_a_descriptor_is_held_until_the_rules_are_made(monkeypatch, settings):
+    """A number that is free again could name any other file by then."""
+    held = []
+    monkeypatch.setattr(attempt, "confine", lambda hidden, readable, writable: held.extend(map(os.fstat, writable)))
+    monkeypatch.setattr(attempt, "_start_threads", lambda answers: 1 / 0)
+    order = {
+        "folder": str(settings.attempt_folder(A, 1)), "checkpoint": str(settings.checkpoint_folder(B) / "1"),
+        "hidden": [], "fetch": [], "files": {}, "request": {"method": "canopy"}, "answers": 0,
+    }  # fmt: skip
+    monkeypatch.setattr("tempfile.tempdir", None)  # all of these come back
+    for name in ("TMPDIR", "DASK_TEMPORARY_DIRECTORY"):
+        monkeypatch.setenv(name, "")
+    with pytest.raises(ZeroDivisionError):
+        attempt._compute(order, settings.attempt_folder(A, 1), None)
+    assert len({status.st_ino for status in held}) == 3
