@@ -7,6 +7,9 @@ they are regular files or folders (`mgclust.beneath`). Listings and reads are li
 
 from __future__ import annotations
 
+import codecs
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from mgclust.beneath import Beneath
@@ -14,25 +17,49 @@ from mgclust.errors import InputError, MgclustError
 from mgclust.service.answers import check_scores, parse_object
 from mgclust.service.settings import Settings
 
-__all__ = ["list_files", "open_result", "read_log", "read_scores"]
+__all__ = ["list_files", "open_result", "read_logs", "read_scores"]
 
-MAX_LOG_BYTES = 1 << 20
+MAX_LOG_BYTES, MAX_LOGS = 1 << 20, 100  # shown of all attempts of a job together
+LOG_CHUNK_BYTES = 64 << 10
 MAX_SCORES_BYTES = 1 << 22  # of result.json
 MAX_ENTRIES = 10_000  # of a result
 MAX_DEPTH = 16  # of nested folders
 
 
-def read_log(settings: Settings, id_: str, attempt: int) -> str:
-    """Read the log of an attempt, the end of a long one."""
-    log = Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/log.txt")
+def read_logs(settings: Settings, id_: str, attempts: int) -> Iterator[str]:
+    """Read the logs of all attempts of a job in parts: of long ones the end, of many the last ones."""
+
+    def log(attempt: int) -> Beneath:
+        return Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/log.txt")
+
+    most: dict[int, int] = {}  # bytes of each
+    left, first = MAX_LOG_BYTES, attempts + 1
+    while first > 1 and left > 0 and len(most) < MAX_LOGS:
+        first -= 1
+        most[first] = left
+        with contextlib.suppress(OSError, InputError):
+            left -= log(first).status().st_size
+    if first > 1:
+        yield f"the logs of attempts 1 to {first - 1} are left out.\n"
+    for attempt in range(first, attempts + 1):
+        if attempts > 1:
+            yield f"attempt {attempt}\n"
+        yield from _read_end(log(attempt), most[attempt])
+
+
+def _read_end(log: Beneath, most: int) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
         with log.open() as file:
-            file.seek(max(0, log.status().st_size - MAX_LOG_BYTES))
-            return file.read(MAX_LOG_BYTES).decode("utf-8", "replace")
+            start = file.seek(max(0, log.status().st_size - most))
+            if start:
+                yield f"the first {start} bytes are left out.\n"
+            while part := file.read(min(LOG_CHUNK_BYTES, start + most - file.tell())):
+                yield decoder.decode(part)
     except FileNotFoundError:
-        return ""
+        return
     except (OSError, InputError):
-        return "the log is not a regular file and is not shown.\n"
+        yield "the log is not a regular file and is not shown.\n"
 
 
 def open_result(settings: Settings, id_: str, attempt: int) -> Beneath | None:

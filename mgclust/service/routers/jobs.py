@@ -13,7 +13,7 @@ from mgclust.service.dependencies import BackendDep, Before, CallerDep, found, p
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.requests import Submission, describe_methods
-from mgclust.service.results import read_log
+from mgclust.service.results import read_logs
 from mgclust.service.views import JobSummary, JobView, Receipt, State, job_summary, job_view, receipt
 
 router = APIRouter()
@@ -93,11 +93,8 @@ async def events(id: str, request: Request, caller: CallerDep, backend: BackendD
 
 
 @router.get("/jobs/{id}/log", response_class=PlainTextResponse, dependencies=requires("read"))
-def log(id: str, caller: CallerDep, backend: BackendDep) -> PlainTextResponse:
-    """Show the logs of all attempts; of a long one, its end."""
-    job = found(backend.jobs.get(caller, id))
-    parts = []
-    for attempt in range(1, job.attempt + 1):
-        text = read_log(backend.settings, job.id, attempt)
-        parts.append(f"attempt {attempt}\n{text}" if job.attempt > 1 else text)
-    return PlainTextResponse(printable("".join(parts), "\n\t"))
+def log(id: str, caller: CallerDep, backend: BackendDep) -> StreamingResponse:
+    """Show the logs of all attempts: of long ones the end, of many the last ones."""
+    job = found(backend.jobs.summary(caller, id))
+    parts = read_logs(backend.settings, job.id, job.attempt)
+    return StreamingResponse((printable(part, "\n\t") for part in parts), media_type="text/plain")
