@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from mgclust.service.models import ENDED, OUTAGES
 __all__ = ["Streams"]
 
 POLL_SECONDS = 0.5  # between two polls of the watched jobs
+ERROR_PAUSE_SECONDS = 5.0  # after an internal error
 TOKEN_CHECK_SECONDS = 3.0  # between two checks of the tokens of streams
 KEEP_ALIVE_SECONDS = 15.0  # before an idle stream sends a comment; randomly less, so that not all do at once
 STREAMS_PER_TURN = 20  # streams that receive an event before other requests have their turn
@@ -97,9 +99,12 @@ class Streams:
                         asked = 0.0
                         await self._check_tokens()
                     await self._poll()
-                except OUTAGES:
+                except Exception as error:
                     # The clients reconnect, and receive the error.
                     self._end(stream for those in self._watched.values() for stream in those)
+                    if not isinstance(error, OUTAGES):
+                        traceback.print_exc()
+                        await asyncio.sleep(ERROR_PAUSE_SECONDS)
         finally:
             self._task = None
 
@@ -117,8 +122,12 @@ class Streams:
             for id_ in part:
                 if (row := rows.get(id_)) is None:
                     self._end(self._watched.get(id_, ()))
-                else:
+                    continue
+                try:
                     await self._publish(row, numbers)
+                except Exception:  # of this job alone
+                    traceback.print_exc()
+                    self._end(self._watched.get(id_, ()))
 
     async def _publish(self, row: Row[Any], numbers: Iterator[int]) -> None:
         """Publish the summary of a job to its streams; `numbers` counts the streams of all jobs."""

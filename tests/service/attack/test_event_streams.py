@@ -158,3 +158,38 @@ def test_a_job_that_has_ended_is_told_once(served):
             assert "\\\\x1b[2J" in heard[0][0]  # nothing that a terminal obeys
 
     asyncio.run(main())
+
+
+def test_an_internal_error_ends_streams_and_is_logged_and_later_ones_go_on(served, monkeypatch, capsys):
+    """One of a job, such as a text that no answer can hold, ends the streams of this job alone."""
+    engine, jobs, watched, _ = served
+    monkeypatch.setattr(streams, "ERROR_PAUSE_SECONDS", 0.01)
+    render, summaries, failed = watched._render, jobs.summaries, []
+
+    def fails(row):
+        if row.method == "odd":
+            raise ValueError("it cannot be rendered")
+        return render(row)
+
+    def fails_once(ids):
+        if not failed:
+            failed.append(ids)
+            raise TypeError("it cannot be read")
+        return summaries(ids)
+
+    async def main():
+        monkeypatch.setattr(watched, "_render", fails)
+        async with watching(served, IDS[:2]) as heard:
+            change(engine, IDS[0], method="odd")
+            await until(lambda: heard[0][-1] == "end")
+            change(engine, IDS[1], state="RUNNING", attempt=1)
+            await until(lambda: "RUNNING" in heard[1][-1])
+            monkeypatch.setattr(jobs, "summaries", fails_once)
+            await until(lambda: heard[1][-1] == "end")
+            async with watching(served, IDS[2:3]) as later:
+                change(engine, IDS[2], state="RUNNING", attempt=1)
+                await until(lambda: "RUNNING" in later[0][-1])
+
+    asyncio.run(main())
+    logged = capsys.readouterr().err
+    assert logged.count("\nValueError: it cannot be rendered") == logged.count("\nTypeError: it cannot be read") == 1
