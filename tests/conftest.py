@@ -73,8 +73,9 @@ def _mark_slow_cases(config, items):
     unused = {}
     for item in items:
         if mark := item.get_closest_marker("quick"):
-            patterns = unused.setdefault(item.nodeid.partition("[")[0], set(mark.args))
-            fitting = {each for each in mark.args if fnmatch.fnmatchcase(item.callspec.id, each)}
+            patterns = unused.setdefault(item.nodeid.partition("[")[0], set(mark.args) or {"no case is named"})
+            case = item.callspec.id if hasattr(item, "callspec") else ""
+            fitting = {each for each in mark.args if fnmatch.fnmatchcase(case, each)}
             patterns -= fitting
             if not fitting:
                 item.add_marker("slow")

@@ -28,8 +28,6 @@ from mgclust.service.results import read_scores
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
-pytestmark = pytest.mark.slow
-
 ROUNDS = 2_000
 
 
@@ -94,6 +92,7 @@ def read_while_swapped(root, name, swapping):
     return found
 
 
+@pytest.mark.slow
 def test_a_swapped_file_gives_itself_or_a_refusal(way, tmp_path):
     (tmp_path / "root").mkdir()
     (tmp_path / "secret").write_text("secret")
@@ -102,6 +101,7 @@ def test_a_swapped_file_gives_itself_or_a_refusal(way, tmp_path):
     assert read_while_swapped(tmp_path / "root", "x.txt", Swapping(path, tmp_path / "secret")) == {b"good"}
 
 
+@pytest.mark.slow
 def test_a_swapped_folder_gives_itself_or_a_refusal(way, tmp_path):
     for folder, content in (("root/a", "good"), ("outside", "secret")):
         (tmp_path / folder).mkdir(parents=True)
@@ -136,6 +136,7 @@ def test_what_was_opened_stays_what_is_read(way, tmp_path):
         dataset.read(0, 5)
 
 
+@pytest.mark.slow
 def test_another_process_sees_that_the_file_is_another_one(tmp_path):
     import pickle
 
@@ -157,6 +158,7 @@ def test_a_second_name_of_an_own_file(way, tmp_path):
     assert open_dataset(Beneath(str(tmp_path), "y.npy")).shape == (5, 2)
 
 
+@pytest.mark.slow
 def test_a_zarr_store_with_links(way, tmp_path):
     zarr = pytest.importorskip("zarr")
     root = tmp_path / "root"
@@ -177,6 +179,7 @@ def test_a_zarr_store_with_links(way, tmp_path):
         open_dataset(Beneath(str(root), "x.zarr")).read(0, 10)
 
 
+@pytest.mark.slow
 def test_graphs_beneath_a_root(way, tmp_path):
     (tmp_path / "x.txt").write_text("0 1\n1 2\n")
     assert open_graph(Beneath(str(tmp_path), "x.txt")).shape == (2, 2)
@@ -185,6 +188,7 @@ def test_graphs_beneath_a_root(way, tmp_path):
         open_graph(Beneath(str(tmp_path), "link.txt"))
 
 
+@pytest.mark.slow
 def test_jobs_on_a_swapped_file_never_tell_the_token(running):
     """Graphs name what their first line holds: the service's own token, had it been that of another file."""
     service = running.client()
@@ -255,6 +259,7 @@ def test_a_log_that_is_a_link(kept, part):
     assert answer.text == "the log is not a regular file and is not shown.\n"
 
 
+@pytest.mark.slow
 def test_a_log_of_another_job(kept):
     """By a second name: no link that an open could notice."""
     http, engine, settings, _ = kept
@@ -265,6 +270,7 @@ def test_a_log_of_another_job(kept):
     assert "its log" not in http.get(f"/api/v1/jobs/{id_}/log").text
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_log_and_a_file_that_are_fifos(kept):
     http, engine, settings, _ = kept
@@ -288,6 +294,7 @@ def test_a_log_and_a_file_that_are_fifos(kept):
     assert [each["name"] for each in files.json()] == ["labels.npy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["attempt-1", "attempt-1/result"])
 def test_a_result_that_is_a_link(kept, part):
     http, engine, settings, token = kept
@@ -303,6 +310,7 @@ def test_a_result_that_is_a_link(kept, part):
         assert token not in answer.text
 
 
+@pytest.mark.slow
 def test_links_in_a_result(kept):
     http, engine, settings, token = kept
     id_, folder = a_result(settings.data, engine)
@@ -315,6 +323,7 @@ def test_links_in_a_result(kept):
         assert (answer.status_code, token in answer.text) == (404, False), name
 
 
+@pytest.mark.slow
 def test_one_file_and_a_range_of_it(kept):
     http, engine, settings, _ = kept
     id_, folder = a_result(settings.data, engine)
@@ -337,6 +346,7 @@ def test_names_that_no_file_can_have(kept, name):
     assert (answer.status_code, answer.json()["error"]) == (404, "the result has no such file.")
 
 
+@pytest.mark.slow
 def test_a_result_of_too_much(kept):
     http, engine, settings, _ = kept
     id_, folder = a_result(settings.data, engine)
@@ -366,6 +376,7 @@ def flatten(folder):
             (folder / "b").rename(deep)
 
 
+@pytest.mark.slow
 def test_no_size_beyond_a_link(tmp_path):
     (tmp_path / "large").mkdir()
     (tmp_path / "large" / "x").write_bytes(bytes(10_000))
@@ -376,6 +387,7 @@ def test_no_size_beyond_a_link(tmp_path):
     assert size_of(tmp_path / "large") == 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["link", "fifo", "huge", "list", "nested", "folder link"])
 def test_a_left_result_is_believed_only_if_it_is_one(kept, monkeypatch, what):
     """The runner looks for the scores of an attempt that died before it could say them."""
@@ -405,6 +417,7 @@ def test_a_left_result_is_believed_only_if_it_is_one(kept, monkeypatch, what):
     assert read_scores(settings, "1" * 32, 1) is None
 
 
+@pytest.mark.slow
 def test_centres_of_anothers_result(kept):
     """What reads results is given the folder that was opened, not its path."""
     http, engine, settings, _ = kept
@@ -425,6 +438,7 @@ def test_centres_of_anothers_result(kept):
     assert (answer.status_code, "has no result" in answer.text) == (404, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["folder", "log", "fifo"])
 def test_the_next_attempts_log_is_opened_through_no_link(tmp_path, what):
     (tmp_path / "token").write_text("secret\n")

@@ -1,4 +1,8 @@
-"""No test is skipped silently: with MGCLUST_STRICT_SKIPS, reasons that `conftest.MAY_BE_SKIPPED` lacks are failures."""
+"""No test is lost silently.
+
+With MGCLUST_STRICT_SKIPS, skips whose reasons `conftest.MAY_BE_SKIPPED` lacks are failures; the mark `quick` names cases
+that exist.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +55,7 @@ def run(tmp_path):
         environment |= {"MGCLUST_STRICT_SKIPS": "1"} if strict else {}
         command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:schemathesis", *options]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-        return done.returncode, done.stdout
+        return done.returncode, done.stdout + done.stderr
 
     return run
 
@@ -75,3 +79,33 @@ def test_a_module_that_is_skipped_fails(run, tmp_path, options):
 def test_elsewhere_they_are_skips(run):
     code, said = run(strict=False)
     assert code == 0 and "1 passed, 4 skipped, 1 xfailed" in said, said
+
+
+QUICK = """
+import pytest
+
+@pytest.mark.quick({patterns})
+@pytest.mark.parametrize("x", [1, 12])
+def test_cases(x):
+    pass
+"""
+
+
+def test_quick_cases_are_not_slow(run, tmp_path):
+    (tmp_path / "test_quick.py").write_text(QUICK.format(patterns="'1'"))
+    code, said = run("-m", "not slow", "test_quick.py", strict=False)
+    assert code == 0 and "1 passed, 1 deselected" in said, said
+
+
+@pytest.mark.parametrize(("patterns", "lost"), [("'1', '13-*'", "{'13-*'}"), ("", "{'no case is named'}")])
+def test_a_quick_case_that_does_not_exist_fails(run, tmp_path, patterns, lost):
+    (tmp_path / "test_quick.py").write_text(QUICK.format(patterns=patterns))
+    code, said = run("-m", "not slow", "test_quick.py", strict=False)
+    assert code == 4 and f"quick tests that do not exist: {{'test_quick.py::test_cases': {lost}}}" in said, said
+
+
+def test_a_quick_mark_of_a_test_without_cases_fails(run, tmp_path):
+    whole = "import pytest\n\n@pytest.mark.quick('1')\ndef test_it():\n    pass\n"
+    (tmp_path / "test_quick.py").write_text(whole)
+    code, said = run("-m", "not slow", "test_quick.py", strict=False)
+    assert code == 4 and "quick tests that do not exist: {'test_quick.py::test_it': {'1'}}" in said, said
