@@ -37,7 +37,7 @@ CSV_ROWS = 65_536  # rows formatted at a time: bounds the memory that labels.csv
 
 @dataclass(frozen=True)
 class Deferred:
-    """An array of a result that nobody holds: it is computed, block by block, when the result is saved.
+    """An array of a result that is in no memory: it is computed, block by block, when the result is saved.
 
     Attributes
     ----------

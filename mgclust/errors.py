@@ -10,9 +10,9 @@
     ├── RunFailed (RuntimeError)                 a run that started could not finish
     │   ├── WorkerLost                           a worker died; the sentence names it
     │   └── CollectiveTimeout                    a rank did not answer within the deadline
-    └── RunCancelled                             somebody asked the run to stop
+    └── RunCancelled                             the run was cancelled
 
-Every message is a sentence for the person who can mend it: ``name=value``, the bound, the remedy.
+Every message is a sentence with what is needed to mend it: ``name=value``, the bound, the remedy.
 """
 
 from __future__ import annotations

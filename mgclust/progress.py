@@ -49,13 +49,13 @@ def paced(report: Report | None) -> Report | None:
     report : callable or None
         Receives each event with two figures more, both None as long as they are unknown. ``stage_rate``: the share of
         the stage that is done in a second, smoothed over half a minute. ``stage_eta``: seconds until the stage has
-        ended, not the run, whose later stages nobody knows the length of. A method that stops once it has converged
+        ended, not the run, the length of whose later stages is unknown. A method that stops once it has converged
         counts its ``fraction`` as if it did not, and ends sooner.
 
     Returns
     -------
     callable or None
-        Takes events with ``stage``, ``fraction`` and ``elapsed``; None if there is nobody to tell.
+        Takes events with ``stage``, ``fraction`` and ``elapsed``; None if nothing is to be told.
     """
     if report is None:
         return None
@@ -67,7 +67,7 @@ class _Pace:
     """The rate of a stage: shares done, over seconds, both forgotten little by little.
 
     Time counts from the first share on: what precedes it is preparation, or was done by the run that this one goes on
-    from. A stage that begins anew has a rate of its own.
+    from. A stage that begins again has a rate of its own.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """No test is lost silently.
 
-With MGCLUST_STRICT_SKIPS, skips whose reasons `conftest.MAY_BE_SKIPPED` lacks are failures; the mark `quick` names cases
-that exist.
+With MGCLUST_STRICT_SKIPS, skips whose reasons `conftest.MAY_BE_SKIPPED` lacks are failures. The mark `quick` names
+cases that exist.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def run_command(args: list[str]) -> int:
         click.echo((isinstance(error, click.Abort) and str(error)) or "cancelled", err=True)
         return TERMINATED if isinstance(error.__cause__, _Terminated) else CANCELLED
     except BrokenPipeError:
-        # The reader of our output has left (``mgclust methods | head``): nothing more to say, to nobody.
+        # The reader of our output has left (``mgclust methods | head``): write no more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (InputError, InsufficientMemoryError) as error:

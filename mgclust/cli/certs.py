@@ -28,7 +28,7 @@ NEAR = 30  # days
 def certs(folder: str, hosts: tuple[str, ...], days: int | None, authority: str | None, check: bool) -> None:
     """Make certificates for a cluster's scheduler, workers and clients, in DIR.
 
-    DIR/scheduler, DIR/worker and DIR/client go to those, DIR/authority stays where nobody else reads it.
+    DIR/scheduler, DIR/worker and DIR/client go to those, DIR/authority stays where no other account reads it.
 
     To renew them, make new ones with --authority, and restart one process after the other; old and new trust each
     other. To revoke one, make a new authority: certificates of the old one are then good for nothing.

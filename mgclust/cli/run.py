@@ -103,7 +103,7 @@ def _metavar(option: Any) -> str:
 
 
 def _source_options(method: Any) -> list[click.Parameter]:
-    """How the input is read: passed on as text, for whoever opens it to check."""
+    """How the input is read: passed on as text, which is checked when the input is opened."""
     from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
 
     shown = {"mask": "FILE", "columns": "U,V[,W]" if method.opens == "graph" else "A,B,...", "delimiter": "CHAR"}
@@ -178,7 +178,7 @@ run = job_command(
         click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to make."),
         *place_options(),
         click.Option(["--checkpoint"], metavar="DIR",
-                     help="Save now and then how far the run is; the same command then goes on from there."),
+                     help="Save now and then how far the run is; the same command then resumes from there."),
         click.Option(["--checkpoint-seconds"], type=float, metavar="S",
                      help="At least so long between two checkpoints. [default: 60]"),
         click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),

@@ -186,7 +186,7 @@ def _last_merges(merges: np.ndarray, top: int, count: int) -> _Tree:
     early, late = merges[: n - top - count], merges[n - top - count : n - top]
     root = np.arange(n, dtype=np.int32)
     root[early[:, 1]] = early[:, 0]
-    while True:  # the chain of who absorbed whom is halved in every turn
+    while True:  # chains of absorbed communities are halved in every turn
         further = root[root]
         if np.array_equal(further, root):
             break

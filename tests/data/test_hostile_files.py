@@ -301,7 +301,7 @@ def test_a_zarr_group_names_no_array_outside(tmp_path, version):
     assert "group of 0 arrays" in refusal(open_dataset, path)
 
 
-# --- results that somebody else wrote
+# --- results from elsewhere
 
 
 @pytest.mark.parametrize("file", ["../secret.npy", "/etc/passwd", "a/labels.npy", "..", ""])

@@ -281,7 +281,7 @@ def test_compose_gives_web_and_runner_all_settings_and_secrets_as_files():
 
 @pytest.mark.parametrize("path", YAML, ids=name)
 def test_no_secret_in_an_environment(path):
-    """Whoever may ask Docker or Kubernetes about a container reads its environment."""
+    """The environment of a container can be read through Docker and Kubernetes."""
     for document in documents(path):
         for key, value in _environment(document):
             if re.search("PASSWORD|SECRET|TOKEN|DATABASE$", key) or ("://" in str(value) and "@" in str(value)):

@@ -1,4 +1,4 @@
-"""`mgclust certs`: a scheduler and workers that trust each other, and nobody else."""
+"""`mgclust certs`: a scheduler and workers that trust each other, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints on one rank: when one is due, that it is whole or not there, and which of them a run goes on from."""
+"""Checkpoints on one rank: when one is due, that it is whole or not there, and from which of them a run resumes."""
 
 import contextlib
 import json

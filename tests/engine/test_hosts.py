@@ -170,7 +170,7 @@ def cluster(hosts, certs, tmp_path_factory):
         tls = [f"--tls-ca-file={of_role / 'ca.pem'}", f"--tls-cert={of_role / 'cert.pem'}"]
         command = [DASK, *command, "--no-dashboard", *tls, f"--tls-key={of_role / 'key.pem'}"]
         process = hosts(host, command, DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION="true")
-        # Read by nobody, a pipe would fill.
+        # A pipe that is not read would fill.
         process.stdout.close()
         process.stderr.close()
 

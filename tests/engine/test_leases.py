@@ -163,7 +163,7 @@ def test_a_client_that_is_killed_frees_its_workers(client, begin, tmp_path):
 
 
 def test_more_workers_than_are_left(client, begin, monkeypatch):
-    """Who waits for workers that have gone meanwhile is told so, and holds nobody up."""
+    """A run that waits for workers that have left is refused, and delays no other run."""
     monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 1.0)
     with connect(client, "cpu") as found:
         grown = cluster_module.Cluster(5, "cpu", client, found.workers)

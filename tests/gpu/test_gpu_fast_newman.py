@@ -77,14 +77,14 @@ def test_kernels_equal_the_cpus(graph, weights):
             move = (lambda a: a.copy()) if kernels is cpu else gpu.memory.to_device
             d, lab, tot = move(strength), move(labels), move(totals)
             proposal, tally = kernels.xp.empty(n, "int32"), kernels.xp.zeros(2, "int64")
-            woken = kernels.xp.zeros(n, "uint8")
+            activated = kernels.xp.zeros(n, "uint8")
             kernels.graph.propose_moves(
                 rows, d, lab, tot, move(active), gain=gain, classes=3, turn=1, salt=77, out=proposal, tally=tally
             )
             proposed = proposal.copy()
             kernels.graph.apply_moves(proposal, d, lab, tot)
-            kernels.graph.activate_neighbors(rows, proposal, lab, woken)
-            found = [proposed, tally, lab, tot, woken, np.array([kernels.graph.cross_weight(rows, lab)])]
+            kernels.graph.activate_neighbors(rows, proposal, lab, activated)
+            found = [proposed, tally, lab, tot, activated, np.array([kernels.graph.cross_weight(rows, lab)])]
             for within in (None, lab):
                 for any_sign in (False, True):
                     out = kernels.xp.empty(n, "int32")

@@ -208,7 +208,7 @@ def test_reduced_distances_of_many_pairs(gpu, cpu, m, k, d, norm):
 
 
 def passes(context, plan, extra):
-    """Who the exemplars were after every eighth iteration, u, and the most hot places of a row.
+    """Which rows were exemplars after every eighth iteration, u, and the most hot places of a row.
 
     `extra` columns of each row are hot from the start, with an E that changes nothing.
     """

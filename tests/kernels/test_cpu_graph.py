@@ -110,10 +110,10 @@ def test_moves_follow_their_definition(weights, how) -> None:
         cpu.graph.apply_moves(out, strength, labels, totals)
         np.testing.assert_array_equal(labels, np.where(out >= 0, out, old))
         np.testing.assert_array_equal(totals, np.bincount(labels, strength, n).astype(np.int64))
-        woken = np.zeros(n, np.uint8)
-        cpu.graph.activate_neighbors(part(rows, first, stop), out, labels, woken)
+        activated = np.zeros(n, np.uint8)
+        cpu.graph.activate_neighbors(part(rows, first, stop), out, labels, activated)
         apart = (dense > 0) & (labels[:, None] != labels)
-        np.testing.assert_array_equal(woken, apart[out >= 0].any(0))
+        np.testing.assert_array_equal(activated, apart[out >= 0].any(0))
     assert seen == {False, True}  # some nodes went off alone
 
 
@@ -280,17 +280,17 @@ def everything(rows: Adjacency, strength: np.ndarray) -> list[np.ndarray]:
         np.zeros(2, np.int64),
         np.ones(n, np.uint8),
     )
-    woken = np.zeros(n, np.uint8)
+    activated = np.zeros(n, np.uint8)
     cpu.graph.propose_moves(
         rows, strength, labels, totals, active, gain=gain, classes=2, turn=1, salt=9, out=out, tally=tally
     )
-    cpu.graph.activate_neighbors(rows, out, labels, woken)
+    cpu.graph.activate_neighbors(rows, out, labels, activated)
     cpu.graph.best_partners(rows, strength, None, gain=gain, any_sign=False, noise=0.2, salt=9, out=partner)
     crossing = np.array(cpu.graph.cross_weight(rows, labels))
     return [
         out,
         tally,
-        woken,
+        activated,
         partner,
         crossing,
         *cpu.graph.contract(rows, labels, count=n),

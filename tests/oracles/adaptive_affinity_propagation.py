@@ -16,7 +16,7 @@ from oracles.affinity_propagation import assign_to_exemplars, pass_messages, ref
 @dataclass
 class AdaptiveReference:
     counts: list[int]
-    flags: list[np.ndarray]  # who was an exemplar after each iteration
+    flags: list[np.ndarray]  # which rows were exemplars after each iteration
     damping: list[float]  # used in each iteration
     preference: list[float]
     candidates: dict[int, tuple[int, int, np.ndarray]]  # K: (strength, iteration, exemplars)

@@ -45,7 +45,7 @@ def pick_centers(X, t2, metric="euclidean", order=None) -> np.ndarray:
 
 
 def canopies(X, centers, t1, metric="euclidean") -> tuple[scipy.sparse.csr_array, np.ndarray]:
-    """Who is within t1 of which centre, and the nearest centre of each row."""
+    """Which rows are within t1 of which centre, and the nearest centre of each row."""
     X = np.asarray(X, "float64")
     columns, counts, labels = [], [], []
     block, at = max(1, NUMBERS // len(centers)), X[centers]

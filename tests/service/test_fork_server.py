@@ -58,7 +58,7 @@ def order_of(folder, name):
 
 
 def executable_at(pid):
-    """Where the program lies in memory, which is drawn anew for each one that is started."""
+    """Where the program lies in memory, which is random for each one that is started."""
     with open(f"/proc/{pid}/maps") as maps:
         return next(line for line in maps if "[stack]" in line).split("-")[1].split()[0]
 
@@ -209,6 +209,6 @@ def test_what_attempts_leave_is_buried(server):
     wait_for(lambda: process.signs)  # it has a session of its own by now
     os.kill(process.pid, signal.SIGKILL)
     wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
-    # While its threads are still ending, it cannot be buried: the runner looks every few seconds.
+    # While its threads are still ending, it cannot be waited for: the runner looks every few seconds.
     wait_for(lambda: runner._kill_descendants() or not psutil.pid_exists(process.pid))
     assert psutil.Process(server.pid).is_running()

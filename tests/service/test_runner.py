@@ -113,7 +113,7 @@ def test_a_runner_beside_the_web_process(database, tmp_path):
         service = Service(url, (data / "token").read_text().strip())
         job = service.submit("density-peaks", tmp_path / "points.npy", report=False, n_clusters=3)
         time.sleep(1)
-        assert job.info["state"] == "PENDING"  # nobody is there to compute it
+        assert job.info["state"] == "PENDING"  # there is no runner to compute it
         first = start("runner", "--cpu")
         assert job.wait().info["scores"]["n_clusters"] == 3
         second = start("runner", "--cpu")  # waits for the first one's end

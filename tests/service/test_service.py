@@ -182,7 +182,7 @@ def test_what_a_job_may_read(running, ann, points, tmp_path):
 
 @pytest.mark.slow
 def test_parameters_that_are_arrays(running, ann, points, tmp_path, monkeypatch, capsys):
-    """They are uploads like the data, whoever sends them; a path counts where the data's would."""
+    """They are uploads like the data, of any user; a path counts where that of data would."""
     x = np.load(points)
     labels = (x[:, 0] > np.median(x[:, 0])).astype(np.int64)
     expected = silhouette_samples(x, labels).mean()
@@ -286,7 +286,7 @@ def test_cancel_retry_delete(running, ann, tmp_path):
     with pytest.raises(RunCancelled):
         job.wait()
     for process in running.processes("mgclust.service.attempt"):
-        assert not any(str(folder) in file.path for file in process.open_files())  # nobody is at its files any more
+        assert not any(str(folder) in file.path for file in process.open_files())  # its files are open no more
     files = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert files > 0
     assert files + BLOCK_BYTES < job.info["size"] < files + 2 * BLOCK_BYTES  # of the database as well
@@ -317,7 +317,7 @@ def test_killed_at_any_moment_jobs_end_with_the_same_bits(running, ann, many_poi
         assert processes
         for process in processes:
             process.kill()
-    assert job.wait().info["attempt"] == 2  # whoever restarts the web process may have changed the settings
+    assert job.wait().info["attempt"] == 2  # the settings may be others when the web process restarts
     np.testing.assert_array_equal(job.result(tmp_path / "out").labels, many_labels)
     assert len([each for each in ann.jobs(limit=1000) if each.id == job.id]) == 1
 

@@ -98,7 +98,7 @@ def test_the_last_token_of_an_administrator_stays(served, engine):
 
 
 def test_deletion(served, job, engine):
-    """Not while anything needs it, not twice, and not by somebody else; of each the same answer as for what is none."""
+    """Not while anything needs it, not twice, and not by another user; the answers are those for an unknown one."""
     upload = job["sources"][0]["upload"]
     access.add_user(engine, "bob", "user")
     bobs = {"Authorization": f"Bearer {access.new_token(engine, 'bob')[1]}"}

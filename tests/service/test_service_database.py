@@ -232,7 +232,7 @@ def test_a_database_whose_disk_is_full(served, monkeypatch):
 
 @pytest.mark.slow
 def test_the_runner_outlasts_its_database(tmp_path, monkeypatch):
-    """An outage is nobody's death: what ran before it is not taken for lost as soon as it is over."""
+    """An outage ends no attempt: what ran before it is not taken for lost as soon as it is over."""
     monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", 0.01)
     settings = Settings(data=tmp_path, cpu=True, lost_after=0.5)
     runner = Runner(settings)

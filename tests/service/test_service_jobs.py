@@ -1,4 +1,4 @@
-"""The queue of the service: order, fencing, lost attempts, and many who ask at once."""
+"""The queue of the service: order, fencing, lost attempts, and many requests at once."""
 
 from __future__ import annotations
 
@@ -477,7 +477,7 @@ def test_an_attempt_takes_the_checkpoints_of_the_one_before(engine, settings, mo
 
 
 def test_what_cannot_be_an_id(jobs, engine, tmp_path):
-    """PostgreSQL takes no NUL: what is asked for with one is not there, and nobody else's question suffers."""
+    """PostgreSQL takes no NUL: a name with one is not found, and other requests are answered."""
     nul = "a\0"
     assert jobs.get(ANN, nul) is jobs.cancel(ANN, nul) is jobs.retry(ANN, nul) is None
     assert access.tokens_of(engine, nul) == []

@@ -1,4 +1,4 @@
-"""The service's pages: choosing centres anew over HTTP, headers, and the pages as a browser shows them."""
+"""The service's pages: choosing other centres over HTTP, headers, and the pages as a browser shows them."""
 
 from __future__ import annotations
 

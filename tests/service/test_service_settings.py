@@ -1,4 +1,4 @@
-"""Settings that are wrong are refused, before anybody relies on them."""
+"""Wrong settings are refused before they are used."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_a_file_that_cannot_be_had_is_a_sentence(ann):
     assert (job.state, job.info["fault"]) == ("FAILED", "cluster")
 
 
-# The attempt's process, for which this machine's own addresses are those of everybody.
+# The attempt's process, for which addresses of this machine are public ones.
 ATTEMPT = """
 import functools, socket
 from mgclust.service import attempt, fetch

@@ -1,4 +1,4 @@
-"""Files that somebody made to do harm: well-formed ones of every format, and what becomes of them by mutation."""
+"""Files made to do harm: well-formed ones of every format, and their mutations."""
 
 from __future__ import annotations
 

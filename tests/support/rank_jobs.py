@@ -157,7 +157,7 @@ def needs_little(shape, itemsize, size, resident_limit):
 
 
 class Deadly:
-    """Rows that kill whoever reads the last of them."""
+    """Rows that kill the process that reads the last of them."""
 
     kind = "file"
     dask_array = None
@@ -244,4 +244,4 @@ def until_told(context, folder):
         if context.comm.agree((here / "end").exists()):
             return context.comm.size, began, time.time()
         time.sleep(0.05)
-    raise TimeoutError("nobody said so")
+    raise TimeoutError("the signal did not come")

@@ -48,7 +48,7 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
     active = xp.ones(n, np.uint8)
     proposal = xp.empty(n, np.int32)
     for sweep in range(MOST_SWEEPS):
-        woken, tally = xp.zeros(n, np.uint8), xp.zeros(2, np.int64)
+        activated, tally = xp.zeros(n, np.uint8), xp.zeros(2, np.int64)
         for turn in range(CLASSES):
             kernels.graph.propose_moves(
                 level.rows, level.strength, labels, totals, active, gain=level.gain,
@@ -57,13 +57,13 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
             )  # fmt: skip
             comm.queue_gather(proposal, level.bounds)
             kernels.graph.apply_moves(proposal, level.strength, labels, totals)
-            kernels.graph.activate_neighbors(level.rows, proposal, labels, woken)
+            kernels.graph.activate_neighbors(level.rows, proposal, labels, activated)
         comm.queue_reduce(tally, "sum")
-        comm.queue_reduce(woken, "max")
+        comm.queue_reduce(activated, "max")
         moved, rise = kernels.memory.to_host(tally).tolist()
         if not moved or rise < LEAST_RISE:
             break
-        active = woken
+        active = activated
     return labels
 
 

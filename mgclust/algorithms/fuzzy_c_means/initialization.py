@@ -113,9 +113,9 @@ def _sample(n: int, d: int, stream: np.random.SeedSequence) -> np.ndarray:
 
 def _random_rows(context: Context, c: int, weights: Array | None, rng: np.random.Generator) -> np.ndarray:
     n = context.dataset_shape[0]
-    everyone = _gather_weights(context, weights)
+    all_weights = _gather_weights(context, weights)
     # Rows that count for nothing are no place to start from.
-    eligible = n if everyone is None else np.flatnonzero(context.kernels.memory.to_host(everyone) > 0)
+    eligible = n if all_weights is None else np.flatnonzero(context.kernels.memory.to_host(all_weights) > 0)
     chosen = np.sort(rng.choice(eligible, c, replace=False))
     return np.asarray(context.kernels.memory.to_host(_gather(context, chosen)), np.float64)
 

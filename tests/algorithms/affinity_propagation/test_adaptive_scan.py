@@ -23,7 +23,7 @@ MEDIAN = -3.0
 
 
 def stats_of(flags) -> list[Stats]:
-    """What `step` is told of these iterations; before the first nobody was an exemplar."""
+    """What `step` is told of these iterations; before the first there was no exemplar."""
     before = [np.zeros_like(np.asarray(flags[0]), dtype=bool), *flags]
     return [
         Stats(int(np.sum(now)), bool(np.array_equal(now, last))) for now, last in zip(flags, before[:-1], strict=True)
@@ -64,7 +64,7 @@ def test_recorded_scan(recorded):
     assert [d.used_damping for d in decisions] == recorded["damping"].tolist()
     np.testing.assert_allclose([d.used_preference for d in decisions], recorded["preference"], rtol=1e-12)
     table = [(k, c.strength, c.iteration) for k, c in sorted(state.candidates.items())]
-    # The last solution is entered again by whoever refines its exemplars.
+    # The last solution is entered again once its exemplars are refined.
     expected = [tuple(map(int, row)) for row in recorded["candidates"]]
     assert table == expected
 

@@ -1,4 +1,4 @@
-"""Many who watch jobs cost hardly more than one: one query, however many they are."""
+"""Many watchers of jobs cost hardly more than one: one query for all of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def until(condition):
 
 @contextlib.asynccontextmanager
 async def watching(served, ids):
-    """What each of those who watch has heard; they leave at the end."""
+    """What each watcher has received; all disconnect at the end."""
     _, jobs, watched, token = served
     heard = [[] for _ in ids]
     caller = access.Caller("admin", "admin")
@@ -100,7 +100,7 @@ def test_one_query_for_all(served):
             assert all(len(parts) == 1 for i, parts in enumerate(heard) if i % JOBS != 3)
 
     asyncio.run(main())
-    assert not served[2]._watched  # nothing is left of those who have gone
+    assert not served[2]._watched  # nothing is left of watchers that disconnected
 
 
 @pytest.mark.parametrize("ids", [IDS[:1] * WATCHERS, IDS], ids=["one job", "many jobs"])

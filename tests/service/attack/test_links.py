@@ -367,7 +367,7 @@ def test_a_result_of_too_much(kept):
 
 
 def flatten(folder):
-    """Remove what no recursion does, lest pytest should try."""
+    """Remove what no recursion can remove, so that pytest does not try."""
     while (deep := folder / "result" / "a").exists():
         with contextlib.suppress(FileNotFoundError):
             (deep / "a").rename(folder / "b")

@@ -202,7 +202,7 @@ def test_links_that_are_there_from_the_beginning(tmp_path):
 
 
 def test_what_is_put_back_in_place_is_not_believed(served, tmp_path):
-    """Connections remember pages of the file before: it is read anew after the next start alone."""
+    """Connections remember pages of the file before: it is read again after the next start alone."""
     path = tmp_path / "service.db"
     assert submitted(served, "k").status_code == 201
     checkpoint(path, "TRUNCATE")
