@@ -1,8 +1,7 @@
 """Sources of jobs: uploads, files below the roots of the service, and URLs.
 
-A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. A folder (for example a zarr
-store) with a link to outside is rejected. Results are `Beneath`, not paths: if the file is replaced before it is
-opened, still nothing outside of the root is opened. `fetch` restricts URLs.
+A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. Results are `Beneath`, not
+paths: if the file is replaced before it is opened, still nothing outside of the root is opened. `fetch` restricts URLs.
 """
 
 from __future__ import annotations
@@ -10,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import os
 import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,10 +42,10 @@ from mgclust.service.models import Job, Removal, Upload, reading, writing
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "TooLarge", "delete_upload", "files_of", "find_uploads", "latest_uploads", "receive", "resolve",
+    "TooLarge", "check_sources", "delete_upload", "files_of", "find_uploads", "latest_uploads", "receive",
 ]  # fmt: skip
 
-MAX_ENTRIES_CHECKED = 10_000  # of a folder, when a job is submitted
+MAX_ENTRIES_CHECKED, CHECK_SECONDS = 10_000, 10.0  # of all folders of a job, when it is submitted
 
 _receiving: Counter[str] = Counter()  # bytes of current uploads of each user in this process
 
@@ -239,7 +239,33 @@ def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Calle
     ]
 
 
-def resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str], folder: Path) -> Beneath:
+def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None:
+    """Check the paths and URLs of a request, and that folders hold no link to outside among their first entries.
+
+    `Beneath` opens no such link in any case; here it is found before the job waits.
+
+    Raises
+    ------
+    InputError
+        The caller may not read one, or the files take too long to find.
+    """
+    left, end = MAX_ENTRIES_CHECKED, time.monotonic() + CHECK_SECONDS
+    for source in sources:
+        if time.monotonic() > end:
+            raise InputError(f"the files of this job take more than {CHECK_SECONDS:g} s to find; name fewer in one.")
+        if "url" in source:
+            check_url(source["url"], settings.prefixes)
+            file_name(source["url"])
+            continue
+        path = _beneath_root(source["path"], settings.folders).path
+        for entry in itertools.islice(_entries(path), left):
+            left -= 1
+            if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(path):
+                name = source["path"]
+                raise InputError(f"path={name!r} holds a link that leads out of it: {entry.name}; copy the data.")
+
+
+def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str], folder: Path) -> Beneath:
     """Find the file of a source, if the caller may read it; it is not opened yet.
 
     Parameters
@@ -275,14 +301,14 @@ def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]
     Raises
     ------
     InputError
-        As for `resolve`; or the job that fetched them was deleted.
+        As for `_resolve`; or the job that fetched them was deleted.
     """
     owner, fetched_by = Caller(job.owner, "user"), job.request.get("fetched_by", job.id)
     fetched = settings.job_folder(fetched_by) / "sources"
     if fetched_by != job.id and not fetched.exists():
         raise InputError(f"the data were deleted with job {fetched_by}, which had fetched them; fetch them again.")
     return {
-        name: resolve(engine, settings, owner, source, fetched / name)
+        name: _resolve(engine, settings, owner, source, fetched / name)
         for name, source in named_sources(job.request).items()
     }
 
@@ -305,24 +331,15 @@ def _beneath_root(name: str, folders: list[Path]) -> Beneath:
             raise refusal
     except OSError:  # a part of the name is too long, or a folder may not be searched
         raise refusal from None
-    if (link := _link_out_of(path)) is not None:
-        raise InputError(f"path={name!r} holds a link that leads out of it: {link}; copy the data.")
     relative = os.path.relpath(path, root)
     return Beneath(str(root), "" if relative == "." else relative, quotable=False)
 
 
-def _link_out_of(path: Path) -> str | None:
-    """The name of a link that leads out of a folder, among its first entries; `Beneath` refuses it in any case."""
-    pending, looked = [str(path)], 0
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    pending = [folder]
     while pending:
         with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
             for entry in entries:
-                looked += 1
-                if looked > MAX_ENTRIES_CHECKED:
-                    return None
-                if entry.is_symlink():
-                    if not Path(os.path.realpath(entry.path)).is_relative_to(path):
-                        return entry.name
-                elif entry.is_dir(follow_symlinks=False):
+                yield entry
+                if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
-    return None

@@ -7,13 +7,13 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.errors import printable
-from mgclust.service import sources
 from mgclust.service.audit import note
 from mgclust.service.dependencies import BackendDep, Before, CallerDep, found, parse_cursor, requires
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.requests import Submission, describe_methods
 from mgclust.service.results import read_logs
+from mgclust.service.sources import check_sources
 from mgclust.service.views import JobSummary, JobView, Receipt, State, job_summary, job_view, receipt
 
 router = APIRouter()
@@ -36,11 +36,12 @@ async def submit(submission: Submission, caller: CallerDep, backend: BackendDep)
         )
     settings.check_resources(submission.resources.model_dump())
     id_, record = job_id(caller, submission.key), submission.to_record()
-    for source in named_sources(record).values():
+    named = named_sources(record).values()
+    for source in named:
         if "upload" in source:
             await backend.find_upload((caller, source["upload"]))
-        else:
-            await run_in_threadpool(sources.resolve, backend.engine, settings, caller, source, settings.data)
+    if others := [source for source in named if "upload" not in source]:
+        await run_in_threadpool(check_sources, settings, others)
     note(id=id_)
     return receipt(caller, await backend.submit(NewJob(id_, caller, submission.method, record, submission.priority)))
 
