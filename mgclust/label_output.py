@@ -206,12 +206,12 @@ def _millimetres(name: str, voxels: np.ndarray, affine: np.ndarray) -> dict[str,
 def _grayordinate_columns(dataset: VolumeDataset, models: Any, centers: Any) -> dict[str, Any]:
     if centers is None:
         return {}
-    found = [grayordinate(models, int(index)) for index in dataset.voxels[centers, 0]]
+    places = [grayordinate(models, int(index)) for index in dataset.voxels[centers, 0]]
     return {
         "exemplar_grayordinate": dataset.voxels[centers, 0].tolist(),
-        "exemplar_structure": [structure for structure, _, _ in found],
-        "exemplar_vertex": [place[0] if what == "vertex" else "n/a" for _, what, place in found],
-        "exemplar_voxel": [" ".join(map(str, place)) if what == "voxel" else "n/a" for _, what, place in found],
+        "exemplar_structure": [structure for structure, _, _ in places],
+        "exemplar_vertex": [place[0] if what == "vertex" else "n/a" for _, what, place in places],
+        "exemplar_voxel": [" ".join(map(str, place)) if what == "voxel" else "n/a" for _, what, place in places],
     }
 
 
@@ -225,18 +225,18 @@ def _write_table(path: Path, columns: dict[str, Any]) -> None:
 def _facts(
     dataset: VolumeDataset, labels: np.ndarray, method: str, parameters: dict[str, Any], n_clusters: int
 ) -> dict[str, Any]:
-    said = dataset.describe()
+    source = dataset.describe()
     parts = "voxels" if dataset.kind == "nifti" else "grayordinates"
     return {
         "Description": f"{n_clusters} clusters of {len(labels)} {parts} by their series; 0 is background",
-        "Sources": said["files"],
-        "Mask": said["mask"],
+        "Sources": source["files"],
+        "Mask": source["mask"],
         "GeneratedBy": [{"Name": "mgclust", "Version": __version__}],
         "Method": method,
         "Parameters": parameters,
-        "Standardize": said["standardize"],
-        "Detrend": said["detrend"],
-        "TimePoints": said["time_points"],
-        "ConstantDropped": said["constant_voxels_dropped"],
+        "Standardize": source["standardize"],
+        "Detrend": source["detrend"],
+        "TimePoints": source["time_points"],
+        "ConstantDropped": source["constant_voxels_dropped"],
         "WithoutCluster": int((labels < 0).sum()),
     }

@@ -234,8 +234,8 @@ class Boolean(Constraint):
         return value
 
     def _convert(self, text: str) -> Any:
-        known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        return known.get(text.lower(), text)
+        values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        return values.get(text.lower(), text)
 
 
 class Choice(Constraint):

@@ -150,11 +150,11 @@ def details_text(event: Mapping[str, Any], formats: Mapping[str, str]) -> str:
     -------
     str
     """
-    told = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
+    figures = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
     formats = {**formats, "warning": "warning: {}"}
-    names = [name for name in formats if name in told]
-    names += [name for name in told if name not in formats]
-    return _cut(" ".join(_detail(name, told[name], formats) for name in names), LONGEST_DETAILS)
+    names = [name for name in formats if name in figures]
+    names += [name for name in figures if name not in formats]
+    return _cut(" ".join(_detail(name, figures[name], formats) for name in names), LONGEST_DETAILS)
 
 
 def _detail(name: str, value: Any, formats: Mapping[str, str]) -> str:

@@ -51,14 +51,14 @@ class BeneathStore(Store):  # type: ignore[misc]
         codecs : sequence of str
             Names of all that encode it.
         """
-        found = [name for name in codecs if name in _COMPRESSORS]
-        if array.shards or not found:
+        compressors = [name for name in codecs if name in _COMPRESSORS]
+        if array.shards or not compressors:
             return
         before = getattr(array.metadata, "filters", None) or ()
-        if len(found) > 1 or any(getattr(each, "codec_id", None) in _COMPRESSORS for each in before):
+        if len(compressors) > 1 or any(getattr(each, "codec_id", None) in _COMPRESSORS for each in before):
             raise InputError(f"{self._folder.path} is compressed twice; write it with one compressor.")
         most = _SLACK * math.prod(array.chunks) * array.dtype.itemsize + _MARGIN
-        self._bounds[array.path.strip("/")] = found[0], most
+        self._bounds[array.path.strip("/")] = compressors[0], most
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BeneathStore) and self._folder == other._folder

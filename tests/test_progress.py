@@ -83,7 +83,7 @@ def test_the_command_line_shows_them(terminal, capsys, monkeypatch):
 
 
 def told(events):
-    """What a receiver hears of each event: (rate of the stage, seconds until it ends)."""
+    """What a receiver gets of each event: (rate of the stage, seconds until it ends)."""
     heard = []
     report = paced(heard.append)
     for event in events:
@@ -176,7 +176,7 @@ def test_pace_in_words(rate, eta, text):
     assert details_text(event, FORMATS) == ""
 
 
-def test_nobody_to_tell():
+def test_without_a_receiver():
     assert paced(None) is None
 
 

@@ -79,7 +79,7 @@ def test_existing_directory_is_refused_and_replaced_on_request(result, tmp_path)
     assert names(tmp_path) == ["out"]
 
 
-def test_somebody_elses_directory_is_never_replaced(result, tmp_path):
+def test_a_foreign_directory_is_never_replaced(result, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
     with pytest.raises(InputError, match="not a result directory"):

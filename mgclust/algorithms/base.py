@@ -149,8 +149,8 @@ class Method(BaseEstimator):  # type: ignore[misc]
             if checkpoint is not None:
                 checkpoint = checkpoint.of_run(self._facts(spec, dataset, digest, cluster.device))
                 spec = replace(spec, checkpoint=checkpoint)
-            told = worded(on_progress or (_print_progress if self.verbose else None), self.presentation.progress)
-            outcome = run(spec, dataset, cluster, told)
+            report = worded(on_progress or (_print_progress if self.verbose else None), self.presentation.progress)
+            outcome = run(spec, dataset, cluster, report)
         self.n_features_in_ = dataset.shape[1]
         self.timings_ = outcome.timings
         if digest is None and inputs.provenance:

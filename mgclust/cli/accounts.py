@@ -31,11 +31,11 @@ def create_user(name: str, role: str) -> None:
 @as_json_option
 def list_users(as_json: bool) -> None:
     """List all users: names, roles, and how many valid tokens they have."""
-    found = connect_service().users()
+    users = connect_service().users()
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(users))
         return
-    for each in found:
+    for each in users:
         click.echo(printable(f"{each['name']}  {each['role']}  {each['tokens']} tokens"))
 
 
@@ -74,11 +74,11 @@ def create_token(user: str | None, scopes: tuple[str, ...], days: float | None) 
 @as_json_option
 def list_tokens(user: str | None, as_json: bool) -> None:
     """List a user's tokens, without their secrets."""
-    found = connect_service().tokens(user)
+    tokens = connect_service().tokens(user)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(tokens))
         return
-    for each in found:
+    for each in tokens:
         words = [each["id"], date(each["created"]), ",".join(each["scopes"])]
         if each["revoked"]:
             words.append(f"revoked {date(each['revoked'])}")

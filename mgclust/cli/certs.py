@@ -52,12 +52,12 @@ def certs(folder: str, hosts: tuple[str, ...], days: int | None, authority: str 
 def _check(folder: str, days: int) -> None:
     from mgclust.engine.certificates import read_expiries
 
-    found = read_expiries(folder)
-    for each in found:
+    expiries = read_expiries(folder)
+    for each in expiries:
         left = f"{each.days} days left" if each.days >= 0 else "expired"
         click.echo(f"{each.path}  good until {each.until:%Y-%m-%d}, {left}")
-    if found[0].days < days:
+    if expiries[0].days < days:
         raise MgclustError(
-            f"{found[0].path} is good for less than days={days}; make new ones with mgclust certs --authority, and "
+            f"{expiries[0].path} is good for less than days={days}; make new ones with mgclust certs --authority, and "
             "restart one process after the other."
         )

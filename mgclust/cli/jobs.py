@@ -105,11 +105,11 @@ submit = job_command(
 @as_json_option
 def jobs(state: str | None, limit: int, as_json: bool) -> None:
     """List the latest jobs."""
-    found = connect_service().jobs(state, limit)
+    listed = connect_service().jobs(state, limit)
     if as_json:
-        click.echo(json.dumps([job.info for job in found]))
+        click.echo(json.dumps([job.info for job in listed]))
         return
-    for job in found:
+    for job in listed:
         _show(job, False)
 
 
@@ -179,11 +179,11 @@ def delete(ids: tuple[str, ...]) -> None:
 def uploads(ids: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List the latest uploads, or delete some that no job needs."""
     service = connect_service()
-    found = [service.delete_upload(id_) for id_ in ids] if ids else service.uploads(limit)
+    listed = [service.delete_upload(id_) for id_ in ids] if ids else service.uploads(limit)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(listed))
         return
-    for upload in found:
+    for upload in listed:
         words = [upload["id"], date(upload["created"]), f"{upload['size']} bytes", upload["name"]]
         click.echo(printable("  ".join(words)))
 

@@ -75,9 +75,9 @@ def _check_shared_memory(settings: Settings) -> None:
 
 def _check_access(data: Path) -> None:
     """Close the data folder to other accounts; reject one that another account could change."""
-    found = data.stat()
-    mode = stat.S_IMODE(found.st_mode)
-    if found.st_uid == os.geteuid():
+    status = data.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    if status.st_uid == os.geteuid():
         if mode & 0o077:
             try:
                 data.chmod(0o700)
@@ -89,8 +89,8 @@ def _check_access(data: Path) -> None:
             click.echo(f"{data} was open to other accounts (mode {mode:04o}); its mode is 0700 now", err=True)
         return
     # A volume of Kubernetes with fsGroup belongs to root, and its group is that of the service.
-    if found.st_uid != 0 or mode & 0o002:
-        whose = f"belongs to another account (uid {found.st_uid}, mode {mode:04o})"
+    if status.st_uid != 0 or mode & 0o002:
+        whose = f"belongs to another account (uid {status.st_uid}, mode {mode:04o})"
         raise InputError(f"data={str(data)!r} {whose}, which could change what is in it; give a folder of your own.")
 
 

@@ -19,7 +19,7 @@ def methods(as_json: bool) -> None:
     """List the methods and their parameters."""
     from mgclust.algorithms import METHODS
 
-    found: dict[str, dict[str, Any]] = {
+    described: dict[str, dict[str, Any]] = {
         name: {
             "summary": method.summary(),
             "parameters": [{"name": option.name, **option.describe()} for option in method.options()],
@@ -27,9 +27,9 @@ def methods(as_json: bool) -> None:
         for name, method in METHODS.items()
     }
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(described))
         return
-    for name, method in found.items():
+    for name, method in described.items():
         click.echo(f"{click.style(name, bold=True)}  {method['summary']}")
         rows = [(f"--{p['name'].replace('_', '-')}", p["values"], p["help"]) for p in method["parameters"]]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -44,24 +44,24 @@ def methods(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(scheduler: str | None, as_json: bool) -> None:
     """Show the devices, memory and versions of this machine, and of a cluster."""
-    found = _machine()
+    machine = _machine()
     if scheduler:
-        found["cluster"] = _cluster(scheduler)
+        machine["cluster"] = _cluster(scheduler)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(machine))
         return
     from mgclust.engine.memory import human
 
-    cpu, memory = found["cpu"], found["memory"]
+    cpu, memory = machine["cpu"], machine["memory"]
     click.echo(f"processor  {cpu['name']}, {cpu['cores']} cores")
     click.echo(f"memory     {human(memory['total'])}, {human(memory['available'])} available")
-    for gpu in found["gpus"]:
+    for gpu in machine["gpus"]:
         click.echo(f"GPU        {gpu['name']}, {human(gpu['memory'])}")
-    if found["no_gpu"]:
-        click.echo(f"GPU        not used: {found['no_gpu']}")
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    click.echo(f"system     {found['system']}\nversions   {versions}")
-    for worker in found.get("cluster", ()):
+    if machine["no_gpu"]:
+        click.echo(f"GPU        not used: {machine['no_gpu']}")
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    click.echo(f"system     {machine['system']}\nversions   {versions}")
+    for worker in machine.get("cluster", ()):
         click.echo(f"worker     {worker['address']}: {worker['threads']} threads, {human(worker['memory'])}")
 
 

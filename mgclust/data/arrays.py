@@ -135,8 +135,8 @@ def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | No
         elif column in names:
             chosen.append(names.index(column))
         else:
-            known = shortened(", ".join(map(repr, names[:20])), 1000) + (", ..." if len(names) > 20 else "")
-            raise InputError(f"columns={column!r} is not a column of {name}; it has {known}.")
+            listed = shortened(", ".join(map(repr, names[:20])), 1000) + (", ..." if len(names) > 20 else "")
+            raise InputError(f"columns={column!r} is not a column of {name}; it has {listed}.")
     if not chosen:
         raise InputError(f"columns=[] should name at least one column of {name}.")
     return chosen

@@ -111,11 +111,11 @@ def _open(source: Any, delimiter: str | None, columns: Sequence[str | int] | str
     if location is None:
         return _open_object(source, columns)
     with location.reading():
-        found = format_of(location, "rows")
-        if columns is not None and not found.table:
+        format = format_of(location, "rows")
+        if columns is not None and not format.table:
             raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); leave it out.")
-        assert found.rows is not None
-        return found.rows(location, Asked(delimiter, columns))
+        assert format.rows is not None
+        return format.rows(location, Asked(delimiter, columns))
 
 
 def _open_object(source: Any, columns: Sequence[str | int] | str | None) -> Dataset:

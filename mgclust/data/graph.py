@@ -79,13 +79,13 @@ def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None)
 
 
 def _open_location(location: Location, n_nodes: int | None, columns: Columns) -> Graph:
-    found = format_of(location, "graph")
-    if columns is not None and not found.table:
+    format = format_of(location, "graph")
+    if columns is not None and not format.table:
         raise InputError(
             f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
         )
-    assert found.graph is not None
-    return _agreed(found.graph(location, Asked(columns=columns, n_nodes=n_nodes)), n_nodes, None)
+    assert format.graph is not None
+    return _agreed(format.graph(location, Asked(columns=columns, n_nodes=n_nodes)), n_nodes, None)
 
 
 def _open_whole(source: Any) -> Graph | None:

@@ -35,12 +35,12 @@ def read_npz(location: Location) -> np.ndarray:
     """Read ``labels``, ``y`` or the only array of a .npz file."""
     with location.open() as file, zipfile.ZipFile(file) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
-        known = [name for name in ("labels", "y") if name in names] or (names if len(names) == 1 else [])
-        if not known:
+        candidates = [name for name in ("labels", "y") if name in names] or (names if len(names) == 1 else [])
+        if not candidates:
             raise InputError(
                 f"labels={location.name!r} holds {shortened(', '.join(names)) or 'nothing'}; name the array 'labels'."
             )
-    return read_npy(location, f"{known[0]}.npy")
+    return read_npy(location, f"{candidates[0]}.npy")
 
 
 def read_text(location: Location) -> np.ndarray:
@@ -75,9 +75,9 @@ def read_text(location: Location) -> np.ndarray:
 
 def _columns(names: list[str], location: Location) -> tuple[int, int | None]:
     """Where the labels are, and the row numbers if there are any."""
-    known = [name for name in _LABEL_COLUMNS if name in names]
-    if known:
-        return names.index(known[0]), names.index("row") if "row" in names else None
+    candidates = [name for name in _LABEL_COLUMNS if name in names]
+    if candidates:
+        return names.index(candidates[0]), names.index("row") if "row" in names else None
     if len(names) > 1:
         raise InputError(
             f"labels={location.name!r} has {len(names)} columns, none of them called 'label'; name the one with the "

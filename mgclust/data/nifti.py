@@ -121,14 +121,14 @@ class SeriesFile:
 
     def nonzero(self) -> np.ndarray:
         """Which voxels, in C order of the grid, have a value other than 0 at some time."""
-        found = np.zeros(self.grid.size, dtype=bool)
+        chosen = np.zeros(self.grid.size, dtype=bool)
 
         def look(voxels: slice, times: slice, stored: np.ndarray) -> None:
             values = stored if self.slope == 1 and self.inter == 0 else self.slope * stored.astype(float) + self.inter
-            found[voxels] |= (values != 0).any(axis=0)
+            chosen[voxels] |= (values != 0).any(axis=0)
 
         self._stream(look)
-        return found[self._file_order()]
+        return chosen[self._file_order()]
 
     def fill(self, out: np.ndarray, chosen: np.ndarray, base: np.ndarray | None = None) -> None:
         """Read the series of some voxels as they are stored.

@@ -181,11 +181,11 @@ def read_expiries(folder: str | Path) -> list[Expiry]:
         raise InputError(
             f"{folder} holds no certificates; give a folder that mgclust certs has made, or a role's in it."
         )
-    found = [Expiry(path, _read_certificate(path).not_valid_after_utc) for path in paths]
+    expiries = [Expiry(path, _read_certificate(path).not_valid_after_utc) for path in paths]
     for path in paths:
         if path.name == "cert.pem":
             _check_pair(path.parent)
-    return sorted(found, key=lambda each: each.until)
+    return sorted(expiries, key=lambda each: each.until)
 
 
 def _of_roles(

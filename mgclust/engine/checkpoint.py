@@ -93,8 +93,8 @@ class CheckpointConfig:
 
     def of_run(self, facts: Mapping[str, Any]) -> CheckpointConfig:
         """Say what the run is: whatever its result depends on, arrays by their hashes."""
-        told = {name: json.dumps(value, sort_keys=True, default=_briefly) for name, value in facts.items()}
-        return replace(self, run=told)
+        facts_text = {name: json.dumps(value, sort_keys=True, default=_briefly) for name, value in facts.items()}
+        return replace(self, run=facts_text)
 
     def remove(self) -> None:
         """Remove all checkpoints, and their folder if nothing else is in it; once the result is safe."""
@@ -279,8 +279,8 @@ class Checkpointer:
                 self._say(warning=f"checkpoint {str(path)!r} is damaged and is skipped.")
                 continue
             if index["run"] != plan.run and not plan.strict:
-                told = differences(index["run"], plan.run)
-                self._say(warning=f"checkpoint {str(path)!r} is of another run ({told}): the run restarts.")
+                change = differences(index["run"], plan.run)
+                self._say(warning=f"checkpoint {str(path)!r} is of another run ({change}): the run restarts.")
                 shutil.rmtree(path, ignore_errors=True)
                 continue
             if index["run"] != plan.run:
@@ -348,14 +348,14 @@ class Checkpointer:
 
     def _name(self, writing: _Writing) -> float:
         """Wait until all ranks have written theirs and give the checkpoint its name; all ranks' processor seconds."""
-        told = self._everyone(writing.told())
-        problems = [each["problem"] for each in told if "problem" in each]
+        reports = self._everyone(writing.told())
+        problems = [each["problem"] for each in reports if "problem" in each]
         try:
             if problems:
                 raise _Unwritten(problems[0])
             if self._comm.rank == 0:
                 assert self._plan is not None and isinstance(writing.folder, Path)
-                write_index(writing.folder, self._plan.run, {each["file"]: each["sha256"] for each in told})
+                write_index(writing.folder, self._plan.run, {each["file"]: each["sha256"] for each in reports})
                 writing.whole.close()
                 self._keep(writing.number, self._last)
             self._last = writing.number
@@ -368,7 +368,7 @@ class Checkpointer:
             )
         writing.close()
         self._writing = None
-        return sum(float(each.get("seconds", 0)) for each in told)
+        return sum(float(each.get("seconds", 0)) for each in reports)
 
     def _set_next(self) -> None:
         """When the next one is due: those of before have their share of the time, and no more."""

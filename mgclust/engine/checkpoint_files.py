@@ -139,9 +139,9 @@ def ours(folder: Path) -> list[Path]:
 
 def number_of(path: Path) -> int:
     """Of a checkpoint's path, its number."""
-    found = OURS.fullmatch(path.name)
-    assert found is not None
-    return int(found["whole"] or found["torn"])
+    match = OURS.fullmatch(path.name)
+    assert match is not None
+    return int(match["whole"] or match["torn"])
 
 
 def name_of(number: int) -> str:
@@ -213,5 +213,7 @@ def are_whole(folder: Path, files: Mapping[str, str], blocks: Container[int]) ->
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
     """What a checkpoint's run and this one do not have in common, in words."""
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
-    told = [f"{name}={there.get(name, 'unknown')} there, {here.get(name, 'unknown')} here" for name in names[:SHOWN]]
-    return "; ".join(told)
+    sentences = [
+        f"{name}={there.get(name, 'unknown')} there, {here.get(name, 'unknown')} here" for name in names[:SHOWN]
+    ]
+    return "; ".join(sentences)

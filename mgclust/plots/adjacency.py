@@ -113,7 +113,7 @@ def _binned(edges: np.ndarray, place: np.ndarray, labels: np.ndarray, cells: int
     """Weight of the edges in each cell of the symmetric matrix, and the share of it that is within communities."""
     n = len(place)
     cell = place * cells // max(n, 1)
-    found = np.zeros(cells * cells)
+    cell_weights = np.zeros(cells * cells)
     inside = whole = 0.0
     for start in range(0, len(edges), BLOCK):
         block = edges[start : start + BLOCK]
@@ -122,8 +122,8 @@ def _binned(edges: np.ndarray, place: np.ndarray, labels: np.ndarray, cells: int
         within = labels[u] == labels[v]
         inside += float(within.sum() if weights is None else weights[within].sum())
         whole += float(len(block) if weights is None else weights.sum())
-        found += np.bincount(cell[u] * cells + cell[v], weights=weights, minlength=cells * cells)
-    matrix = found.reshape(cells, cells)
+        cell_weights += np.bincount(cell[u] * cells + cell[v], weights=weights, minlength=cells * cells)
+    matrix = cell_weights.reshape(cells, cells)
     return matrix + matrix.T, inside / whole if whole else 0.0
 
 

@@ -72,7 +72,7 @@ def canopies(
         for outlines in (loose, tight) if few else (loose,):
             ax.add_collection(outlines)
         ax.autoscale_view()
-    shown = len(drawn_rows(len(X)))
+    n_drawn = len(drawn_rows(len(X)))
     title = f"{count:,} canop{'y' if count == 1 else 'ies'}"
-    ax.set_title(counted_title(title, shown, total or len(X)))
+    ax.set_title(counted_title(title, n_drawn, total or len(X)))
     return ax

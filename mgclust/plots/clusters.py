@@ -49,7 +49,7 @@ def decision_graph(result: Result, ax: Axes | None = None, log: bool | None = No
     ax = own_axes(ax, FIGURE)
     rho, delta = (np.asarray(result.arrays[name], dtype=float) for name in ("rho", "delta"))
     centers = np.asarray(result.arrays["centers"])
-    shown = drawn_rows(len(rho), always=_largest(delta, style.MAX_POINTS // 25))
+    rows = drawn_rows(len(rho), always=_largest(delta, style.MAX_POINTS // 25))
     log_rho, log_delta = (_squeezed(values, centers) if log is None else log for values in (rho, delta))
     if log_rho:
         ax.set_xscale("log")
@@ -57,9 +57,9 @@ def decision_graph(result: Result, ax: Axes | None = None, log: bool | None = No
         # Duplicates have delta 0, which a logarithm cannot show: draw them at the bottom.
         delta = np.maximum(delta, delta[delta > 0].min(initial=1.0) / 2)
         ax.set_yscale("log")
-    many = len(shown) > 5_000
+    many = len(rows) > 5_000
     size, alpha = (5, 0.3) if many else (16, 0.55)
-    others = np.setdiff1d(shown, centers)
+    others = np.setdiff1d(rows, centers)
     ax.scatter(rho[others], delta[others], s=size, color=POINT, alpha=alpha, linewidths=0, rasterized=True)
     _draw_centers(ax, np.column_stack([rho[centers], delta[centers]]))
     _draw_thresholds(ax, result, rho, delta, centers)
@@ -67,7 +67,7 @@ def decision_graph(result: Result, ax: Axes | None = None, log: bool | None = No
     weight = "neighbours within $d_c$" if kernel == "cutoff" else "Gaussian-weighted neighbours"
     ax.set_xlabel(f"density $\\rho$ ({weight})")
     ax.set_ylabel("$\\delta$: distance to the nearest denser point (data units)")
-    ax.set_title(counted_title(f"Decision graph: {len(centers)} centres", len(shown), len(rho)))
+    ax.set_title(counted_title(f"Decision graph: {len(centers)} centres", len(rows), len(rho)))
     return ax
 
 
@@ -101,14 +101,14 @@ def scatter(
     matplotlib Axes
     """
     X, labels = np.asarray(X, dtype=float), np.asarray(labels)
-    shown = drawn_rows(len(X))
+    rows = drawn_rows(len(X))
     plane, centers, names = _plane(X, None if centers is None else np.asarray(centers, dtype=float))
-    plane, labels = plane[shown], labels[shown]
+    plane, labels = plane[rows], labels[rows]
     n_clusters = max(int(labels.max(initial=-1)) + 1, 0 if centers is None else len(centers))
     colors = np.vstack([cluster_colors(n_clusters), [rgb(UNASSIGNED)]])[labels]
-    faint = np.zeros(len(shown), dtype=bool) if halo is None else np.asarray(halo, dtype=bool)[shown]
+    faint = np.zeros(len(rows), dtype=bool) if halo is None else np.asarray(halo, dtype=bool)[rows]
     ax = own_axes(ax, FIGURE)
-    size = float(np.clip(18_000 / max(len(shown), 1), 1.6, 20))
+    size = float(np.clip(18_000 / max(len(rows), 1), 1.6, 20))
     for chosen, alpha in ((faint, 0.28), (~faint, 0.85)):
         ax.scatter(
             plane[chosen, 0], plane[chosen, 1], s=size, c=colors[chosen],
@@ -120,7 +120,7 @@ def scatter(
     ax.set_ylabel(names[1])
     if _comparable(np.ptp(plane, axis=0)) and X.shape[1] > 1:
         ax.set_aspect("equal", adjustable="datalim")
-    ax.set_title(counted_title(f"{n_clusters} clusters", len(shown), total or len(X)))
+    ax.set_title(counted_title(f"{n_clusters} clusters", len(rows), total or len(X)))
     return ax
 
 

@@ -70,8 +70,8 @@ def _draw_change(ax: Axes, steps: np.ndarray, history: np.ndarray) -> None:
     """Show each iteration's relative decrease, faint, on a logarithmic axis of its own: J itself soon looks level."""
     before = np.maximum(history[:-1], np.finfo(float).tiny)
     change = (history[:-1] - history[1:]) / before
-    shown = change > 0
-    if not shown.any():
+    positive = change > 0
+    if not positive.any():
         return
     right = ax.twinx()
     own_axes(right, FIGURE)
@@ -80,7 +80,7 @@ def _draw_change(ax: Axes, steps: np.ndarray, history: np.ndarray) -> None:
     ax.patch.set_visible(False)
     right.spines["left"].set_visible(False)
     mark: dict[str, Any] = {"marker": "o", "markersize": 2} if len(history) <= MARKED else {}
-    right.plot(steps[shown], change[shown], color=MUTED, linewidth=1.2, linestyle=(0, (1, 2)), **mark)
+    right.plot(steps[positive], change[positive], color=MUTED, linewidth=1.2, linestyle=(0, (1, 2)), **mark)
     right.set_yscale("log")
     right.set_ylabel("relative decrease by the iteration (dotted)", color=MUTED)
     right.yaxis.label.set(fontsize=9, color=MUTED)

@@ -55,9 +55,9 @@ def label_slices(
     volume = np.asarray(volume)
     if volume.ndim != 3:
         raise ValueError(f"volume has shape {volume.shape}, it should be 3-dimensional")
-    known = affine is not None and oriented
-    turned, sizes, heights = _axial(volume, affine, known)
-    grey = None if background is None else _axial(np.asarray(background, dtype=float), affine, known)[0]
+    oriented_by_affine = affine is not None and oriented
+    turned, sizes, heights = _axial(volume, affine, oriented_by_affine)
+    grey = None if background is None else _axial(np.asarray(background, dtype=float), affine, oriented_by_affine)[0]
     box = _bounding_box(turned != 0 if grey is None else (turned != 0) | np.isfinite(grey))
     turned, heights = turned[box], heights[box[2]]
     grey = None if grey is None else _to_grey(grey[box])
@@ -74,11 +74,11 @@ def label_slices(
     for spine in ax.spines.values():
         spine.set_visible(False)
     for k, (top, left) in zip(shown, corners, strict=True):
-        text = f"z = {round(float(heights[k]), 1):g} mm" if known else f"slice {heights[k]}"
+        text = f"z = {round(float(heights[k]), 1):g} mm" if oriented_by_affine else f"slice {heights[k]}"
         ax.annotate(
             text, (left, top), xytext=(0, 1), textcoords="offset points", va="bottom", fontsize=7.5, color=MUTED
         )
-    _name_sides(ax, mosaic.shape[:2], known)
+    _name_sides(ax, mosaic.shape[:2], oriented_by_affine)
     n_clusters, labelled = int(turned.max(initial=0)), int((volume > 0).sum())
     filled = int((turned > 0).any(axis=(0, 1)).sum())
     slices = f"{len(shown)}{f' of {filled}' * (filled > len(shown))} axial slice{'s' * (len(shown) != 1)}"
@@ -114,8 +114,8 @@ def _bounding_box(inside: np.ndarray) -> tuple[slice, slice, slice]:
         return (slice(None),) * 3
     limits = []
     for axis in range(3):
-        found = np.flatnonzero(inside.any(axis=tuple({0, 1, 2} - {axis})))
-        limits.append(slice(int(found[0]), int(found[-1]) + 1))
+        occupied = np.flatnonzero(inside.any(axis=tuple({0, 1, 2} - {axis})))
+        limits.append(slice(int(occupied[0]), int(occupied[-1]) + 1))
     return limits[0], limits[1], limits[2]
 
 

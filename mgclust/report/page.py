@@ -91,20 +91,20 @@ def write_report(
     Path
         The file.
     """
-    shown = presentation_of(result.method)
+    presentation = presentation_of(result.method)
     stages = {name: seconds for name, seconds in result.timings.items() if name != "total"}
     page = PAGE.render(
-        title=_title(shown, result),
-        lead=_lead(shown, result),
-        figures=_figures(shown, result),
+        title=_title(presentation, result),
+        lead=_lead(presentation, result),
+        figures=_figures(presentation, result),
         result=result,
-        pictures=_pictures(shown, draw_pictures(result) if pictures is None else pictures),
-        tables=shown.tables(result),
+        pictures=_pictures(presentation, draw_pictures(result) if pictures is None else pictures),
+        tables=presentation.tables(result),
         log=_log(result),
         stages=stages,
         longest=max(stages.values(), default=0.0) or 1.0,
         facts={
-            "Exactness": _exactness(shown, result),
+            "Exactness": _exactness(presentation, result),
             "Data": [(SOURCE.get(name, name), value) for name, value in result.source.items()],
             "Parameters": list(result.parameters.items()),
             "Hardware": _flat({name: fact for name, fact in result.hardware.items() if name != "versions"}),
@@ -172,12 +172,12 @@ def _log(result: Result) -> str:
 def _exactness(shown: Presentation, result: Result) -> list[tuple[str, Any]]:
     # The log and the number type have their own place.
     known: dict[str, Fact | None] = {"computed_in": None, "log": None, **shown.facts}
-    told = shown.exactness(result)
+    pairs = shown.exactness(result)
     for name, value in _flat({name: fact for name, fact in result.diagnostics.items() if known.get(name, name)}):
         short = name.removeprefix("exactness.")
         fact = known.get(short) or Fact(short.replace("_", " "))
-        told.append((fact.name, fact.values.get(value, value) if isinstance(value, (str, int, float)) else value))
-    return told
+        pairs.append((fact.name, fact.values.get(value, value) if isinstance(value, (str, int, float)) else value))
+    return pairs
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

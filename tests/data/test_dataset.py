@@ -700,7 +700,7 @@ def test_zarr_through_fsspec(tmp_path):
     np.testing.assert_array_equal(dataset.read(5, 99), X[5:99])
 
 
-def test_a_protocol_nobody_knows():
+def test_an_unknown_protocol():
     assert "nowhere://x.npy" in refusal("nowhere://x.npy")
     assert "'' should be a path" in refusal("")
 

@@ -264,7 +264,7 @@ def test_those_that_have_expired(tmp_path, capsys):
 
 
 def test_what_is_thrown_away():
-    """Good for years before and after, whatever becomes of the clock, and shown nowhere."""
+    """Valid for years before and after, whatever the clock says, and shown nowhere."""
     made = certificates.throwaway()
     ca = x509.load_pem_x509_certificate(made["worker"].ca.encode())
     now, year = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=365)

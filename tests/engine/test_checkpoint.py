@@ -220,7 +220,7 @@ def test_refused_parameters(wrong, tmp_path):
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that is set by hand."""
 
     def __init__(self):
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Runs that are interrupted and gone on with, on the same or another number of ranks: the same bits as undisturbed."""
+"""Runs that are interrupted and resumed, on the same or another number of ranks: the same bits as undisturbed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 
-# Begun on the first number of ranks, gone on with on the last.
+# Begun on the first number of ranks, resumed on the last.
 ON_RANKS = {
     "restarts": (1, 2),
     "affinity": (1, 2),

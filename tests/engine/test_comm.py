@@ -174,7 +174,7 @@ def test_strangers_and_wrong_keys_are_turned_away():
 
 
 def hears(sock) -> bytes:
-    """What a stranger is told until the other end hangs up."""
+    """What an unknown client receives until the other end closes."""
     told = b""
     with contextlib.suppress(OSError):
         while more := sock.recv(100):

@@ -90,7 +90,7 @@ def test_worker_that_dies_while_it_loads(client, dataset):
 
 
 def run_with_a_stopped_worker(client, dataset, folder, timeout):
-    """Stop the process of rank 1 once all ranks compute; it goes on afterwards."""
+    """Stop the process of rank 1 once all ranks compute; it continues afterwards."""
     stopped = []
 
     def freeze():

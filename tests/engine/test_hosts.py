@@ -231,7 +231,7 @@ def test_a_service_whose_cluster_is_elsewhere(hosts, certs, points, expected, tm
 
 
 @pytest.mark.parametrize("who", ["another authority", "no certificate", "no encryption"])
-def test_who_does_not_belong_is_refused(strangers, who):
+def test_strangers_are_refused(strangers, who):
     out, error = strangers[who].communicate(timeout=60)
     assert (strangers[who].returncode, out) == (2, "")
     assert "no Dask scheduler answered there within 15 s" in error

@@ -112,7 +112,7 @@ def test_first_come_first_served(client, begin):
     assert all(before[1] <= after[0] for before, after in pairwise(ends))
 
 
-def test_who_gives_up_waiting_keeps_nobody_waiting(client, begin):
+def test_a_run_that_gives_up_waiting_delays_no_other(client, begin):
     one, first = begin(3)
     until(lambda: len(pids(one)) == 3)
 

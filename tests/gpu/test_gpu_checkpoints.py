@@ -1,4 +1,4 @@
-"""Runs on GPUs that are interrupted and gone on with, on the same or another number of them: the same bits."""
+"""Runs on GPUs that are interrupted and resumed, on the same or another number of them: the same bits."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_small_cases(gpu):
     assert_same(gpu, network(star, 5001, np.ones(5000, np.int64)))
 
 
-def test_who_looks_may_stop_it(gpu):
+def test_a_receiver_may_stop_it(gpu):
     rows = [gpu.memory.to_device(part) for part in random_network("clusters", 30_000, 100_000, 0)]
 
     def stop(done):

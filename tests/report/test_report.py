@@ -263,7 +263,7 @@ def test_rows_between_clusters_are_faint():
     assert FuzzyCMeans.presentation.faint(fuzzy(arrays={"memberships": np.ones((60, 1))}), sample.index) is None
 
 
-def test_memberships_that_nobody_holds_and_a_cluster_without_rows(tmp_path):
+def test_deferred_memberships_and_a_cluster_without_rows(tmp_path):
     def never(path):
         raise AssertionError("a report does not compute memberships")
 

@@ -157,7 +157,7 @@ atexit._run_exitfuncs()
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_fork_server_that_is_stopped_or_killed_is_replaced(number, tmp_path):
-    """The attempt that goes on is not touched, and the next one loads for itself."""
+    """The attempt that continues is not touched, and the next one loads for itself."""
     runner = Runner(Settings(data=tmp_path, database=f"sqlite:///{tmp_path / 'service.db'}"))
     runner._server = before = ForkServer()
     try:
@@ -202,7 +202,7 @@ def test_a_fork_server_is_replaced_while_no_job_comes(number, tmp_path, monkeypa
 
 
 def test_what_attempts_leave_is_buried(server):
-    """A process of an attempt's session whose parent has ended is the runner's, which hears of its end."""
+    """A process of an attempt's session whose parent has ended is a child of the runner, which notices its end."""
     process = AttemptProcess(server)
     runner = Runner(Settings())
     runner._server = server

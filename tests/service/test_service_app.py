@@ -181,7 +181,7 @@ def test_a_full_share_of_the_disk(tmp_path):
         assert http.put("/api/v1/uploads/y.npy", content=b"x").status_code == 201
 
 
-def test_who_watches_with_a_revoked_token_hears_no_more(served, job, engine, monkeypatch):
+def test_watching_ends_when_the_token_is_revoked(served, job, engine, monkeypatch):
     monkeypatch.setattr("mgclust.service.streams.POLL_SECONDS", 0.01)
     monkeypatch.setattr("mgclust.service.streams.TOKEN_CHECK_SECONDS", 0.05)
     id_ = served.post("/api/v1/jobs", json=job).json()["id"]
@@ -194,7 +194,7 @@ def test_who_watches_with_a_revoked_token_hears_no_more(served, job, engine, mon
     access.revoke(engine, token_id)
     watching.join(3)
     ended = not watching.is_alive()
-    served.post(f"/api/v1/jobs/{id_}/cancel")  # lets go of a stream that went on
+    served.post(f"/api/v1/jobs/{id_}/cancel")  # ends a stream that was still open
     watching.join()
     assert ended
     assert heard[0].count("PENDING") == 1

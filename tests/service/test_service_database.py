@@ -166,7 +166,7 @@ def test_several_web_processes_that_start_on_nothing(kind, tmp_path):
 
 @pytest.fixture
 def served(tmp_path):
-    """A client of an application whose database fails as told, and how to tell it."""
+    """A client of an application, and a function that sets how its database fails."""
     settings = Settings(data=tmp_path, cpu=True)
     app = create_app(settings)
     token = access.first_token(open_database(settings.database), tmp_path).read_text().strip()
@@ -302,7 +302,7 @@ def test_a_database_that_goes_while_the_service_runs(served, tmp_path, instead):
 
 
 def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
-    """It claims nothing, and goes on when the file is back."""
+    """It claims nothing, and continues when the file is back."""
     monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", 0.01)
     settings = Settings(data=tmp_path, cpu=True)
     migrate(open_database(settings.database))
@@ -329,7 +329,7 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
 
 
 def test_a_database_that_is_locked_for_long(served, tmp_path, monkeypatch):
-    """Those that wait are told so after a while, readers are served, and it goes on by itself."""
+    """Waiting writers are refused after a while, readers are served, and it continues without help."""
     monkeypatch.setattr("mgclust.service.models.WRITE_TIMEOUT_SECONDS", 0.5)
     assert submitted(served).status_code == 201
     other = sqlite3.connect(tmp_path / "service.db", isolation_level=None)

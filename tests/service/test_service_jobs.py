@@ -158,7 +158,7 @@ def test_a_judge_that_was_stopped_counts_nothing_of_that(engine, settings, monke
 
 
 def test_an_attempt_that_was_taken_for_lost_and_lives(engine, settings, monkeypatch):
-    """It goes on where no other has begun; where one has, the mistake costs the job no attempt."""
+    """It continues where no other has begun; where one has, the mistake costs the job no attempt."""
     clock = Time(monkeypatch)
     jobs, judge = Attempts(engine, settings), Attempts(engine, settings)
     id_ = submit(jobs).id
@@ -191,7 +191,7 @@ def test_jobs_of_a_runner_that_hung(engine, settings):
 
 
 def test_a_job_whose_runners_hang_again_and_again(jobs):
-    """At some time the job is to blame, and these beginnings count as well; so does one that went on elsewhere."""
+    """After some time the job is at fault, and these starts count as well; so does one that continued elsewhere."""
     hung = Attempts(jobs._engine, jobs._settings, "hung")
     ids = [submit(jobs, key=name).id for name in "ab"]
     for id_, fault in zip(ids, ("hangs", "mistaken"), strict=True):
@@ -491,7 +491,7 @@ def test_what_cannot_be_an_id(jobs, engine, tmp_path):
     assert good.name == "x.npy"
 
 
-def test_somebody_can_always_make_tokens(engine):
+def test_one_administrator_remains(engine):
     access.new_token(engine, "ann")
     first, _ = access.new_token(engine, "root")
     with pytest.raises(LastToken, match="make another"):
@@ -581,8 +581,8 @@ class Lingering:
         self.closed = True
 
 
-def test_a_process_that_is_about_to_end_gets_no_job_and_keeps_nobody_waiting(engine, settings, jobs, monkeypatch):
-    """Both heartbeats are told meanwhile, and no job is handed to a process that will not take it."""
+def test_a_process_that_is_about_to_end_gets_no_job_and_delays_no_other(engine, settings, jobs, monkeypatch):
+    """Both heartbeats arrive, and no job is handed to a process that will not take it."""
     monkeypatch.setattr("mgclust.service.runner.AttemptProcess", Lingering)
     monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", -1.0)
     monkeypatch.setattr(Lingering, "made", [], raising=False)
@@ -815,7 +815,7 @@ def test_what_the_database_keeps_counts(engine, settings):
 
 
 def test_lists_are_short(jobs, engine):
-    """Of whatever length requests, scores and errors are; a page ends early, and the next one goes on."""
+    """Of whatever length requests, scores and errors are; a page ends early, and the next one continues."""
     request = {"sources": [{"path": "/x", "name": "n" * 255}] * 900}
     orders = [NewJob(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(40)]
     ids = [job.id for job in jobs.submit(orders)]

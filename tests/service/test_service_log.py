@@ -1,4 +1,4 @@
-"""The lines of JSON that tell of attempts and jobs."""
+"""The log of attempts and jobs, as lines of JSON."""
 
 from __future__ import annotations
 

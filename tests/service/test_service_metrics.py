@@ -1,4 +1,4 @@
-"""Figures for Prometheus: what they tell, and that a scrape costs little."""
+"""Figures for Prometheus: their values, and that a scrape costs little."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_an_attempt_that_is_stopped(tmp_path, points, labels, monkeypatch):
 
 
 def test_a_runner_that_is_stopped(tmp_path, points, labels, monkeypatch):
-    """Its keeper ends it with its attempts, and the next runner goes on; this is not the job's failure."""
+    """Its keeper ends it with its attempts, and the next runner continues; this is not the job's failure."""
     with served(tmp_path, monkeypatch, 3) as running:
         job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
         for attempt in range(1, 4):

@@ -1,4 +1,4 @@
-"""Runs to interrupt and to go on with, on CPUs and on GPUs, and what of them must be the same as undisturbed."""
+"""Runs to interrupt and to resume, on CPUs and on GPUs, and what of them must be the same as undisturbed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ UNTOLD = ("timings", "hardware", "versions")  # of a result: what may differ
 
 
 def bits(result) -> dict[str, str]:
-    """All that a run tells, arrays as their hashes."""
+    """All results of a run, arrays as their hashes."""
     told = {name: json.dumps(value) for name, value in result.to_dict().items() if name not in (*UNTOLD, "created")}
     arrays = {"labels": result.labels, **result.arrays}
     return told | {

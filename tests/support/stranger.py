@@ -134,7 +134,7 @@ class Stranger:
         self._process.wait()
 
     def finish(self) -> tuple[int, dict[str, str]]:
-        """How many tries there were, and what was heard at which."""
+        """How many tries there were, and what each port answered."""
         out, _ = self._process.communicate(timeout=90)
         said = json.loads(out)
         return said["tries"], said["heard"]
@@ -149,7 +149,7 @@ class Stranger:
 
     @contextlib.contextmanager
     def attacking(self, processes) -> Iterator[None]:
-        """Try whatever processes open, for as long as the block; `processes` is a function that tells of them."""
+        """Try whatever processes open, for as long as the block; `processes` is a function that returns them."""
         over = threading.Event()
 
         def watch() -> None:

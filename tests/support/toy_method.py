@@ -1,4 +1,4 @@
-"""A method that no other file of mgclust knows: rows to the left and to the right of a threshold."""
+"""A method that no file of mgclust names: rows to the left and to the right of a threshold."""
 
 # ruff: noqa: RUF012
 from __future__ import annotations

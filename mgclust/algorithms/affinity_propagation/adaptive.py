@@ -27,12 +27,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES, ScanState, Stats, start, step, upcoming
-from mgclust.algorithms.affinity_propagation.exemplars import (
-    CONVERGENCE_REMEDY,
-    ExemplarClusterer,
-    check_preference,
-    estimate,
-)
+from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
@@ -102,28 +97,30 @@ def adaptive_affinity_propagation(
         refuse_scan(similarities, median, affinity)
     # A scan moves one number; what a vector of preferences has beside it is added to it.
     first = None if preference is None else float(np.median(preference))
-    given = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
+    offsets = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
     state = start(profile, n, median, first, max_iter=max_iter, fixed=first is not None)
     if saved is not None:
         state.resume(saved.control["state"])
     with context.stage("scan"):
-        messages = MessagePassing(context, similarities, given + state.preference, seed)
-        exemplars, last, log = scan(context, messages, saved, state, given)
+        messages = MessagePassing(context, similarities, offsets + state.preference, seed)
+        exemplars, last, log = scan(context, messages, saved, state, offsets)
     with context.stage("labels"):
-        found = {k: messages.assign(rows, given + state.candidates[k].preference) for k, rows in exemplars.items()}
+        assignments = {
+            k: messages.assign(rows, offsets + state.candidates[k].preference) for k, rows in exemplars.items()
+        }
         if len(last) and state.latest is not None:
-            found[len(last)] = messages.refine(messages.assign(last))
+            assignments[len(last)] = messages.refine(messages.assign(last))
             state.candidates[len(last)] = state.latest
         s = messages.close()
-    found = dict(sorted(found.items()))
+    assignments = dict(sorted(assignments.items()))
     with context.stage("silhouette"):
-        scores = score(context, s, similarities.highest, affinity, silhouette_metric, found)
+        scores = score(context, s, similarities.highest, affinity, silhouette_metric, assignments)
     if context.rank:
         return None
-    best = choose(found, scores, min_cluster_size)
+    best = choose(assignments, scores, min_cluster_size)
     return AdaptiveOutput(
-        table=tabulate(state, found, scores),
-        assignments=found,
+        table=tabulate(state, assignments, scores),
+        assignments=assignments,
         best=best,
         silhouettes=scores.get(best),
         log=log,
@@ -163,10 +160,10 @@ def scan(
     began, before = time.perf_counter(), state.iteration
     while True:
         preference = state.preference
-        for slot, (found, unchanged) in enumerate(messages.iterate(upcoming(state, SLOTS))):
-            decision = step(state, Stats(found, unchanged))
+        for slot, (n_exemplars, unchanged) in enumerate(messages.iterate(upcoming(state, SLOTS))):
+            decision = step(state, Stats(n_exemplars, unchanged))
             if decision.record:
-                exemplars[found] = messages.exemplars(slot)
+                exemplars[n_exemplars] = messages.exemplars(slot)
             if decision.event:
                 log.append(decision.event)
             if decision.stop:
@@ -177,7 +174,7 @@ def scan(
             messages.set_preference(given + state.preference)
         context.progress(
             state.iteration / state.max_iter,
-            n_clusters=found,
+            n_clusters=n_exemplars,
             preference=state.preference,
             damping=state.damping,
             rate=(state.iteration - before) / (time.perf_counter() - began),
@@ -250,8 +247,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         minus these, for precomputed similarities -S, shifted to be positive.
     min_cluster_size : int, default=3
         Candidates with a smaller cluster are not chosen, unless all have one.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+    device, client, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
         Of similarities and messages.
@@ -259,7 +255,6 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         Device memory that one rank may use: two n x n matrices must fit into that of all ranks.
     random_state : int, Generator or RandomState, optional
         Seed of the noise, of relative size eps, that breaks ties.
-    verbose : bool, default=False
 
     Attributes
     ----------
@@ -282,11 +277,8 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         Whether the scan came to its end within `max_iter`.
     net_similarity_, preference_ : float
         Of the best candidate.
-    timings_ : dict of str to float
-        Seconds per stage.
-    result_ : Result
-        All of it, to save or plot.
-    n_features_in_ : int
+    timings_, result_, n_features_in_
+        As in `DensityPeaks`.
 
     References
     ----------
@@ -369,18 +361,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         return self._assignments[k].labels
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
-        check_preference(parameters["preference"], inputs.dataset.shape[0])
-        arguments = {name: parameters[name] for name in self.constraints}
-        arguments["seed"] = self._seed(parameters["random_state"])
-        given = parameters["affinity"] == "precomputed"
-        return RunSpec(
-            adaptive_affinity_propagation,
-            arguments,
-            estimate,
-            parameters["dtype"],
-            shift=self.affinity == "euclidean",
-            resident=not given,
-        )
+        return self._spec_of(adaptive_affinity_propagation, parameters, inputs, parameters["dtype"])
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: AdaptiveOutput = outcome.value

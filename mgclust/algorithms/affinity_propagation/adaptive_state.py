@@ -155,9 +155,9 @@ class ScanState:
 
     def to_plain(self) -> dict[str, Any]:
         """What iterations have changed, in values that JSON knows."""
-        told = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in GIVEN}
-        told |= {name: list(told[name]) for name in ("marks", "counts", "sums")}
-        return {**told, "candidates": list(self.candidates.values())}
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in GIVEN}
+        plain |= {name: list(plain[name]) for name in ("marks", "counts", "sums")}
+        return {**plain, "candidates": list(self.candidates.values())}
 
     def resume(self, told: dict[str, Any]) -> None:
         """Resume from `to_plain`; this is a state that `start` made with the same arguments."""

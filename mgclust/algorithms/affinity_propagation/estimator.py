@@ -28,12 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from mgclust.algorithms.affinity_propagation.exemplars import (
-    CONVERGENCE_REMEDY,
-    ExemplarClusterer,
-    check_preference,
-    estimate,
-)
+from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
 from mgclust.algorithms.affinity_propagation.presentation import AffinityPropagationPresentation
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
@@ -89,18 +84,18 @@ def affinity_propagation(
         each = np.broadcast_to(np.asarray(preference, np.float64), n)
     alike = similarities.all_alike and bool((each == each[0]).all())
     if alike:
-        found, n_iter, converged = without_structure(n, float(each[0]), similarities.highest), 0, True
+        assignment, n_iter, converged = without_structure(n, float(each[0]), similarities.highest), 0, True
     else:
         with context.stage("messages"):
             messages = MessagePassing(context, similarities, each, seed)
             exemplars, n_iter, converged = iterate(context, messages, saved, damping, max_iter, convergence_iter)
         with context.stage("labels"):
-            found = Assignment(exemplars, np.full(n, -1, np.int32), np.nan)
+            assignment = Assignment(exemplars, np.full(n, -1, np.int32), np.nan)
             if len(exemplars):
-                found = messages.refine(messages.assign(exemplars))
+                assignment = messages.refine(messages.assign(exemplars))
     if context.rank != 0:
         return None
-    return AffinityPropagationOutput(found, n_iter, converged, preference, context.dtype.name, alike)
+    return AffinityPropagationOutput(assignment, n_iter, converged, preference, context.dtype.name, alike)
 
 
 def iterate(
@@ -120,14 +115,14 @@ def iterate(
         # Before this iteration the exemplars cannot have stayed for long enough.
         earliest = max(last_change + convergence_iter - 1, convergence_iter + 1, done + 1)
         count = min(SLOTS, max_iter - done, earliest - done)
-        for slot, (found, unchanged) in enumerate(messages.iterate([damping] * count)):
+        for slot, (n_exemplars, unchanged) in enumerate(messages.iterate([damping] * count)):
             done += 1
             if not unchanged:
                 last_change = done
-            stayed = done > convergence_iter and done - last_change + 1 >= convergence_iter and found > 0
+            stayed = done > convergence_iter and done - last_change + 1 >= convergence_iter and n_exemplars > 0
             if stayed or done == max_iter:
                 return messages.exemplars(slot), done, stayed
-        context.progress(done / max_iter, n_clusters=found, damping=damping, iteration=done)
+        context.progress(done / max_iter, n_clusters=n_exemplars, damping=damping, iteration=done)
         if context.checkpoint.due():
             messages.save({"done": done, "last_change": last_change})
 
@@ -166,8 +161,7 @@ class AffinityPropagation(ExemplarClusterer):
         Similarity: minus the squared distance; minus half of one minus the cosine, or Pearson's correlation; or the
         rows given are the similarities, shape (n_samples, n_samples), symmetric or not. From a file each rank reads
         its own rows.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+    device, client, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
         Of similarities and messages. Up to 1,024 rows (2^20 similarities) take float64 whatever is asked for; see
@@ -176,7 +170,6 @@ class AffinityPropagation(ExemplarClusterer):
         Device memory that one rank may use: two n x n matrices must fit into that of all ranks.
     random_state : int, Generator or RandomState, optional
         Seed of the noise, of relative size eps, that breaks ties.
-    verbose : bool, default=False
 
     Attributes
     ----------
@@ -198,11 +191,8 @@ class AffinityPropagation(ExemplarClusterer):
         As it was used.
     computed_in_ : {"float32", "float64"}
         The type of similarities and messages; see `dtype`.
-    timings_ : dict of str to float
-        Seconds per stage.
-    result_ : Result
-        All of it, to save or plot.
-    n_features_in_ : int
+    timings_, result_, n_features_in_
+        As in `DensityPeaks`.
 
     References
     ----------
@@ -255,14 +245,8 @@ class AffinityPropagation(ExemplarClusterer):
         self.verbose = verbose
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
-        n = inputs.dataset.shape[0]
-        check_preference(parameters["preference"], n)
-        arguments = {name: parameters[name] for name in self.constraints}
-        arguments["seed"] = self._seed(parameters["random_state"])
-        given = parameters["affinity"] == "precomputed"
-        dtype = parameters["dtype"] if n * n > FEW_SIMILARITIES else "float64"
-        shift = self.affinity == "euclidean"
-        return RunSpec(affinity_propagation, arguments, estimate, dtype, shift=shift, resident=not given)
+        few = inputs.dataset.shape[0] ** 2 <= FEW_SIMILARITIES
+        return self._spec_of(affinity_propagation, parameters, inputs, "float64" if few else parameters["dtype"])
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: AffinityPropagationOutput = outcome.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.affinity_propagation.message_passing import bytes_needed
 from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES
-from mgclust.algorithms.base import Clusterer
+from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.data import Dataset
 from mgclust.engine.memory import Estimate, human
+from mgclust.engine.spmd import RunSpec
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels import load
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer", "check_preference", "estimate"]
+__all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer", "estimate"]
 
 CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference"
 PREDICTED_ROWS = 4096
@@ -30,12 +32,6 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: i
     rows = min(-(-n // size) * d * itemsize, resident_limit)
     what = {"rows": rows, "similarities and availabilities": matrices, "vectors": vectors}
     return Estimate(rows + matrices, vectors, what, squared=matrices)
-
-
-def check_preference(preference: Any, n: int) -> None:
-    """Refuse a vector of preferences that does not fit the rows."""
-    if isinstance(preference, np.ndarray) and len(preference) != n:
-        raise InputError(f"preference has {len(preference)} values, should have n_samples={n}; give one per row.")
 
 
 def _has_rows(model: ExemplarClusterer) -> bool:
@@ -59,6 +55,16 @@ class ExemplarClusterer(Clusterer):
                 "similarities of n rows, or the rows themselves with affinity='euclidean'."
             )
         super()._check_shape(dataset)
+
+    def _spec_of(self, ranks: Callable[..., Any], parameters: dict[str, Any], inputs: Inputs, dtype: str) -> RunSpec:
+        """What the ranks run: a function of all parameters that are the method's own."""
+        preference, n = parameters["preference"], inputs.dataset.shape[0]
+        if isinstance(preference, np.ndarray) and len(preference) != n:
+            raise InputError(f"preference has {len(preference)} values, should have n_samples={n}; give one per row.")
+        arguments = {name: parameters[name] for name in self.constraints}
+        arguments["seed"] = self._seed(parameters["random_state"])
+        rows = self.affinity != "precomputed"
+        return RunSpec(ranks, arguments, estimate, dtype, shift=self.affinity == "euclidean", resident=rows)
 
     def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
         """Which rows are exemplars, and what other rows and `affinity_matrix_` will be compared with."""

@@ -142,7 +142,7 @@ class MessagePassing:
             self._sigma, self._damping = sigma, damping
         comm.settle()
         counts = kernels.memory.to_host(messages.counts[: len(dampings)])
-        return [(int(found), changed == 0) for found, changed in counts]
+        return [(int(n_exemplars), changed == 0) for n_exemplars, changed in counts]
 
     def exemplars(self, slot: int) -> np.ndarray:
         """Rows that were exemplars after the slot-th of the last iterations; ascending, int64."""
@@ -203,9 +203,9 @@ class MessagePassing:
         kernels, xp, comm, s = self._context.kernels, self._context.kernels.xp, self._context.comm, self.messages.s
         rows = self._context.rows
         columns = xp.asarray(exemplars, "int64")
-        found = xp.zeros(len(rows), "int32")
-        kernels.label_sums.best_columns(s, columns, out=found)
-        labels = kernels.memory.to_host(comm.all_gather(found))
+        nearest = xp.zeros(len(rows), "int32")
+        kernels.label_sums.best_columns(s, columns, out=nearest)
+        labels = kernels.memory.to_host(comm.all_gather(nearest))
         labels[exemplars] = np.arange(len(exemplars), dtype=labels.dtype)
         of_own = columns[xp.asarray(labels[rows.start : rows.stop], "int64")]
         chosen = kernels.memory.to_host(comm.all_gather(s[xp.arange(len(rows)), of_own].astype("float64")))

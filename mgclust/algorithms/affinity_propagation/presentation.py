@@ -60,16 +60,16 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
 
     def tables(self, result: Result) -> list[Table]:
         """After the clusters every candidate, by ascending number of clusters, the chosen one in bold."""
-        known = {name: f"scan_{name}" for name in SCAN_COLUMNS if f"scan_{name}" in result.arrays}
-        if "n_clusters" not in known:
+        present = {name: f"scan_{name}" for name in SCAN_COLUMNS if f"scan_{name}" in result.arrays}
+        if "n_clusters" not in present:
             return super().tables(result)
-        columns = {name: np.asarray(result.arrays[array]) for name, array in known.items()}
+        columns = {name: np.asarray(result.arrays[array]) for name, array in present.items()}
         order = np.argsort(columns["n_clusters"], kind="stable")
         rows = [[_candidate_text(name, values[at].item()) for name, values in columns.items()] for at in order]
         chosen = np.flatnonzero(columns["n_clusters"][order] == result.scores.get("n_clusters"))
         count = len(rows)
         heading = f"{count:,} candidates of the scan" if count != 1 else "One candidate of the scan"
-        names = [SCAN_COLUMNS[name] for name in known]
+        names = [SCAN_COLUMNS[name] for name in present]
         return [*super().tables(result), Table(heading, names, rows, chosen=int(chosen[0]) if len(chosen) else None)]
 
 

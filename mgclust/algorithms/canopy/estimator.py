@@ -171,17 +171,13 @@ class Canopy(Clusterer):
     metric : {"euclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
         "cosine" and "correlation" distances (1 - similarity) do not obey the triangle inequality: two rows within t1
         of a centre may be up to 4 t1 from each other, not 2 t1.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+    device, client, memory_limit, verbose
         As for `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float64"
         Type of the distances. In float32, about twice as fast, a row may fall on the other side of a threshold that
         it lies within one part in a million of.
-    memory_limit : int or str, optional
-        Device memory that one rank may use; data beyond it stay on the host and are streamed.
     random_state : int, Generator or RandomState, optional
         Seed of the random order and of the sample that thresholds are taken from.
-    verbose : bool, default=False
 
     Attributes
     ----------
@@ -255,9 +251,9 @@ class Canopy(Clusterer):
     @property
     def center_indices_(self) -> np.ndarray:
         """Deprecated name of `cluster_centers_indices_`."""
-        found = self.cluster_centers_indices_
+        indices = self.cluster_centers_indices_
         warnings.warn("center_indices_ is deprecated: use cluster_centers_indices_.", DeprecationWarning, stacklevel=2)
-        return found
+        return indices
 
     def suggest_thresholds(self, X: Any) -> Thresholds:
         """Look at the distances in a sample of the rows and suggest t1 and t2; what `fit` does without them.
@@ -294,8 +290,8 @@ class Canopy(Clusterer):
             shift=not METRICS[self.metric].unit_rows,
         )
         with connect(client=self.client, device=self.device) as cluster:
-            found: Thresholds = run(spec, dataset, cluster).value
-        return found
+            thresholds: Thresholds = run(spec, dataset, cluster).value
+        return thresholds
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         t1, t2 = parameters["t1"], parameters["t2"]

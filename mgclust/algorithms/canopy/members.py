@@ -95,8 +95,12 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float) 
             for rank, piece in enumerate(np.split(kernels.memory.to_host(gathered), np.cumsum(lengths)[:-1])):
                 parts[rank].append(piece)
         context.progress(0.5 + 0.5 * (index + 1) / rounds)
-    found = [piece for pieces in parts for piece in pieces]
-    return Members(every, found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int32), *found]), labels)
+    lists = [piece for pieces in parts for piece in pieces]
+    return Members(
+        every,
+        lists[0] if len(lists) == 1 else np.concatenate([np.empty(0, np.int32), *lists]),
+        labels,
+    )
 
 
 def _count(context: Context, centers: Array, norm: str, threshold: float) -> tuple[Array, Array]:

@@ -57,14 +57,14 @@ class CanopyPresentation(Presentation):
         count = len(centers)
         held = np.bincount(memberships.indices, minlength=count)
         nearest = np.bincount(np.asarray(result.labels), minlength=count)
-        shown = np.sort(np.argsort(-held, kind="stable")[:MOST_CANOPIES])
-        columns = (shown, centers[shown], held[shown], nearest[shown])
+        largest = np.sort(np.argsort(-held, kind="stable")[:MOST_CANOPIES])
+        columns = (largest, centers[largest], held[largest], nearest[largest])
         rows = list(zip(*(column.tolist() for column in columns), strict=True))
         heading = f"{count:,} canop{'y' if count == 1 else 'ies'}"
-        if len(shown) < count:
-            heading += f", of which the {len(shown):,} with most rows"
+        if len(largest) < count:
+            heading += f", of which the {len(largest):,} with most rows"
         names = ["canopy", "centre (row)", "rows within t1", "rows nearest to its centre"]
-        return [Table(heading, names, rows, plots.cluster_colors(count)[shown])]
+        return [Table(heading, names, rows, plots.cluster_colors(count)[largest])]
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
         count, t1, t2, each = (result.scores[name] for name in ("n_canopies", "t1", "t2", "memberships_per_row"))

@@ -284,8 +284,8 @@ class FastNewman(Clusterer):
         self.rounds_ = value.rounds
         self.n_nodes_, self.n_edges_, self.node_names_ = graph.n_nodes, graph.shape[0], graph.names
         self.n_features_in_ = graph.n_nodes
-        said = [*graph.warnings, *_warnings(self, value)]
-        self._alerts = [(text, UserWarning) for text in said]
+        sentences = [*graph.warnings, *_warnings(self, value)]
+        self._alerts = [(text, UserWarning) for text in sentences]
         arrays: dict[str, Any] = {}
         if self._tree is not None:
             arrays = {"merges": self._tree.merges, "modularity_history": self._tree.history}
@@ -301,7 +301,7 @@ class FastNewman(Clusterer):
                 "n_nodes": self.n_nodes_,
                 "n_edges": self.n_edges_,
             },
-            warnings=said[len(graph.warnings) :],
+            warnings=sentences[len(graph.warnings) :],
             diagnostics={
                 "strategy": self.strategy,
                 "computed_in": EXACT[value.exact],
@@ -342,20 +342,20 @@ def _graph_of(inputs: Inputs) -> Graph:
 
 
 def _warnings(model: FastNewman, value: FastNewmanOutput) -> Sequence[str]:
-    said = []
+    sentences = []
     if value.rounding > 1e-6:
-        said.append(
+        sentences.append(
             f"weights were rounded by up to {value.rounding:.1g} of their mean, since they span many digits; "
             "rescale them to integers for exact gains."
         )
     components = value.n_components
     if components == model.n_nodes_:
-        said.append("no edge ties two nodes together: there are no communities to find.")
+        sentences.append("no edge ties two nodes together: there are no communities to find.")
     elif model.n_clusters is None and model.n_clusters_ == model.n_nodes_:
-        said.append("no merge raises the modularity: every node is a community of its own.")
+        sentences.append("no merge raises the modularity: every node is a community of its own.")
     if model.n_clusters is not None and model.n_clusters < components:
-        said.append(
+        sentences.append(
             f"n_clusters={model.n_clusters} is below the {components} connected components of the graph: those of "
             "least strength were joined although no edge leads from one to another."
         )
-    return said
+    return sentences

@@ -93,24 +93,24 @@ class FastNewmanPresentation(Presentation):
 
         sizes = result.cluster_sizes
         count = len(sizes)
-        shown = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COMMUNITIES])
+        largest = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COMMUNITIES])
         columns = {
-            "community": shown.tolist(),
-            "nodes": sizes[shown].tolist(),
-            "share": shares(sizes[shown], sizes.sum()),
+            "community": largest.tolist(),
+            "nodes": sizes[largest].tolist(),
+            "share": shares(sizes[largest], sizes.sum()),
         }
         named = "names" in result.arrays
         if named:
-            columns["some of its nodes"] = _members(np.asarray(result.labels), result.arrays["names"], shown)
+            columns["some of its nodes"] = _members(np.asarray(result.labels), result.arrays["names"], largest)
         rows = list(zip(*columns.values(), strict=True))
         heading = f"{count:,} communit{'y' if count == 1 else 'ies'}"
-        if len(shown) < count:
-            heading += f", of which the {len(shown):,} largest"
-        colors = plots.cluster_colors(count)[shown]
+        if len(largest) < count:
+            heading += f", of which the {len(largest):,} largest"
+        colors = plots.cluster_colors(count)[largest]
         return [Table(heading, list(columns), rows, colors, words=named), *_rounds(result)]
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
-        where = "".join(f" at {told}" for told in self.lead(result))
+        where = "".join(f" at {place}" for place in self.lead(result))
         return [*super().summary(result), ("score", f"modularity {result.scores['modularity']:.4f}{where}")]
 
 
@@ -131,10 +131,12 @@ def _rounds(result: Result) -> list[Table]:
     rounds = result.diagnostics.get("rounds") or ()
     if not len(rounds):
         return []
-    known = [name for name in ROUND_COLUMNS if any(entry.get(name) is not None for entry in rounds)]
-    rows = [[number, *(_round_text(name, entry.get(name)) for name in known)] for number, entry in enumerate(rounds, 1)]
+    present = [name for name in ROUND_COLUMNS if any(entry.get(name) is not None for entry in rounds)]
+    rows = [
+        [number, *(_round_text(name, entry.get(name)) for name in present)] for number, entry in enumerate(rounds, 1)
+    ]
     heading = f"{len(rows):,} round{'' if len(rows) == 1 else 's'}"
-    return [Table(heading, ["round", *(ROUND_COLUMNS[name] for name in known)], rows)]
+    return [Table(heading, ["round", *(ROUND_COLUMNS[name] for name in present)], rows)]
 
 
 def _round_text(name: str, value: Any) -> Any:

@@ -226,11 +226,11 @@ class DensityPeaks(Clusterer):
         check_parameters({name: Real(optional=True) for name in upper}, upper)
         centers = choose_centers(self.rho_, self.delta_, indices=indices, **wanted, **upper)
         self._relabel(centers, assign_labels(np, self.nearest_higher_, centers), None)
-        given: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
+        chosen_by: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
         if indices is not None:
-            given["indices"] = centers.tolist()
-        parameters = {**self.result_.parameters, **wanted, **given, "halo": False}
-        automatic = not given and _is_automatic(wanted)
+            chosen_by["indices"] = centers.tolist()
+        parameters = {**self.result_.parameters, **wanted, **chosen_by, "halo": False}
+        automatic = not chosen_by and _is_automatic(wanted)
         self.result_ = replace(self.result_, parameters=parameters, **self._findings(automatic, False))
         return self
 

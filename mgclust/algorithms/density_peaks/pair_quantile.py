@@ -177,11 +177,11 @@ def _refine(context: Context, count: Count, rank: int, bracket: Sample, dtype: n
         shift = _shift(first, stop)
         histogram = Histogram(context.kernels.xp, count(first, shift), first, shift)
         passes += 1
-        (found,) = histogram.bins_of([rank])
-        if found is not None:
-            first, stop = found, found + (1 << shift)
+        (bin_found,) = histogram.bins_of([rank])
+        if bin_found is not None:
+            first, stop = bin_found, bin_found + (1 << shift)
             if shift == 0:
-                return _value(found, dtype), passes
+                return _value(bin_found, dtype), passes
         elif rank <= histogram.below:
             first, stop = 0, first
         else:

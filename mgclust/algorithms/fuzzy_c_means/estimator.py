@@ -63,8 +63,7 @@ class FuzzyCMeans(Clusterer):
     metric : {"euclidean", "cosine", "correlation"}, default="euclidean"
         The last two scale each row to unit length first (correlation: centred by its own mean before); centres are
         means of such rows.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+    device, client, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
         Of rows, distances and memberships; sums over rows are float64. Small data (up to 2^20 numbers), m below 1.25
@@ -74,7 +73,6 @@ class FuzzyCMeans(Clusterer):
         through the device once an iteration.
     random_state : int, Generator or RandomState, optional
         Seed of the starts.
-    verbose : bool, default=False
 
     Attributes
     ----------
@@ -98,11 +96,8 @@ class FuzzyCMeans(Clusterer):
         centres coincide, and NaN for one cluster.
     computed_in_ : {"float32", "float64"}
         The type of rows, distances and memberships; see `dtype`.
-    timings_ : dict of str to float
-        Seconds per stage.
-    result_ : Result
-        All of it, to save or plot.
-    n_features_in_ : int
+    timings_, result_, n_features_in_
+        As in `DensityPeaks`.
 
     References
     ----------
@@ -223,8 +218,8 @@ class FuzzyCMeans(Clusterer):
         ndarray or zarr array of shape (n_samples, n_clusters)
             float32 or float64, as the distances; rows sum to 1.
         """
-        found = self._memberships_of(X)
-        return found.array() if out is None else found.store(out)
+        memberships = self._memberships_of(X)
+        return memberships.array() if out is None else memberships.store(out)
 
     @property
     def memberships_(self) -> Any:
@@ -331,11 +326,11 @@ def _xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
 
 def alerts_of(model: FuzzyCMeans, fit: Fit, nearest: np.ndarray, scale: float) -> list[tuple[str, type[Warning]]]:
     """What should not be overlooked."""
-    found: list[tuple[str, type[Warning]]] = []
+    alerts: list[tuple[str, type[Warning]]] = []
     c = len(fit.centers)
     if fit.stop_reason == "max_iter":
         relative = fit.shift / scale if scale else fit.shift
-        found.append(
+        alerts.append(
             (
                 f"centres still moved by {relative:.2g} of the data's spread in iteration max_iter={fit.n_iter}, more "
                 f"than tol={model.tol:g}: raise max_iter or tol.",
@@ -344,7 +339,7 @@ def alerts_of(model: FuzzyCMeans, fit: Fit, nearest: np.ndarray, scale: float) -
         )
     together = int((nearest <= (COINCIDE * scale) ** 2).sum())
     if together:
-        found.append(
+        alerts.append(
             (
                 f"{together} of {c} centres coincide with another one: the data do not hold n_clusters={c} at "
                 f"m={model.m:g}; lower m (fuzzy c-means draws centres together in many dimensions), ask for fewer "
@@ -353,11 +348,11 @@ def alerts_of(model: FuzzyCMeans, fit: Fit, nearest: np.ndarray, scale: float) -
             )
         )
     if fit.idle:
-        found.append(
+        alerts.append(
             (
                 f"{fit.idle} of {c} clusters have no row with a membership above 0, their centres did not move: ask "
                 "for fewer clusters or try another init.",
                 UserWarning,
             )
         )
-    return found
+    return alerts

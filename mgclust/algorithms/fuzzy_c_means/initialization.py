@@ -155,8 +155,8 @@ def _cumulative(xp: Any, values: Array, total: float) -> Array:
 def _draw(xp: Any, cumulative: Array, uniforms: np.ndarray) -> list[int]:
     """Rows drawn in proportion to the steps of the cumulative sums."""
     levels = (uniforms * float(cumulative[-1])).astype(np.int64)
-    found: list[int] = xp.searchsorted(cumulative, xp.asarray(levels), side="right").tolist()
-    return [min(row, len(cumulative) - 1) for row in found]
+    drawn: list[int] = xp.searchsorted(cumulative, xp.asarray(levels), side="right").tolist()
+    return [min(row, len(cumulative) - 1) for row in drawn]
 
 
 def _candidates(

@@ -79,5 +79,5 @@ class FuzzyCMeansPresentation(Presentation):
         return {"sum of memberships": totals, "mean membership of its rows": means}
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
-        shown = [f"{words} {result.scores[name]:.5g}" for name, words in SUMMARY.items()]
-        return [*super().summary(result), ("score", ", ".join(shown))]
+        indices = [f"{words} {result.scores[name]:.5g}" for name, words in SUMMARY.items()]
+        return [*super().summary(result), ("score", ", ".join(indices))]

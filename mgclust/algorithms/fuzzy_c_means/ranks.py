@@ -184,11 +184,11 @@ def iterate(
     kernels, moving = context.kernels, [fit for fit in fits if not fit.stop_reason]
     log2_scale = sums.log2_scale(len(fits[0].centers))
     centers = kernels.memory.to_device(np.stack([fit.centers for fit in moving]))
-    found = sums.at(centers) if saved is None else kernels.memory.to_device(saved.arrays["found"])
+    reduced = sums.at(centers) if saved is None else kernels.memory.to_device(saved.arrays["found"])
     while moving:
-        centers = kernels.fuzzy_c_means.weighted_means(found, centers)
-        scores, moved = context.fetch(found), context.fetch(centers)
-        found = sums.at(centers)
+        centers = kernels.fuzzy_c_means.weighted_means(reduced, centers)
+        scores, moved = context.fetch(reduced), context.fetch(centers)
+        reduced = sums.at(centers)
         for fit, of_fit, to in zip(moving, scores(), moved(), strict=True):
             fit.score(of_fit, log2_scale)
             fit.update(of_fit, to)
@@ -198,21 +198,21 @@ def iterate(
                 fit.stop_reason = "max_iter"
         context.progress(moving[0].n_iter / max_iter, objective=min(fit.history[-1] for fit in moving))
         if any(fit.stop_reason for fit in moving):
-            scored = context.fetch(found)()
+            scored = context.fetch(reduced)()
             for fit, of_fit in zip(moving, scored, strict=True):
                 if fit.stop_reason:
                     fit.score(of_fit, log2_scale)
             left = [i for i, fit in enumerate(moving) if not fit.stop_reason]
-            moving, centers, found = [moving[i] for i in left], centers[left], found[left]
+            moving, centers, reduced = [moving[i] for i in left], centers[left], reduced[left]
         if moving and context.checkpoint.due():
-            save_fits(context, fits, found)
+            save_fits(context, fits, reduced)
 
 
 def save_fits(context: Context, fits: list[Fit], found: Array) -> None:
     """Save all sets of centres, and the sums at those that still move: what the next iteration begins with."""
-    told = [{name: value for name, value in asdict(fit).items() if name != "centers"} for fit in fits]
+    plain = [{name: value for name, value in asdict(fit).items() if name != "centers"} for fit in fits]
     arrays = {"centers": np.stack([fit.centers for fit in fits]), "found": context.fetch(found)()}
-    context.checkpoint.save({"fits": told}, arrays)
+    context.checkpoint.save({"fits": plain}, arrays)
 
 
 def saved_fits(saved: Saved) -> list[Fit]:

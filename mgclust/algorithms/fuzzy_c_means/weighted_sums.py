@@ -88,9 +88,9 @@ class WeightedSums:
         d = self.context.dataset_shape[1]
         mean = self.context.kernels.xp.zeros((1, 1, d))
         for _ in range(2):  # at the origin, to find the mean; there, to find how far rows are
-            found = self.at(mean)
-            mean = self.context.kernels.fuzzy_c_means.weighted_means(found, mean)
-        return math.sqrt(max(0.0, float(self.context.fetch(found)()[0, -3]) / self.total))
+            sums_at_mean = self.at(mean)
+            mean = self.context.kernels.fuzzy_c_means.weighted_means(sums_at_mean, mean)
+        return math.sqrt(max(0.0, float(self.context.fetch(sums_at_mean)()[0, -3]) / self.total))
 
     def centers_of(self, memberships: np.ndarray | None) -> np.ndarray:
         """Centres (2) of memberships that the caller has; (c, d) float64."""

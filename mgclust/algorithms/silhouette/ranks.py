@@ -145,13 +145,13 @@ class _Scorer:
 
     def scores(self, keep_samples: bool) -> list[SilhouetteScores]:
         """What the silhouettes of all ranks say."""
-        found = []
+        results = []
         for first, labels, values, sizes in zip(self.edges, self.labels, self.samples, self.sizes, strict=False):
             samples = self.context.kernels.memory.to_host(self.context.comm.all_gather(values))
             codes = self.context.kernels.memory.to_host(labels) - first
             means = np.bincount(codes, weights=samples) / sizes
-            found.append(SilhouetteScores(float(samples.mean()), means, sizes, samples if keep_samples else None))
-        return found
+            results.append(SilhouetteScores(float(samples.mean()), means, sizes, samples if keep_samples else None))
+        return results
 
     def matrix(self, s: Array, shift: float) -> None:
         """Silhouettes of the own rows in each labeling, from the dissimilarities ``shift - s``."""

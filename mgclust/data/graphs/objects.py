@@ -123,13 +123,13 @@ def open_dask_frame(frame: Any, columns: Columns, n_nodes: int | None) -> Graph:
         # Of each partition by itself: the few that are in several cost less than sorting all.
         distinct = column.map_partitions(_distinct, meta=column._meta).compute().to_numpy()
         ids.add(_as_text(distinct, name, 0) if text else _as_ids(distinct, name))
-    found = ids.names()
-    if not text and without_gaps(found):
-        return DaskGraph(frame.to_dask_array(lengths=True), len(found), name)
-    _refuse_empty(len(found), name)
+    names = ids.names()
+    if not text and without_gaps(names):
+        return DaskGraph(frame.to_dask_array(lengths=True), len(names), name)
+    _refuse_empty(len(names), name)
     meta = {label: np.int32 for label in chosen[:2]} | {label: np.float64 for label in chosen[2:]}
-    numbered = frame.map_partitions(_number_partition, NodeNames(found), text, meta=meta)
-    return DaskGraph(numbered.to_dask_array(lengths=True), len(found), name, found)
+    numbered = frame.map_partitions(_number_partition, NodeNames(names), text, meta=meta)
+    return DaskGraph(numbered.to_dask_array(lengths=True), len(names), name, names)
 
 
 def edge_columns(names: Sequence[str], columns: Columns, name: str) -> list[int]:

@@ -232,10 +232,10 @@ class Driver:
 
     def _alive(self) -> list[str]:
         try:
-            known = workers_of(self._client)
+            workers = workers_of(self._client)
         except Exception:
             return []
-        return [address for address in self._workers if address in known]
+        return [address for address in self._workers if address in workers]
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on every worker of the run, but wait only so long: one of them may hang."""

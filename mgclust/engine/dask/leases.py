@@ -63,8 +63,8 @@ def give_back(run: str, dask_scheduler: Any) -> None:
 
 def _leases(dask_scheduler: Any) -> dict[str, Lease]:
     """By run, in order of arrival."""
-    found: dict[str, Lease] = vars(dask_scheduler).setdefault("mgclust_leases", {})
-    return found
+    leases: dict[str, Lease] = vars(dask_scheduler).setdefault("mgclust_leases", {})
+    return leases
 
 
 def _near_each_other(free: set[str], size: int) -> list[str]:

@@ -142,19 +142,19 @@ def execute_task(run: str, rank: int, address: str, meeting: Meeting) -> Any:
 
 def stop(run: str, reason: str, dask_worker: Any) -> None:
     """Tell a rank to stop; for ``Client.run``."""
-    found = _STATES.get(dask_worker.address)
-    if found is not None and found[0] == run:
-        found[1].set(reason)
+    state = _STATES.get(dask_worker.address)
+    if state is not None and state[0] == run:
+        state[1].set(reason)
 
 
 def forget(run: str, dask_worker: Any) -> None:
     """Free what a run keeps on a worker; for ``Client.run``."""
     with _LOCK:
-        found = _STATES.get(dask_worker.address)
-        if found is None or found[0] != run:
+        state = _STATES.get(dask_worker.address)
+        if state is None or state[0] != run:
             return
         del _STATES[dask_worker.address]
-    _close(found, "the run is over")
+    _close(state, "the run is over")
 
 
 def _close(entry: tuple[str, Abort, State | None], reason: str) -> None:

@@ -34,7 +34,7 @@ def oracle(name, profile="code"):
 
 @pytest.fixture
 def whole_scan(monkeypatch):
-    """Fit, and tell K, damping and preference of every iteration."""
+    """Fit, and return K, damping and preference of every iteration."""
 
     def run(X, device, **parameters):
         seen = SimpleNamespace(counts=[], damping=[], preference=[])
@@ -118,7 +118,7 @@ def test_every_iteration_of_blobs(profile, device, whole_scan):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("max_iter", [115, 500, 777])
 def test_the_last_solution_is_entered_in_place_of_another(max_iter, device):
-    """A scan that is cut short: its last solution is refined, and the table tells of that one."""
+    """A scan that is cut short: its last solution is refined, and the table has that one."""
     X = load_points("wine")[0]
     expected = reference.adaptive_affinity_propagation(similarity(X), max_iter=max_iter)
     model = fit(X, device, max_iter=max_iter, dtype="float64")

@@ -23,7 +23,7 @@ MEDIAN = -3.0
 
 
 def stats_of(flags) -> list[Stats]:
-    """What `step` is told of these iterations; before the first there was no exemplar."""
+    """What `step` receives of these iterations; before the first there was no exemplar."""
     before = [np.zeros_like(np.asarray(flags[0]), dtype=bool), *flags]
     return [
         Stats(int(np.sum(now)), bool(np.array_equal(now, last))) for now, last in zip(flags, before[:-1], strict=True)

@@ -55,7 +55,7 @@ def fit_on(ranks, monkeypatch):
 
 
 def bits(model) -> dict[str, str]:
-    """Hashes of all that a fit tells, but for times."""
+    """Hashes of all results of a fit, but for times."""
     values = {
         name: getattr(model, name)
         for name in ("labels_", "cluster_centers_indices_", "n_iter_", "converged_", "net_similarity_", "preference_")

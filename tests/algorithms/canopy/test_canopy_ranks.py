@@ -46,7 +46,7 @@ def fit_on(ranks, monkeypatch):
 
 
 def bits(model) -> dict[str, str]:
-    """Hashes of all that a fit tells, but for times."""
+    """Hashes of all results of a fit, but for times."""
     members = model.memberships_
     values = {
         "centers": model.cluster_centers_indices_,

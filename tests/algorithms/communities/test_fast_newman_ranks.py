@@ -57,7 +57,7 @@ def fit_on(ranks, monkeypatch):
 
 
 def bits(model) -> dict[str, str]:
-    """Hashes of all that a fit tells, but for times."""
+    """Hashes of all results of a fit, but for times."""
     values = {
         "labels": model.labels_,
         "merges": model.merges_,

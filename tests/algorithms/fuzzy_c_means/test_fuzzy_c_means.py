@@ -1,4 +1,4 @@
-"""`FuzzyCMeans` beside the float64 oracle and scikit-fuzzy from the same memberships: 1e-5 in all they tell."""
+"""`FuzzyCMeans` beside the float64 oracle and scikit-fuzzy from the same memberships: 1e-5 in all results."""
 
 from __future__ import annotations
 

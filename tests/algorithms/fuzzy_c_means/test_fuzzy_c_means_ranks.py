@@ -74,7 +74,7 @@ def fit_on(ranks, monkeypatch):
 
 
 def bits(model) -> dict[str, str]:
-    """Hashes of all that a fit tells, but for times."""
+    """Hashes of all results of a fit, but for times."""
     values = {
         name: getattr(model, name)
         for name in (

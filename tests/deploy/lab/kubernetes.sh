@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # deploy/kubernetes against an API server with etcd, and the Dask operator. There is no kubelet: pods are made and not run.
 #
-# No registry of packages has kube-apiserver as a program, Debian 12 has its source: built once, with the Go of the newer Debian, in some
-# ten minutes. That is version 1.20, which knows disruption budgets as policy/v1beta1; nothing else is changed.
+# Debian 12 has kube-apiserver as source alone: it is built once, with the Go of the newer Debian, in some ten minutes. That is version 1.20, which knows disruption budgets as policy/v1beta1; nothing else is changed.
 set -euo pipefail
 target=kubernetes
 here=$(dirname "$0")

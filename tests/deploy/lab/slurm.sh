@@ -228,7 +228,7 @@ cancel_and_go_on() {
     cat "$work/shared/mgclust-$id.log"
     within 30 none_left
     within 30 two_idle
-    # The next batch job goes on with the queue.
+    # The next batch job continues with the queue.
     as ctl sbatch --parsable --nodes=1 --nodelist=n1 mgclust.sbatch --cpu serve --data /shared/service --host 0.0.0.0 >"$work/serve.id"
     within 120 inside ctl curl -sf http://n1:8700/healthz
     job wait "$(cat "$work/id.txt")" 20 | diff - "$work/density.txt"
@@ -258,5 +258,5 @@ step 900 'ten more of them, each right' two_node_runs 10
 step 300 'the workers of a node end: so does the job, with a sentence' workers_end
 step 200 'a wrong command and a node without GPU: exit code 2, a sentence, nothing left' refusals
 step 300 'the service in a job, a job of it, its ports' serve
-step 420 'scancel: nothing left; the next job goes on with the queue' cancel_and_go_on
+step 420 'scancel: nothing left; the next job continues with the queue' cancel_and_go_on
 step 330 'jobqueue.py: two workers by dask-jobqueue' jobqueue

@@ -211,7 +211,7 @@ reader.main()
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory):
-    """Ask for what a reader computes; it answers what it is told to."""
+    """Ask for what a reader computes; it gives the answer that the test sets."""
     folder = tmp_path_factory.mktemp("read")
     settings = Settings(data=folder / "data", cpu=True, readers=1)
     app, engine, id_ = create_app(settings), open_database(settings.database), "e" * 32

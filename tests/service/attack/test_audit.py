@@ -1,4 +1,4 @@
-"""What the audit log says of what was done, and that it neither tells secrets nor stops the service."""
+"""What the audit log says of changes, and that it neither holds secrets nor stops the service."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lines_of(path, count=1):
         time.sleep(0.02)
 
 
-def test_who_did_what_from_where(served, tmp_path):
+def test_user_action_and_address(served, tmp_path):
     token_id = access.tokens_of(open_database(Settings(data=tmp_path).database), "admin")[0]["id"]
     upload = served.put(f"/api/v1/uploads/x.npy?sha256={'0' * 64}", content=b"secret body")
     assert upload.status_code == 400

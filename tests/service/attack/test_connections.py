@@ -51,7 +51,7 @@ def opened(running):
         yield lambda: stack.enter_context(Raw(running))
 
 
-def test_whoever_fills_all_places_keeps_nobody_out(running, mine, waiting, opened):
+def test_filling_all_places_keeps_no_other_user_out(running, mine, waiting, opened):
     watching = opened()
     watching.head("GET", f"{waiting}/events", mine)
     assert b"PENDING" in (watching.first() + watching.first())
@@ -78,7 +78,7 @@ def test_idle_connections_of_a_user_make_room(running, mine, opened):
 
 
 def test_requests_of_a_user_at_once(running, mine, opened):
-    """As many as may be; of another user one is answered meanwhile."""
+    """As many as the limit; those of another user are answered."""
     raws = [opened() for _ in range(REQUESTS)]
     for raw in raws:
         raw.head("PUT", "/api/v1/uploads/x.npy", mine, "Content-Length: 5")

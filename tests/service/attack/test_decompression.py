@@ -170,7 +170,7 @@ def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
     assert len(readers.serve(order, dict)["index"]) == 20
 
 
-def test_who_finds_all_taken_is_told_to_come_again(tmp_path, monkeypatch):
+def test_where_all_are_taken_the_answer_is_to_retry(tmp_path, monkeypatch):
     monkeypatch.setattr("mgclust.service.readers.WAIT_SECONDS", 0.1)
     readers = Readers(Settings(data=tmp_path, readers=1))
     readers._free.clear()

@@ -127,7 +127,7 @@ def test_proxies_that_are_none(tmp_path):
         Settings(data=tmp_path, trusted_proxies="10.0.0.1/8")
 
 
-def test_many_who_ask_for_health_are_few_queries(tmp_path):
+def test_many_requests_for_health_are_few_queries(tmp_path):
     app, *_ = served(tmp_path)
     running, sent = [], []
 

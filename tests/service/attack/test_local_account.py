@@ -100,7 +100,7 @@ def test_a_job(points, expected, tmp_path):
 
 @contextlib.contextmanager
 def taken(port):
-    """A program that listens at a port and answers nothing; what it hears."""
+    """A program that listens at a port and answers nothing; what it receives."""
     heard = []
 
     def listen():

@@ -1,4 +1,4 @@
-"""A database that is cut short, overwritten or loses its log while the service runs, and what is told of it."""
+"""A database that is cut short, overwritten or loses its log while the service runs, and what is reported."""
 
 from __future__ import annotations
 

@@ -49,12 +49,12 @@ def test_a_body_is_not_read_before_its_token(running, shown, method, path):
         assert (first + raw.answer()).count(b"HTTP/1.1 ") == 1  # closed, though the body lacks a byte
 
 
-def test_whoever_sends_much_reads_the_refusal(running):
+def test_a_client_that_sends_much_reads_the_refusal(running):
     answer = httpx.put(f"{running.url}/api/v1/uploads/x.npy", content=b"x" * (32 << 20))
     assert (answer.status_code, "a token is needed" in answer.json()["error"]) == (401, True)
 
 
-def test_whoever_waits_for_a_word_is_refused(running):
+def test_a_client_that_waits_is_refused(running):
     with Raw(running) as raw:
         raw.socket.settimeout(SOON)
         raw.head("PUT", "/api/v1/uploads/x.npy", "Content-Length: 5", "Expect: 100-continue")
