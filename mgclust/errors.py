@@ -12,7 +12,7 @@
     │   └── CollectiveTimeout                    a rank did not answer within the deadline
     └── RunCancelled                             the run was cancelled
 
-Every message is a sentence with what is needed to mend it: ``name=value``, the bound, the remedy.
+Every message is a sentence with what is needed to fix it: ``name=value``, the bound, the remedy.
 """
 
 from __future__ import annotations

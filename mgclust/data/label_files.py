@@ -59,7 +59,7 @@ def read_text(location: Location) -> np.ndarray:
     for line, fields in table:
         if len(fields) != width or not fields[column].strip():
             raise InputError(
-                f"labels={location.name!r}, line {line} has no label or another number of fields; mend it."
+                f"labels={location.name!r}, line {line} has no label or another number of fields; fix it."
             )
     labels = _numbers([fields[column].strip() for _, fields in table])
     if row_column is None:
@@ -67,7 +67,7 @@ def read_text(location: Location) -> np.ndarray:
     rows = _numbers([fields[row_column].strip() for _, fields in table])
     if rows.dtype.kind != "i" or not np.array_equal(np.sort(rows), np.arange(len(rows))):
         raise InputError(
-            f"labels={location.name!r}: column 'row' should hold 0 to {len(rows) - 1}, each once; mend it or leave the "
+            f"labels={location.name!r}: column 'row' should hold 0 to {len(rows) - 1}, each once; fix it or leave the "
             "column out."
         )
     return labels[np.argsort(rows)]

@@ -1,7 +1,7 @@
 r"""Communities of large modularity in graphs of 10^6 to 10^10 edges, in parallel.
 
 Exact greedy merging goes one merge after the other. Here all nodes decide at once, and what they decide too hastily is
-mended on every scale::
+corrected on every scale::
 
     local moving   nodes move until none gains; communities become nodes; again (Louvain, BGLL 2008)
     cycle          coarsen        within the communities, by matching mutual best choices (see `matching`)

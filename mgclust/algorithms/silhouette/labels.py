@@ -94,7 +94,7 @@ def _discrete(array: np.ndarray) -> np.ndarray:
             return array.astype(np.int64)
         row = int(np.argmin(whole))
         raise InputError(
-            f"labels={shortened(array[row])} in row {row} should be an integer or a string; mend or drop the row."
+            f"labels={shortened(array[row])} in row {row} should be an integer or a string; fix or drop the row."
         )
     if array.dtype.kind in "US" or all(isinstance(label, str) for label in array):
         return array.astype(str)

@@ -211,7 +211,7 @@ def check_ids(pairs: Any, n_nodes: int | None, where: Where, base: int = 0) -> i
         raise InputError(
             f"{where(index)}: node id {shortened(node + base)} is out of range: n_nodes={n_nodes}, so ids should be "
             "at most "
-            f"{n_nodes - 1 + base}; give a larger n_nodes or mend the edge."
+            f"{n_nodes - 1 + base}; give a larger n_nodes or fix the edge."
         )
     return int(high)
 
@@ -225,7 +225,7 @@ def check_weights(weights: Any, where: Where) -> None:
     index = int((~good).argmax())
     raise InputError(
         f"{where(index)}: weight {shortened(weights[index].item())} should be a finite number >= 0; "
-        "modularity is not defined for others. Drop the edge or mend its weight."
+        "modularity is not defined for others. Drop the edge or fix its weight."
     )
 
 

@@ -192,7 +192,7 @@ def _fault(text: bytes, first_line: int, dialect: Dialect, otherwise: str) -> In
 def _why(line: str, dialect: Dialect) -> str:
     fields = split_line(line, dialect.delimiter)
     if len(fields) != dialect.width:
-        return f"{len(fields)} fields where the first edge has {dialect.width}; mend the line."
+        return f"{len(fields)} fields where the first edge has {dialect.width}; fix the line."
     for j in dialect.columns[:2]:
         why = _why_node(fields[j], dialect)
         if why:
@@ -202,20 +202,20 @@ def _why(line: str, dialect: Dialect) -> str:
         try:
             good = 0 <= float(weight) < np.inf and "_" not in weight
         except ValueError:
-            return f"weight {_short(weight)} is not a number; mend the line, or leave it out by columns=[...]."
+            return f"weight {_short(weight)} is not a number; fix the line, or leave it out by columns=[...]."
         if not good:
             return (
                 f"weight {shortened(weight, 60)} should be a finite number >= 0; modularity is not defined for "
-                "others. Drop the edge or mend its weight."
+                "others. Drop the edge or fix its weight."
             )
     return ""
 
 
 def _why_node(field: str, dialect: Dialect) -> str:
     if dialect.text:
-        return "" if field else "a node has no name; mend the line."
+        return "" if field else "a node has no name; fix the line."
     if not _INTEGER.fullmatch(field):
-        return f"node {_short(field)} is not an integer, though others before are; mend the line."
+        return f"node {_short(field)} is not an integer, though others before are; fix the line."
     if len(field.strip()) > _MOST_DIGITS:
         return f"node id {_short(field)} should be below 2**63."
     if int(field) < dialect.base:

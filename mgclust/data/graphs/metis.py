@@ -147,7 +147,7 @@ def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) ->
     step = 2 if form.weighted else 1
     wrong = (counts < form.skip) | ((counts - form.skip) % step != 0)
     if wrong.any():
-        raise InputError(f"{where(int(wrong.argmax()))} does not have {_expected(form)}; mend the line.")
+        raise InputError(f"{where(int(wrong.argmax()))} does not have {_expected(form)}; fix the line.")
     chosen = (place >= 0) & (place % step == 0)
     node, neighbour = line[chosen], values[chosen] - 1
 
@@ -183,7 +183,7 @@ def _numbers(tidy: bytes, form: _Format, where: Where) -> np.ndarray:
             for token in raw.split():
                 if not re.fullmatch(rb"-?\d+" if not form.weighted else rb"[-+.\deE]+|nan|inf|-inf", token):
                     shown = token[:40].decode(errors="replace")
-                    raise InputError(f"{where(index)}: {shortened(shown)!r} is not a number; mend the line.") from None
+                    raise InputError(f"{where(index)}: {shortened(shown)!r} is not a number; fix the line.") from None
         raise InputError(f"{form.name} cannot be read: {reason(error)}.") from None
     return table.column("0").to_numpy()
 
