@@ -58,9 +58,7 @@ def read_text(location: Location) -> np.ndarray:
         table = table[1:]
     for line, fields in table:
         if len(fields) != width or not fields[column].strip():
-            raise InputError(
-                f"labels={location.name!r}, line {line} has no label or another number of fields; fix it."
-            )
+            raise InputError(f"labels={location.name!r}, line {line} has no label or another number of fields; fix it.")
     labels = _numbers([fields[column].strip() for _, fields in table])
     if row_column is None:
         return labels
