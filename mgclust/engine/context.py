@@ -32,6 +32,7 @@ Array = Any
 Emit = Callable[[dict[str, Any]], None]
 EMIT_EVERY = 0.1  # seconds
 LARGEST_PIECE = 8 << 30  # bytes: kernels count what belongs to a piece with 32 bits
+PIECE_NUMBERS = 1 << 24  # of rows that a function gets at a time: temporaries are as large
 
 
 class Context:
@@ -220,24 +221,34 @@ class Context:
         Parameters
         ----------
         function : callable
-            Maps the rows of one block (m, n_features), m >= 0, to a float64 array of fixed shape.
+            Maps the rows of some blocks (blocks, m, n_features), m >= 0, to a float64 array (blocks, ...), each block
+            by itself.
         *beside : arrays of shape (own rows, ...)
-            Their rows of the block are handed to the function as well.
+            Their rows of the blocks, (blocks, m, ...), are handed to the function as well.
 
         Returns
         -------
         ndarray, float64
             The blocks' values added in global order; on the host of every rank.
         """
-        first, parts = self.rows.start, []
-        for block in self.partition.blocks_of(self.rank):
-            start, stop = self.partition.bounds(block)
-            parts.append(function(self.rows.block(block), *(each[start - first : stop - first] for each in beside)))
-        template = function(self.rows.read(self.rows.stop, self.rows.stop), *(each[:0] for each in beside))
-        xp = self.kernels.xp
-        own = xp.stack(parts) if parts else xp.empty((0, *template.shape), template.dtype)
-        every = self.comm.all_gather(np.asarray(self.kernels.memory.to_host(own), np.float64))
-        total = np.zeros(template.shape, np.float64)
+
+        def values(start: int, stop: int, blocks: int) -> Array:
+            own = slice(start - self.rows.start, stop - self.rows.start)
+            shape = (blocks, (stop - start) // blocks)
+            return function(*(_split(rows, shape) for rows in (self.rows.read(start, stop), *(y[own] for y in beside))))
+
+        own, size = self.partition.blocks_of(self.rank), self.partition.block_rows
+        at_once = max(1, PIECE_NUMBERS // (size * self.rows.n_features))
+        whole = min(own.stop, self.partition.n_rows // size)
+        starts = range(own.start, whole, at_once)
+        parts = [values(a * size, min(a + at_once, whole) * size, min(at_once, whole - a)) for a in starts]
+        if max(whole, own.start) < own.stop:
+            parts.append(values(*self.partition.bounds(own.stop - 1), 1))
+        parts = parts or [values(self.rows.stop, self.rows.stop, 1)[:0]]
+        every = self.comm.all_gather(
+            np.asarray(self.kernels.memory.to_host(self.kernels.xp.concatenate(parts)), np.float64)
+        )
+        total = np.zeros(every.shape[1:], np.float64)
         for part in every:
             total += part
         return total
@@ -295,3 +306,8 @@ class Context:
         self._emitted = time.perf_counter()
         elapsed = self._emitted - self._began
         self._emit({"stage": self._stage, "fraction": float(fraction), "elapsed": elapsed, **details})
+
+
+def _split(rows: Array, shape: tuple[int, int]) -> Array:
+    """Rows by blocks."""
+    return rows.reshape(*shape, *rows.shape[1:])

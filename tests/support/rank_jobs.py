@@ -65,7 +65,7 @@ def streamed(context):
 
 def gram(context, centre=True):
     """Row sums over all pairs, in global block order: its bits tell whether the order was kept."""
-    mean = context.sum_over_blocks(lambda x: x.sum(axis=0, dtype=np.float64)) / context.dataset_shape[0]
+    mean = context.sum_over_blocks(lambda x: x.sum(axis=1, dtype=np.float64)) / context.dataset_shape[0]
     if centre:
         context.rows.apply(lambda x: (x - mean).astype(x.dtype))
     out = np.zeros(len(context.rows), np.float32)

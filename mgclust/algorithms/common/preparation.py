@@ -119,7 +119,11 @@ def _refuse_undefined(context: Context, measure: Metric) -> None:
 def round_centre(context: Context, weights: Array | None = None) -> np.ndarray:
     """The (weighted) mean of the rows, of few digits so that integers stay integers; float64."""
     beside = [] if weights is None else [weights.astype("float64")[:, None]]
-    total = context.dataset_shape[0] if weights is None else context.sum_over_blocks(lambda _, w: w.sum(), *beside)
+    total = (
+        context.dataset_shape[0]
+        if weights is None
+        else context.sum_over_blocks(lambda _, w: w.sum(axis=(1, 2)), *beside)
+    )
     mean = context.sum_over_blocks(lambda x, *w: _column_sums(math.prod(w, start=x)), *beside) / total
     about = context.kernels.xp.asarray(mean)
     variance = (
@@ -129,12 +133,12 @@ def round_centre(context: Context, weights: Array | None = None) -> np.ndarray:
 
 
 def _column_sums(x: Array) -> Array:
-    """Sums of the columns, float64. Many rows side by side: a GPU sums few columns of many rows slowly."""
-    d = x.shape[1]
+    """Sums of each block's columns, float64. Many rows side by side: a GPU sums few columns of many rows slowly."""
+    blocks, m, d = x.shape
     side = max(1, SIDE_BY_SIDE // d)
-    whole = len(x) // side * side
-    sums = x[:whole].reshape(-1, side * d).sum(axis=0, dtype="float64").reshape(side, d).sum(axis=0)
-    return sums + x[whole:].sum(axis=0, dtype="float64")
+    whole = m // side * side
+    sums = x[:, :whole].reshape(blocks, -1, side * d).sum(axis=1, dtype="float64").reshape(blocks, side, d).sum(axis=1)
+    return sums + x[:, whole:].sum(axis=1, dtype="float64")
 
 
 def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:

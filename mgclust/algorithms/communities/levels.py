@@ -196,8 +196,8 @@ def _weight_scale(context: Context) -> tuple[WeightScale | None, bool]:
     xp, comm = context.kernels.xp, context.comm
 
     def facts(x: Array) -> Array:
-        weight = x[:, 2]
-        return xp.stack([weight.sum(), (weight != xp.rint(weight)).sum().astype(np.float64)])
+        weight = x[..., 2]
+        return xp.stack([weight.sum(axis=1), (weight != xp.rint(weight)).sum(axis=1).astype(np.float64)], axis=1)
 
     total, broken = (float(value) for value in context.sum_over_blocks(facts))
     if not math.isfinite(total):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from mgclust.algorithms.density_peaks.equal_rows import EqualRows
-from mgclust.algorithms.density_peaks.pair_quantile import BINS
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
@@ -50,9 +50,9 @@ class AllPairs:
         self._measure = measure
         self._exactness = exactness
 
-    def pair_histogram(self, norm: str, first: int, shift: int) -> Array:
-        """Count all pairs i < j in `BINS` bins, as `Pairs.pair_histogram` does from ``low=first``; int64."""
-        out = self._xp.zeros(1 + BINS, dtype="int64")
+    def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:
+        """Count all pairs i < j in so many bins, as `Pairs.pair_histogram` does from ``low=first``; int64."""
+        out = self._xp.zeros(1 + bins, dtype="int64")
         for x, y, diagonal in _half_pairs(self._context):
             self._kernels.pairs.pair_histogram(x, y, norm=norm, diagonal=diagonal, low=first, shift=shift, out=out)
         return self._context.comm.all_reduce(out, "sum")
@@ -151,18 +151,29 @@ def _half_pairs(context: Context) -> Iterator[tuple[Array, Array, bool]]:
     block I meets the half of the blocks behind it, cyclically.
     """
     partition, me = context.partition, context.comm.rank
-    own = partition.blocks_of(me)
+    own, size = partition.blocks_of(me), partition.block_rows
     for chunk, block in context.all_pairs():
-        size = partition.block_rows
-        for j in range(block.start // size, -(-block.stop // size)):
-            start, stop = partition.bounds(j)
+        if len(chunk.x) == partition.n_rows:  # no rank waits for another: a triangle
+            yield chunk.x[: block.start], block.x, False
+            yield block.x, block.x, True
+            continue
+        theirs = partition.blocks_of(partition.owner(block.start // size))
+        for j, last in _column_runs(own, theirs, range(block.start // size, -(-block.stop // size))):
+            start, stop = partition.bounds(j)[0], partition.bounds(last - 1)[1]
             y = block.x[start - block.start : stop - block.start]
             if chunk.start <= start and stop <= chunk.stop:
                 yield y, y, True
-            for first, last in _partners(own, partition.blocks_of(partition.owner(j)), j):
-                a, b = max(first * size, chunk.start), min(last * size, chunk.stop)
+            for first, end in _partners(own, theirs, j):
+                a, b = max(first * size, chunk.start), min(end * size, chunk.stop)
                 if a < b:
                     yield chunk.x[a - chunk.start : b - chunk.start], y, False
+
+
+def _column_runs(own: range, theirs: range, blocks: range) -> list[tuple[int, int]]:
+    """Runs of column blocks that have the same partners."""
+    middle = theirs.start + len(theirs) // 2
+    edges = blocks if own == theirs else sorted({blocks.start, min(max(middle, blocks.start), blocks.stop)})
+    return list(pairwise([*(edge for edge in edges if edge < blocks.stop), blocks.stop]))
 
 
 def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:

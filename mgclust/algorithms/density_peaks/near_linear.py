@@ -19,7 +19,6 @@ from typing import Any
 
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
 from mgclust.algorithms.density_peaks.equal_rows import first_of_equal
-from mgclust.algorithms.density_peaks.pair_quantile import BINS
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.low_dimension.box_tree import BoxTree
@@ -69,8 +68,8 @@ class NearLinear(AllPairs):
         self._start, self._stop = n * context.rank // context.size, n * (context.rank + 1) // context.size
         self._share = {"start": self._start, "stop": self._stop}
 
-    def pair_histogram(self, norm: str, first: int, shift: int) -> Array:  # noqa: D102
-        out = self._xp.zeros(1 + BINS, dtype="int64")
+    def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:  # noqa: D102
+        out = self._xp.zeros(1 + bins, dtype="int64")
         self._kernels.low_dimension.tree_pair_histogram(
             self._tree, part=self._context.rank, parts=self._context.size, low=first, shift=shift, out=out
         )

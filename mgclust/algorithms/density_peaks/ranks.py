@@ -41,7 +41,7 @@ from mgclust.algorithms.common.preparation import choose_norm, prepare_rows
 from mgclust.algorithms.density_peaks import near_linear
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers
-from mgclust.algorithms.density_peaks.pair_quantile import BINS, pair_quantile, sample_rows, sample_size
+from mgclust.algorithms.density_peaks.pair_quantile import BINS, pair_quantile, sample_rows, sample_sizes
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
@@ -98,7 +98,7 @@ def density_peaks(
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
         elif state.cut is None:
             exact = dc_method == "exact"
-            sample = sample_rows(context, measure, dc_fraction, seed, rough=exact and near)
+            sample = sample_rows(context, measure, dc_fraction, seed, rough=exact and near, exact=exact)
             if exact:
                 norm = choose_norm(measure, d, radius, sample.low)
                 count = partial(passes.pair_histogram, norm)
@@ -252,7 +252,7 @@ def estimate(
     # rho, delta, nearest_higher, order, labels, and one copy while they are gathered; what `EqualRows` sorts before.
     vectors = 64 * n
     histogram = 2 * 8 * BINS
-    sample = sample_size(n, d) * d * itemsize
+    sample = sample_sizes(n, d)[-1] * d * itemsize
     what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
     near = near_linear.is_taken(shape, METRICS[metric], algorithm)
     if near:

@@ -222,7 +222,7 @@ class _Scorer:
     def _means_and_spread(self) -> tuple[Array, Array]:
         """Mean of each cluster, and the mean squared distance of its rows to it; float64."""
         context, xp, rows = self.context, self.context.kernels.xp, self.context.rows
-        total = context.sum_over_blocks(lambda x: abs(x).sum(axis=0, dtype="float64"))
+        total = context.sum_over_blocks(lambda x: abs(x).sum(axis=1, dtype="float64"))
         scale = _fixed_point(float(total.max()))
         sums = xp.zeros((self.edges[-1], rows.n_features), dtype="int64")
         for x, _, _, own in self._labeled_pieces(8 * rows.n_features, 0):

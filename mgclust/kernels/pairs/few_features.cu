@@ -103,7 +103,10 @@ histogram(const real* x, int m, const real* y, int k, int columns_per_block, sbi
     op.bracket = Bracket{low, width, shift};
     op.diagonal = diagonal;
     op.out = out;
-    sweep(x, m, y, k, columns_per_block, op);
+    int start = blockIdx.y * columns_per_block;
+    const int stop = min(k, start + columns_per_block);
+    if (diagonal) start = max(start, (int)blockIdx.x * ROWS * THREADS / TILE * TILE);  // no column before is counted
+    sweep_columns(x, m, y, start, stop, op);
     add_warp_total(op.below, out);
 }
 

@@ -1,8 +1,9 @@
 """All-pairs kernels on one CUDA device: the signatures of `mgclust.kernels.pairs.cpu`, the work in ``.cu`` files.
 
 Few features (d <= 16) go to ``few_features.cu``, more to ``many_features.cu``; both are compiled once per
-number type, norm (and, low, d) for the device at hand and kept in CuPy's cache on disk. A call queues its
-kernels and returns; `synchronize` waits.
+number type, norm (and, low, d) for the device at hand and kept in CuPy's cache on disk. Many float32 pairs of many
+features go to the tensor cores (`gpu_products`) where they can. A call queues its kernels and returns; `synchronize`
+waits.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from mgclust.kernels.pairs import gpu_products
 from mgclust.kernels.pairs.gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
 
 __all__ = [
@@ -39,6 +41,9 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
     infinity = int(np.array(np.inf, dtype=x.dtype).view(bits))
     width = min((out.size - 1) << shift, infinity - low)
     unsigned = np.uint32 if bits is np.int32 else np.uint64
+    bracket = {"diagonal": diagonal, "low": low, "shift": shift, "out": out}
+    if gpu_products.pair_histogram(x, y, norm=norm, width=width, **bracket):
+        return
     launch(
         "histogram", x, y, direct(norm), run_length(x, y, TILE),
         bits(low), unsigned(width), np.int32(shift), np.bool_(diagonal), out,
@@ -63,16 +68,26 @@ def gaussian_sum(
     if rows is None:
         rows = cp.full(x.shape[0], -1, dtype=np.int64)
     factor = x.dtype.type(scale * LOG2_E)
+
+    def add(groups: Array, mine: slice = slice(None)) -> None:
+        sums = out[mine]
+        by_rows("add_groups", x, norm, groups, np.int32(groups.shape[0]), np.int32(len(sums)), sums)
+
+    own = rows - y_start
+    if norm == "l2-dot" and power == 1 and gpu_products.gaussian_sum(x, y, factor=scale * LOG2_E, own=own, add=add):
+        return
     name = "gaussian_squared" if power == 2 else "gaussian"
     step = GROUP * max(1, SCRATCH_BYTES // (8 * max(1, x.shape[0])))
     for start in range(0, y.shape[0], step):
         columns = y[start : start + step]
         groups = cp.empty((-(-columns.shape[0] // GROUP), x.shape[0]), dtype=np.float64)
-        launch(name, x, columns, norm, GROUP, factor, (rows - (y_start + start)).astype(np.int32), groups)
-        by_rows("add_groups", x, norm, groups, np.int32(groups.shape[0]), np.int32(x.shape[0]), out)
+        launch(name, x, columns, norm, GROUP, factor, (own - start).astype(np.int32), groups)
+        add(groups)
 
 
 def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
+    if gpu_products.count_within(x, y, norm=norm, threshold=x.dtype.type(threshold), out=out):
+        return
     launch("count", x, y, direct(norm), run_length(x, y, TILE), x.dtype.type(threshold), out)
 
 
@@ -93,6 +108,9 @@ def nearest_higher(
     best: Array,
     best_index: Array,
 ) -> None:
+    figures = {"y_start": y_start, "best": best, "best_index": best_index}
+    if gpu_products.nearest_higher(x, y, x_order, y_order, norm=norm, **figures):
+        return
     run = run_length(x, y, GROUP)  # not shorter: each run starts its search afresh
     shape = (-(-y.shape[0] // run), x.shape[0])
     part_best = cp.empty(shape, dtype=x.dtype)
@@ -107,13 +125,19 @@ def nearest_higher(
 def nearest_rows(
     x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array | None = None
 ) -> None:
+    own = cp.full(len(x), -1, dtype=np.int64) if rows is None else rows
+    lists = {"norm": norm, "y_start": y_start, "near": near, "near_index": near_index}
+    if not gpu_products.nearest_rows(x, y, own=own, direct=_sort_rows, **lists):
+        _sort_rows(x, y, rows=own, **lists)
+
+
+def _sort_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> None:
     for start in range(0, len(x), SORTED_ROWS):
         own = slice(start, start + SORTED_ROWS)
         for first in range(0, len(y), SORTED_COLUMNS):
             s = reduced_distances(x[own], y[first : first + SORTED_COLUMNS], norm=norm)
             numbers = cp.broadcast_to(cp.arange(s.shape[1]) + (y_start + first), s.shape)
-            if rows is not None:
-                s[numbers == rows[own, None]] = np.inf
+            s[numbers == rows[own, None]] = np.inf
             # Columns that were kept come first and have lower numbers: of equal ones, the order stays.
             every, index = cp.concatenate([near[own], s], axis=1), cp.concatenate([near_index[own], numbers], axis=1)
             order = cp.argsort(every, axis=1, kind="stable")[:, : near.shape[1]]

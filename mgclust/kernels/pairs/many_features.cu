@@ -160,7 +160,10 @@ histogram(const real* x, int m, const real* y, int k, int d, const real* x_norms
     op.bracket = Bracket{low, width, shift};
     op.diagonal = diagonal;
     op.out = out;
-    sweep(x, m, y, k, d, x_norms, y_norms, columns_per_block, op);
+    int start = blockIdx.y * columns_per_block;
+    const int stop = min(k, start + columns_per_block);
+    if (diagonal) start = max(start, (int)blockIdx.x * SIDE);  // no column before is counted
+    sweep_columns(x, m, y, d, x_norms, y_norms, start, stop, op);
     add_warp_total(op.below, out);
 }
 

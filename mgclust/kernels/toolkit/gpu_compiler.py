@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import cupy as cp
+from cupy_backends.cuda.libs import nvrtc
 
-__all__ = ["compiled", "multiprocessors"]
+__all__ = ["compiled", "compiled_for_hopper", "is_hopper", "multiprocessors"]
 
+HEADERS = ("pairs/split_products.cuh", "pairs/pairs.cuh", "toolkit/hashing.cuh")
 NORMS = {"l2": "NORM_L2", "l2-dot": "NORM_DOT", "l1": "NORM_L1"}
 
 
@@ -28,15 +34,64 @@ def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Any:
     **defines : int
         Further constants, DIM for example.
     """
-    folder = Path(__file__).parents[1]
     real = {"float32": "float", "float64": "double"}[dtype]
     flags = [f"-DREAL={real}", f"-DNORM={NORMS[norm]}", *(f"-D{name}={value}" for name, value in defines.items())]
+    return cp.RawModule(code=_text(file), options=("--std=c++17", *flags))
+
+
+@functools.cache
+def compiled_for_hopper(file: str) -> Any:
+    """Return a module that has instructions of compute capability 9.0 alone, for float32 and norm "l2".
+
+    CuPy names no such target to its compiler. What was compiled is kept beside what CuPy keeps.
+
+    Parameters
+    ----------
+    file : str
+        As for `compiled`.
+    """
+    options = ("--std=c++17", "-DREAL=float", "-DNORM=NORM_L2", "-ftz=true", "-arch=sm_90a")
+    code = _text(file)
+    key = hashlib.sha256(repr((code, options, nvrtc.getVersion())).encode()).hexdigest()
+    folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
+    kept = folder / f"mgclust-{key}.cubin"
+    if kept.exists():
+        return cp.RawModule(path=str(kept))
+    program = nvrtc.createProgram(code, file, (), ())
+    try:
+        nvrtc.compileProgram(program, options)
+        binary = nvrtc.getCUBIN(program)
+    except nvrtc.NVRTCError as error:
+        raise RuntimeError(nvrtc.getProgramLog(program)) from error
+    finally:
+        nvrtc.destroyProgram(program)
+    with tempfile.TemporaryDirectory() as private:
+        new = Path(private) / kept.name
+        new.write_bytes(binary)
+        module = cp.RawModule(path=str(new))
+        module.compile()
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs the next process a second
+        folder.mkdir(parents=True, exist_ok=True)
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.write_bytes(binary)
+        part.replace(kept)
+    return module
+
+
+def _text(file: str) -> str:
+    """A ``.cu`` file with its shared headers as text: the cache on disk then sees a change to them."""
+    folder = Path(__file__).parents[1]
     code = (folder / file).read_text()
-    for header in ("pairs/pairs.cuh", "toolkit/hashing.cuh"):
-        # Shared headers go in as text: the cache on disk then sees a change to them.
+    for header in HEADERS:
         text = (folder / header).read_text().replace("#pragma once", "")
         code = code.replace(f'#include "{header}"', text)
-    return cp.RawModule(code=code, options=("--std=c++17", *flags))
+    return code
+
+
+@functools.cache
+def is_hopper() -> bool:
+    """Whether the device has compute capability 9.0: wgmma and bulk copies."""
+    return str(cp.cuda.Device().compute_capability) == "90"
 
 
 @functools.cache

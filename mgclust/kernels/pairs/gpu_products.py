@@ -1,0 +1,321 @@
+"""All pairs of many features by products of split halves: how ``split_products.cu`` is started and its lists decided.
+
+Each function says whether it has done the work; if not, the kernels of direct differences do. They do it for other
+types, metrics and devices, for few pairs, for numbers that are not finite, and where so many pairs are doubtful that a
+list of them does not pay: distances that are small beside their rows' distance from the origin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, is_hopper, multiprocessors
+
+__all__ = ["count_within", "gaussian_sum", "nearest_higher", "nearest_rows", "pair_histogram"]
+
+Array = Any
+ROWS = 128  # of a tile, and its columns: split_products.cuh
+CHUNK = 64  # features of a tile
+GROUP = 1024  # columns whose Gaussians have one order: pairs.cuh
+SHARED_BYTES = 225 * 1024
+THREADS = 384
+FEWEST_FEATURES = 17
+FEWEST_MULTIPLICATIONS = 1 << 32  # of a call: direct differences take half a millisecond
+PACKED_BYTES = 512 << 20  # of rows, and of columns, at a time
+LIST_PAIRS = 1 << 25  # 256 MiB
+MOST_DOUBTFUL = 1 / 32  # of the pairs: direct differences of all are faster then
+LARGEST = 14  # exponent of the largest number: squares stay far from overflow, low halves from underflow
+WAVES = 8  # blocks a multiprocessor gets
+NEAREST_RUN = 64  # tiles a block of `nearest`: the next ones begin with what it has found
+MINIMA = 32  # groups of a run of columns: GROUPS in split_products.cu
+MOST_MINIMA = 1024  # MOST_GROUPS in listed_pairs.cu
+MOST_KEYS = 512  # of a row, when its nearest are selected: MOST_KEYS in listed_pairs.cu
+SELECT_BYTES = 256 << 20  # minima and lists of the rows that are selected at a time
+
+
+class Packed(NamedTuple):
+    """Rows in tiles, as the tensor cores read them."""
+
+    start: int
+    size: int
+    tiles: Array
+    norms: Array
+    sizes: Array
+    largest: Array
+
+
+class Products:
+    """The rows and columns of one call.
+
+    Parameters
+    ----------
+    x, y : float32 arrays of shape (m, d) and (k, d)
+    x_which, y_which : int64 arrays, optional
+        Which of them, in which order.
+    reach : float, optional
+        What numbers are scaled by, where every call must do the same; by default the largest of them.
+
+    Attributes
+    ----------
+    fits : bool
+        Halves can hold the scaled numbers.
+    """
+
+    def __init__(
+        self, x: Array, y: Array, x_which: Array | None = None, y_which: Array | None = None, reach: float = 0.0
+    ) -> None:
+        self.x, self.y = x, y
+        self._x_which, self._y_which = x_which, y_which
+        self.m, self.k = (len(rows) if which is None else len(which) for rows, which in ((x, x_which), (y, y_which)))
+        self._same = x.data.ptr == y.data.ptr and x.shape == y.shape and x_which is y_which
+        self.d = x.shape[1]
+        self.chunks = -(-self.d // CHUNK)
+        largest = max(float(cp.maximum(rows.max(), -rows.min())) for rows in ((x,) if self._same else (x, y)))
+        exponent = math.frexp(reach or largest)[1] if largest > 0 and math.isfinite(largest) else 0
+        # A power of two, so that numbers keep their digits; bounded, so that squares of it are float32.
+        self.scale = 2.0 ** min(max(LARGEST - exponent, -60), 60)
+        self.fits = largest * self.scale <= 2.0 ** (LARGEST + 1)
+        # Direct differences of float32 may be (d + 2) 2^-24 s from s; a few times that.
+        self.wide = 1.0 + (self.d + 4) * 2.0**-21
+        self.most = max(GROUP, PACKED_BYTES // (self.chunks * CHUNK * 4) // GROUP * GROUP)
+
+    def pieces(self) -> Iterator[tuple[Packed, Packed]]:
+        """Packed rows with packed columns, columns ascending for each."""
+        for start in range(0, self.m, self.most):
+            rows = self.rows(start, min(self.most, self.m - start))
+            for first in range(0, self.k, self.most):
+                same = self._same and first == start
+                yield rows, rows if same else self.columns(first, min(self.most, self.k - first))
+
+    def rows(self, start: int, count: int) -> Packed:
+        """Some of the rows."""
+        return self._pack(self.x, self._x_which, start, count)
+
+    def columns(self, start: int, count: int) -> Packed:
+        """Some of the columns."""
+        return self._pack(self.y, self._y_which, start, count)
+
+    def launch(self, name: str, x: Packed, y: Packed, run: int, *arguments: Any) -> None:
+        """Start a kernel with blocks of `run` tiles of columns."""
+        kernel = compiled_for_hopper("pairs/split_products.cu").get_function(name)
+        kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
+        grid = (-(-x.size // ROWS), -(-y.size // (run * ROWS)))
+        sides = (*x[2:], np.int32(x.size), *y[2:], np.int32(y.size))
+        kernel(grid, (THREADS,), (*sides, np.int32(self.chunks), np.int32(run), *arguments), shared_mem=SHARED_BYTES)
+
+    def scaled(self, s: float) -> np.float32:
+        """A reduced distance, among scaled numbers."""
+        with np.errstate(over="ignore"):
+            return np.float32(s * self.scale**2)
+
+    def _pack(self, x: Array, which: Array | None, start: int, count: int) -> Packed:
+        tiles = -(-count // ROWS)
+        packed = cp.empty(tiles * self.chunks * 2 * ROWS * CHUNK * 2, dtype=np.uint8)
+        norms = cp.empty(tiles * ROWS, dtype=np.float32)
+        sizes, largest = cp.empty((tiles * ROWS, 2), dtype=np.float32), cp.empty((tiles, 2), dtype=np.float32)
+        rows, places = (x[start:], np.uint64(0)) if which is None else (x, which[start : start + count])
+        module = compiled_for_hopper("pairs/split_products.cu")
+        sizes_of_x = np.int32(count), np.int32(self.d), np.int32(self.chunks), np.float32(self.scale)
+        module.get_function("pack")((tiles * ROWS // 8,), (256,), (rows, places, *sizes_of_x, packed, norms, sizes))
+        module.get_function("largest_sizes")((tiles,), (ROWS,), (sizes, largest))
+        return Packed(start, count, packed, norms, sizes, largest)
+
+
+def run_of(x: Packed, y: Packed, unit: int = 1) -> int:
+    """Tiles of columns for a block: long runs, yet blocks enough for the device; a multiple of `unit`."""
+    row_tiles, tiles = -(-x.size // ROWS), -(-y.size // ROWS)
+    runs = max(1, min(-(-WAVES * multiprocessors() // row_tiles), tiles))
+    return unit * -(-tiles // (runs * unit))
+
+
+def suit(x: Array, norm: str) -> bool:
+    """Whether these kernels are for such rows."""
+    return x.dtype == np.float32 and norm != "l1" and x.shape[1] >= FEWEST_FEATURES and is_hopper()
+
+
+def pay(x: Array, y: Array, norm: str) -> bool:
+    """Whether they are faster, too."""
+    return suit(x, norm) and x.size * y.shape[0] >= FEWEST_MULTIPLICATIONS
+
+
+def gaussian_sum(x: Array, y: Array, *, factor: float, own: Array, add: Callable[[Array, slice], None]) -> bool:
+    """Hand groups of sums of ``exp2(-factor * s)`` to `add`, which adds them to a slice of the rows."""
+    if not suit(x, "l2-dot") or not x.size or not y.size:
+        return False
+    # The same halves in every call, however rows are split: by the distance where the sum decays.
+    call = Products(x, y, reach=4 / math.sqrt(factor))
+    if not call.fits:
+        return False
+    for rows, columns in call.pieces():
+        groups = cp.empty((-(-columns.size // GROUP), rows.size), dtype=np.float64)
+        mine = slice(rows.start, rows.start + rows.size)
+        left_out = cp.clip(own[mine] - columns.start, -1, columns.size).astype(np.int32)
+        scaled = np.float32(-factor / call.scale**2)
+        call.launch("gaussian", rows, columns, run_of(rows, columns, GROUP // ROWS), scaled, left_out, groups)
+        add(groups, mine)
+    return True
+
+
+class Doubtful:
+    """A list of pairs that one product does not decide, on the device."""
+
+    def __init__(self) -> None:
+        self._pairs = cp.empty((LIST_PAIRS, 2), dtype=np.int32)
+        self._count = cp.zeros(1, dtype=np.int64)
+
+    def start(self) -> tuple[Any, ...]:
+        """Empty it; what a kernel that appends to it takes."""
+        self._count.fill(0)
+        return self._pairs, self._count, np.int64(LIST_PAIRS)
+
+    def decide(self, name: str, x: Array, y: Array, *arguments: Any) -> None:
+        """Hand the pairs to a kernel of listed_pairs.cu."""
+        kernel = compiled("pairs/listed_pairs.cu", "float32").get_function(name)
+        kernel((32 * multiprocessors(),), (128,), (x, y, np.int32(x.shape[1]), self._pairs, self._count, *arguments))
+
+    def filter(
+        self, call: Products, find: Callable[[Packed, Packed], None], decide: Callable[[Packed, Packed], None]
+    ) -> bool:
+        """List and decide, piece by piece; in narrower pieces where the list is too short. Whether it was worth it."""
+        for rows, every in call.pieces():
+            left = [every]
+            while left:
+                columns = left.pop(0)
+                find(rows, columns)
+                if (found := int(self._count[0])) <= LIST_PAIRS:
+                    decide(rows, columns)
+                    continue
+                if found > MOST_DOUBTFUL * rows.size * columns.size or columns.size <= GROUP:
+                    return False
+                step = max(GROUP, columns.size * LIST_PAIRS // (2 * found) // GROUP * GROUP)
+                starts = range(columns.start, stop := columns.start + columns.size, step)
+                left[:0] = [call.columns(start, min(step, stop - start)) for start in starts]
+        return True
+
+
+def pair_histogram(
+    x: Array, y: Array, *, norm: str, diagonal: bool, low: int, width: int, shift: int, out: Array
+) -> bool:
+    """As `Pairs.pair_histogram`; the bracket is [low, low + width), as bits."""
+    ends = np.array([low, low + width], dtype=np.int32).view(np.float32)
+    return _classify(x, y, norm, ends, out, diagonal, "histogram", np.int32(low), np.uint32(width), np.int32(shift))
+
+
+def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> bool:
+    """As `Pairs.count_within`."""
+    return _classify(x, y, norm, np.full(2, threshold, dtype=np.float32), out, False, "count", np.float32(threshold))
+
+
+def _classify(
+    x: Array, y: Array, norm: str, ends: np.ndarray, out: Array, diagonal: bool, name: str, *arguments: Any
+) -> bool:
+    """Count what is surely below two ends, and decide the pairs between them, or near, by a kernel of that name."""
+    if not pay(x, y, norm) or not (call := Products(x, y)).fits:
+        return False
+    low, high = call.scaled(float(ends[0]) * (2.0 - call.wide)), call.scaled(float(ends[1]) * call.wide)
+    if not np.isfinite(high):
+        return False
+    doubtful, total, sure = Doubtful(), cp.zeros_like(out), cp.zeros_like(out)
+    by_row = name == "count"
+
+    def find(rows: Packed, columns: Packed) -> None:
+        sure.fill(0)
+        # Pairs of a column before its row are left out where they would count twice.
+        ahead = np.int32((columns.start - rows.start) // ROWS if diagonal else 1 << 24)
+        run = run_of(rows, columns)
+        to = sure[rows.start :] if by_row else sure
+        call.launch("classify", rows, columns, run, low, high, ahead, np.bool_(by_row), to, *doubtful.start())
+
+    def decide(rows: Packed, columns: Packed) -> None:
+        nonlocal total
+        total += sure
+        to = total[rows.start :] if by_row else total
+        doubtful.decide(name, x[rows.start :], y[columns.start :], *arguments, to)
+
+    if not doubtful.filter(call, find, decide):
+        return False
+    out += total
+    return True
+
+
+def nearest_higher(
+    x: Array, y: Array, x_order: Array, y_order: Array, *, norm: str, y_start: int, best: Array, best_index: Array
+) -> bool:
+    """As `Pairs.nearest_higher`. By ascending order, half of the tiles hold no column of higher density."""
+    if not pay(x, y, norm):
+        return False
+    x_which, y_which = cp.argsort(x_order), cp.argsort(y_order)
+    call = Products(x, y, x_which, y_which)
+    if not call.fits:
+        return False
+    x_sorted, y_sorted = x_order[x_which], y_order[y_which]
+    limits = (best[x_which] * np.float32(call.scale) * np.float32(call.scale) * np.float32(call.wide)).view(np.int32)
+    found = cp.full(len(x), 0xFFFFFFFFFFFFFFFF, dtype=np.uint64)
+    doubtful = Doubtful()
+
+    def find(rows: Packed, columns: Packed) -> None:
+        call.launch(
+            "nearest", rows, columns, NEAREST_RUN, np.float32(call.wide), x_sorted[rows.start :],
+            y_sorted[columns.start :], limits[rows.start :], *doubtful.start(),
+        )  # fmt: skip
+
+    def decide(rows: Packed, columns: Packed) -> None:
+        doubtful.decide("nearest", x, y, x_which[rows.start :], y_which[columns.start :], found)
+
+    if not doubtful.filter(call, find, decide):
+        return False
+    kernel = compiled("pairs/listed_pairs.cu", "float32").get_function("take_nearest")
+    kernel((-(-len(x) // 256),), (256,), (found, np.int32(len(x)), np.int64(y_start), best, best_index))
+    return True
+
+
+def nearest_rows(
+    x: Array,
+    y: Array,
+    *,
+    norm: str,
+    y_start: int,
+    near: Array,
+    near_index: Array,
+    own: Array,
+    direct: Callable[..., None],
+) -> bool:
+    """As `Pairs.nearest_rows`; `direct` does it for rows that have too many columns at about the same distance."""
+    count = near.shape[1]
+    runs = min(MOST_MINIMA // MINIMA, max(8, -(-4 * (count + 1) // MINIMA)))
+    room = min(MOST_KEYS - count, 2 * count + 128)
+    if not pay(x, y, norm) or room < count + 1 or len(y) < 4 * ROWS * runs:
+        return False
+    if not (call := Products(x, y)).fits:
+        return False
+    call.most = min(call.most, max(GROUP, SELECT_BYTES // (4 * (room + MINIMA * runs)) // GROUP * GROUP))
+    module = compiled("pairs/listed_pairs.cu", "float32")
+    for rows, columns in call.pieces():
+        mine, m = slice(rows.start, rows.start + rows.size), np.int32(rows.size)
+        run = -(-columns.size // (ROWS * runs))
+        groups = MINIMA * -(-columns.size // (ROWS * run))
+        minima = cp.empty((rows.size, groups), dtype=np.float32)
+        call.launch("minima", rows, columns, run, minima)
+        limits = near[mine, -1] * np.float32(call.scale) * np.float32(call.scale) * np.float32(call.wide)
+        rank = np.int32(count + 1)  # the column that is left out may be among them
+        arguments = (minima, m, np.int32(groups), rank, np.float32(call.wide), limits)
+        module.get_function("kth_smallest")((-(-rows.size // 4),), (128,), arguments)
+        listed, counts = cp.empty((rows.size, room), dtype=np.int32), cp.zeros(rows.size, dtype=np.int32)
+        call.launch("collect", rows, columns, run_of(rows, columns), limits, listed, counts, np.int32(room))
+        module.get_function("select_nearest")(
+            (-(-rows.size // 4),), (128,),
+            (x[mine], m, y[columns.start :], np.int32(call.d), listed, counts, np.int32(room), np.int32(count),
+             np.int64(y_start + columns.start), own[mine], near[mine], near_index[mine]),
+        )  # fmt: skip
+        many = rows.start + cp.flatnonzero(counts > room)
+        if many.size:
+            s, index = near[many], near_index[many]
+            these = y[columns.start : columns.start + columns.size]
+            direct(x[many], these, norm=norm, y_start=y_start + columns.start, near=s, near_index=index, rows=own[many])
+            near[many], near_index[many] = s, index
+    return True
