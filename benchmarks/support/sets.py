@@ -5,11 +5,13 @@ R15, D31, BIRCH1 and others whose terms allow research only are in no folder of 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
+EMBEDDINGS_AT_ONCE = 8192
 FOLDERS = (ROOT / "mgclust" / "data" / "samples", ROOT / "tests" / "sets")
 
 
@@ -54,6 +56,22 @@ def gaussians(n: int, d: int, k: int = 50, seed: int = 0) -> tuple[np.ndarray, n
     X = rng.standard_normal((n, d), dtype="float32")
     X += centers[y]
     return X, y
+
+
+def embeddings(n: int, d: int, k: int, seed: int = 0) -> np.ndarray:
+    """As `gaussians`, written by all cores: a set of gigabytes takes seconds."""
+    centers = np.random.default_rng(seed).standard_normal((k, d), dtype="float32")
+    X = np.empty((n, d), dtype="float32")
+
+    def fill(start: int) -> None:
+        rng = np.random.default_rng([seed, start])
+        part = X[start : start + EMBEDDINGS_AT_ONCE]
+        rng.standard_normal(out=part, dtype="float32")
+        part += centers[rng.integers(0, k, len(part))]
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, range(0, n, EMBEDDINGS_AT_ONCE)))
+    return X
 
 
 def normal_cube(n: int, d: int, seed: int = 0) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
+from mgclust.kernels.memory.gpu import free_memory
 from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, is_hopper, multiprocessors
 
 __all__ = ["count_within", "gaussian_sum", "nearest_higher", "nearest_rows", "pair_histogram"]
@@ -28,6 +29,7 @@ FEWEST_FEATURES = 17
 FEWEST_MULTIPLICATIONS = 1 << 32  # of a call: direct differences take half a millisecond
 PACKED_BYTES = 512 << 20  # of rows, and of columns, at a time
 LIST_PAIRS = 1 << 25  # 256 MiB
+SHARE_OF_FREE = 16  # of the free memory, neither takes more than one part of so many
 MOST_DOUBTFUL = 1 / 32  # of the pairs: direct differences of all are faster then
 LARGEST = 14  # exponent of the largest number: squares stay far from overflow, low halves from underflow
 WAVES = 8  # blocks a multiprocessor gets
@@ -82,7 +84,7 @@ class Products:
         self.fits = largest * self.scale <= 2.0 ** (LARGEST + 1)
         # Direct differences of float32 may be (d + 2) 2^-24 s from s; a few times that.
         self.wide = 1.0 + (self.d + 4) * 2.0**-21
-        self.most = max(GROUP, PACKED_BYTES // (self.chunks * CHUNK * 4) // GROUP * GROUP)
+        self.most = max(GROUP, _affordable(PACKED_BYTES) // (self.chunks * CHUNK * 4) // GROUP * GROUP)
 
     def pieces(self) -> Iterator[tuple[Packed, Packed]]:
         """Packed rows with packed columns, columns ascending for each."""
@@ -133,6 +135,11 @@ def run_of(x: Packed, y: Packed, unit: int = 1) -> int:
     return unit * -(-tiles // (runs * unit))
 
 
+def _affordable(most: int) -> int:
+    """Bytes that scratch memory may take."""
+    return min(most, free_memory() // SHARE_OF_FREE)
+
+
 def suit(x: Array, norm: str) -> bool:
     """Whether these kernels are for such rows."""
     return x.dtype == np.float32 and norm != "l1" and x.shape[1] >= FEWEST_FEATURES and is_hopper()
@@ -164,14 +171,15 @@ def gaussian_sum(x: Array, y: Array, *, factor: float, own: Array, add: Callable
 class Doubtful:
     """A list of pairs that one product does not decide, on the device."""
 
-    def __init__(self) -> None:
-        self._pairs = cp.empty((LIST_PAIRS, 2), dtype=np.int32)
+    def __init__(self, call: Products) -> None:
+        self._room = min(_affordable(8 * LIST_PAIRS) // 8, max(GROUP, int(call.m * call.k * MOST_DOUBTFUL)))
+        self._pairs = cp.empty((self._room, 2), dtype=np.int32)
         self._count = cp.zeros(1, dtype=np.int64)
 
     def start(self) -> tuple[Any, ...]:
         """Empty it; what a kernel that appends to it takes."""
         self._count.fill(0)
-        return self._pairs, self._count, np.int64(LIST_PAIRS)
+        return self._pairs, self._count, np.int64(self._room)
 
     def decide(self, name: str, x: Array, y: Array, *arguments: Any) -> None:
         """Hand the pairs to a kernel of listed_pairs.cu."""
@@ -187,12 +195,12 @@ class Doubtful:
             while left:
                 columns = left.pop(0)
                 find(rows, columns)
-                if (found := int(self._count[0])) <= LIST_PAIRS:
+                if (found := int(self._count[0])) <= self._room:
                     decide(rows, columns)
                     continue
                 if found > MOST_DOUBTFUL * rows.size * columns.size or columns.size <= GROUP:
                     return False
-                step = max(GROUP, columns.size * LIST_PAIRS // (2 * found) // GROUP * GROUP)
+                step = max(GROUP, columns.size * self._room // (2 * found) // GROUP * GROUP)
                 starts = range(columns.start, stop := columns.start + columns.size, step)
                 left[:0] = [call.columns(start, min(step, stop - start)) for start in starts]
         return True
@@ -202,6 +210,8 @@ def pair_histogram(
     x: Array, y: Array, *, norm: str, diagonal: bool, low: int, width: int, shift: int, out: Array
 ) -> bool:
     """As `Pairs.pair_histogram`; the bracket is [low, low + width), as bits."""
+    if x.dtype != np.float32:
+        return False
     ends = np.array([low, low + width], dtype=np.int32).view(np.float32)
     return _classify(x, y, norm, ends, out, diagonal, "histogram", np.int32(low), np.uint32(width), np.int32(shift))
 
@@ -220,7 +230,7 @@ def _classify(
     low, high = call.scaled(float(ends[0]) * (2.0 - call.wide)), call.scaled(float(ends[1]) * call.wide)
     if not np.isfinite(high):
         return False
-    doubtful, total, sure = Doubtful(), cp.zeros_like(out), cp.zeros_like(out)
+    doubtful, total, sure = Doubtful(call), cp.zeros_like(out), cp.zeros_like(out)
     by_row = name == "count"
 
     def find(rows: Packed, columns: Packed) -> None:
@@ -256,7 +266,7 @@ def nearest_higher(
     x_sorted, y_sorted = x_order[x_which], y_order[y_which]
     limits = (best[x_which] * np.float32(call.scale) * np.float32(call.scale) * np.float32(call.wide)).view(np.int32)
     found = cp.full(len(x), 0xFFFFFFFFFFFFFFFF, dtype=np.uint64)
-    doubtful = Doubtful()
+    doubtful = Doubtful(call)
 
     def find(rows: Packed, columns: Packed) -> None:
         call.launch(
