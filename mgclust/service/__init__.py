@@ -12,14 +12,14 @@
           dependencies.py, views.py, requests.py    what endpoints need, answer, and accept
         pages.py, streams.py, health.py, metrics.py, audit.py    pages, events, health, metrics, audit log
         decision.py     other centres of a job, computed by
-          readers.py, reader.py    confined processes that read data and results for pictures
+          reader_pool.py, reader_process.py    confined processes that read data and results for pictures
         sources.py      uploads, files below roots, URLs (fetch.py)
         jobs.py         the queue for users: each change is one transaction of the database
           models.py       the tables; migrations/; identity.py    checks of the database's files
           disk.py         limits and removal of what users keep
     supervisor.py   keeps a runner running
       runner.py       claims jobs and runs attempts (attempts.py, fair_share.py), one runner at a time (runner_lock.py)
-        attempt_process.py, attempt_limits.py    an attempt as the runner sees it: messages (answers.py), liveness.py
+        attempt_process.py, attempt_limits.py    an attempt as the runner sees it: child_messages.py, liveness.py
         attempt.py      its process, a fork of forkserver.py: confined (confine.py), it fits and leaves one result
 
 The database is the record. A web process, a runner or an attempt may die, hang or be suspended at any time: a running

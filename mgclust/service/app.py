@@ -26,7 +26,7 @@ from mgclust.service.jobs import Jobs
 from mgclust.service.metrics import Metrics
 from mgclust.service.models import check_data_folder, migrate, open_database
 from mgclust.service.pages import SecurityHeaders, add_pages
-from mgclust.service.readers import Readers
+from mgclust.service.reader_pool import Readers
 from mgclust.service.routers import admin, jobs, monitoring, results, uploads
 from mgclust.service.settings import Settings
 from mgclust.service.streams import Streams

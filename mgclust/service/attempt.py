@@ -6,7 +6,7 @@
            "files": {name: file beneath a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
            "place": where to run, "devices": the GPUs to use, ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": ...},
-          with "facts" for the runner's log; {} once a second, a sign of life; limited by `mgclust.service.answers`
+          with "facts" for the runner's log; {} once a second, a sign of life; see `mgclust.service.child_messages`
 
 Before it reads any data, the process confines itself to what its job needs (`mgclust.service.confine`). This cannot be
 undone, so each attempt has a new process, a fork of `mgclust.service.forkserver`. The end of its input means that the
@@ -34,8 +34,8 @@ from typing import Any
 from mgclust.beneath import Beneath
 from mgclust.json_text import parse_json
 from mgclust.quoting import quoting
-from mgclust.service.answers import MAX_ERROR_CHARACTERS
 from mgclust.service.caches import cache_folders, use_private_caches
+from mgclust.service.child_messages import MAX_ERROR_CHARACTERS
 from mgclust.service.confine import become_subreaper, confine
 from mgclust.service.forkserver import OPTION, serve
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, restore_names

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from mgclust.errors import MgclustError
-from mgclust.service.answers import read_answers
+from mgclust.service.child_messages import read_answers
 from mgclust.service.confine import environment
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.liveness import kill_tree

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgclust.service.errors import answer
 from mgclust.service.rates import RateLimited
-from mgclust.service.readers import Busy
+from mgclust.service.reader_pool import Busy
 from mgclust.service.sources import TooLarge
 
 __all__ = ["ShortBodies"]

@@ -1,6 +1,6 @@
 """Other centres for a job that has succeeded, where its method can choose them: a preview, or a job with their result.
 
-The method needs its result alone, no other pass over the data. A process of `mgclust.service.reader` computes them.
+The method needs its result alone, no other pass over the data. `mgclust.service.reader_process` computes them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mgclust.algorithms import METHODS
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, printable
 from mgclust.service.access import Caller
-from mgclust.service.answers import check_scores
+from mgclust.service.child_messages import check_scores
 from mgclust.service.disk import remove, set_aside, size_of
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.models import Job
-from mgclust.service.readers import LimitExceeded, Readers
+from mgclust.service.reader_pool import LimitExceeded, Readers
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 

@@ -17,7 +17,7 @@ from mgclust.service.health import Health
 from mgclust.service.jobs import Jobs, NewJob
 from mgclust.service.metrics import Metrics
 from mgclust.service.models import Job
-from mgclust.service.readers import Readers
+from mgclust.service.reader_pool import Readers
 from mgclust.service.settings import Settings
 from mgclust.service.streams import Streams
 

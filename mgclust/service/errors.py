@@ -19,7 +19,7 @@ from mgclust.service.disk import InUse, QuotaExceeded
 from mgclust.service.jobs import TooManyJobs
 from mgclust.service.models import DatabaseLost, full, read_only
 from mgclust.service.rates import RateLimited
-from mgclust.service.readers import Busy
+from mgclust.service.reader_pool import Busy
 from mgclust.service.sources import TooLarge
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]

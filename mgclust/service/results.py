@@ -14,7 +14,7 @@ from typing import Any
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, MgclustError
-from mgclust.service.answers import check_scores, parse_object
+from mgclust.service.child_messages import check_scores, parse_object
 from mgclust.service.settings import Settings
 
 __all__ = ["list_files", "open_result", "read_logs", "read_scores"]

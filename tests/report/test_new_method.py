@@ -16,7 +16,7 @@ from mgclust.beneath import Beneath
 from mgclust.data import open_dataset
 from mgclust.errors import InputError
 from mgclust.progress import progress_text
-from mgclust.service import reader
+from mgclust.service import reader_process
 from mgclust.service.requests import describe_methods
 from support import toy_method
 from support.browser import CHROMIUM, Browser
@@ -84,12 +84,14 @@ def test_other_centres(registered, rows, tmp_path):
     assert describe_methods()["toy"]["decision"] and not describe_methods()["canopy"]["decision"]
     dataset = open_dataset(rows)
     toy_method.Toy().fit_dataset(dataset).save(tmp_path / "toy")
-    found = reader.preview({"result": Beneath(str(tmp_path), "toy"), "centers": {"indices": [3, 5]}, "labels": True})
+    found = reader_process.preview(
+        {"result": Beneath(str(tmp_path), "toy"), "centers": {"indices": [3, 5]}, "labels": True}
+    )
     assert found["n_clusters"] == 2 and found["sizes"] == [38, 2] and found["centers"] == [3, 5]
     assert np.flatnonzero(found["labels"]).tolist() == [3, 5]
     METHODS["canopy"](client=None).fit_dataset(dataset).save(tmp_path / "canopy")
     with pytest.raises(InputError, match="only a result of density-peaks or toy has a decision graph"):
-        reader.preview({"result": Beneath(str(tmp_path), "canopy"), "centers": {}, "labels": False})
+        reader_process.preview({"result": Beneath(str(tmp_path), "canopy"), "centers": {}, "labels": False})
 
 
 @pytest.mark.slow

@@ -14,8 +14,9 @@ from starlette.testclient import TestClient
 
 from mgclust import DensityPeaks
 from mgclust.errors import InputError
-from mgclust.service import access, answers, readers, runner
-from mgclust.service.answers import (
+from mgclust.service import access, child_messages, reader_pool, runner
+from mgclust.service.app import create_app
+from mgclust.service.child_messages import (
     BURST_BYTES,
     BURST_LINES,
     BYTES_PER_SECOND,
@@ -25,7 +26,6 @@ from mgclust.service.answers import (
     MAX_READING_BYTES,
     read_answers,
 )
-from mgclust.service.app import create_app
 from mgclust.service.models import Job, open_database, writing
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
@@ -165,7 +165,7 @@ def test_of_the_progress_only_plain_figures_are_kept():
 def test_bytes_are_bounded_as_lines_are(monkeypatch):
     """After what fits in at once; a nested line takes the runner far longer than a short one."""
     clock = [0.0]
-    monkeypatch.setattr(answers.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(child_messages.time, "monotonic", lambda: clock[0])
     line = b'{"progress": {"x": "' + b"x" * 60_000 + b'"}}\n'
     told = read_answers(io.BytesIO(line * 1000))
     for _ in range(BURST_BYTES // len(line)):
@@ -180,7 +180,7 @@ def test_bytes_are_bounded_as_lines_are(monkeypatch):
 def test_what_attempts_say(monkeypatch):
     """Also after hours in which the runner was stopped; a process that is killed may leave half a line."""
     clock = [0.0]
-    monkeypatch.setattr(answers.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(child_messages.time, "monotonic", lambda: clock[0])
     said = [
         {"progress": {"stage": "fit", "fraction": 0.5, "elapsed": 3, "stage_rate": None, "n_clusters": 4, "x": 1.5}},
         *[{}] * int(BURST_LINES - 3),
@@ -200,12 +200,12 @@ def test_what_attempts_say(monkeypatch):
 HOSTILE_READER = """
 import os, sys
 from pathlib import Path
-from mgclust.service import reader
+from mgclust.service import reader_process
 def child(order, answers, parent):
-    reader._write(answers, Path(sys.argv[1]).read_bytes())
+    reader_process._write(answers, Path(sys.argv[1]).read_bytes())
     os._exit(0)
-reader._run_child = child
-reader.main()
+reader_process._run_child = child
+reader_process.main()
 """
 
 
@@ -222,7 +222,7 @@ def read(tmp_path_factory):
     rows = np.random.default_rng(0).normal(size=(60, 2))
     settings.attempt_folder(id_, 1).mkdir(parents=True)
     DensityPeaks(2, client=None, device="cpu").fit(rows).result_.save(settings.attempt_folder(id_, 1) / "result")
-    popen, token = readers.subprocess.Popen, access.new_token(engine, "ann")[1]
+    popen, token = reader_pool.subprocess.Popen, access.new_token(engine, "ann")[1]
 
     def hostile(command, **options):
         return popen([sys.executable, "-c", HOSTILE_READER, str(folder / "answer")], **options)
@@ -235,7 +235,7 @@ def read(tmp_path_factory):
         return told
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers.subprocess, "Popen", hostile)
+        patch.setattr(reader_pool.subprocess, "Popen", hostile)
         shown = {"Authorization": f"Bearer {token}"}
         with TestClient(app, headers=shown, raise_server_exceptions=False) as http:
             yield ask

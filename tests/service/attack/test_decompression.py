@@ -18,7 +18,7 @@ from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.beneath import Beneath
 from mgclust.data import open_dataset
 from mgclust.errors import InputError
-from mgclust.service.readers import Busy, LimitExceeded, Readers
+from mgclust.service.reader_pool import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
@@ -171,13 +171,13 @@ def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
 
 
 def test_where_all_are_taken_the_answer_is_to_retry(tmp_path, monkeypatch):
-    monkeypatch.setattr("mgclust.service.readers.WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("mgclust.service.reader_pool.WAIT_SECONDS", 0.1)
     readers = Readers(Settings(data=tmp_path, readers=1))
     readers._free.clear()
     with pytest.raises(Busy):
         readers.serve({"do": "points"}, dict)
-    monkeypatch.setattr("mgclust.service.readers.MAX_WAITING", 0)
-    monkeypatch.setattr("mgclust.service.readers.WAIT_SECONDS", 1000.0)
+    monkeypatch.setattr("mgclust.service.reader_pool.MAX_WAITING", 0)
+    monkeypatch.setattr("mgclust.service.reader_pool.WAIT_SECONDS", 1000.0)
     with pytest.raises(Busy):
         readers.serve({"do": "points"}, dict)
 

@@ -75,9 +75,9 @@ attempt.main()
 READER = (
     LOOK
     + """
-from mgclust.service import reader
-reader.TASKS["preview"] = lambda order: look(json.loads(os.environ["LOOK_FOR"]))
-reader.main()
+from mgclust.service import reader_process
+reader_process.TASKS["preview"] = lambda order: look(json.loads(os.environ["LOOK_FOR"]))
+reader_process.main()
 """
 )
 needs_landlock = pytest.mark.skipif(not landlock(), reason="there is no Landlock")

@@ -20,7 +20,7 @@ from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import descriptors
 from mgclust.service.log import JobLog
 from mgclust.service.models import Job, migrate, open_database
-from mgclust.service.readers import _Reader
+from mgclust.service.reader_pool import _Reader
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of

@@ -1,4 +1,4 @@
-"""The pool of `mgclust.service.reader` processes, as the web process uses it.
+"""The pool of `mgclust.service.reader_process` processes, as the web process uses it.
 
 A request that finds all of them busy waits for some seconds, unless too many others wait; then it is rejected. No
 process works longer for a request than its time limit, whatever it reads.
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mgclust.errors import InputError, printable
-from mgclust.service.answers import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, parse_object
+from mgclust.service.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, parse_object
 from mgclust.service.confine import environment
 from mgclust.service.settings import Settings
 
@@ -76,7 +76,7 @@ class Readers:
         Parameters
         ----------
         order : dict
-            See `mgclust.service.reader`.
+            See `mgclust.service.reader_process`.
         check : callable
             Returns the answer as it may be passed on, and raises an error for any other one: the data may have taken
             the process over.
@@ -141,7 +141,7 @@ class Readers:
 class _Reader:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "mgclust.service.reader"],
+            [sys.executable, "-P", "-m", "mgclust.service.reader_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -36,8 +36,8 @@ from mgclust.file_run import compared, save
 from mgclust.json_text import parse_json
 from mgclust.report import sample_index, sample_rows
 from mgclust.result import Result, load_result
-from mgclust.service.answers import MAX_READING_BYTES
 from mgclust.service.caches import cache_folders
+from mgclust.service.child_messages import MAX_READING_BYTES
 from mgclust.service.confine import confine, exit_with_parent
 from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, restore_names
 
