@@ -89,7 +89,8 @@ class Settings:
     keep_days : float
         Days until a job that has ended is deleted with its files; 0: never.
     log : str
-        File for a line of JSON for each start and end of an attempt and end of a job; empty: standard error.
+        File, not a link, for a line of JSON for each start and end of an attempt and end of a job; empty: standard
+        error.
     rate_per_token : float
         Requests a second of one token, on average; bursts of 20 seconds' worth are accepted.
     rate_per_address : float

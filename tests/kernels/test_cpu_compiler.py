@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from mgclust.kernels.toolkit.cpu_compiler import OWN_CACHE
+
 pytestmark = pytest.mark.slow
 
 KERNELS = """
@@ -39,7 +41,7 @@ for folder in cache.glob("*"):
 def ran(tmp_path):
     """Runs the kernels in a process whose home cannot be written, not even by root: it lies below a file."""
 
-    def run(before="", **environment):
+    def run(before="", first="", **environment):
         (tmp_path / "kernels.py").write_text(KERNELS)
         (tmp_path / "__pycache__").touch()  # nor beside the code
         (tmp_path / "file").touch()
@@ -47,7 +49,7 @@ def ran(tmp_path):
             "HOME": str(tmp_path / "file" / "home"), "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
             "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
-        code = f"import kernels\n{before}\nprint(kernels.twice(1.5), kernels.same(2))"
+        code = f"{first}\nimport kernels\n{before}\nprint(kernels.twice(1.5), kernels.same(2))"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
         return subprocess.run(
             [sys.executable, "-c", code], env=kept | own | environment, capture_output=True, text=True
@@ -76,3 +78,27 @@ def test_a_folder_is_used(ran, tmp_path):
     for found in (0, 1):
         done = ran(hits, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
         assert (done.stdout, done.stderr) == (f"3.0 2\n{found}\n", "")
+
+
+def test_a_folder_that_can_only_be_read(ran, tmp_path):
+    """What is there is loaded; what is compiled is kept in the process's own folder, and loaded by the next one."""
+    usual, own = tmp_path / "usual", tmp_path / "own"
+    read_only = """
+import tempfile
+real = tempfile.TemporaryFile
+def refuse(dir):
+    if "usual" in dir:
+        raise PermissionError
+    return real(dir=dir)
+tempfile.TemporaryFile = refuse
+"""
+    more = (
+        "kernels.twice(2)\nimport atexit; atexit.register(lambda: print(sum(kernels.twice.stats.cache_hits.values())))"
+    )
+    assert ran(NUMBA_CACHE_DIR=str(usual)).stdout == "3.0 2\n"
+    before = sorted(usual.glob("*/*"))
+    kept = {OWN_CACHE: str(own)}
+    for found in (1, 2):
+        done = ran(more, read_only, NUMBA_CACHE_DIR=str(usual), **kept)
+        assert (done.stdout, done.stderr) == (f"3.0 2\n{found}\n", "")
+    assert sorted(usual.glob("*/*")) == before and list(own.glob("*/*.nbc"))

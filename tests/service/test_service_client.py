@@ -283,6 +283,21 @@ def test_a_data_folder_that_is_open_to_others(command, mode, tmp_path, capsys, n
     assert (f"was open to other accounts (mode {mode:04o}); its mode is 0700 now" in said) == (mode != 0o700)
 
 
+@pytest.mark.parametrize("name", ["log", "audit"])
+@pytest.mark.parametrize("what", ["link", "fifo", "none"])
+def test_a_log_that_is_not_a_regular_file(name, what, tmp_path, capsys, not_served, monkeypatch):
+    path = tmp_path / "a.log"
+    if what == "link":
+        path.symlink_to(tmp_path / "another")
+    elif what == "fifo":
+        os.mkfifo(path)
+    monkeypatch.setenv(f"MGCLUST_SERVICE_{name.upper()}", str(path))
+    assert run_command(["serve", "--cpu", "--data", str(tmp_path / "data")]) == 2
+    said = capsys.readouterr().err
+    assert (f"{name}={str(path)!r} should be a regular file, not a link; give another." in said) == (what != "none")
+    assert ("the folder was taken" in said) == (what == "none")
+
+
 @pytest.mark.parametrize(
     ("owner", "mode", "taken"),
     [(12345, 0o700, False), (12345, 0o775, False), (0, 0o777, False), (0, 0o1777, False), (0, 0o2770, True)],
