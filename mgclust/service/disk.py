@@ -165,7 +165,7 @@ def set_aside(folder: Path, beside: Path) -> Path | None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with its content, as far as possible, or a file or link in its place; no link is followed.
+    """Remove a folder with its content, as far as possible; no link is followed.
 
     An attempt may nest folders deeper than the limits of recursion, descriptors and paths. So only folders of the first
     level are entered, and their own folders are moved up to this level.
@@ -173,8 +173,9 @@ def remove(folder: Path) -> None:
     try:
         top = _enter(folder)
     except OSError:
-        with contextlib.suppress(OSError):  # it does not exist
-            os.unlink(folder)
+        if folder.name.endswith(DELETED_SUFFIX):  # an attempt may have left anything in place of a folder
+            with contextlib.suppress(OSError):  # it does not exist
+                os.unlink(folder)
         return
     try:
         while _thin_out(top):

@@ -78,12 +78,13 @@ def test_a_link_leads_no_attempt_to_another_job(settings, what):
     assert (ran.returncode, "PermissionError" in ran.stderr, file.read_text()) == (1, True, "B's"), ran.stderr
 
 
-@pytest.mark.parametrize("what", ["checkpoint", "checkpoint/2", "attempt-2/tmp"])
+@pytest.mark.parametrize("what", ["checkpoint", "checkpoint/2", "attempt-2/tmp", "attempt-2/tmp as a FIFO"])
 def test_the_runner_removes_a_link_and_not_what_it_leads_to(settings, what):
-    planted = settings.job_folder(A) / what
+    name, fifo, _ = what.partition(" as a FIFO")
+    planted = settings.job_folder(A) / name
     planted.parent.mkdir(exist_ok=True)
     (settings.checkpoint_folder(B) / "2").mkdir()  # empty, as a checkpoint folder without any
-    planted.symlink_to(settings.checkpoint_folder(B))
+    os.mkfifo(planted) if fifo else planted.symlink_to(settings.checkpoint_folder(B))
     process = SimpleNamespace(
         ended=lambda: True, close=lambda: None, drain=lambda: None, violation="it lied.", answer=None
     )
@@ -92,7 +93,7 @@ def test_the_runner_removes_a_link_and_not_what_it_leads_to(settings, what):
     while threading.active_count() > before:
         threading.Event().wait(0.01)
     assert sorted(os.listdir(settings.checkpoint_folder(B))) == ["1", "2"]
-    assert not planted.is_symlink() and not list(settings.data.glob("jobs/*.deleted"))
+    assert not os.path.lexists(planted) and not list(settings.data.glob("jobs/*.deleted"))
 
 
 def test_an_empty_folder_of_checkpoints_is_removed(settings):
