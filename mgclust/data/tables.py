@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import IO, Any
@@ -12,14 +12,14 @@ from typing import IO, Any
 import numpy as np
 
 from mgclust.data.arrays import select_columns
-from mgclust.data.base import check_shape, float_dtype
+from mgclust.data.base import Dataset, check_shape, float_dtype
 from mgclust.data.files import FileDataset, LoadedDataset
 from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
 from mgclust.errors import InputError
 from mgclust.quoting import reason, shortened
 
-__all__ = ["ParquetDataset", "TextDataset", "open_parquet"]
+__all__ = ["ParquetDataset", "TextDataset", "open_parquet", "read_groups"]
 
 _BLOCK_BYTES = 2**23
 _LONGEST_FIRST = 2**24  # bytes
@@ -159,15 +159,7 @@ class ParquetDataset(FileDataset):
         return {**super().describe(), "columns": list(self._columns)}
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        rows = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
-        first = int(np.searchsorted(self._edges, start, side="right")) - 1
-        for group in range(first, len(self._edges) - 1):
-            begin, end = int(self._edges[group]), int(self._edges[group + 1])
-            if begin >= stop:
-                break
-            low, high = max(start, begin), min(stop, end)
-            rows[low - start : high - start] = self._row_group(group)[low - begin : high - begin]
-        return rows
+        return read_groups(self, self._edges, self._row_group, start, stop)
 
     def _row_group(self, group: int) -> np.ndarray:
         if self._opened is None or self._opened[0] != group:
@@ -204,6 +196,19 @@ def open_parquet(location: Location) -> Iterator[Any]:
             yield parquet.ParquetFile(file)
         except pa.ArrowException as error:
             raise InputError(f"{location.name} is not a whole Parquet file: {reason(error)}.") from error
+
+
+def read_groups(
+    dataset: Dataset, edges: np.ndarray, read_group: Callable[[int], np.ndarray], start: int, stop: int
+) -> np.ndarray:
+    """Rows of a data set in row groups; group g has rows ``edges[g]`` to ``edges[g + 1] - 1``."""
+    rows = np.empty((stop - start, dataset.shape[1]), dataset.dtype)
+    for group in range(np.searchsorted(edges, start, side="right") - 1, np.searchsorted(edges, stop)):
+        begin, end = edges[group : group + 2].tolist()
+        low, high = max(start, begin), min(stop, end)
+        if low < high:
+            rows[low - start : high - start] = read_group(group)[low - begin : high - begin]
+    return rows
 
 
 def _column_dtype(field: Any, location: Location) -> np.dtype:

@@ -110,12 +110,10 @@ class SoloComm:
         self._runs = list(partition.runs(run_rows))
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
-        """See `Comm`."""
         check_reducible(array.dtype, op)
         return array.copy()
 
     def queue_reduce(self, array: Array, op: str = "sum") -> None:
-        """See `Comm`."""
         check_reducible(array.dtype, op)
 
     def mark(self) -> Any:
@@ -125,34 +123,28 @@ class SoloComm:
         """See `Comm`."""
 
     def all_gather(self, array: Array) -> Array:
-        """See `Comm`."""
         return array
 
     def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
         """See `Comm`."""
 
     def exchange(self, parts: list[Array]) -> Array:
-        """See `Comm`."""
         return parts[0]
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
-        """See `Comm`."""
         return array
 
     def agree(self, value: Any, root: int = 0) -> Any:
-        """See `Comm`."""
         return value
 
     def barrier(self) -> None:
         """See `Comm`."""
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        """See `Comm`."""
         for run in self._runs:
             yield Block(run.start, run.stop, rows.read(run.start, run.stop))
 
     def stream_length(self) -> int:
-        """See `Comm`."""
         return len(self._runs)
 
     def close(self) -> None:
@@ -192,7 +184,6 @@ class HostComm:
         self._streaming = False
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
-        """See `Comm`."""
         check_reducible(array.dtype, op)
         what = self._enter(f"all_reduce({op})")
         if self.rank:
@@ -209,7 +200,6 @@ class HostComm:
         return self._to_all(what, total)
 
     def queue_reduce(self, array: Array, op: str = "sum") -> None:
-        """See `Comm`."""
         array[...] = self.all_reduce(array, op)
 
     def mark(self) -> Any:
@@ -219,7 +209,6 @@ class HostComm:
         """See `Comm`."""
 
     def all_gather(self, array: Array) -> Array:
-        """See `Comm`."""
         what = self._enter("all_gather")
         if self.rank:
             self._links[0].send(what, array)
@@ -228,7 +217,6 @@ class HostComm:
         return self._to_all(what, np.concatenate(parts, axis=0))
 
     def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
-        """See `Comm`."""
         array[...] = self.all_gather(array[bounds[self.rank] : bounds[self.rank + 1]])
 
     def exchange(self, parts: list[Array]) -> Array:
@@ -248,7 +236,6 @@ class HostComm:
         return np.concatenate([each[0] for each in sent])
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
-        """See `Comm`."""
         what = self._enter(f"broadcast({root})")
         if self.rank == root:
             assert array is not None
@@ -260,14 +247,12 @@ class HostComm:
         return value if self.rank else self._to_all(what, value, but=root)
 
     def agree(self, value: Any, root: int = 0) -> Any:
-        """See `Comm`."""
         if self.rank != root:
             return pickle.loads(self.broadcast(None, root).tobytes())
         self.broadcast(np.frombuffer(pickle.dumps(value), np.uint8), root)
         return value
 
     def barrier(self) -> None:
-        """See `Comm`."""
         self.all_reduce(np.zeros(1, np.int64))
 
     def stream(self, rows: Rows) -> Iterator[Block]:
@@ -289,7 +274,6 @@ class HostComm:
             gone.set()
 
     def stream_length(self) -> int:
-        """See `Comm`."""
         return len(self._runs)
 
     def check_peers(self, waiting_for: int = -1) -> None:
@@ -302,13 +286,11 @@ class HostComm:
                 raise PeerLost(f"rank {link.peer} closed its connection.")
 
     def close(self) -> None:
-        """See `Comm`."""
         # Without it, the first rank to finish would look like one that died to those that still wait.
         self.barrier()
         self.abort()
 
     def abort(self) -> None:
-        """See `Comm`."""
         for link in self._links.values():
             link.close()
 

@@ -83,15 +83,12 @@ class DeviceSoloComm(SoloComm):
         self._abort = abort
 
     def mark(self) -> Any:
-        """See `Comm`."""
         return _mark(cupy.cuda.get_current_stream())
 
     def settle(self, mark: Any = None) -> None:
-        """See `Comm`."""
         _poll(mark or self.mark(), self._abort.check)
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        """See `Comm`."""
         marks: list[Any] = []
         for block in super().stream(rows):
             yield block
@@ -139,7 +136,6 @@ class NcclComm:
         self._comm = self._connect()
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
-        """See `Comm`."""
         check_reducible(array.dtype, op)
         if isinstance(array, np.ndarray):
             return self._host.all_reduce(array, op)
@@ -155,22 +151,18 @@ class NcclComm:
         return result
 
     def queue_reduce(self, array: Array, op: str = "sum") -> None:
-        """See `Comm`."""
         check_reducible(array.dtype, op)
         self._enter("queue_reduce")
         pointer, kind, here = array.data.ptr, _nccl_type(array.dtype), cupy.cuda.get_current_stream()
         self._call("allReduce", pointer, pointer, array.size, kind, _NCCL_OPERATIONS[op], here.ptr)
 
     def mark(self) -> Any:
-        """See `Comm`."""
         return _mark(cupy.cuda.get_current_stream())
 
     def settle(self, mark: Any = None) -> None:
-        """See `Comm`."""
         self._wait(mark or self.mark(), "queue_reduce")
 
     def all_gather(self, array: Array) -> Array:
-        """See `Comm`."""
         if isinstance(array, np.ndarray):
             return self._host.all_gather(array)
         self._enter("all_gather")
@@ -198,7 +190,6 @@ class NcclComm:
                     self._call("bcast", part.data.ptr, part.nbytes, nccl.NCCL_UINT8, root, here.ptr)
 
     def exchange(self, parts: list[Array]) -> Array:
-        """See `Comm`."""
         if isinstance(parts[0], np.ndarray):
             return self._host.exchange(parts)
         self._enter("exchange")
@@ -221,7 +212,6 @@ class NcclComm:
         return got
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
-        """See `Comm`."""
         self._enter("broadcast")
         shape, dtype, on_host = self._host.agree(
             None if array is None else (array.shape, array.dtype.str, isinstance(array, np.ndarray)), root
@@ -236,7 +226,6 @@ class NcclComm:
         return buffer
 
     def agree(self, value: Any, root: int = 0) -> Any:
-        """See `Comm`."""
         self._enter("agree")
         return self._host.agree(value, root)
 
@@ -246,7 +235,6 @@ class NcclComm:
         self._host.barrier()
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        """See `Comm`."""
         self._enter("stream")
         self._streaming = True
         compute = cupy.cuda.get_current_stream()
@@ -275,11 +263,9 @@ class NcclComm:
                 self.abort()
 
     def stream_length(self) -> int:
-        """See `Comm`."""
         return len(self._runs)
 
     def close(self) -> None:
-        """See `Comm`."""
         if self._comm is None:
             raise RunFailed("the NCCL communicator was aborted before the end of the run.")
         self._wait(_mark(cupy.cuda.get_current_stream()), "close")
@@ -289,7 +275,6 @@ class NcclComm:
         self._host.close()
 
     def abort(self) -> None:
-        """See `Comm`."""
         comm, self._comm = self._comm, None
         if comm is not None:
             # Sockets first: ranks that still poll learn of it before NCCL has taken this one down.

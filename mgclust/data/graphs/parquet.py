@@ -13,7 +13,7 @@ from mgclust.data.graphs.numpy_files import FileGraph
 from mgclust.data.graphs.objects import edge_columns
 from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
-from mgclust.data.tables import open_parquet
+from mgclust.data.tables import open_parquet, read_groups
 from mgclust.errors import InputError
 from mgclust.quoting import reason, shortened
 
@@ -41,16 +41,7 @@ class _ParquetGraph(FileGraph):
         return {**super().describe(), "columns": list(self._columns.labels)}
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        rows = np.empty((stop - start, self.shape[1]), self.dtype)
-        first = int(np.searchsorted(self._edges, start, side="right")) - 1
-        for group in range(first, len(self._edges) - 1):
-            begin, end = int(self._edges[group]), int(self._edges[group + 1])
-            if begin >= stop:
-                break
-            low, high = max(start, begin), min(stop, end)
-            if low < high:
-                rows[low - start : high - start] = self._group(group)[low - begin : high - begin]
-        return rows
+        return read_groups(self, self._edges, self._group, start, stop)
 
     def _group(self, group: int) -> np.ndarray:
         if self._kept is None or self._kept[0] != group:
