@@ -1,4 +1,4 @@
-"""Files that others name, opened beneath a folder: once, through no link, and nothing that is not a file.
+"""Files that users name, opened beneath a folder: once, through no link, and nothing that is not a file.
 
 A path that was checked may lead elsewhere by the time it is opened: any of its parts may have been replaced by a link
 meanwhile. So nothing is checked first. The folder is opened, then the file relative to it, by ``openat2`` with
@@ -6,8 +6,8 @@ meanwhile. So nothing is checked first. The folder is opened, then the file rela
 ``O_NOFOLLOW``. What was opened is looked at through its descriptor, which is kept: all that is read comes from it. A
 FIFO, a device or a socket is refused without waiting for it.
 
-A hard link is no link that an open could notice. Where the kernel lets any user make one to a file that is not theirs
-(``fs.protected_hardlinks=0``), a file of the service itself might be had that way: a file that belongs to the user who
+A hard link is no link that an open could notice. Where the kernel lets any user make one to a file of another
+(``fs.protected_hardlinks=0``), a file of the service itself might be had that way: a file that belongs to the user that
 opens it and has a second name is refused.
 """
 

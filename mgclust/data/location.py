@@ -32,21 +32,11 @@ _PROBE_BYTES = 2**14
 
 @dataclass(frozen=True)
 class Stamp:
-    """What told one version of a file from another.
+    """What told one version of a file from another."""
 
-    Attributes
-    ----------
-    size : int
-        Bytes.
-    modified : int
-        Time of change in nanoseconds; equal time and size are taken for an unchanged file.
-    probe : bytes
-        Hash of parts spread over the file, which decides where the time differs.
-    """
-
-    size: int
-    modified: int
-    probe: bytes
+    size: int  # bytes
+    modified: int  # time of change in nanoseconds; equal time and size are taken for an unchanged file
+    probe: bytes  # hash of parts spread over the file, which decides where the time differs
 
 
 @dataclass(frozen=True)

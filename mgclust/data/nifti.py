@@ -47,21 +47,11 @@ _LONGEST_HEADER = 2**26
 
 @dataclass(frozen=True)
 class Grid:
-    """Where the voxels are.
+    """Where the voxels are."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Voxels along i, j and k; of a CIFTI file the number of its grayordinates.
-    affine : tuple of 4 rows
-        Maps (i, j, k, 1) to millimetres.
-    oriented : bool
-        Whether the file says what its affine is, so that left and right are known.
-    """
-
-    shape: tuple[int, ...]
-    affine: tuple[tuple[float, ...], ...]
-    oriented: bool
+    shape: tuple[int, ...]  # voxels along i, j and k; of a CIFTI file the number of its grayordinates
+    affine: tuple[tuple[float, ...], ...]  # maps (i, j, k, 1) to millimetres
+    oriented: bool  # whether the file says what its affine is, so that left and right are known
 
     @property
     def size(self) -> int:
@@ -84,35 +74,19 @@ class Grid:
 
 @dataclass(frozen=True)
 class SeriesFile:
-    """What has to be known to read one file again: small, so that it travels well.
-
-    Attributes
-    ----------
-    location : Location
-    stamp : Stamp
-    kind : {"nifti", "cifti"}
-    grid : Grid
-    n_times : int
-    dtype : numpy.dtype
-        As stored, with its byte order.
-    offset : int
-        Of the first number, in the uncompressed file.
-    slope, inter : float
-        A value is ``slope * stored + inter``.
-    repetition_time : float or None
-        Seconds from one volume to the next, if the file says so.
-    """
+    """What has to be known to read one file again: small, so that it travels well."""
 
     location: Location
     stamp: Stamp
     kind: Literal["nifti", "cifti"]
     grid: Grid
     n_times: int
-    dtype: np.dtype
-    offset: int
+    dtype: np.dtype  # as stored, with its byte order
+    offset: int  # of the first number, in the uncompressed file
+    # slope, inter: a value is ``slope * stored + inter``
     slope: float
     inter: float
-    repetition_time: float | None
+    repetition_time: float | None  # seconds from one volume to the next, if the file says so
 
     @property
     def lossless(self) -> bool:

@@ -23,18 +23,10 @@ _NUMBERS_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class RowTransform:
-    """What happens to each row, in this order.
+    """What happens to each row, in this order."""
 
-    Attributes
-    ----------
-    detrend : bool
-        Subtract the row's least-squares line.
-    zscore : bool
-        Subtract the row's mean and divide by its standard deviation (divisor: n_features).
-    """
-
-    detrend: bool
-    zscore: bool
+    detrend: bool  # subtract the row's least-squares line
+    zscore: bool  # subtract the row's mean and divide by its standard deviation (divisor: n_features)
 
     def __call__(self, x: Any) -> tuple[Any, Any]:
         """Transform rows.

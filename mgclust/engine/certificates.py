@@ -70,18 +70,10 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Expiry:
-    """Until when a certificate is good.
+    """Until when a certificate is good."""
 
-    Attributes
-    ----------
-    path : Path
-        Of the file.
-    until : datetime
-        Its last moment.
-    """
-
-    path: Path
-    until: datetime.datetime
+    path: Path  # of the file
+    until: datetime.datetime  # its last moment
 
     @property
     def days(self) -> int:

@@ -116,7 +116,7 @@ class Checkpointer:
     plan : CheckpointConfig or None
     comm : Comm
     partition : Partition
-    kernels : module
+    kernels : Kernels
     stage : callable
         `Context.stage`.
     say : callable

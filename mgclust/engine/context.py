@@ -46,8 +46,8 @@ class Context:
         Which rank owns which rows.
     rows : Rows
         This rank's rows.
-    kernels : module
-        `mgclust.kernels.pairs.cpu` or `mgclust.kernels.pairs.gpu`.
+    kernels : Kernels
+        Those of this rank's device.
     dtype : numpy.dtype
         float32 or float64: the rows' type on the device.
     dataset_shape : tuple of int

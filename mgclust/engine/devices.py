@@ -20,21 +20,11 @@ __all__ = ["Gpu", "cores", "cpu_name", "gpus", "why_no_gpu"]
 
 @dataclass(frozen=True)
 class Gpu:
-    """A CUDA device.
+    """A CUDA device."""
 
-    Attributes
-    ----------
-    name : str
-        As sold.
-    uuid : str
-        Unique among all devices.
-    memory : int
-        Bytes on the device.
-    """
-
-    name: str
-    uuid: str
-    memory: int
+    name: str  # as sold
+    uuid: str  # unique among all devices
+    memory: int  # bytes on the device
 
     @property
     def visible_name(self) -> str:

@@ -31,36 +31,16 @@ __all__ = ["Assignment", "Meeting", "Report", "State", "execute", "hardware", "p
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a rank is told before it loads its rows.
+    """What a rank is told before it loads its rows."""
 
-    Attributes
-    ----------
-    spec : RunSpec
-        The same for all ranks.
-    run : str
-        Unique name of the run.
-    rank : int
-        Which rank this is.
-    partition : Partition
-        Which rank owns which rows.
-    device : str
-        "cpu" or "cuda".
-    neighbours : int
-        Workers on this host, this one included: they share its memory and cores.
-    worker_limit : int
-        Bytes at which Dask's nanny would end the worker; 0: never.
-    offset : ndarray or None
-        For `Rows`.
-    """
-
-    spec: RunSpec
-    run: str
-    rank: int
-    partition: Partition
-    device: str
-    neighbours: int = 1
-    worker_limit: int = 0
-    offset: np.ndarray | None = None
+    spec: RunSpec  # the same for all ranks
+    run: str  # unique name of the run
+    rank: int  # which rank this is
+    partition: Partition  # which rank owns which rows
+    device: str  # "cpu" or "cuda"
+    neighbours: int = 1  # workers on this host, this one included: they share its memory and cores
+    worker_limit: int = 0  # bytes at which Dask's nanny would end the worker; 0: never
+    offset: np.ndarray | None = None  # for `Rows`
 
 
 @dataclass
@@ -82,55 +62,25 @@ class State:
 
 @dataclass
 class Report:
-    """What a rank says after prepare.
+    """What a rank says after prepare."""
 
-    Attributes
-    ----------
-    bad : int
-        Values that are not finite.
-    first : int or None
-        First row with one, by its global number.
-    error : Exception or None
-        Why this rank refuses.
-    run_rows : int
-        Most rows of a block in `stream` that fit here.
-    port : int
-        Where rank 0 listens.
-    seconds : float
-        Taken to load and check.
-    device : str
-        Name of the GPU or processor.
-    host : str
-        Name of the machine.
-    """
-
-    bad: int = 0
-    first: int | None = None
-    error: Exception | None = None
-    run_rows: int = 1
-    port: int = 0
-    seconds: float = 0.0
-    device: str = ""
-    host: str = ""
+    bad: int = 0  # values that are not finite
+    first: int | None = None  # first row with one, by its global number
+    error: Exception | None = None  # why this rank refuses
+    run_rows: int = 1  # most rows of a block in `stream` that fit here
+    port: int = 0  # where rank 0 listens
+    seconds: float = 0.0  # taken to load and check
+    device: str = ""  # name of the GPU or processor
+    host: str = ""  # name of the machine
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """What a rank is told once no rank refuses: how the ranks meet.
+    """What a rank is told once no rank refuses: how the ranks meet."""
 
-    Attributes
-    ----------
-    run_rows : int
-        Most rows of a block in `stream`: the smallest of all reports.
-    address : tuple of str and int
-        Where rank 0 listens.
-    key : bytes
-        Shared by the ranks of this run only.
-    """
-
-    run_rows: int = 1
-    address: tuple[str, int] = ("", 0)
-    key: bytes = b""
+    run_rows: int = 1  # most rows of a block in `stream`: the smallest of all reports
+    address: tuple[str, int] = ("", 0)  # where rank 0 listens
+    key: bytes = b""  # shared by the ranks of this run only
 
 
 def prepare(

@@ -34,24 +34,12 @@ __all__ = ["Context", "Outcome", "RunSpec", "run"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a run.
+    """What came out of a run."""
 
-    Attributes
-    ----------
-    value : object
-        Rank 0's return value.
-    timings : dict of str to float
-        Seconds by stage, as rank 0 saw them; "load" is reading and checking the rows.
-    hardware : dict
-        Devices, hosts, versions.
-    ranks : int
-        How many there were.
-    """
-
-    value: Any
-    timings: dict[str, float]
-    hardware: dict[str, Any]
-    ranks: int
+    value: Any  # rank 0's return value
+    timings: dict[str, float]  # seconds by stage, as rank 0 saw them; "load" is reading and checking the rows
+    hardware: dict[str, Any]  # devices, hosts, versions
+    ranks: int  # how many there were
 
 
 def run(spec: RunSpec, dataset: Dataset, cluster: Cluster, on_progress: Emit | None = None) -> Outcome:

@@ -19,44 +19,25 @@ ALWAYS = 1 << 62  # a run length longer than any: before any flag was set, all w
 
 @dataclass(frozen=True)
 class Profile:
-    """The constants in which the two descriptions of the method differ, or that a test may wish to shorten.
-
-    Attributes
-    ----------
-    name : str
-    rest, half_rest : int
-        Iterations without a change of any flag that count as being at rest, and as half so; 0: there is no half.
-    delay : int
-        Times in a row at rest that make a confirmation.
-    settle : int
-        No decision falls before this iteration.
-    window : int
-        Iterations that are watched for oscillation.
-    calm_share : float
-        Share of calm marks below which it is one.
-    stall : int
-        Iterations without a change that count as an oscillation, whatever the marks; 0: none do.
-    damping, damping_limit : float
-        Initial damping, and the most that oscillations alone raise it to.
-    step : float
-        Step of the preference, in medians.
-    plain : bool
-        The simpler rules of profile "paper": how far a confirmation and an oscillation move damping and preference,
-        and that nothing is recorded in between.
-    """
+    """The constants in which the two descriptions of the method differ, or that a test may wish to shorten."""
 
     name: str
+    # rest, half_rest: iterations without a change of any flag that count as being at rest, and as half so; 0: there is
+    # no half
     rest: int
     half_rest: int
-    calm_share: float
-    stall: int
+    calm_share: float  # share of calm marks below which it is one
+    stall: int  # iterations without a change that count as an oscillation, whatever the marks; 0: none do
     damping_limit: float
+    # the simpler rules of profile "paper": how far a confirmation and an oscillation move damping and preference, and
+    # that nothing is recorded in between
     plain: bool
-    delay: int = 10
-    settle: int = 100
-    window: int = 40
+    delay: int = 10  # times in a row at rest that make a confirmation
+    settle: int = 100  # no decision falls before this iteration
+    window: int = 40  # iterations that are watched for oscillation
+    # damping, damping_limit: initial damping, and the most that oscillations alone raise it to
     damping: float = 0.5
-    step: float = 0.01
+    step: float = 0.01  # step of the preference, in medians
 
     def unit(self, median: float, n_clusters: int) -> float:
         """Step of the preference at this many clusters: finer where there are many."""
@@ -106,36 +87,21 @@ class Decision(NamedTuple):
 
 @dataclass
 class ScanState:
-    """Where a scan stands; made by `start`, moved on by `step`.
-
-    Attributes
-    ----------
-    iteration : int
-        Iterations done.
-    damping, preference : float
-        Of the next one.
-    phase : int
-        1 until the first confirmation, then 2.
-    candidates : dict of int to Candidate
-        The best solution so far at each number of clusters.
-    latest : Candidate or None
-        The last iteration's solution; its strength is 0 where it was not worth recording.
-    stopped : str
-        Why the scan is over; empty while it is not.
-    """
+    """Where a scan stands; made by `start`, moved on by `step`."""
 
     profile: Profile
     n: int
     median: float
     max_iter: int
     fixed: bool
+    # damping, preference: of the next one
     damping: float
     preference: float
     unit: float
     marks: deque[bool]
     patience: int  # iterations at rest that end the scan
-    iteration: int = 0
-    phase: int = 1
+    iteration: int = 0  # iterations done
+    phase: int = 1  # 1 until the first confirmation, then 2
     run: int = ALWAYS  # iterations over which no flag has changed
     held: int = 0  # times in a row at rest since the last confirmation
     half_held: int = 0
@@ -149,9 +115,10 @@ class ScanState:
     top: int = 0  # most clusters among what was confirmed or recorded
     counts: deque[int] = field(default_factory=lambda: deque([0], maxlen=SPREAD_OF))
     sums: deque[int] = field(default_factory=lambda: deque([0] * MEAN_OF, maxlen=MEAN_OF))
+    # the best solution so far at each number of clusters
     candidates: dict[int, Candidate] = field(default_factory=dict)
-    latest: Candidate | None = None
-    stopped: str = ""
+    latest: Candidate | None = None  # the last iteration's solution; its strength is 0 where it was not worth recording
+    stopped: str = ""  # why the scan is over; empty while it is not
 
     def to_plain(self) -> dict[str, Any]:
         """What iterations have changed, in values that JSON knows."""

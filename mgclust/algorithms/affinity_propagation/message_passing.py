@@ -35,21 +35,11 @@ BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
 
 class Assignment(NamedTuple):
-    """Exemplars, and the rows that belong to each.
+    """Exemplars, and the rows that belong to each."""
 
-    Attributes
-    ----------
-    exemplars : ndarray of shape (k,), int64
-        Rows, ascending.
-    labels : ndarray of shape (n,), int32
-        Position of each row's exemplar.
-    net_similarity : float
-        Sum of the similarities of rows to their exemplars, and of the exemplars' preferences.
-    """
-
-    exemplars: np.ndarray
-    labels: np.ndarray
-    net_similarity: float
+    exemplars: np.ndarray  # shape (k,), int64: rows, ascending
+    labels: np.ndarray  # shape (n,), int32: position of each row's exemplar
+    net_similarity: float  # sum of the similarities of rows to their exemplars, and of the exemplars' preferences
 
 
 class MessagePassing:

@@ -37,21 +37,14 @@ TYPICAL_ROWS = 256  # whose distances tell the scale
 
 
 class Similarities(NamedTuple):
-    """What the ranks know of S.
+    """What the ranks know of S."""
 
-    Attributes
-    ----------
-    s : array of shape (m, padded(n))
-        Own rows; -inf on the diagonal and in the padding.
-    lowest, highest : float
-        Of all ranks, the diagonal left out.
-    diagonal : ndarray of shape (n,)
-        As it was given with precomputed similarities; else zeros, the similarity of a row to itself.
-    """
-
-    s: Array
+    s: Array  # shape (m, padded(n)): own rows; -inf on the diagonal and in the padding
+    # lowest, highest: of all ranks, the diagonal left out
     lowest: float
     highest: float
+    # shape (n,): as it was given with precomputed similarities; else zeros, the similarity of a row to
+    # itself
     diagonal: np.ndarray
 
     @property

@@ -37,55 +37,26 @@ SHARED_ENTRIES = 1 << 20  # graphs of no more are on every rank whole: each does
 
 @dataclass
 class Level:
-    """A graph.
-
-    Attributes
-    ----------
-    kernels : module
-    comm : Comm
-        The ranks that share the rows; a `SoloComm` where every rank has them all.
-    n : int
-        Number of nodes.
-    entries : int
-        Neighbours of all nodes together: twice the number of edges.
-    rows : Adjacency
-        Of this rank's nodes, without self-loops.
-    strength : int64 array of shape (n,)
-        Sum of each node's weights, self-loops twice.
-    gain : Gain
-    largest : int
-        No weight on any rank is above; 0 where all weights are 1. Known where ranks share the rows.
-    shared : int
-        Coarser graphs of up to so many entries are on every rank whole.
-    bounds : sequence of int
-        First node of each of the ranks that share the rows, and n.
-    """
+    """A graph."""
 
     kernels: Kernels
-    comm: Comm
-    n: int
-    entries: int
-    rows: Adjacency
-    strength: Array
+    comm: Comm  # the ranks that share the rows; a `SoloComm` where every rank has them all
+    n: int  # number of nodes
+    entries: int  # neighbours of all nodes together: twice the number of edges
+    rows: Adjacency  # of this rank's nodes, without self-loops
+    strength: Array  # int64 array of shape (n,): sum of each node's weights, self-loops twice
     gain: Gain
-    largest: int = 0
-    shared: int = SHARED_ENTRIES
-    bounds: Sequence[int] = ()
+    largest: int = 0  # no weight on any rank is above; 0 where all weights are 1. Known where ranks share the rows.
+    shared: int = SHARED_ENTRIES  # coarser graphs of up to so many entries are on every rank whole
+    bounds: Sequence[int] = ()  # first node of each of the ranks that share the rows, and n
 
 
 @dataclass(frozen=True)
 class WeightScale:
-    """How weights became integers: multiplied by ``2**shift``, and rounded.
-
-    Attributes
-    ----------
-    shift : int
-    rounding : float
-        By how much a weight may have changed, as a share of the mean weight; 0 for integers.
-    """
+    """How weights became integers: multiplied by ``2**shift``, and rounded."""
 
     shift: int = 0
-    rounding: float = 0.0
+    rounding: float = 0.0  # by how much a weight may have changed, as a share of the mean weight; 0 for integers
 
 
 def read_level(context: Context, n: int, resolution: float, shared: int = SHARED_ENTRIES) -> tuple[Level, WeightScale]:

@@ -158,23 +158,14 @@ class CutoffDistance(NamedTuple):
 
 @dataclass
 class DensityState:
-    """What the passes have found. A pass that was interrupted restarts, so this is all there is to save.
+    """What the passes have found. A pass that was interrupted restarts, so this is all there is to save."""
 
-    Attributes
-    ----------
-    exactness : dict
-        How it was found, for `DensityPeaks.exactness_`.
-    cut : CutoffDistance or None
-    rho, best, nearest : arrays of shape (n,) or None
-        Density; reduced distance and index of the nearest denser row. On the device of every rank.
-    neighbors : Neighbors or None
-        Until `nearest` is known.
-    """
-
-    exactness: dict[str, Any] = field(default_factory=dict)
+    exactness: dict[str, Any] = field(default_factory=dict)  # how it was found, for `DensityPeaks.exactness_`
     cut: CutoffDistance | None = None
+    # rho, best, nearest: of shape (n,) or None: density; reduced distance and index of the nearest denser row.
+    # On the device of every rank.
     rho: Array = None
-    neighbors: Neighbors | None = None
+    neighbors: Neighbors | None = None  # until `nearest` is known
     best: Array = None
     nearest: Array = None
 

@@ -38,25 +38,13 @@ PIECE = 64 << 20  # bytes of memberships on their way
 
 @dataclass(frozen=True)
 class Clusters:
-    """Centres, and what other rows need to meet them.
+    """Centres, and what other rows need to meet them."""
 
-    Attributes
-    ----------
-    centers : ndarray of shape (c, n_features), float64
-        Among prepared rows.
-    prepared : Prepared
-        What was done to the rows that the centres come from.
-    metric : str
-    m : float
-    dtype : str
-        What was computed in.
-    """
-
-    centers: np.ndarray
-    prepared: Prepared
+    centers: np.ndarray  # shape (c, n_features), float64: among prepared rows
+    prepared: Prepared  # what was done to the rows that the centres come from
     metric: str
     m: float
-    dtype: str
+    dtype: str  # what was computed in
 
 
 class Memberships:

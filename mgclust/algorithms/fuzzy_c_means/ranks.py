@@ -133,30 +133,15 @@ def fuzzy_c_means(
 
 @dataclass
 class Fit:
-    """One set of centres on its way.
+    """One set of centres on its way."""
 
-    Attributes
-    ----------
-    centers : ndarray of shape (c, d), float64
-    history : list of float
-        J at the centres that each pass began with.
-    n_iter : int
-    stop_reason : str
-        "" while it moves; "tol" or "max_iter".
-    shift : float
-        How far the centre that moved farthest did in the last iteration.
-    idle : int
-        Clusters that no row has any membership in: their centres stay where they are.
-    squares, entropy : float
-        Sums of w u^2 and of - w u log u at the final centres.
-    """
-
-    centers: np.ndarray
-    history: list[float] = field(default_factory=list)
+    centers: np.ndarray  # shape (c, d), float64
+    history: list[float] = field(default_factory=list)  # J at the centres that each pass began with
     n_iter: int = 0
-    stop_reason: str = ""
-    shift: float = math.inf
-    idle: int = 0
+    stop_reason: str = ""  # "" while it moves; "tol" or "max_iter"
+    shift: float = math.inf  # how far the centre that moved farthest did in the last iteration
+    idle: int = 0  # clusters that no row has any membership in: their centres stay where they are
+    # squares, entropy: sums of w u^2 and of - w u log u at the final centres
     squares: float = math.nan
     entropy: float = math.nan
 

@@ -26,17 +26,11 @@ __all__ = ["NearestNeighbors", "Neighborhoods", "kneighbors_graph", "nearest_nei
 
 
 class Neighborhoods(NamedTuple):
-    """The nearest rows of each row.
+    """The nearest rows of each row."""
 
-    Attributes
-    ----------
-    distances : ndarray of shape (n_samples, n_neighbors)
-        Ascending.
-    indices : ndarray of shape (n_samples, n_neighbors), int64
-        Numbers of these rows; of equally near ones the lower number comes first.
-    """
-
-    distances: np.ndarray
+    distances: np.ndarray  # shape (n_samples, n_neighbors): ascending
+    # shape (n_samples, n_neighbors), int64: numbers of these rows; of equally near ones the lower number
+    # comes first
     indices: np.ndarray
 
 

@@ -13,18 +13,10 @@ __all__ = ["Labeling", "encode_labels"]
 
 
 class Labeling(NamedTuple):
-    """A cluster for every row.
+    """A cluster for every row."""
 
-    Attributes
-    ----------
-    codes : ndarray of shape (n_samples,), int32
-        Clusters 0 to K - 1.
-    classes : ndarray of shape (K,)
-        What the user calls them, ascending.
-    """
-
-    codes: np.ndarray
-    classes: np.ndarray
+    codes: np.ndarray  # shape (n_samples,), int32: clusters 0 to K - 1
+    classes: np.ndarray  # shape (K,): what the user calls them, ascending
 
 
 def encode_labels(labels: Any, n_samples: int) -> Labeling:

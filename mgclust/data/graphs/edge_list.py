@@ -29,21 +29,11 @@ _HEADER_WORDS = {"source", "target", "src", "dst", "from", "to", "node1", "node2
 
 @dataclass
 class Head:
-    """How a file begins.
+    """How a file begins."""
 
-    Attributes
-    ----------
-    comments : str
-        What stands before the first line that is no comment.
-    lines : list of str
-        That line and others after it, without blank ones and comments.
-    starts : list of (int, int)
-        Where the first line begins, and what follows it: bytes, and number of the line.
-    """
-
-    comments: str
-    lines: list[str]
-    starts: list[tuple[int, int]]
+    comments: str  # what stands before the first line that is no comment
+    lines: list[str]  # that line and others after it, without blank ones and comments
+    starts: list[tuple[int, int]]  # where the first line begins, and what follows it: bytes, and number of the line
 
 
 def read_head(chunks: TextChunks, most: int = _SAMPLE_LINES) -> Head:

@@ -28,30 +28,14 @@ _MOST_DIGITS = 25  # more than an id has; Python itself refuses thousands
 
 @dataclass(frozen=True)
 class Dialect:
-    """How lines are to be read.
+    """How lines are to be read."""
 
-    Attributes
-    ----------
-    name : str
-        Of the file, for messages.
-    delimiter : str
-        One character; a space stands for any spaces and tabs.
-    width : int
-        Fields of a line.
-    columns : tuple of int
-        Which of them are the two nodes and, if there is a third, the weight.
-    text : bool
-        Whether nodes are text.
-    base : int
-        Number of the first node, where the format fixes it.
-    """
-
-    name: str
-    delimiter: str
-    width: int
-    columns: tuple[int, ...]
-    text: bool = False
-    base: int = 0
+    name: str  # of the file, for messages
+    delimiter: str  # one character; a space stands for any spaces and tabs
+    width: int  # fields of a line
+    columns: tuple[int, ...]  # which of them are the two nodes and, if there is a third, the weight
+    text: bool = False  # whether nodes are text
+    base: int = 0  # number of the first node, where the format fixes it
 
     @property
     def weighted(self) -> bool:

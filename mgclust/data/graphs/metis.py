@@ -24,24 +24,13 @@ _BLANKS_TO_NEWLINES = bytes.maketrans(b" \t\r\x0b\x0c", b"\n\n\n\n\n")
 
 @dataclass(frozen=True)
 class _Format:
-    """What the first line says.
+    """What the first line says."""
 
-    Attributes
-    ----------
-    name : str
-        Of the file.
-    n_nodes, n_edges : int
-    skip : int
-        Numbers at the beginning of a line that are about the node itself.
-    weighted : bool
-        Whether each neighbour is followed by the weight of the edge.
-    """
-
-    name: str
+    name: str  # of the file
     n_nodes: int
     n_edges: int
-    skip: int
-    weighted: bool
+    skip: int  # numbers at the beginning of a line that are about the node itself
+    weighted: bool  # whether each neighbour is followed by the weight of the edge
 
 
 class _Part(NamedTuple):

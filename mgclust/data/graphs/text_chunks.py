@@ -17,19 +17,12 @@ CHUNK_BYTES = 2**24
 
 
 class Chunk(NamedTuple):
-    """Where whole lines lie.
+    """Where whole lines lie."""
 
-    Attributes
-    ----------
-    offset, length : int
-        Bytes, of the text that was compressed where it is.
-    line : int
-        Number of the first line, from 1.
-    """
-
+    # offset, length: bytes, of the text that was compressed where it is
     offset: int
     length: int
-    line: int
+    line: int  # number of the first line, from 1
 
 
 class TextChunks:

@@ -50,52 +50,35 @@ def padded(columns: int) -> int:
 
 @dataclass
 class Messages:
-    """State of the message passing on one rank, with m own rows of n; `real` is float32 or float64.
+    """State of the message passing on one rank, with m own rows of n; `real` is float32 or float64."""
 
-    Attributes
-    ----------
-    n, first_row : int
-        Rows of the data, and the number of the rank's first.
-    s : array of shape (m, padded(n)), real
-        Similarities; -inf on the diagonal and in the padding.
-    a : array of shape (m, padded(n)), real
-        Availabilities, one iteration behind; -inf on the diagonal, in hot columns and in the padding.
-    u : array of shape (m,), float64
-    hot_column : array of shape (m, places), int32
-        Columns with E != 0; -1: a free place. Places are a multiple of `HOT_COLUMNS`.
-    hot_e, hot_a : arrays of shape (m, places), real
-        E and A there.
-    hot_most : array of shape (1,), int32
-        The most places that a row has ever filled: raised by `pass_rows`.
-    c : array of shape (padded(n),), real
-        As above; anything in the padding.
-    r_diagonal, a_diagonal, preference : arrays of shape (n,), float64
-        R(k,k), A(k,k) and S(k,k), equal on all ranks.
-    sums : array of shape (2, n), int64
-        Row 0: sums over own rows of ``rint(max(0, R(i,k)) * scale)``. Row 1: the bits of the new R(k,k) as float64,
-        of own rows; 0 elsewhere. To be zero when `pass_rows` begins; `pass_columns` leaves them so.
-    exemplars : array of shape (slots, n), uint8
-        Whether each row was an exemplar after the iterations that were written to these slots.
-    last_exemplars : array of shape (n,), uint8
-        The same after the last iteration.
-    counts : array of shape (slots, 2), int64
-        How many exemplars there were, and how many rows differ in that from the iteration before.
-    """
-
+    # n, first_row: rows of the data, and the number of the rank's first
     n: int
     first_row: int
-    s: Array
+    s: Array  # shape (m, padded(n)), real: similarities; -inf on the diagonal and in the padding
+    # shape (m, padded(n)), real: availabilities, one iteration behind; -inf on the diagonal, in hot columns
+    # and in the padding
     a: Array
-    u: Array
+    u: Array  # shape (m,), float64
+    # shape (m, places), int32: columns with E != 0; -1: a free place. Places are a multiple of `HOT_COLUMNS`.
     hot_column: Array
+    # hot_e, hot_a: of shape (m, places), real: E and A there
     hot_e: Array
     hot_a: Array
-    hot_most: Array
-    c: Array
+    hot_most: Array  # shape (1,), int32: the most places that a row has ever filled: raised by `pass_rows`
+    c: Array  # shape (padded(n),), real: as above; anything in the padding
+    # r_diagonal, a_diagonal, preference: of shape (n,), float64: R(k,k), A(k,k) and S(k,k), equal on all ranks
     r_diagonal: Array
     a_diagonal: Array
     preference: Array
+    # shape (2, n), int64: row 0: sums over own rows of ``rint(max(0, R(i,k)) * scale)``. Row 1: the bits of
+    # the new R(k,k) as float64, of own rows; 0 elsewhere. To be zero when `pass_rows` begins; `pass_columns` leaves
+    # them so.
     sums: Array
+    # shape (slots, n), uint8: whether each row was an exemplar after the iterations that were written to these
+    # slots
     exemplars: Array
-    last_exemplars: Array
+    last_exemplars: Array  # shape (n,), uint8: the same after the last iteration
+    # shape (slots, 2), int64: how many exemplars there were, and how many rows differ in that from the
+    # iteration before
     counts: Array

@@ -36,34 +36,18 @@ NOTHING = 2**31 - 1  # order and index of padding
 
 @dataclass(frozen=True)
 class BoxTree:
-    """Rows in curve order and the boxes above them; made by `build`.
+    """Rows in curve order and the boxes above them; made by `build`."""
 
-    Attributes
-    ----------
-    xp : module
-        numpy or cupy, of all arrays.
-    index : int64 array of shape (n,)
-        Row number at each position.
-    rows : array of shape (n, d)
-        Rows by position.
-    panels : array of shape (leaves, d, 32)
-        The same by leaf and coordinate; infinity after the last.
-    low, high : arrays of shape (panels of nodes, d, 32)
-        Boxes, level after level, leaves first; empty (infinity, -infinity) where there is no node.
-    first_index : int32 array of shape (panels of nodes, 32)
-        Least row number in each node.
-    level_starts : tuple of int
-        First panel of each level; the last number is how many there are.
-    """
-
-    xp: Any
-    index: Array
-    rows: Array
-    panels: Array
+    xp: Any  # numpy or cupy, of all arrays
+    index: Array  # int64 array of shape (n,): row number at each position
+    rows: Array  # shape (n, d): rows by position
+    panels: Array  # shape (leaves, d, 32): the same by leaf and coordinate; infinity after the last
+    # low, high: of shape (panels of nodes, d, 32): boxes, level after level, leaves first; empty (infinity,
+    # -infinity) where there is no node
     low: Array
     high: Array
-    first_index: Array
-    level_starts: tuple[int, ...]
+    first_index: Array  # int32 array of shape (panels of nodes, 32): least row number in each node
+    level_starts: tuple[int, ...]  # first panel of each level; the last number is how many there are
 
     @classmethod
     def build(cls, x: Array, xp: Any) -> BoxTree:

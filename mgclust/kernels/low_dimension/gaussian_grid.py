@@ -55,30 +55,14 @@ ROUNDING = 2e-14
 
 @dataclass(frozen=True)
 class GaussianGrid:
-    """Where the grid lies, and how good it is.
+    """Where the grid lies, and how good it is."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Cells along each axis.
-    origin : tuple of float
-        Coordinates of cell 0.
-    spacing : float
-        Of cells, the same along each axis.
-    scale : float
-        Of the Gaussian, ``exp(-scale |x - y|^2)``.
-    fraction_bits : int
-        Spread values are multiples of ``2**-fraction_bits``.
-    error_bound : float
-        No row's sum is off by more.
-    """
-
-    shape: tuple[int, ...]
-    origin: tuple[float, ...]
-    spacing: float
-    scale: float
-    fraction_bits: int
-    error_bound: float
+    shape: tuple[int, ...]  # cells along each axis
+    origin: tuple[float, ...]  # coordinates of cell 0
+    spacing: float  # of cells, the same along each axis
+    scale: float  # of the Gaussian, ``exp(-scale |x - y|^2)``
+    fraction_bits: int  # spread values are multiples of ``2**-fraction_bits``
+    error_bound: float  # no row's sum is off by more
 
     @property
     def cells(self) -> int:

@@ -30,27 +30,13 @@ Array = Any
 
 @dataclass(frozen=True)
 class Metric:
-    """One row of the table above.
+    """One row of the table above."""
 
-    Attributes
-    ----------
-    name : str
-        As users write it.
-    norm : {"l2", "l1"}
-        Which sum the reduced distance is.
-    unit_rows : bool
-        Rows are scaled to unit length before anything else.
-    centre_rows : bool
-        Each row is centred by its own mean before that (correlation).
-    squared : bool
-        The distance is proportional to s; otherwise to its square root.
-    """
-
-    name: str
-    norm: str = "l2"
-    unit_rows: bool = False
-    centre_rows: bool = False
-    squared: bool = True
+    name: str  # as users write it
+    norm: str = "l2"  # {"l2", "l1"}: which sum the reduced distance is
+    unit_rows: bool = False  # rows are scaled to unit length before anything else
+    centre_rows: bool = False  # each row is centred by its own mean before that (correlation)
+    squared: bool = True  # the distance is proportional to s; otherwise to its square root
 
     def __post_init__(self) -> None:
         if self.norm not in ("l2", "l1"):
