@@ -92,7 +92,7 @@ class Processes:
             for pipe in self._pipes:
                 pipe.send(None)
             raise
-        rows = min(report.run_rows for report in reports)
+        rows = min(report.span_rows for report in reports)
         address = ("127.0.0.1", reports[0].port)
         meeting = Meeting(rows, address, secrets.token_bytes(32))
         for pipe in self._pipes:

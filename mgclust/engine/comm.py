@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mgclust.engine.partition import Partition, Run
+from mgclust.engine.partition import Partition, Span
 from mgclust.engine.rows import Block, Rows
 from mgclust.engine.wire import Link, PeerLost, Wire
 
@@ -69,7 +69,7 @@ class Comm(Protocol):
         """Wait for all ranks."""
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        """All rows of the data in global order, run by run, on every rank; no other collective in between."""
+        """All rows of the data in global order, span by span, on every rank; no other collective in between."""
 
     def stream_length(self) -> int:
         """How many blocks `stream` yields; equal on all ranks."""
@@ -99,15 +99,15 @@ class SoloComm:
     ----------
     partition : Partition
         Of size 1.
-    run_rows : int
+    span_rows : int
         Most rows of a block in `stream`; neighbouring blocks are merged up to it.
     """
 
     rank = 0
     size = 1
 
-    def __init__(self, partition: Partition, run_rows: int) -> None:
-        self._runs = list(partition.runs(run_rows))
+    def __init__(self, partition: Partition, span_rows: int) -> None:
+        self._spans = list(partition.spans(span_rows))
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         check_reducible(array.dtype, op)
@@ -141,11 +141,11 @@ class SoloComm:
         """See `Comm`."""
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        for run in self._runs:
-            yield Block(run.start, run.stop, rows.read(run.start, run.stop))
+        for span in self._spans:
+            yield Block(span.start, span.stop, rows.read(span.start, span.stop))
 
     def stream_length(self) -> int:
-        return len(self._runs)
+        return len(self._spans)
 
     def close(self) -> None:
         """See `Comm`."""
@@ -167,19 +167,19 @@ class HostComm:
         What the links share.
     partition : Partition
         Which rank owns which rows.
-    run_rows : int
+    span_rows : int
         Most rows of a block in `stream`, equal on all ranks.
     """
 
     def __init__(
-        self, rank: int, size: int, links: dict[int, Link], wire: Wire, partition: Partition, run_rows: int
+        self, rank: int, size: int, links: dict[int, Link], wire: Wire, partition: Partition, span_rows: int
     ) -> None:
         self.rank = rank
         self.size = size
         self._links = links
         self._abort = wire.abort
         wire.watch = self.check_peers
-        self._runs = list(partition.runs(run_rows))
+        self._spans = list(partition.spans(span_rows))
         self._calls = 0
         self._streaming = False
 
@@ -264,7 +264,7 @@ class HostComm:
         pump = threading.Thread(target=self._pump, args=(what, rows, ready, gone), daemon=True)
         pump.start()
         try:
-            for _ in self._runs:
+            for _ in self._spans:
                 item = self._next(ready)
                 if isinstance(item, BaseException):
                     raise item
@@ -274,7 +274,7 @@ class HostComm:
             gone.set()
 
     def stream_length(self) -> int:
-        return len(self._runs)
+        return len(self._spans)
 
     def check_peers(self, waiting_for: int = -1) -> None:
         """Raise PeerLost if a linked rank has gone while this one waits for something else.
@@ -316,8 +316,8 @@ class HostComm:
 
     def _pump(self, what: str, rows: Rows, ready: queue.Queue[Block | BaseException], gone: threading.Event) -> None:
         try:
-            for run in self._runs:
-                item = Block(run.start, run.stop, self._relay(what, rows, run))
+            for span in self._spans:
+                item = Block(span.start, span.stop, self._relay(what, rows, span))
                 while not gone.is_set():
                     try:
                         ready.put(item, timeout=0.2)
@@ -334,14 +334,14 @@ class HostComm:
                 except queue.Full:
                     continue
 
-    def _relay(self, what: str, rows: Rows, run: Run) -> Array:
-        """One run on its way from its owner over rank 0 to all."""
-        if self.rank == run.owner:
-            x = rows.read(run.start, run.stop)
+    def _relay(self, what: str, rows: Rows, span: Span) -> Array:
+        """One span on its way from its owner over rank 0 to all."""
+        if self.rank == span.owner:
+            x = rows.read(span.start, span.stop)
         else:
-            x = self._links[run.owner if self.rank == 0 else 0].receive(what)
+            x = self._links[span.owner if self.rank == 0 else 0].receive(what)
         if self.rank == 0:
-            return self._to_all(what, x, but=run.owner)
-        if self.rank == run.owner:
+            return self._to_all(what, x, but=span.owner)
+        if self.rank == span.owner:
             self._links[0].send(what, x)
         return x

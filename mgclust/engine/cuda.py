@@ -4,13 +4,13 @@ Three things can wait on a GPU: this rank's own kernels, a collective, and the h
 a CUDA call that another rank could keep from returning: it records an event and polls it, looking at the
 abort flag, at NCCL's own errors, at the other ranks' sockets and at the clock in between.
 
-``stream`` broadcasts each run of rows on a second CUDA stream into one of three buffers::
+``stream`` broadcasts each span of rows on a second CUDA stream into one of three buffers::
 
-    broadcasts   | run 0 | run 1 | run 2 |   ...           waits for the kernels that still read its buffer
-    kernels              | run 0 | run 1 | run 2 |         the caller's, on the current stream
+    broadcasts   | span 0 | span 1 | span 2 |   ...           waits for the kernels that still read its buffer
+    kernels              | span 0 | span 1 | span 2 |         the caller's, on the current stream
 
-The caller is handed run i once it has arrived, while run i + 1 is already on its way. Kernels are queued at
-most three runs ahead, so that a cancelled run stops within a few tiles.
+The caller is handed span i once it has arrived, while span i + 1 is already on its way. Kernels are queued at
+most three spans ahead, so that a cancelled run stops within a few tiles.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cupy.cuda import nccl
 
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import HostComm, SoloComm, check_reducible
-from mgclust.engine.partition import Partition, Run
+from mgclust.engine.partition import Partition, Span
 from mgclust.engine.rows import Block, Rows
 from mgclust.errors import CollectiveTimeout, DeviceUnavailableError, RunFailed
 
@@ -72,14 +72,14 @@ class DeviceSoloComm(SoloComm):
 
     Parameters
     ----------
-    partition, run_rows
+    partition, span_rows
         As for `SoloComm`.
     abort : Abort
         Ends every wait.
     """
 
-    def __init__(self, partition: Partition, run_rows: int, abort: Abort) -> None:
-        super().__init__(partition, run_rows)
+    def __init__(self, partition: Partition, span_rows: int, abort: Abort) -> None:
+        super().__init__(partition, span_rows)
         self._abort = abort
 
     def mark(self) -> Any:
@@ -110,14 +110,14 @@ class NcclComm:
         Seconds that a collective may take, the wait for slower ranks included.
     partition : Partition
         Which rank owns which rows.
-    run_rows : int
+    span_rows : int
         Most rows of a block in `stream`, equal on all ranks.
     address : str
         Of rank 0, under which its worker is known.
     """
 
     def __init__(
-        self, host: HostComm, abort: Abort, timeout: float, partition: Partition, run_rows: int, address: str
+        self, host: HostComm, abort: Abort, timeout: float, partition: Partition, span_rows: int, address: str
     ) -> None:
         if not nccl.available:
             raise DeviceUnavailableError(
@@ -129,7 +129,7 @@ class NcclComm:
         self._host = host
         self._abort = abort
         self._timeout = timeout
-        self._runs = list(partition.runs(run_rows))
+        self._spans = list(partition.spans(span_rows))
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._streaming = False
         _limit_sockets(address)
@@ -240,18 +240,18 @@ class NcclComm:
         compute = cupy.cuda.get_current_stream()
         # Whatever prepared the rows was queued on the current stream.
         self._stream.wait_event(_mark(compute))
-        largest = max((run.stop - run.start for run in self._runs), default=0)
-        buffers = [cupy.empty((largest, rows.n_features), rows.dtype) for _ in range(min(BUFFERS, len(self._runs)))]
+        largest = max((span.stop - span.start for span in self._spans), default=0)
+        buffers = [cupy.empty((largest, rows.n_features), rows.dtype) for _ in range(min(BUFFERS, len(self._spans)))]
         keep: list[Any] = [None] * BUFFERS  # a sender's own rows, until their readers are done
         free: list[Any] = [None] * BUFFERS  # events: kernels no longer read the buffer
         try:
-            flight = [self._launch(rows, 0, buffers, keep, free)] if self._runs else []
-            for index, run in enumerate(self._runs):
-                if index + 1 < len(self._runs):
+            flight = [self._launch(rows, 0, buffers, keep, free)] if self._spans else []
+            for index, span in enumerate(self._spans):
+                if index + 1 < len(self._spans):
                     flight.append(self._launch(rows, index + 1, buffers, keep, free))
                 x, arrived = flight.pop(0)
                 self._wait(arrived, "stream")
-                yield Block(run.start, run.stop, x)
+                yield Block(span.start, span.stop, x)
                 free[index % BUFFERS] = _mark(compute)
             # The buffers go back to CuPy's pool when this returns.
             for event in free:
@@ -263,7 +263,7 @@ class NcclComm:
                 self.abort()
 
     def stream_length(self) -> int:
-        return len(self._runs)
+        return len(self._spans)
 
     def close(self) -> None:
         if self._comm is None:
@@ -325,22 +325,22 @@ class NcclComm:
     def _launch(
         self, rows: Rows, index: int, buffers: list[Any], keep: list[Any], free: list[Any]
     ) -> tuple[Array, Any]:
-        """Queue the broadcast of one run; its array, and the event of its arrival."""
-        run: Run = self._runs[index]
+        """Queue the broadcast of one span; its array, and the event of its arrival."""
+        span: Span = self._spans[index]
         slot = index % BUFFERS
         if free[slot] is not None:
             self._stream.wait_event(free[slot])
-        if run.owner == self.rank:
+        if span.owner == self.rank:
             # On this stream, so that rows copied from the host or transformed are in order with their
             # broadcast.
             with self._stream:
-                x = cupy.ascontiguousarray(rows.read(run.start, run.stop))
+                x = cupy.ascontiguousarray(rows.read(span.start, span.stop))
         else:
-            x = buffers[slot][: run.stop - run.start]
+            x = buffers[slot][: span.stop - span.start]
         # The array that the slot held before is freed here: behind the wait above, on the stream it came
         # from.
         keep[slot] = x
-        self._call("bcast", x.data.ptr, x.nbytes, nccl.NCCL_UINT8, run.owner, self._stream.ptr)
+        self._call("bcast", x.data.ptr, x.nbytes, nccl.NCCL_UINT8, span.owner, self._stream.ptr)
         return x, _mark(self._stream)
 
     def _call(self, name: str, *arguments: Any) -> None:

@@ -18,7 +18,7 @@ from mgclust.errors import InsufficientMemoryError
 __all__ = ["Estimate", "EstimateFunction", "Residency", "human"]
 
 TRAVELLING_BLOCKS = 3
-LARGEST_RUN_BYTES = 64 << 20
+LARGEST_SPAN_BYTES = 64 << 20
 
 
 def human(count: float) -> str:
@@ -126,9 +126,9 @@ class Residency:
         return max(1, blocks) * self.block_rows
 
     @property
-    def run_rows(self) -> int:
-        """Most rows of a run (see `Partition.runs`) in `stream`; a run has at least one block."""
-        return max(1, min(LARGEST_RUN_BYTES, self.free // 16) // self.row_bytes)
+    def span_rows(self) -> int:
+        """Most rows of a span (see `Partition.spans`) in `stream`; a span has at least one block."""
+        return max(1, min(LARGEST_SPAN_BYTES, self.free // 16) // self.row_bytes)
 
     def rows_estimate(self, rows: int) -> Estimate:
         """What rows and travelling blocks need by themselves."""

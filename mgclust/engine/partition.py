@@ -2,7 +2,7 @@
 
 Rows are cut into blocks whose size depends on the data alone, never on the number of ranks: sums that are
 added block by block in global order are then the same, bit for bit, on any number of ranks. A rank owns a
-contiguous run of blocks.
+number of consecutive blocks.
 
 ::
 
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Partition", "Run"]
+__all__ = ["Partition", "Span"]
 
 SMALLEST_BLOCK = 1024
 LARGEST_BLOCK = 65536
 BLOCKS = 256
 
 
-class Run(NamedTuple):
+class Span(NamedTuple):
     """Neighbouring rows of one owner that travel together."""
 
     start: int
@@ -80,17 +80,17 @@ class Partition:
         """The rank that owns a block."""
         return ((block + 1) * self.size - 1) // self.blocks
 
-    def runs(self, max_rows: int) -> Iterator[Run]:
+    def spans(self, max_rows: int) -> Iterator[Span]:
         """The data in global order, neighbouring blocks of one owner merged.
 
         Parameters
         ----------
         max_rows : int
-            A run has no more rows than this, but at least one block.
+            A span has no more rows than this, but at least one block.
         """
         blocks_at_once = max(1, max_rows // self.block_rows)
         for rank in range(self.size):
             own = self.blocks_of(rank)
             edges = [*range(own.start, own.stop, blocks_at_once), own.stop]
             for first, last in pairwise(edges):
-                yield Run(self.bounds(first)[0], self.bounds(last - 1)[1], rank)
+                yield Span(self.bounds(first)[0], self.bounds(last - 1)[1], rank)

@@ -67,7 +67,7 @@ class Report:
     bad: int = 0  # values that are not finite
     first: int | None = None  # first row with one, by its global number
     error: Exception | None = None  # why this rank refuses
-    run_rows: int = 1  # most rows of a block in `stream` that fit here
+    span_rows: int = 1  # most rows of a block in `stream` that fit here
     port: int = 0  # where rank 0 listens
     seconds: float = 0.0  # taken to load and check
     device: str = ""  # name of the GPU or processor
@@ -78,7 +78,7 @@ class Report:
 class Meeting:
     """What a rank is told once no rank refuses: how the ranks meet."""
 
-    run_rows: int = 1  # most rows of a block in `stream`: the smallest of all reports
+    span_rows: int = 1  # most rows of a block in `stream`: the smallest of all reports
     address: tuple[str, int] = ("", 0)  # where rank 0 listens
     key: bytes = b""  # shared by the ranks of this run only
 
@@ -124,7 +124,7 @@ def prepare(
         )
         report.bad, report.first = rows.load()
         kernels.memory.synchronize()
-        report.run_rows = _run_rows(residency, assignment.device, source.shape[1], stop - start)
+        report.span_rows = _span_rows(residency, assignment.device, source.shape[1], stop - start)
         state = State(assignment, rows, kernels, residency, abort)
         if listen_on:
             state.listener = listen(*listen_on)
@@ -223,10 +223,10 @@ def _connect(state: State, meeting: Meeting, wire: Wire) -> Comm:
     rank, partition, device = state.assignment.rank, state.assignment.partition, state.assignment.device
     if partition.size == 1:
         if device == "cpu":
-            return SoloComm(partition, meeting.run_rows)
+            return SoloComm(partition, meeting.span_rows)
         from mgclust.engine.cuda import DeviceSoloComm
 
-        return DeviceSoloComm(partition, meeting.run_rows, state.abort)
+        return DeviceSoloComm(partition, meeting.span_rows, state.abort)
     if rank == 0:
         assert state.listener is not None
         try:
@@ -235,14 +235,14 @@ def _connect(state: State, meeting: Meeting, wire: Wire) -> Comm:
             state.close()
     else:
         links = {0: dial(meeting.address, wire, rank)}
-    host = HostComm(rank, partition.size, links, wire, partition, meeting.run_rows)
+    host = HostComm(rank, partition.size, links, wire, partition, meeting.span_rows)
     if device == "cpu":
         return host
     from mgclust.engine.cuda import NcclComm
 
     try:
         return NcclComm(
-            host, state.abort, state.assignment.spec.timeout, partition, meeting.run_rows, meeting.address[0]
+            host, state.abort, state.assignment.spec.timeout, partition, meeting.span_rows, meeting.address[0]
         )
     except BaseException:
         host.abort()
@@ -287,8 +287,8 @@ def _check_memory(residency: Residency, assignment: Assignment, shape: tuple[int
         assignment.spec.estimate(shape, itemsize, size, residency.resident_limit).check(residency.free, size)
 
 
-def _run_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:
+def _span_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:
     """Blocks are merged, or a tile would be too short for its launch, while the run can still be stopped."""
     # Some 20 ms on a GPU of 2024; some 100 ms on two cores.
     pairs = 1 << 36 if device == "cuda" else (1 << 31) // max(4, n_features)
-    return max(1, min(residency.run_rows, pairs // max(1, own_rows)))
+    return max(1, min(residency.span_rows, pairs // max(1, own_rows)))

@@ -83,5 +83,5 @@ def run(spec: RunSpec, dataset: Dataset, cluster: Cluster, on_progress: Emit | N
     state, report = prepare(first, dataset, Abort())
     refuse([report], dataset.shape, spec.dtype)
     assert state is not None
-    value, timings = execute(state, Meeting(report.run_rows), on_progress)
+    value, timings = execute(state, Meeting(report.span_rows), on_progress)
     return Outcome(value, {"load": report.seconds, **timings}, hardware([report], cluster.device), 1)

@@ -48,7 +48,7 @@ def run_threads(function, size, x=None, *, parameters=None, timeout=10.0, memory
         prepared.append(prepare(assignment, dataset, aborts[rank], ["127.0.0.1"] if rank == 0 else []))
         if prepared[-1][1].error is not None:
             raise prepared[-1][1].error
-    meeting = Meeting(prepared[0][1].run_rows, ("127.0.0.1", prepared[0][1].port), b"key")
+    meeting = Meeting(prepared[0][1].span_rows, ("127.0.0.1", prepared[0][1].port), b"key")
 
     def one(rank):
         try:

@@ -41,16 +41,16 @@ def test_blocks_do_not_depend_on_the_number_of_ranks(n, size, other):
 
 
 @given(ROWS, SIZES, st.integers(1, 200_000))
-def test_runs_cover_all_rows_in_order_and_keep_to_one_owner(n, size, max_rows):
+def test_spans_cover_all_rows_in_order_and_keep_to_one_owner(n, size, max_rows):
     partition = Partition.plan(n, size)
-    runs = list(partition.runs(max_rows))
-    assert [run.start for run in runs] == [0, *(run.stop for run in runs[:-1])]
-    assert runs[-1].stop == n
-    for run in runs:
-        first, last = partition.rows_of(run.owner)
-        assert first <= run.start < run.stop <= last
-        assert run.start % partition.block_rows == 0
-        assert run.stop - run.start <= max(max_rows, partition.block_rows)
+    spans = list(partition.spans(max_rows))
+    assert [span.start for span in spans] == [0, *(span.stop for span in spans[:-1])]
+    assert spans[-1].stop == n
+    for span in spans:
+        first, last = partition.rows_of(span.owner)
+        assert first <= span.start < span.stop <= last
+        assert span.start % partition.block_rows == 0
+        assert span.stop - span.start <= max(max_rows, partition.block_rows)
 
 
 def test_estimate_says_needed_there_and_what_would_fit():

@@ -4,7 +4,7 @@ Two distances, t1 > t2. The first candidate becomes a centre; its canopy is ever
 in several canopies; the rows within t2 are candidates no longer. Repeat until there are none. "Within" means
 ``distance <= t``, decided everywhere by one comparison (`threshold_of`).
 
-What runs where. Every rank owns runs of row blocks; rows never move but for those that may become centres::
+What runs where. Every rank owns consecutive row blocks; rows never move but for those that may become centres::
 
     prepare      float32: rows are moved near the origin; float64: they stay as they are
     thresholds   if not given: quantiles of the distances among at most 2048 rows

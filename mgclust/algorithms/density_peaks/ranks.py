@@ -11,7 +11,7 @@ lowest index is the nearest. Centres have a large rho and a large delta; every o
 its nearest higher row. Row i of a cluster is in its border if a row of another cluster lies within dc; the
 halo are the rows no denser than the densest border row of their cluster.
 
-What runs where. Every rank owns runs of row blocks; the blocks of all ranks stream past each rank in one global
+What runs where. Every rank owns consecutive row blocks; the blocks of all ranks stream past each rank in one global
 order, and tiles are reduced as they are computed, so there is never an n x n array::
 
     dc      bracket from a sample, then one pass over the pairs i < j: a histogram of the representable

@@ -102,7 +102,7 @@ class Driver:
         del sources, calls
         refuse(reports, dataset.shape, self._first.spec.dtype)
         meeting = Meeting(
-            min(report.run_rows for report in reports),
+            min(report.span_rows for report in reports),
             (get_address_host(self._workers[0]), reports[0].port),
             secrets.token_bytes(32),
         )
