@@ -37,19 +37,11 @@ CSV_ROWS = 65_536  # rows formatted at a time: bounds the memory that labels.csv
 
 @dataclass(frozen=True)
 class Deferred:
-    """An array of a result that is in no memory: it is computed, block by block, when the result is saved.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : numpy.dtype
-    write : callable
-        Writes the array, as a zarr array, to the path that it is given.
-    """
+    """An array of a result that is in no memory: it is computed, block by block, when the result is saved."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    write: Callable[[Path], object]
+    write: Callable[[Path], object]  # writes the array, as a zarr array, to the path that it is given
 
 
 def file_name(name: str, array: Any) -> str:

@@ -145,10 +145,6 @@ def details_text(event: Mapping[str, Any], formats: Mapping[str, str]) -> str:
     event : mapping
     formats : mapping of str to str
         By name, in the order in which the figures are written; others follow by their names.
-
-    Returns
-    -------
-    str
     """
     figures = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
     formats = {**formats, "warning": "warning: {}"}

@@ -33,7 +33,10 @@ REDUCE: dict[str, Callable[..., np.ndarray]] = {"sum": np.add, "max": np.maximum
 
 
 class Comm(Protocol):
-    """What an algorithm may ask of the other ranks."""
+    """What an algorithm may ask of the other ranks.
+
+    All forms take the partition, and `span_rows`, equal on all ranks: the most rows of a block in `stream`.
+    """
 
     rank: int
     size: int
@@ -93,15 +96,7 @@ def check_reducible(dtype: np.dtype, op: str) -> None:
 
 
 class SoloComm:
-    """The only rank.
-
-    Parameters
-    ----------
-    partition : Partition
-        Of size 1.
-    span_rows : int
-        Most rows of a block in `stream`; neighbouring blocks are merged up to it.
-    """
+    """The only rank."""
 
     rank = 0
     size = 1
@@ -165,10 +160,8 @@ class HostComm:
         Rank 0: to all others; others: to rank 0.
     wire : Wire
         What the links share.
-    partition : Partition
-        Which rank owns which rows.
-    span_rows : int
-        Most rows of a block in `stream`, equal on all ranks.
+    partition, span_rows
+        See `Comm`.
     """
 
     def __init__(

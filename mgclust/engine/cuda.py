@@ -73,7 +73,7 @@ class DeviceSoloComm(SoloComm):
     Parameters
     ----------
     partition, span_rows
-        As for `SoloComm`.
+        See `Comm`.
     abort : Abort
         Ends every wait.
     """
@@ -108,10 +108,8 @@ class NcclComm:
         Ends every wait.
     timeout : float
         Seconds that a collective may take, the wait for slower ranks included.
-    partition : Partition
-        Which rank owns which rows.
-    span_rows : int
-        Most rows of a block in `stream`, equal on all ranks.
+    partition, span_rows
+        See `Comm`.
     address : str
         Of rank 0, under which its worker is known.
     """

@@ -89,24 +89,12 @@ EstimateFunction = Callable[[tuple[int, int], int, int, int], Estimate]
 
 @dataclass(frozen=True)
 class Residency:
-    """How a rank's rows sit in its memory.
+    """How a rank's rows sit in its memory."""
 
-    Parameters
-    ----------
-    free : int
-        Bytes that the rank may use.
-    row_bytes : int
-        Bytes of one row in the type that kernels see.
-    block_rows : int
-        Rows of a block.
-    keep : bool
-        Whether rows may stay in memory; False: each is read when it is asked for, a block at a time.
-    """
-
-    free: int
-    row_bytes: int
-    block_rows: int
-    keep: bool = True
+    free: int  # bytes that the rank may use
+    row_bytes: int  # bytes of one row in the type that kernels see
+    block_rows: int  # rows of a block
+    keep: bool = True  # whether rows may stay in memory; False: each is read when it is asked for, a block at a time
 
     @property
     def resident_limit(self) -> int:

@@ -57,10 +57,6 @@ def run(spec: RunSpec, dataset: Dataset, cluster: Cluster, on_progress: Emit | N
         Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, see `mgclust.progress.paced`, in the thread
         that called `run`. What it raises ends the run on all ranks: raise RunCancelled to cancel.
 
-    Returns
-    -------
-    Outcome
-
     Raises
     ------
     InputError, InsufficientMemoryError

@@ -71,10 +71,6 @@ def read_level(context: Context, n: int, resolution: float, shared: int = SHARED
     resolution : float
     shared : int
         See `Level`.
-
-    Returns
-    -------
-    Level, WeightScale
     """
     xp, kernels, comm = context.kernels.xp, context.kernels, context.comm
     scale, integers = _weight_scale(context)
@@ -119,10 +115,6 @@ def contract(level: Level, ids: Array, count: int) -> Level:
     ids : int32 array of shape (n,)
         Group of each node, 0 .. count - 1.
     count : int
-
-    Returns
-    -------
-    Level
     """
     kernels = level.kernels
     strength = kernels.graph.sum_by_id(level.strength, ids, count)

@@ -29,10 +29,6 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
     n_samples : int
         Rows of the data.
 
-    Returns
-    -------
-    Labeling
-
     Raises
     ------
     InputError

@@ -47,22 +47,12 @@ LEAST_PIECE = 256  # rows whose sums have to fit
 
 @dataclass(frozen=True)
 class SilhouetteScores:
-    """What the silhouettes of one labeling say.
+    """What the silhouettes of one labeling say."""
 
-    Attributes
-    ----------
-    score : float
-        Mean over all rows.
-    cluster_means : ndarray of shape (K,), float64
-    sizes : ndarray of shape (K,), int64
-        Rows of each cluster.
-    samples : ndarray of shape (n_samples,), float64, or None
-        Silhouette of each row, where that was asked for.
-    """
-
-    score: float
-    cluster_means: np.ndarray
-    sizes: np.ndarray
+    score: float  # mean over all rows
+    cluster_means: np.ndarray  # shape (K,), float64
+    sizes: np.ndarray  # shape (K,), int64: rows of each cluster
+    # shape (n_samples,), float64, or None: silhouette of each row, where that was asked for
     samples: np.ndarray | None = None
 
 

@@ -26,24 +26,13 @@ WORKERS_TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """Ranks to run on.
+    """Ranks to run on."""
 
-    Attributes
-    ----------
-    size : int
-        How many a run has.
-    device : str
-        "cpu" or "cuda".
-    client : distributed.Client or None
-        None: one rank in this process.
-    workers : tuple of str
-        Addresses of those that were there: a run is given `size` of them that no other run has, or of those that
-        came later. None in-process.
-    """
-
-    size: int
-    device: str
-    client: Any = None
+    size: int  # how many a run has
+    device: str  # "cpu" or "cuda"
+    client: Any = None  # a distributed.Client; None: one rank in this process
+    # addresses of those that were there: a run is given `size` of them that no other run has, or of those that came
+    # later. None in-process.
     workers: tuple[str, ...] = ()
 
 
