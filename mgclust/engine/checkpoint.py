@@ -107,22 +107,8 @@ class CheckpointConfig:
 class Checkpointer:
     """What an algorithm sees of checkpoints, as ``context.checkpoint``.
 
-    Without a `CheckpointConfig` nothing is due and nothing found.
-
-    All ranks call the same methods in the same order.
-
-    Parameters
-    ----------
-    plan : CheckpointConfig or None
-    comm : Comm
-    partition : Partition
-    kernels : Kernels
-    stage : callable
-        `Context.stage`.
-    say : callable
-        `Context.say`.
-    room : callable
-        Bytes of host memory that copies may take now.
+    Without a `CheckpointConfig` nothing is due and nothing found. All ranks call the same methods in the same order.
+    `stage` and `say` are those of the context; `room` says how many bytes of host memory copies may take now.
     """
 
     def __init__(

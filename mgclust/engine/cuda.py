@@ -68,15 +68,7 @@ def _mark(stream: Any) -> Any:
 
 
 class DeviceSoloComm(SoloComm):
-    """The only rank, on a GPU: keeps the queue of kernels short, so that a run can be stopped.
-
-    Parameters
-    ----------
-    partition, span_rows
-        See `Comm`.
-    abort : Abort
-        Ends every wait.
-    """
+    """The only rank, on a GPU: keeps the queue of kernels short, so that `abort`, which ends waits, stops a run."""
 
     def __init__(self, partition: Partition, span_rows: int, abort: Abort) -> None:
         super().__init__(partition, span_rows)

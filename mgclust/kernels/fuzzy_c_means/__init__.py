@@ -13,7 +13,7 @@ Array = Any
 
 
 class FuzzyCMeans(Protocol):
-    """Functions that both devices have, with these meanings."""
+    """Functions that both devices have, with these meanings; `x` are rows, float32 or float64, and `m` is above 1."""
 
     def fuzzy_sums(
         self,
@@ -35,11 +35,8 @@ class FuzzyCMeans(Protocol):
         Parameters
         ----------
         x : array of shape (k, d)
-            Rows, float32 or float64.
         centers : array of shape (models, c, d), the rows' type
             Of each model.
-        m : float
-            Above 1.
         log2_scale : float
             A whole number, not 0 where u^m would vanish in all rows: near m log2 c. What it makes too large is cut off:
             rows that coincide with a centre, which then outweigh all others.
@@ -60,11 +57,8 @@ class FuzzyCMeans(Protocol):
         Parameters
         ----------
         x : array of shape (k, d)
-            Rows, float32 or float64.
         centers : array of shape (c, d), the rows' type
             Centres.
-        m : float
-            Above 1.
         out : array of shape (k, c), the rows' type
             Written. Centres at distance 0 share a row.
         """

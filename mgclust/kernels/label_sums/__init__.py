@@ -13,7 +13,15 @@ Array = Any
 
 
 class LabelSums(Protocol):
-    """Functions that both devices have, with these meanings."""
+    """Functions that both devices have, with these meanings.
+
+    Parameters of several functions:
+
+    n : int
+        Columns.
+    scale : float
+        Of the fixed-point sums: rint(value * scale) is added.
+    """
 
     def add_by_label(self, values: Array, labels: Array, *, n: int, scale: float, out: Array) -> None:
         """Add to each row, for each cluster of several labelings, its summed values in the cluster's columns.
@@ -23,10 +31,6 @@ class LabelSums(Protocol):
         values : array of shape (m, at least n)
             float32 or float64; -inf is left out.
         labels : int32 array of shape (L, n)
-            As in `cluster_sums`.
-        n : int
-            Columns.
-        scale : float
             As in `cluster_sums`.
         out : int64 array of shape (m, number of clusters)
             Added to in place.
@@ -61,8 +65,7 @@ class LabelSums(Protocol):
         root : bool
             Sum sqrt(s), not s.
         scale : float
-            Of the fixed-point sums: rint(partial * scale) is added, where a partial sum has at most 512 columns of one
-            cluster, within 1024 consecutive ones.
+            The values are partial sums of at most 512 columns of one cluster, within 1024 consecutive ones.
         y_start : int
             Global number of y's first row, a multiple of 1024.
         out : int64 array of shape (m, number of clusters)
@@ -78,8 +81,6 @@ class LabelSums(Protocol):
             Rows, float32 or float64.
         labels : int32 array of shape (m,)
             Clusters.
-        scale : float
-            Of the fixed-point sums: rint(x * scale) is added.
         out : int64 array of shape (number of clusters, d)
             Added to in place.
         """
@@ -93,10 +94,8 @@ class LabelSums(Protocol):
             Similarities of own rows, float32 or float64; finite within a label.
         labels : int32 array of shape (n,)
             Not negative.
-        n, first_row : int
-            Columns, and the global number of the first own row.
-        scale : float
-            Of the fixed-point sums: rint(s * scale) is added.
+        first_row : int
+            Global number of the first own row.
         out : int64 array of shape (n,)
             Added to in place.
         """
