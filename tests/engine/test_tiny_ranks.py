@@ -8,19 +8,16 @@ from mgclust.algorithms import base
 from mgclust.algorithms.communities import estimator as fast_newman
 from support import tiny_cases
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.quick("2-canopy")
 @pytest.mark.parametrize("method", tiny_cases.METHODS)
-def test_ranks_without_rows(method, ranks, monkeypatch):
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_ranks_without_rows(method, size, ranks, monkeypatch):
     alone = {n: tiny_cases.outcome(method, n, device="cpu", client=None) for n in tiny_cases.SIZES}
     assert any("refused" not in found for found in alone.values())
-    for size in (2, 3, 4):
-        opened = []
-        for module in (base, fast_newman):
-            monkeypatch.setattr(
-                module, "connect", lambda size=size, opened=opened, **_: opened.append(size) or ranks(size)
-            )
-        for n, expected in alone.items():
-            assert tiny_cases.outcome(method, n, device="cpu") == expected, f"{n} rows on {size} ranks"
-        assert opened
+    opened = []
+    for module in (base, fast_newman):
+        monkeypatch.setattr(module, "connect", lambda **_: opened.append(size) or ranks(size))
+    for n, expected in alone.items():
+        assert tiny_cases.outcome(method, n, device="cpu") == expected, f"{n} rows on {size} ranks"
+    assert opened

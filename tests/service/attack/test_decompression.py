@@ -22,8 +22,6 @@ from mgclust.service.reader_pool import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
-pytestmark = pytest.mark.slow
-
 MOST = 400 << 20  # bytes of the web process
 WIDE = "\n".join(",".join(["1", "2", "3"][row : row + 1] * 100_000) for row in range(3)) + "\n"
 
@@ -63,6 +61,7 @@ def order_of(folder, path, shape):
     }
 
 
+@pytest.mark.slow
 def test_pictures_leave_the_web_process_small(running, tmp_path):
     """965 KiB of text that cost the parser a gigabyte."""
     (tmp_path / "wide.csv").write_text(WIDE)
@@ -84,12 +83,14 @@ def test_pictures_leave_the_web_process_small(running, tmp_path):
     assert peak_of(psutil.Process(running.web.pid)) < MOST
 
 
+@pytest.mark.slow
 def test_a_table_of_very_many_columns(readers, tmp_path):
     (tmp_path / "wide.csv").write_text(WIDE)
     with pytest.raises(LimitExceeded, match=r"wide.csv needs .* GiB of memory|too large to be read here"):
         readers.serve(order_of(tmp_path, tmp_path / "wide.csv", (3, 100_000)), dict)
 
 
+@pytest.mark.slow
 def test_a_row_group_of_equal_values(readers, tmp_path):
     import pyarrow as pa
     from pyarrow import parquet
@@ -101,6 +102,7 @@ def test_a_row_group_of_equal_values(readers, tmp_path):
         readers.serve(order_of(tmp_path, tmp_path / "x.parquet", (2**20, 64)), dict)
 
 
+@pytest.mark.slow
 def test_a_chunk_that_is_more_than_it_says(readers, tmp_path):
     import gzip
 
@@ -117,6 +119,7 @@ def test_a_chunk_that_is_more_than_it_says(readers, tmp_path):
     assert told["index"] == [] and "a chunk of it is decoded to more than" in told["why"]
 
 
+@pytest.mark.quick("gzip-*")
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "zstd without its size", "blosc", "lz4", "bz2", "lzma", "zlib"])
 def test_chunks_are_bounded_before_they_are_decoded(tmp_path, codec, version):
@@ -153,6 +156,7 @@ def test_chunks_are_bounded_before_they_are_decoded(tmp_path, codec, version):
         open_dataset(source).read(0, 64)
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
     """No process waits behind it, and none is left of it."""
     readers = Readers(Settings(data=tmp_path, readers=1, reader_seconds=1.0))
@@ -170,6 +174,7 @@ def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
     assert len(readers.serve(order, dict)["index"]) == 20
 
 
+@pytest.mark.slow
 def test_where_all_are_taken_the_answer_is_to_retry(tmp_path, monkeypatch):
     monkeypatch.setattr("mgclust.service.reader_pool.WAIT_SECONDS", 0.1)
     readers = Readers(Settings(data=tmp_path, readers=1))
@@ -182,6 +187,7 @@ def test_where_all_are_taken_the_answer_is_to_retry(tmp_path, monkeypatch):
         readers.serve({"do": "points"}, dict)
 
 
+@pytest.mark.slow
 def test_the_library_keeps_to_the_limits_of_its_process(tmp_path):
     (tmp_path / "wide.csv").write_text(WIDE)
     code = (

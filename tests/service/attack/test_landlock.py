@@ -17,8 +17,6 @@ from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.service import caches
 from mgclust.service.confine import describe, landlock
 
-pytestmark = pytest.mark.slow
-
 # In place of reading data: look for what is none of a job's, and tell what was found.
 LOOK = """
 import json, os, socket
@@ -116,6 +114,7 @@ def asked(code, order, looked_for):
 
 
 @needs_landlock
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [ATTEMPT, THREAD], ids=["main thread", "signs of life"])
 def test_an_attempt_reaches_its_own_job_and_no_secret(data, code):
     """Schedulers and servers of data it does reach: it may connect."""
@@ -154,6 +153,7 @@ def test_an_attempt_reaches_its_own_job_and_no_secret(data, code):
 
 
 @needs_landlock
+@pytest.mark.slow
 def test_a_reader_reaches_its_own_job_and_no_network(data):
     own, root = data / "jobs" / "own", data.parent / "root"
     scratch = data / "jobs" / "own.1234"

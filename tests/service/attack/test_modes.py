@@ -13,8 +13,6 @@ import pytest
 
 from mgclust.service.disk import size_of
 
-pytestmark = pytest.mark.slow
-
 ACCOUNT = 65534
 
 # In a process of an account that is not root, in a folder of its own. Prints what the folder's size is taken for, and
@@ -65,11 +63,13 @@ def said(folder, mode, do):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["000", "100", "200", "300", "400", "500", "600"])
 def test_closed_folders_are_measured_and_removed(folder, mode):
     assert said(folder, mode, "remove(job)") == ["5000", ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["000", "500"])
 def test_a_closed_folder_is_set_aside(folder, mode):
     """It changes its parent, for which both have to be writable."""

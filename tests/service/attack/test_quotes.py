@@ -19,8 +19,6 @@ from mgclust.data.labels import read_labels
 from mgclust.errors import MgclustError
 from mgclust.quoting import quote_nothing
 
-pytestmark = pytest.mark.slow
-
 SECRET = "mgc_4x7Kq9"
 
 
@@ -97,6 +95,7 @@ def said(read, file):
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "read", "content"), FILES)
 def test_no_sentence_quotes_a_file_that_is_not_the_senders(tmp_path, name, read, content):
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -124,6 +123,7 @@ def test_sentences_do_quote_an_own_file(tmp_path):
     assert quoted > len(FILES) // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quotable", [True, False])
 @pytest.mark.parametrize(
     ("method", "name", "content"),

@@ -15,8 +15,6 @@ from mgclust.service.disk import BLOCK_BYTES
 from mgclust.service.models import open_database
 from mgclust.service.settings import Settings
 
-pytestmark = pytest.mark.slow
-
 LONG = 255  # characters of a source's name
 
 
@@ -42,6 +40,7 @@ def job(served, sources):
     return {"method": "density-peaks", "sources": [served.source] * sources}
 
 
+@pytest.mark.slow
 def test_rows_count_and_lists_are_short(served):
     """Long requests that end at once: a list of them is short, eight at once cost little, and they use up a share."""
     kept = 0
@@ -77,6 +76,7 @@ def test_a_request_that_is_too_long_for_the_queue(served):
     assert "should take at most 262144; name fewer sources, or shorter names" in answer.json()["error"]
 
 
+@pytest.mark.slow
 def test_many_empty_uploads(served):
     answers = [served.put("/api/v1/uploads/x.npy", content=b"") for _ in range(22)]
     assert [answer.status_code for answer in answers] == [201] * 20 + [507] * 2
@@ -85,6 +85,7 @@ def test_many_empty_uploads(served):
     assert served.put("/api/v1/uploads/x.npy", content=b"").status_code == 201
 
 
+@pytest.mark.slow
 def test_each_empty_upload_takes_a_block(tmp_path):
     settings = Settings(data=tmp_path, cpu=True, disk_per_user=3 * BLOCK_BYTES)
     app = create_app(settings)

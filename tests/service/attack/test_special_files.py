@@ -20,8 +20,6 @@ from mgclust.data import open_dataset
 from mgclust.errors import InputError
 from support.service_process import Running
 
-pytestmark = pytest.mark.slow
-
 SOON = 10.0  # seconds on a busy machine; what waits for a FIFO waits for ever
 
 
@@ -55,6 +53,7 @@ def test_refused_without_waiting(tmp_path, monkeypatch, kind, way):
         open_dataset(file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["FIFO", "socket"])
 def test_refused_when_it_is_named(running, kind):
     path = running.root / f"named-{kind}.npy"
@@ -65,6 +64,7 @@ def test_refused_when_it_is_named(running, kind):
     assert time.monotonic() - before < SOON
 
 
+@pytest.mark.slow
 def test_a_fifo_in_the_place_of_a_source(running):
     """Pictures say that there is none, nothing is saved, and all others are answered meanwhile."""
     service, path = running.client(), running.root / "points.npy"
@@ -99,6 +99,7 @@ def test_a_fifo_in_the_place_of_a_source(running):
     assert {200, 400} <= {answer.status_code for answer in answers}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["points.npy", "store.zarr", "init.npy", "mask.nii.gz"])
 def test_an_attempt_refuses_it(tmp_path, name):
     """It took the file's place after the job was submitted."""
