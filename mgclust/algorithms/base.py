@@ -7,6 +7,7 @@ estimator too: it finds the clusters that others, such as the silhouette, are gi
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from abc import abstractmethod
@@ -100,11 +101,12 @@ class Method(BaseEstimator):  # type: ignore[misc]
         return (cls.__doc__ or "").strip().split("\n")[0]
 
     @classmethod
-    def options(cls) -> list[Option]:
+    @functools.cache  # the service asks with every job
+    def options(cls) -> tuple[Option, ...]:
         """The parameters that a user of the command line or of the service gives, own ones first."""
         constraints = {**cls.constraints, **cls.common}
         defaults = cls().get_params()
-        return [Option(name, defaults[name], kind) for name, kind in constraints.items() if name not in PLACE]
+        return tuple(Option(name, defaults[name], kind) for name, kind in constraints.items() if name not in PLACE)
 
     def fit_dataset(
         self,

@@ -26,6 +26,7 @@ __all__ = ["Audit", "note"]
 
 KEPT_FILES = 4  # rotated files
 MAX_QUEUED_LINES = 10_000  # that wait to be written
+GATHER_SECONDS = 0.01  # lines of this time are written at once, as far as they are a small part of a file
 REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines a second, and burst
 MAX_VALUE_CHARACTERS = 256
 
@@ -101,15 +102,21 @@ class Audit:
                 self._thread.start()
 
     def _write_lines(self) -> None:
-        reported = 0
-        while (line := self._lines.get()) is not None:
-            if (lost := self._lost) > reported:
-                line = f'{line[:-1]}, "lost_before": {lost - reported}}}'
+        reported, ended, most = 0, False, self._size >> 15
+        while not ended:
+            taken = [self._lines.get()]
+            if self._lines.qsize() < most:
+                time.sleep(GATHER_SECONDS)
+            taken += [self._lines.get() for _ in range(min(self._lines.qsize(), most))]
+            ended, lost = None in taken, self._lost
+            lines = [line for line in taken if line is not None]
+            if lines and lost > reported:
+                lines[0] = f'{lines[0][:-1]}, "lost_before": {lost - reported}}}'
             try:
-                self._add((line + "\n").encode())
+                self._add("".join(f"{line}\n" for line in lines).encode())
                 reported = lost
             except OSError:
-                self._lost += 1
+                self._lost += len(lines)
 
     def _add(self, line: bytes) -> None:
         if self._path is None:

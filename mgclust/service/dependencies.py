@@ -21,7 +21,17 @@ from mgclust.service.reader_pool import Readers
 from mgclust.service.settings import Settings
 from mgclust.service.streams import Streams
 
-__all__ = ["Backend", "BackendDep", "Before", "CallerDep", "found", "parse_cursor", "requires"]
+__all__ = [
+    "Administrator",
+    "AnyCaller",
+    "Backend",
+    "BackendDep",
+    "Before",
+    "Reader",
+    "Submitter",
+    "found",
+    "parse_cursor",
+]
 
 
 @dataclass(frozen=True)
@@ -45,28 +55,28 @@ async def _backend(request: Request) -> Backend:
     return backend
 
 
-async def _caller(
-    request: Request,
-    shown: Annotated[object, Depends(HTTPBearer(auto_error=False, description="A token of the service."))],
-) -> Caller:
-    if (caller := getattr(request.state, "caller", None)) is None:
-        raise Unauthorized("a token is needed.")
-    assert isinstance(caller, Caller)
-    return caller
+class _Scoped(HTTPBearer):
+    """The caller, whose token has a scope; one dependency, since each is looked at in every request."""
+
+    def __init__(self, scope: str | None) -> None:
+        super().__init__(scheme_name="HTTPBearer", description="A token of the service.")
+        self._scope = scope
+
+    async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
+        if (caller := getattr(request.state, "caller", None)) is None:
+            raise Unauthorized("a token is needed.")
+        assert isinstance(caller, Caller)
+        if self._scope is not None:
+            caller.check(self._scope)
+        return caller
 
 
 BackendDep = Annotated[Backend, Depends(_backend)]
-CallerDep = Annotated[Caller, Depends(_caller)]
-
-
-def requires(*scopes: str) -> list[Any]:
-    """Dependencies of an endpoint that a token needs these scopes for."""
-
-    async def check(caller: CallerDep) -> None:
-        for scope in scopes:
-            caller.check(scope)
-
-    return [Depends(check)]
+# The callers of endpoints, by the scope that their tokens need. `AnyCaller` is for endpoints with checks of their own.
+AnyCaller = Annotated[Caller, Depends(_Scoped(None))]
+Reader = Annotated[Caller, Depends(_Scoped("read"))]
+Submitter = Annotated[Caller, Depends(_Scoped("submit"))]
+Administrator = Annotated[Caller, Depends(_Scoped("admin"))]
 
 
 def found(job: Any) -> Any:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.responses import FileResponse
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,14 +24,14 @@ PAGE_POLICY = (
 )
 # Answers that are not pages: opened as a page, they may load and run nothing.
 CLOSED_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
-}
+HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+]
 
 
 class SecurityHeaders:
@@ -49,11 +48,13 @@ class SecurityHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers["Content-Security-Policy"] = policy(scope["path"])
-                headers["Cache-Control"] = "no-store" if scope["path"].startswith("/api/") else "no-cache"
+                path = scope["path"]
+                message["headers"] = [
+                    *message["headers"],
+                    *HEADERS,
+                    (b"content-security-policy", policy(path).encode()),
+                    (b"cache-control", b"no-store" if path.startswith("/api/") else b"no-cache"),
+                ]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

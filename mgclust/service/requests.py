@@ -97,9 +97,9 @@ class Submission(_Strict):
         dict[Annotated[str, Field(max_length=64)], Any],
         BeforeValidator(lambda given: _at_most(given, MAX_PARAMETERS)),
     ] = {}
-    options: Options = Options()
+    options: Options = Field(default_factory=Options)  # pydantic would copy a default, which takes longer
     mask: Source | None = None
-    resources: Resources = Resources()
+    resources: Resources = Field(default_factory=Resources)
     report: bool = True
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
@@ -133,7 +133,7 @@ class Submission(_Strict):
         plain = {name: value for name, value in self.parameters.items() if name not in self.files()}
         check_parameters({name: constraints[name] for name in plain}, plain)
         graph = method.opens == "graph"
-        given = {name for name, value in self.options.model_dump().items() if value is not None}
+        given = {name for name, value in self.options if value is not None}
         wrong = given - {option.name for option in (GRAPH_OPTIONS if graph else ROW_OPTIONS)}
         if wrong or (graph and self.mask):
             raise InputError(f"{', '.join(sorted(wrong)) or 'mask'} does not go with {self.method}, which reads "

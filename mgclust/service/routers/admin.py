@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.service import access
 from mgclust.service.access import Caller
 from mgclust.service.audit import note
-from mgclust.service.dependencies import BackendDep, CallerDep, requires
+from mgclust.service.dependencies import Administrator, AnyCaller, BackendDep, Reader
 from mgclust.service.errors import NotFound
 
 router = APIRouter()
@@ -34,16 +34,16 @@ class NewToken(BaseModel):
     )
 
 
-@router.post("/users", status_code=201, dependencies=requires("admin"))
-def make_user(user: NewUser, backend: BackendDep) -> NewUser:
+@router.post("/users", status_code=201)
+def make_user(user: NewUser, caller: Administrator, backend: BackendDep) -> NewUser:
     """Make a user."""
     access.add_user(backend.engine, user.name, user.role)
     note(name=user.name, role=user.role)
     return user
 
 
-@router.get("/users", dependencies=requires("admin"))
-def list_users(backend: BackendDep) -> list[dict[str, Any]]:
+@router.get("/users")
+def list_users(caller: Administrator, backend: BackendDep) -> list[dict[str, Any]]:
     """List all users."""
     return access.users(backend.engine)
 
@@ -56,7 +56,7 @@ def _check_may_manage(caller: Caller, user: str) -> None:
 
 
 @router.post("/tokens", status_code=201)
-def make_token(wanted: NewToken, caller: CallerDep, backend: BackendDep) -> dict[str, str | float | None]:
+def make_token(wanted: NewToken, caller: AnyCaller, backend: BackendDep) -> dict[str, str | float | None]:
     """Make a token for oneself or, as an administrator, for others; the answer alone holds its secret.
 
     Its scopes and its lifetime are at most those of the token that is shown.
@@ -72,21 +72,21 @@ def make_token(wanted: NewToken, caller: CallerDep, backend: BackendDep) -> dict
     return {"id": id_, "user": user, "token": token, "expires": expires}
 
 
-@router.get("/tokens", dependencies=requires("read"))
-def list_own_tokens(caller: CallerDep, backend: BackendDep) -> list[dict[str, Any]]:
+@router.get("/tokens")
+def list_own_tokens(caller: Reader, backend: BackendDep) -> list[dict[str, Any]]:
     """List one's own tokens, without their secrets."""
     return access.tokens_of(backend.engine, caller.name)
 
 
-@router.get("/tokens/{user}", dependencies=requires("read"))
-def list_tokens(user: str, caller: CallerDep, backend: BackendDep) -> list[dict[str, Any]]:
+@router.get("/tokens/{user}")
+def list_tokens(user: str, caller: Reader, backend: BackendDep) -> list[dict[str, Any]]:
     """List a user's tokens, without their secrets."""
     _check_may_manage(caller, user)
     return access.tokens_of(backend.engine, user)
 
 
 @router.delete("/tokens/{id}")
-async def revoke(id: str, caller: CallerDep, backend: BackendDep) -> dict[str, str]:
+async def revoke(id: str, caller: AnyCaller, backend: BackendDep) -> dict[str, str]:
     """Revoke a token."""
     owner = await run_in_threadpool(access.owner_of_token, backend.engine, id)
     if owner is None or not caller.may_manage(owner) or not await run_in_threadpool(access.revoke, backend.engine, id):

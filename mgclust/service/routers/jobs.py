@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.errors import printable
 from mgclust.service.audit import note
-from mgclust.service.dependencies import BackendDep, Before, CallerDep, found, parse_cursor, requires
+from mgclust.service.dependencies import BackendDep, Before, Reader, Submitter, found, parse_cursor
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.requests import Submission, describe_methods
@@ -19,14 +19,8 @@ from mgclust.service.views import JobSummary, JobView, Receipt, State, job_summa
 router = APIRouter()
 
 
-@router.get("/methods", dependencies=requires("read"))
-def methods() -> dict[str, Any]:
-    """List the methods, with their parameters."""
-    return describe_methods()
-
-
-@router.post("/jobs", status_code=201, dependencies=requires("submit"))
-async def submit(submission: Submission, caller: CallerDep, backend: BackendDep) -> JobView | Receipt:
+@router.post("/jobs", status_code=201, response_model=JobView | Receipt)
+async def submit(submission: Submission, caller: Submitter, backend: BackendDep) -> Response:
     """Queue a job."""
     settings = backend.settings
     submission.check()
@@ -34,7 +28,7 @@ async def submit(submission: Submission, caller: CallerDep, backend: BackendDep)
         raise PermissionError(
             f"priority={submission.priority} should be <= 0: only administrators put jobs before those of others."
         )
-    settings.check_resources(submission.resources.model_dump())
+    settings.check_resources(dict(submission.resources))
     id_, record = job_id(caller, submission.key), submission.to_record()
     named = named_sources(record).values()
     for source in named:
@@ -43,12 +37,13 @@ async def submit(submission: Submission, caller: CallerDep, backend: BackendDep)
     if others := [source for source in named if "upload" not in source]:
         await run_in_threadpool(check_sources, settings, others)
     note(id=id_)
-    return receipt(caller, await backend.submit(NewJob(id_, caller, submission.method, record, submission.priority)))
+    job = await backend.submit(NewJob(id_, caller, submission.method, record, submission.priority))
+    return receipt(caller, job, 201)
 
 
-@router.get("/jobs", dependencies=requires("read"))
+@router.get("/jobs")
 def list_jobs(
-    caller: CallerDep,
+    caller: Reader,
     backend: BackendDep,
     state: State | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
@@ -62,40 +57,46 @@ def list_jobs(
     return [job_summary(row) for row in backend.jobs.latest(caller, state, limit, last)]
 
 
-@router.get("/jobs/{id}", dependencies=requires("read"))
-def status(id: str, caller: CallerDep, backend: BackendDep) -> JobView:
+@router.get("/jobs/{id}")
+def status(id: str, caller: Reader, backend: BackendDep) -> JobView:
     """Show one job."""
     return job_view(found(backend.jobs.get(caller, id)))
 
 
-@router.post("/jobs/{id}/cancel", dependencies=requires("submit"))
-def cancel(id: str, caller: CallerDep, backend: BackendDep) -> JobView | Receipt:
+@router.post("/jobs/{id}/cancel", response_model=JobView | Receipt)
+def cancel(id: str, caller: Submitter, backend: BackendDep) -> Response:
     """Cancel a job; one that has ended stays as it is."""
     return receipt(caller, found(backend.jobs.cancel(caller, id)))
 
 
-@router.post("/jobs/{id}/retry", dependencies=requires("submit"))
-def retry(id: str, caller: CallerDep, backend: BackendDep) -> JobView | Receipt:
+@router.post("/jobs/{id}/retry", response_model=JobView | Receipt)
+def retry(id: str, caller: Submitter, backend: BackendDep) -> Response:
     """Queue a job again that failed or was cancelled."""
     return receipt(caller, found(backend.jobs.retry(caller, id)))
 
 
-@router.delete("/jobs/{id}", dependencies=requires("submit"))
-def delete(id: str, caller: CallerDep, backend: BackendDep) -> JobView | Receipt:
+@router.delete("/jobs/{id}", response_model=JobView | Receipt)
+def delete(id: str, caller: Submitter, backend: BackendDep) -> Response:
     """Delete a job that has ended, with its files and log, and return it."""
     return receipt(caller, found(backend.jobs.delete(caller, id)))
 
 
-@router.get("/jobs/{id}/events", response_class=StreamingResponse, dependencies=requires("read"))
-async def events(id: str, request: Request, caller: CallerDep, backend: BackendDep) -> StreamingResponse:
+@router.get("/jobs/{id}/events", response_class=StreamingResponse)
+async def events(id: str, request: Request, caller: Reader, backend: BackendDep) -> StreamingResponse:
     """Send the job at each change, without its request, as server-sent events, until it has ended."""
     row = found(await run_in_threadpool(backend.jobs.summary, caller, id))
     return StreamingResponse(backend.streams.events(row, request.state.token), media_type="text/event-stream")
 
 
-@router.get("/jobs/{id}/log", response_class=PlainTextResponse, dependencies=requires("read"))
-def log(id: str, caller: CallerDep, backend: BackendDep) -> StreamingResponse:
+@router.get("/jobs/{id}/log", response_class=PlainTextResponse)
+def log(id: str, caller: Reader, backend: BackendDep) -> StreamingResponse:
     """Show the logs of all attempts: of long ones the end, of many the last ones."""
     job = found(backend.jobs.summary(caller, id))
     parts = read_logs(backend.settings, job.id, job.attempt)
     return StreamingResponse((printable(part, "\n\t") for part in parts), media_type="text/plain")
+
+
+@router.get("/methods")
+def methods(caller: Reader) -> dict[str, Any]:
+    """List the methods, with their parameters."""
+    return describe_methods()

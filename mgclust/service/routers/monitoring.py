@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from mgclust.service.dependencies import BackendDep, CallerDep, requires
+from mgclust.service.dependencies import BackendDep, Reader
 
 router = APIRouter(include_in_schema=False)
 
@@ -15,8 +15,8 @@ async def healthy(backend: BackendDep, strict: bool = False) -> JSONResponse:
     return JSONResponse(report, 503 if strict and report["status"] != "ok" else 200)
 
 
-@router.get("/metrics", dependencies=requires("read"))
-def metrics(caller: CallerDep, backend: BackendDep) -> PlainTextResponse:
+@router.get("/metrics")
+def metrics(caller: Reader, backend: BackendDep) -> PlainTextResponse:
     """Answer with Prometheus' text."""
     if caller.role != "admin":  # the scope read is enough: a scraper's token need not administrate
         raise PermissionError("only a token of an administrator, with the scope read, may see the metrics.")

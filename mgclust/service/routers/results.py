@@ -10,7 +10,7 @@ from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service import decision
 from mgclust.service.audit import note
-from mgclust.service.dependencies import BackendDep, CallerDep, found, requires
+from mgclust.service.dependencies import BackendDep, Reader, Submitter, found
 from mgclust.service.errors import NotFound
 from mgclust.service.models import Job
 from mgclust.service.results import list_files, open_result
@@ -20,7 +20,7 @@ from mgclust.service.views import JobView, job_view
 router = APIRouter(prefix="/jobs/{id}")
 
 
-def _result(id: str, caller: CallerDep, backend: BackendDep) -> Iterator[tuple[Job, Beneath]]:
+def _result(id: str, caller: Reader, backend: BackendDep) -> Iterator[tuple[Job, Beneath]]:
     job = found(backend.jobs.get(caller, id))
     opened = open_result(backend.settings, job.id, job.attempt) if job.state == "SUCCEEDED" else None
     if opened is None:
@@ -36,13 +36,13 @@ def _result(id: str, caller: CallerDep, backend: BackendDep) -> Iterator[tuple[J
 ResultDep = Annotated[tuple[Job, Beneath], Depends(_result)]
 
 
-@router.get("/files", dependencies=requires("read"))
+@router.get("/files")
 def files(result: ResultDep) -> list[dict[str, Any]]:
     """List the files of the result: names and sizes."""
     return list_files(result[1])
 
 
-@router.get("/files/{name:path}", response_class=FileResponse, dependencies=requires("read"))
+@router.get("/files/{name:path}", response_class=FileResponse)
 def file(name: str, result: ResultDep) -> FileResponse:
     """Send one file of the result, or a range of it."""
     try:
@@ -51,13 +51,13 @@ def file(name: str, result: ResultDep) -> FileResponse:
         raise NotFound("the result has no such file.") from None
 
 
-@router.get("/points", dependencies=requires("read"))
+@router.get("/points")
 def points(result: ResultDep, backend: BackendDep) -> decision.Points:
     """Sample rows of a job with a decision graph for a picture, by their first two features."""
     return decision.points_of(backend.readers, backend.engine, backend.settings, *result)
 
 
-@router.post("/centers", responses={200: {"content": {"application/octet-stream": {}}}}, dependencies=requires("read"))
+@router.post("/centers", responses={200: {"content": {"application/octet-stream": {}}}})
 def centers(wanted: decision.PreviewRequest, result: ResultDep, backend: BackendDep) -> decision.Preview:
     """Preview other centres for a job with a decision graph; nothing is stored."""
     if wanted.answer != "labels":
@@ -67,8 +67,8 @@ def centers(wanted: decision.PreviewRequest, result: ResultDep, backend: Backend
     return StreamingResponse(content, media_type="application/octet-stream", headers=headers)  # type: ignore[return-value]
 
 
-@router.post("/centers/save", status_code=201, dependencies=requires("submit", "read"))
-def save_centers(wanted: decision.SaveRequest, caller: CallerDep, result: ResultDep, backend: BackendDep) -> JobView:
+@router.post("/centers/save", status_code=201)
+def save_centers(wanted: decision.SaveRequest, caller: Submitter, result: ResultDep, backend: BackendDep) -> JobView:
     """Store the result of other centres for a job with a decision graph, as a job with this one as its parent."""
     saved = decision.save_as_job(
         backend.readers, backend.engine, backend.settings, backend.jobs, caller, *result, wanted

@@ -6,17 +6,17 @@ from fastapi import APIRouter, Query, Request
 
 from mgclust.service import sources
 from mgclust.service.audit import note
-from mgclust.service.dependencies import BackendDep, Before, CallerDep, parse_cursor, requires
+from mgclust.service.dependencies import BackendDep, Before, Reader, Submitter, parse_cursor
 from mgclust.service.errors import NotFound
 
 router = APIRouter(prefix="/uploads")
 
 
-@router.put("/{name}", status_code=201, dependencies=requires("submit"))
+@router.put("/{name}", status_code=201)
 async def upload(
     name: str,
     request: Request,
-    caller: CallerDep,
+    caller: Submitter,
     backend: BackendDep,
     sha256: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$", description="The expected digest.")] = None,
 ) -> dict[str, Any]:
@@ -26,9 +26,9 @@ async def upload(
     return received
 
 
-@router.get("", dependencies=requires("read"))
+@router.get("")
 def list_uploads(
-    caller: CallerDep,
+    caller: Reader,
     backend: BackendDep,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     before: Before = None,
@@ -40,8 +40,8 @@ def list_uploads(
     return latest
 
 
-@router.delete("/{id}", dependencies=requires("submit"))
-def delete_upload(id: str, caller: CallerDep, backend: BackendDep) -> dict[str, Any]:
+@router.delete("/{id}")
+def delete_upload(id: str, caller: Submitter, backend: BackendDep) -> dict[str, Any]:
     """Delete an upload that no job waits for or reads, and return what it was."""
     deleted = sources.delete_upload(backend.engine, backend.settings, caller, id)
     if deleted is None:

@@ -176,6 +176,18 @@ def test_files_are_put_aside(tmp_path):
     assert len(list(tmp_path.iterdir())) == KEPT_FILES + 1
 
 
+def test_lines_of_a_moment_are_written_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "GATHER_SECONDS", 1.0)
+    written, write = [], os.write
+    monkeypatch.setattr(module.os, "write", lambda file, data: written.append(data) or write(file, data))
+    log = Audit(tmp_path / "audit.log", 1 << 20)
+    for line in range(30):
+        log.write(line=line)
+    log.close()
+    assert [each["line"] for each in lines_of(tmp_path / "audit.log", 30)] == list(range(30))
+    assert len(written) < 5
+
+
 def test_a_full_disk_breaks_no_request(tmp_path, monkeypatch):
     path, write = tmp_path / "audit.log", os.write
     log, full = Audit(path, 10_000), threading.Event()

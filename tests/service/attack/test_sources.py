@@ -15,6 +15,7 @@ from mgclust.service.disk import remove
 from mgclust.service.models import Job, open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
+from support.raw_http import wait_for
 
 DEPTH = 1100  # more than Python's frames
 
@@ -113,5 +114,6 @@ def test_requests_that_fail_are_in_the_audit_log(service, monkeypatch):
     (root / "x.npy").write_text("")
     assert submit(http, root / "x.npy").status_code == 500
     assert http.post("/api/v1/tokens/bob").status_code == 405
+    wait_for(lambda: settings.audit_path.exists() and settings.audit_path.read_text().count("\n") == 2)
     lines = [json.loads(line) for line in settings.audit_path.read_text().splitlines()]
     assert [(line["status"], line["user"]) for line in lines] == [(500, "admin"), (405, "admin")]
