@@ -1,4 +1,4 @@
-"""The command line: ``mgclust run | demo | methods | info | certs``, and the commands of the job service.
+"""The command line: ``mgclust run | demo | methods | info | warmup | certs``, and the commands of the job service.
 
 Exit codes: 0 done, 1 failed, 2 wrong use (data, parameters, places, memory), 130 cancelled. An error is one
 line on standard error; ``--debug`` or ``MGCLUST_DEBUG=1`` adds the traceback. Standard output carries the
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from mgclust import __version__
-from mgclust.cli import accounts, certs, demo, jobs, run, serve, show
+from mgclust.cli import accounts, certs, demo, jobs, run, serve, show, warmup
 from mgclust.cli.options import CONTEXT, debug_option, debugging
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, printable
 
@@ -100,6 +100,7 @@ def commands() -> None:
 
 commands.params.append(debug_option())
 for _command in (
-    run.run, demo.demo, show.methods, show.info, certs.certs, *accounts.commands, *serve.commands, *jobs.commands,
+    run.run, demo.demo, show.methods, show.info, warmup.warmup, certs.certs, *accounts.commands, *serve.commands,
+    *jobs.commands,
 ):  # fmt: skip
     commands.add_command(_command)
