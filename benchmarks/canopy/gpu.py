@@ -2,7 +2,7 @@
 
 Normal data about the middle of a cube of side 10 n, t2 = 0.7 t1 (Hayashi and others): two dimensions, n = 1,000,000,
 t1 = 0.5 n, the whole fit through the estimator with memberships and labels on the host; and n = 10,000,000 in six
-dimensions with t1 = n, which nobody set a target for. Medians after a warm-up. Written before measuring, for one H200
+dimensions with t1 = n, which has no target. Medians after a warm-up. Written before measuring, for one H200
 (compare kernels in two dimensions: 3.4e12 pairs/s in float32, taken as 1.7e12 in float64):
 
     filter        0.5 K n pairs    4.4e8    0.3 ms

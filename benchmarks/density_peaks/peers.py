@@ -92,7 +92,7 @@ def run_dadapy(X, k, dc, density, clustering):
         labels = data.compute_clustering_ADP()
     else:
         data.compute_DecGraph()
-        # Centres by the same rule as everybody's; then DADApy's loop, whose thresholds cannot say "top k".
+        # Centres by the same rule as in all others; then DADApy's loop, whose thresholds cannot say "top k".
         centers = top(np.exp(data.log_den - data.log_den.max()), data.delta, k)
         labels = np.full(len(X), -1)
         labels[centers] = np.arange(k)

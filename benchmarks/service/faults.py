@@ -1,7 +1,7 @@
 """What becomes of jobs while parts of the service are killed: each victim so many times, at random moments.
 
 Every round submits four jobs to a service with two slots, kills the victim (SIGKILL) once or twice while they run,
-starts again what nobody starts again by itself, and waits for all jobs. Each should have SUCCEEDED with the labels of
+restarts what does not restart by itself, and waits for all jobs. Each should have SUCCEEDED with the labels of
 an undisturbed run, or FAILED with a true sentence; none lost, none twice.
 
     web         the web process; a new one is started
@@ -62,8 +62,8 @@ TRUE = {
 }
 
 
-class Nobody:
-    """No victim beside the service's own processes."""
+class Outage:
+    """What is hurt beside the service's own processes; by default nothing."""
 
     options: tuple[str, ...] = ()
     database = ""
@@ -79,7 +79,7 @@ class Nobody:
         """End whatever this has started."""
 
 
-class DaskCluster(Nobody):
+class DaskCluster(Outage):
     """A scheduler and two workers, all processes of their own."""
 
     def __init__(self, folder: Path) -> None:
@@ -145,7 +145,7 @@ class Scheduler(DaskCluster):
         return 1
 
 
-class Disk(Nobody):
+class Disk(Outage):
     """A small disk for the data folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -171,7 +171,7 @@ class Disk(Nobody):
         subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
 
 
-class Database(Nobody):
+class Database(Outage):
     """A PostgreSQL server for the queue."""
 
     programs: Path
@@ -251,7 +251,7 @@ def watched(running: Running, jobs: list[Any]) -> Iterator[list[Any]]:
 
 
 def one_round(
-    running: Running, victim: str, outside: Nobody, points: list[Path], folder: Path, rng: random.Random
+    running: Running, victim: str, outside: Outage, points: list[Path], folder: Path, rng: random.Random
 ) -> tuple[Counter[str], list[str]]:
     """What came of four jobs, and the sentences of those that failed."""
     service = running.client("ann")
@@ -309,7 +309,7 @@ def main() -> None:
         for victim in options.victims.split(","):
             place = folder / victim
             place.mkdir()
-            outside = OUTSIDE.get(victim, Nobody)(place)
+            outside = OUTSIDE.get(victim, Outage)(place)
             running, rng = Running(place, outside.options, outside.database), random.Random(victim)
             totals: Counter[str] = Counter(succeeded=0, failed=0, same_bits=0, true_sentence=0, lost=0, doubled=0)
             sentences: list[str] = []
