@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from mgclust.algorithms.density_peaks.equal_rows import EqualRows
+from mgclust.algorithms.density_peaks.pair_quantile import Count
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
@@ -56,6 +57,16 @@ class AllPairs:
         for x, y, diagonal in _half_pairs(self._context):
             self._kernels.pairs.pair_histogram(x, y, norm=norm, diagonal=diagonal, low=first, shift=shift, out=out)
         return self._context.comm.all_reduce(out, "sum")
+
+    def sample_histogram(self, norm: str, x: Array) -> Count:
+        """How to count the pairs i < j of a sample, which every rank has, as `pair_histogram` does."""
+
+        def count(first: int, shift: int, bins: int) -> Array:
+            out = self._xp.zeros(1 + bins, dtype="int64")
+            self._kernels.pairs.pair_histogram(x, x, norm=norm, diagonal=True, low=first, shift=shift, out=out)
+            return out
+
+        return count
 
     def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
         """Gaussian density, float64, and the nearest rows of own ones where the pass can keep them."""

@@ -15,10 +15,12 @@ The error of the FFT is a bound on any row's sum. Rows whose rho is too small fo
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
 from mgclust.algorithms.density_peaks.equal_rows import first_of_equal
+from mgclust.algorithms.density_peaks.pair_quantile import LEAST_TREE_SAMPLE, Count
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.low_dimension.box_tree import BoxTree
@@ -69,10 +71,17 @@ class NearLinear(AllPairs):
         self._share = {"start": self._start, "stop": self._stop}
 
     def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:  # noqa: D102
+        return self._count(self._tree, first, shift, bins)
+
+    def sample_histogram(self, norm: str, x: Array) -> Count:  # noqa: D102
+        if len(x) < LEAST_TREE_SAMPLE:
+            return super().sample_histogram(norm, x)
+        return partial(self._count, BoxTree.build(x, self._xp))
+
+    def _count(self, tree: BoxTree, first: int, shift: int, bins: int) -> Array:
         out = self._xp.zeros(1 + bins, dtype="int64")
-        self._kernels.low_dimension.tree_pair_histogram(
-            self._tree, part=self._context.rank, parts=self._context.size, low=first, shift=shift, out=out
-        )
+        share = {"part": self._context.rank, "parts": self._context.size}
+        self._kernels.low_dimension.tree_pair_histogram(tree, **share, low=first, shift=shift, out=out)
         return self._context.comm.all_reduce(out, "sum")
 
     def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:

@@ -7,9 +7,10 @@ power of two of neighbouring representable values.
 1. A sample of 2048 rows brackets the value: with p_i the share of the sample within s of row i, the standard error of
    the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans four of these to each side.
 2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (An eighth of the
-   rows, if that is less, where the next step takes near-linear time and a larger sample would cost more than it saves.)
+   rows, if that is less, where the next step takes near-linear time.)
    Before a pass over all pairs, an eighth of the rows narrows it once more: 1.6% of the pass's work, and of the pairs
-   that lie within the bracket each costs several times as much as of the others.
+   that lie within the bracket each costs several times as much as of the others. Of ten million rows and more in few
+   dimensions, too, by a tree: the pairs within a bracket that did not narrow with n would grow with its square.
 3. One pass over all pairs counts those below the bracket and those in each of its bins. The bin that holds rank k
    becomes the next bracket until bins are one value wide; in float32 the first ones nearly always are. A bracket
    that missed never decides: the side where the rank lies replaces it.
@@ -28,11 +29,12 @@ import numpy as np
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["BINS", "Sample", "pair_quantile", "sample_rows", "sample_sizes"]
+__all__ = ["BINS", "LEAST_TREE_SAMPLE", "Count", "Sample", "pair_quantile", "sample_rows", "sample_sizes"]
 
 Array = Any
 
 FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 2048, 32768, 131072
+LEAST_TREE_SAMPLE = 1 << 20  # rows; building a smaller tree saves less than it costs
 SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
 BINS = 1 << 20
 STANDARD_ERRORS = 4.0
@@ -92,16 +94,26 @@ class Histogram:
 Count = Callable[[int, int, int], Array]  # (first, shift, bins) -> pairs below, pairs in each bin; on the device
 
 
-def sample_sizes(n: int, d: int, *, rough: bool = False, exact: bool = True) -> list[int]:
+def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = False) -> list[int]:
     """Rows of the samples, ascending."""
-    first = min(n, FIRST_ROWS)
+    first, eighth = min(n, FIRST_ROWS), n // 8
     second = min(n, max(FIRST_ROWS, min(SECOND_ROWS, int((SECOND_WORK / d) ** 0.5))))
-    if rough:
-        return sorted({first, max(first, min(second, n // 8))})
-    return sorted({first, second, *([max(second, min(n // 8, THIRD_ROWS))] if exact else [])})
+    if not exact:
+        return sorted({first, second})
+    if near_linear:
+        return sorted({first, max(first, min(second, eighth)), *([eighth] if eighth >= LEAST_TREE_SAMPLE else [])})
+    return sorted({first, second, max(second, min(eighth, THIRD_ROWS))})
 
 
-def sample_rows(context: Context, measure: Metric, fraction: float, seed: int, *, rough: bool, exact: bool) -> Sample:
+def sample_rows(
+    context: Context,
+    measure: Metric,
+    fraction: float,
+    seed: int,
+    *,
+    sizes: list[int],
+    count_rows: Callable[[Array], Count],
+) -> Sample:
     """Bracket the quantile from the distances within samples of the rows, the same on every rank.
 
     Parameters
@@ -111,43 +123,38 @@ def sample_rows(context: Context, measure: Metric, fraction: float, seed: int, *
     fraction : float
         Share of the pairs.
     seed : int
-    rough : bool
-        A smaller second sample will do.
-    exact : bool
-        All pairs are counted afterwards: a larger third sample narrows the bracket.
+    sizes : list of int
+        As `sample_sizes` gives them.
+    count_rows : callable
+        Says how the pairs of some rows, which every rank has, are counted.
     """
     dtype = np.dtype(context.dtype)
-    n, d = context.dataset_shape
+    n = context.dataset_shape[0]
     pairs = n * (n - 1) // 2
     rank = min(max(round(fraction * pairs), 1), pairs)
     rng = np.random.default_rng(seed)
     sample = Sample(0.0, 0.0, np.inf, np.inf, rank, np.nan, False)
-    for m in sample_sizes(n, d, rough=rough, exact=exact):
-        chosen = np.sort(rng.choice(n, m, replace=False)) if m < n else np.arange(n)
+    for m in sizes:
+        if m <= SECOND_ROWS and m < n:
+            chosen = np.sort(rng.choice(n, m, replace=False))
+        else:  # evenly spread: to draw millions would take longer than to count them
+            chosen = np.arange(rng.integers(n // m), n, n // m)[:m]
         x = context.gather_rows(chosen)
         if m == n:
-            value, _ = _refine(context, _sample_count(context, measure, x), rank, sample, dtype)
+            value, _ = _refine(context, count_rows(x), rank, sample, dtype)
             return Sample(value, value, value, 0.0, rank, 0.0, True)
-        sample = _narrow(context, measure, x, sample, rank / pairs, dtype)
+        sample = _narrow(context, measure, x, count_rows(x), sample, rank / pairs, dtype)
     return sample
 
 
-def _sample_count(context: Context, measure: Metric, x: Array) -> Count:
-    def count(first: int, shift: int, bins: int) -> Array:
-        out = context.kernels.xp.zeros(1 + bins, dtype="int64")
-        context.kernels.pairs.pair_histogram(x, x, norm=measure.norm, diagonal=True, low=first, shift=shift, out=out)
-        return out
-
-    return count
-
-
-def _narrow(context: Context, measure: Metric, x: Array, before: Sample, share: float, dtype: np.dtype) -> Sample:
+def _narrow(
+    context: Context, measure: Metric, x: Array, count: Count, before: Sample, share: float, dtype: np.dtype
+) -> Sample:
     """The bracket that a (larger) sample gives, from a histogram within the bracket of the one before."""
     kernels, m = context.kernels, x.shape[0]
     first, stop = _bits(before.low, dtype), _bits(before.high, dtype)
     shift = _shift(first, stop)
-    counts = _sample_count(context, measure, x)(first, shift, _bins(first, stop, shift))
-    histogram = Histogram(kernels.xp, counts, first, shift)
+    histogram = Histogram(kernels.xp, count(first, shift, _bins(first, stop, shift)), first, shift)
 
     def quantiles(*shares: float) -> list[int]:
         sample_pairs = m * (m - 1) // 2

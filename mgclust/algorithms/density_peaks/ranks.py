@@ -98,7 +98,15 @@ def density_peaks(
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
         elif state.cut is None:
             exact = dc_method == "exact"
-            sample = sample_rows(context, measure, dc_fraction, seed, rough=exact and near, exact=exact)
+            sizes = sample_sizes(*context.dataset_shape, exact=exact, near_linear=near)
+            sample = sample_rows(
+                context,
+                measure,
+                dc_fraction,
+                seed,
+                sizes=sizes,
+                count_rows=partial(passes.sample_histogram, measure.norm),
+            )
             if exact:
                 norm = choose_norm(measure, d, radius, sample.low)
                 count = partial(passes.pair_histogram, norm)
@@ -243,9 +251,11 @@ def estimate(
     # rho, delta, nearest_higher, order, labels, and one copy while they are gathered; what `EqualRows` sorts before.
     vectors = 64 * n
     histogram = 2 * 8 * BINS
-    sample = sample_sizes(n, d)[-1] * d * itemsize
-    what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
     near = near_linear.is_taken(shape, METRICS[metric], algorithm)
+    sample = sample_sizes(n, d, near_linear=near)[-1] * (
+        d * itemsize + near * near_linear.BYTES_PER_ROW * itemsize // 4
+    )
+    what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
     if near:
         what["tree"] = near_linear.BYTES_PER_ROW * n * itemsize // 4
         what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)

@@ -15,7 +15,7 @@ import numpy as np
 
 from mgclust.kernels.low_dimension.box_tree import BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import WINDOW, GaussianGrid, window_polynomials
-from mgclust.kernels.toolkit.gpu_compiler import compiled
+from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = [
     "interpolate",
@@ -29,17 +29,19 @@ __all__ = [
 Array = Any
 WARPS = 4  # of a block in tree.cu: one row or leaf each
 THREADS = 256  # of a block in grid.cu: WINDOW a row
+MOST_SPREAD = 1024  # rows of a block that spreads
 
 
 def spread(x: Array, plan: GaussianGrid, out: Array) -> None:
-    _over_rows("spread", x, plan, np.float64(2.0**plan.fraction_bits), out)
+    rows = min(MOST_SPREAD, max(THREADS // WINDOW, len(x) // (8 * multiprocessors())))
+    _over_rows("spread", x, plan, rows, np.float64(2.0**plan.fraction_bits), np.int32(rows), out)
 
 
 def interpolate(x: Array, grid: Array, plan: GaussianGrid, out: Array) -> None:
-    _over_rows("interpolate", x, plan, cp.ascontiguousarray(grid), out)
+    _over_rows("interpolate", x, plan, THREADS // WINDOW, cp.ascontiguousarray(grid), out)
 
 
-def _over_rows(name: str, x: Array, plan: GaussianGrid, *arguments: Any) -> None:
+def _over_rows(name: str, x: Array, plan: GaussianGrid, rows: int, *arguments: Any) -> None:
     m, d = x.shape
     if not m:
         return
@@ -47,7 +49,7 @@ def _over_rows(name: str, x: Array, plan: GaussianGrid, *arguments: Any) -> None
     strides = cp.asarray(np.cumprod([1, *plan.shape[:0:-1]])[::-1].astype(np.int64))
     kernel = compiled("low_dimension/grid.cu", x.dtype.name, DIM=d).get_function(name)
     fixed = (x, np.int64(m), place, strides, cp.asarray(window_polynomials()))
-    kernel((-(-m * WINDOW // THREADS),), (THREADS,), (*fixed, *arguments))
+    kernel((-(-m // rows),), (THREADS,), (*fixed, *arguments))
 
 
 def tree_nearest_higher(tree: BoxTree, order: Array, *, start: int, stop: int, best: Array, best_index: Array) -> None:

@@ -1,8 +1,10 @@
-// Spreading rows onto a grid and reading it off at rows: the GPU's inner loops for nufft.py.
+// Spreading rows onto a grid and reading it off at rows: the inner loops of gaussian_grid.py on a GPU.
 //
-// 16 lanes share a row: lane j evaluates the window in the j-th of the 16 cells along each axis, and stands for the
-// j-th cell along the last one, so that each step adds to 16 neighbouring 8-byte integers. Integer atomics: the sum
-// is exact in any order. 16^d of them a row are the cost.
+// 16 lanes stand for the 16 cells that a row covers along the last axis. Integers: the sum is exact in any order.
+// 16^d additions a row are the cost.
+//
+// Rows that are spread come in curve order, and a grid has few cells beside many rows: neighbours cover the same cells.
+// So a block keeps their sums in registers, and adds them to the grid when the next row covers other cells.
 //
 // Compiled with -DREAL, -DDIM=1|2|3.
 #define WINDOW 16
@@ -60,19 +62,57 @@ __device__ __forceinline__ void lines(int64 first, const Grid& g, const double (
 #endif
 }
 
+#define GROUPS (THREADS / WINDOW)  // of 16 lanes
+#define BATCH 64                   // rows whose windows lie in shared memory
+#if DIM == 3
+#define LINES 16                   // of a group: its cell along the first axis, every cell along the second
+#else
+#define LINES 1                    // its cell along the first axis; in one dimension the groups share the rows
+#endif
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 spread(const real* x, int64 m, const double* place_of, const int64* strides, const double* polynomials, double factor,
-       uint64* out) {
-    const int64 row = ((int64)blockIdx.x * THREADS + threadIdx.x) / WINDOW;
-    const int lane = threadIdx.x % WINDOW;
-    const bool there = row < m;
+       int rows_of_block, uint64* out) {
+    __shared__ double weights[BATCH][DIM][WINDOW];
+    __shared__ int64 firsts[BATCH];
+    const int lane = threadIdx.x % WINDOW, group = threadIdx.x / WINDOW;
     const Grid g = grid_of(place_of, strides);
-    double weight[DIM];
-    const int64 first = place(x, there ? row : m - 1, g, polynomials, lane, weight);
-    lines(first, g, weight, [&](int64 cell, double outer) {
-        const int64 value = __double2ll_rn(weight[DIM - 1] * (outer * factor));
-        if (there && value) atomicAdd(out + cell + lane, (uint64)value);
-    });
+    const int64 begin = (int64)blockIdx.x * rows_of_block, end = min(m, begin + rows_of_block);
+    uint64 sums[LINES] = {};
+    int64 covered = -1;
+    const auto flush = [&]() {
+#pragma unroll
+        for (int line = 0; line < LINES; ++line) {
+            int64 cell = covered + lane;
+            if (DIM > 1) cell += group * g.strides[0];
+            if (DIM == 3) cell += line * g.strides[1];
+            if (sums[line]) atomicAdd(out + cell, sums[line]);
+            sums[line] = 0;
+        }
+    };
+    for (int64 start = begin; start < end; start += BATCH) {
+        const int rows = (int)min((int64)BATCH, end - start);
+        __syncthreads();
+        for (int r = group; r < rows; r += GROUPS) {
+            double weight[DIM];
+            const int64 first = place(x, start + r, g, polynomials, lane, weight);
+#pragma unroll
+            for (int f = 0; f < DIM; ++f) weights[r][f][lane] = weight[f];
+            if (lane == 0) firsts[r] = first;
+        }
+        __syncthreads();
+        for (int r = DIM == 1 ? group : 0; r < rows; r += DIM == 1 ? GROUPS : 1) {
+            if (firsts[r] != covered) {
+                if (covered >= 0) flush();
+                covered = firsts[r];
+            }
+            const double last = weights[r][DIM - 1][lane], outer = DIM > 1 ? weights[r][0][group] : 1.0;
+#pragma unroll
+            for (int line = 0; line < LINES; ++line)
+                sums[line] += (uint64)__double2ll_rn(last * ((DIM == 3 ? outer * weights[r][1][line] : outer) * factor));
+        }
+    }
+    if (covered >= 0) flush();
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
