@@ -252,12 +252,30 @@ tree_histogram(const real* panels, const real* low, const real* high, const int*
 #pragma unroll
         for (int f = 0; f < DIM; ++f) theirs[f] = panels[((int64)child * DIM + f) * WIDTH + lane];
         const int columns = min(WIDTH, n - child * WIDTH);
-        for (int j = 0; j < columns; ++j) {
+        unsigned int undecided = __ballot_sync(FULL, lane < rows);
+        if (child != leaf) {  // the bracket's ends pass between most rows and the whole leaf
+            real gaps = 0, spans = 0;
+#pragma unroll
+            for (int f = 0; f < DIM; ++f) {
+                const int64 at = ((int64)(child / WIDTH) * DIM + f) * WIDTH + child % WIDTH;
+                const real b_low = low[at], b_high = high[at];
+                const real gap = fmax(fmax(b_low - own[f], own[f] - b_high), (real)0);
+                const real span = fmax(b_high - own[f], own[f] - b_low);
+                gaps = fma(gap, gap, gaps);
+                spans = fma(span, span, spans);
+            }
+            const sbits from = Bits<real>::of(gaps) - first;
+            const bool inside = lane < rows && Bits<real>::of(spans) - first < 0;
+            if (inside) below += columns;
+            undecided = __ballot_sync(FULL, lane < rows && !inside && (from < 0 || (ubits)from < width));
+        }
+        for (; undecided; undecided &= undecided - 1) {
+            const int row = __ffs(undecided) - 1;
             real s = 0;
 #pragma unroll
-            for (int f = 0; f < DIM; ++f) s = accumulate(own[f], __shfl_sync(FULL, theirs[f], j), s);
+            for (int f = 0; f < DIM; ++f) s = accumulate(__shfl_sync(FULL, own[f], row), theirs[f], s);
             const sbits u = Bits<real>::of(s) - first;
-            if (lane < rows && (child != leaf || j > lane)) {
+            if (lane < columns && (child != leaf || lane > row)) {
                 below += u < 0;
                 if (u >= 0 && (ubits)u < width) atomicAdd(out + 1 + ((ubits)u >> shift), 1ull);
             }
