@@ -9,8 +9,9 @@
 // NORM_DOT needs one fused multiply-add per feature and pair, NORM_L2 and NORM_L1 two operations, which is
 // the limit of each (H200: 132 x 128 x 1.98 GHz = 33.5e12 operations/s; d = 128: 2.6e11 or 1.3e11 pairs/s;
 // measured 1.4e11 and 1.0e11). NORM_DOT cancels, so only the Gaussian sum is compiled with it. Where a threshold
-// decides, deciding the doubtful pairs again by direct differences cost more than it saved (nearest: 4.1e10
-// pairs/s, histogram 0.7e11 to 1.0e11), so those kernels take direct differences for all pairs.
+// decides, deciding the doubtful pairs again by direct differences cost more in here than it saved (nearest: 4.1e10
+// pairs/s, histogram 0.7e11 to 1.0e11), so these kernels take direct differences for all pairs. On tensor cores it
+// pays: split_products.cu.
 #include "pairs/pairs.cuh"
 #include "toolkit/hashing.cuh"
 
