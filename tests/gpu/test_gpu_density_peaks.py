@@ -51,7 +51,7 @@ def test_labels_equal_the_cpus(name, algorithm):
 def test_metrics_equal_the_cpus(metric, kernel):
     X, _ = load_points("pendigits")
     X = X[:3000]
-    options = {"n_clusters": 10, "metric": metric, "kernel": kernel, "dtype": "float64"}
+    options = {"n_clusters": 10, "metric": metric, "density": kernel, "dtype": "float64"}
     ours, theirs = (fit(X, device, **options) for device in ("cpu", "cuda"))
     np.testing.assert_allclose(theirs.rho_, ours.rho_, rtol=1e-10)
     np.testing.assert_array_equal(theirs.labels_, ours.labels_)
@@ -109,6 +109,6 @@ def test_same_bits_on_several_gpus(size, tmp_path):
         for name, X in sets.items():
             path = tmp_path / f"{name}.npy"
             np.save(path, X)
-            for options in ({"algorithm": "brute"}, {"kernel": "cutoff"}, {"dtype": "float64"}):
+            for options in ({"algorithm": "brute"}, {"density": "cutoff"}, {"dtype": "float64"}):
                 one = fit(X, n_clusters=7, **options)
                 assert_same_bits(fit(path, client=client, n_clusters=7, **options), one)

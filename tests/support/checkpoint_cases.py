@@ -57,7 +57,13 @@ CASES = {
         (1, 2),
     ),
     "neighbours": (DensityPeaks, lambda: groups((1500, 900, 700), 6, 3, 0), {"n_clusters": 3, "halo": True}, (1, 2, 3)),
-    "cutoff": (DensityPeaks, lambda: load_points("overlap1")[0][:3100], {"kernel": "cutoff", "halo": True}, (1, 2, 3)),
+    "nearest rows": (
+        DensityPeaks,
+        lambda: groups((1500, 900, 700), 6, 3, 0),
+        {"n_clusters": 3, "density": "knn"},
+        (1, 2),
+    ),
+    "cutoff": (DensityPeaks, lambda: load_points("overlap1")[0][:3100], {"density": "cutoff", "halo": True}, (1, 2, 3)),
     "grid": (
         DensityPeaks,
         lambda: load_points("overlap1")[0][:3100],

@@ -52,7 +52,8 @@ def network(X, **where):
 METHODS = {
     "density peaks": estimator(DensityPeaks, n_clusters=1, halo=True, algorithm="brute"),
     "density peaks, grid": estimator(DensityPeaks, n_clusters=1, halo=True, algorithm="grid"),
-    "density peaks, cutoff": estimator(DensityPeaks, n_clusters=1, kernel="cutoff", dc=1.0),
+    "density peaks, cutoff": estimator(DensityPeaks, n_clusters=1, density="cutoff", dc=1.0),
+    "density peaks, nearest rows": estimator(DensityPeaks, n_clusters=1, density="knn", k=2),
     "density peaks, float64": estimator(DensityPeaks, n_clusters=1, dtype="float64", metric="manhattan"),
     "fuzzy c-means": estimator(FuzzyCMeans, n_clusters=2),
     "canopy": estimator(Canopy, t1=1.0, t2=0.5),

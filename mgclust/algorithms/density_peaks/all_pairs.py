@@ -10,6 +10,7 @@ from mgclust.algorithms.density_peaks.equal_rows import EqualRows
 from mgclust.algorithms.density_peaks.pair_quantile import Count
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
+from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import Metric
 from mgclust.kernels.pairs.neighbors import nearest_known
 
@@ -90,6 +91,34 @@ class AllPairs:
                 near_index=near.index[own] if keep else None,
             )
         return context.comm.all_gather(mine), near if keep else None
+
+    def knn_rho(self, k: int) -> tuple[Array, Neighbors | None]:
+        """One over the distance to the k-th nearest other row, float64, and the k nearest rows of own ones.
+
+        Rows with k equal to them come before all others: theirs is twice the largest of those.
+        """
+        context, xp = self._context, self._xp
+        near = Neighbors.none_yet(context, k)
+        for chunk, block in context.all_pairs():
+            own = self._own(chunk)
+            self._kernels.pairs.nearest_rows(
+                chunk.x,
+                block.x,
+                norm=self._measure.norm,
+                y_start=block.start,
+                near=near.s[own],
+                near_index=near.index[own],
+                rows=xp.arange(chunk.start, chunk.stop),
+            )
+        last = self._measure.distances(context.comm.all_gather(near.s[:, -1].astype("float64")), xp)
+        apart = last > 0
+        if not bool(apart.any()):
+            raise InputError(
+                f"k={k}: each row has {k} rows equal to it, so no density can be told apart; raise k, or drop "
+                "duplicate rows."
+            )
+        last[~apart] = last[apart].min() / 2
+        return 1.0 / last, near
 
     def count_within(self, norm: str, threshold: float) -> Array:
         """How many rows lie within a reduced distance of each, itself included; int64."""

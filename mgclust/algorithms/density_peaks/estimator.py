@@ -43,8 +43,12 @@ class DensityPeaks(Clusterer):
     dc_method : {"exact", "sample"}, default="exact"
         "sample" takes dc from the distances among at most 32768 rows (fewer of many features) and reports its error
         as `dc_error_`.
-    kernel : {"gaussian", "cutoff"}, default="gaussian"
-        How a neighbour counts for rho: ``exp(-(d / dc)^2)``, or 1 if ``d < dc``.
+    density : {"gaussian", "cutoff", "knn"}, default="gaussian"
+        What rho is: the sum of ``exp(-(d / dc)^2)`` over all other rows, the number of those with ``d < dc``, or one
+        over the distance to the `k`-th nearest row, which needs no dc. Rows with `k` rows equal to them get twice the
+        largest rho of the others.
+    k : int, default=16
+        For ``density="knn"``; less than n_samples.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
     rho_min, delta_min : float, optional
         Centres are the rows above both (the rectangle of the decision graph); at most `n_clusters` if that is given.
@@ -65,6 +69,8 @@ class DensityPeaks(Clusterer):
     random_state : int, Generator or RandomState, optional
         Seed of the sample of rows that brackets dc; it decides dc only with ``dc_method="sample"``.
     verbose : bool, default=False
+    kernel : {"gaussian", "cutoff"}, optional
+        Deprecated: `density`.
 
     Attributes
     ----------
@@ -73,7 +79,8 @@ class DensityPeaks(Clusterer):
     cluster_centers_indices_ : ndarray of shape (n_clusters,), int64
     n_clusters_ : int
     dc_, dc_error_ : float
-        The cut-off distance and, if it was sampled, half the width of its 95% confidence interval (else 0).
+        The cut-off distance and, if it was sampled, half the width of its 95% confidence interval (else 0). With
+        ``density="knn"``, dc_ is None unless it was given or the halo needed it.
     rho_, delta_ : ndarray of shape (n_samples,), float64
         Density without the row itself; distance to the nearest denser row.
     nearest_higher_ : ndarray of shape (n_samples,), int64
@@ -114,12 +121,14 @@ class DensityPeaks(Clusterer):
         "dc": Real(above=0, optional=True, help="Cut-off distance; from dc_fraction if left out."),
         "dc_fraction": Real(above=0, at_most=1, help="Share of the pairs within dc."),
         "dc_method": Choice("exact", "sample", help="How dc is found."),
-        "kernel": Choice("gaussian", "cutoff", help="How a neighbour counts for rho."),
+        "density": Choice("gaussian", "cutoff", "knn", help="What rho is."),
+        "k": Integer(at_least=1, help="With density=knn: rho is one over the distance to the k-th nearest row."),
         "metric": Choice(*METRICS, help="Distance between rows."),
         "rho_min": Real(optional=True, help="Centres have a larger rho."),
         "delta_min": Real(optional=True, help="Centres have a larger delta."),
         "halo": Boolean(help="Find the halo of each cluster as well."),
         "algorithm": Choice("auto", "brute", "grid", help="All pairs, or near-linear in 1 to 3 dimensions."),
+        "kernel": Choice("gaussian", "cutoff", optional=True, help="Deprecated: density."),
     }  # fmt: skip
 
     def __init__(
@@ -129,7 +138,8 @@ class DensityPeaks(Clusterer):
         dc: float | None = None,
         dc_fraction: float = 0.02,
         dc_method: str = "exact",
-        kernel: str = "gaussian",
+        density: str = "gaussian",
+        k: int = 16,
         metric: str = "euclidean",
         rho_min: float | None = None,
         delta_min: float | None = None,
@@ -141,12 +151,14 @@ class DensityPeaks(Clusterer):
         memory_limit: int | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
+        kernel: str | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.dc = dc
         self.dc_fraction = dc_fraction
         self.dc_method = dc_method
-        self.kernel = kernel
+        self.density = density
+        self.k = k
         self.metric = metric
         self.rho_min = rho_min
         self.delta_min = delta_min
@@ -158,6 +170,7 @@ class DensityPeaks(Clusterer):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
+        self.kernel = kernel
 
     @classmethod
     def from_result(cls, result: Result) -> DensityPeaks:
@@ -184,7 +197,7 @@ class DensityPeaks(Clusterer):
         model = cls(**{name: value for name, value in result.parameters.items() if name in names})
         arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
         model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
-        model.dc_, model.dc_error_ = result.scores["dc"], result.scores["dc_error"]
+        model.dc_, model.dc_error_ = result.scores.get("dc"), result.scores.get("dc_error", 0.0)
         model.exactness_ = result.diagnostics.get("exactness", {})
         model.timings_ = result.timings
         model.n_features_in_ = result.source["shape"][1]
@@ -251,13 +264,29 @@ class DensityPeaks(Clusterer):
             )
         if n_clusters is not None and n_clusters > n:
             raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
-        own = ("metric", "dc", "dc_fraction", "dc_method", "kernel", "halo", "algorithm")
-        arguments = {name: parameters[name] for name in own}
+        density, k = self._density(parameters), parameters["k"]
+        if density == "knn" and k >= n:
+            raise InputError(f"k={k} should be < n_samples={n}: a row is none of its own neighbours; ask for fewer.")
+        own = ("metric", "dc", "dc_fraction", "dc_method", "halo", "algorithm")
+        arguments = {name: parameters[name] for name in own} | {"density": density, "k": k}
         arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
         arguments["seed"] = self._seed(parameters["random_state"])
-        need = partial(estimate, metric=parameters["metric"], algorithm=parameters["algorithm"])
+        need = partial(
+            estimate, metric=parameters["metric"], algorithm=parameters["algorithm"], k=k * (density == "knn")
+        )
         shift = not METRICS[parameters["metric"]].unit_rows
         return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=shift)
+
+    def _density(self, parameters: dict[str, Any]) -> str:
+        """What rho is, by the parameter or its deprecated name."""
+        density, kernel = parameters["density"], parameters["kernel"]
+        self._alerts = []
+        if kernel is None:
+            return str(density)
+        if density not in ("gaussian", kernel):
+            raise InputError(f"kernel={kernel!r} contradicts density={density!r}; leave kernel out.")
+        self._alerts = [(f"kernel={kernel!r} is deprecated: use density={kernel!r}.", DeprecationWarning)]
+        return str(kernel)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: DensityPeaksOutput = outcome.value
@@ -278,6 +307,7 @@ class DensityPeaks(Clusterer):
         if halo:
             arrays["halo"] = self.halo_
         drop = gamma_drop(self.rho_, self.delta_, self.cluster_centers_indices_)
+        cut = {} if self.dc_ is None else {"dc": self.dc_, "dc_error": self.dc_error_}
         warnings = []
         if self.dc_error_:
             warnings.append(
@@ -291,7 +321,7 @@ class DensityPeaks(Clusterer):
         return {
             "labels": self.labels_,
             "arrays": arrays,
-            "scores": {"n_clusters": self.n_clusters_, "dc": self.dc_, "dc_error": self.dc_error_, "gamma_drop": drop},
+            "scores": {"n_clusters": self.n_clusters_, **cut, "gamma_drop": drop},
             "diagnostics": {"exactness": self.exactness_},
             "warnings": warnings,
         }

@@ -3,6 +3,7 @@ r"""Density peaks clustering (Rodriguez and Laio, Science 344:1492, 2014), on an
 With d_ij the distance of rows i and j, and dc the distance below which `dc_fraction` of the pairs i < j lie::
 
     rho_i   = sum over j != i of exp(-(d_ij / dc)^2)        (gaussian)     or  #{j != i : d_ij < dc}  (cutoff)
+              or 1 / distance of row i to its k-th nearest row (knn)
     delta_i = min over j denser than i of d_ij               nearest_higher_i = that j
     delta   = max over j of d_ij                             for the densest row
 
@@ -18,6 +19,8 @@ order, and tiles are reduced as they are computed, so there is never an n x n ar
             values within the bracket. Its bin of the wanted rank is refined (float32: it seldom needs it)
             until it is one value wide: the same value that sorting all distances would give.
     rho     one pass over all pairs; the same bits for equal rows (`mgclust.algorithms.density_peaks.equal_rows`)
+            knn: up to a constant, the d-th root of the density k / (n V_d r^d) of Loftsgaarden and Quesenberry (1965),
+            with r the distance to the k-th nearest row: the same order of rows, and it overflows for no d. No dc
     delta   one pass over all pairs, once every rank knows the rank order of all rho
     labels  pointer jumping along nearest_higher, log2(n) steps
     halo    one more pass, if asked for
@@ -62,7 +65,7 @@ class DensityPeaksOutput:
     centers: np.ndarray
     labels: np.ndarray
     halo: np.ndarray | None
-    dc: float
+    dc: float | None
     dc_error: float
     exactness: dict[str, Any]
 
@@ -74,7 +77,8 @@ def density_peaks(
     dc: float | None,
     dc_fraction: float,
     dc_method: str,
-    kernel: str,
+    density: str,
+    k: int,
     centers: dict[str, Any],
     halo: bool,
     algorithm: str,
@@ -96,7 +100,7 @@ def density_peaks(
     with context.stage("dc"):
         if dc is not None:
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
-        elif state.cut is None:
+        elif state.cut is None and (density != "knn" or halo):
             exact = dc_method == "exact"
             sizes = sample_sizes(*context.dataset_shape, exact=exact, near_linear=near)
             sample = sample_rows(
@@ -115,17 +119,19 @@ def density_peaks(
             else:
                 state.cut = CutoffDistance(sample.value, measure.distance(sample.value), sample.error)
             state.keep(context)
-        s_dc, dc, dc_error = state.cut
-        if dc <= 0:
+        if state.cut is not None and state.cut.distance <= 0:
             raise InputError(
                 f"dc=0: at least dc_fraction={dc_fraction:g} of the pairs coincide; raise dc_fraction, give dc, "
                 "or drop duplicate rows."
             )
-    norm = exactness["norm"] = choose_norm(measure, d, radius, s_dc)
+    s_dc, dc, dc_error = state.cut or CutoffDistance(0.0, None, 0.0)
+    norm = exactness["norm"] = measure.norm if density == "knn" else choose_norm(measure, d, radius, s_dc)
 
     with context.stage("rho"):
         if state.rho is None:
-            if kernel == "cutoff":
+            if density == "knn":
+                state.rho, state.neighbors = passes.knn_rho(k)
+            elif density == "cutoff":
                 state.rho = passes.count_within(norm, s_dc).astype("float64") - 1.0
             else:
                 state.rho, state.neighbors = passes.gaussian_rho(norm, dc)
@@ -139,7 +145,7 @@ def density_peaks(
             state.best[densest] = farthest(context, measure, densest)
             state.neighbors = None
             state.keep(context)
-        delta = distances(xp, measure, state.best)
+        delta = measure.distances(state.best.astype("float64"), xp)
 
     with context.stage("labels"):
         rho, delta, nearest = host(state.rho), host(delta), state.nearest
@@ -157,10 +163,10 @@ def density_peaks(
 
 
 class CutoffDistance(NamedTuple):
-    """The cut-off distance: reduced, as it is, and its error."""
+    """The cut-off distance: reduced, as it is (None where there is none), and its error."""
 
     s: float
-    distance: float
+    distance: Any
     error: float
 
 
@@ -184,7 +190,8 @@ class DensityState:
         if saved is None:
             return cls()
         to_device = context.kernels.memory.to_device
-        state = cls(saved.control["exactness"], CutoffDistance(*saved.control["cut"]))
+        cut = saved.control["cut"]
+        state = cls(saved.control["exactness"], None if cut is None else CutoffDistance(*cut))
         for name, array in saved.arrays.items():
             setattr(state, name, to_device(array))
         if saved.control["neighbors"]:
@@ -228,12 +235,6 @@ def farthest(context: Context, measure: Metric, row: int) -> float:
     return float(context.comm.all_reduce(largest, "max")[0])
 
 
-def distances(xp: Any, measure: Metric, s: Array) -> Array:
-    """Reduced distances as distances, float64."""
-    wide = s.astype("float64")
-    return wide * measure.factor if measure.squared else xp.sqrt(wide)
-
-
 def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -> np.ndarray:
     """Whether each row is in its cluster's halo, given which rows are in a border."""
     on_border = context.kernels.memory.to_host(border).astype(bool)
@@ -244,9 +245,9 @@ def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -
 
 
 def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, metric: str, algorithm: str
+    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, metric: str, algorithm: str, k: int
 ) -> Estimate:
-    """What a rank needs beside its rows."""
+    """What a rank needs beside its rows; k: of the nearest rows that are kept for densities, or 0."""
     n, d = shape
     # rho, delta, nearest_higher, order, labels, and one copy while they are gathered; what `EqualRows` sorts before.
     vectors = 64 * n
@@ -256,6 +257,8 @@ def estimate(
         d * itemsize + near * near_linear.BYTES_PER_ROW * itemsize // 4
     )
     what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
+    if k:
+        what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
     if near:
         what["tree"] = near_linear.BYTES_PER_ROW * n * itemsize // 4
         what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)

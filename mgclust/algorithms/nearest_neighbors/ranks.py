@@ -53,7 +53,7 @@ def nearest_neighbors(context: Context, *, metric: str, n_neighbors: int) -> Nea
                 done += 1
                 context.progress(done / total)
             at = slice(start - rows.start, stop - rows.start)
-            distances[at] = host(near * measure.factor if measure.squared else xp.sqrt(near))
+            distances[at] = host(measure.distances(near, xp))
             indices[at] = host(index)
         distances, indices = (
             context.comm.exchange([array, *[array[:0]] * (context.size - 1)]) for array in (distances, indices)

@@ -60,6 +60,10 @@ class Metric:
         """The distance that belongs to a reduced distance."""
         return s * self.factor if self.squared else math.sqrt(s)
 
+    def distances(self, s: Array, xp: Any) -> Array:
+        """The distances that belong to an array of reduced ones, in its type."""
+        return s * self.factor if self.squared else xp.sqrt(s)
+
     def reduced(self, distance: float) -> float:
         """The reduced distance that belongs to a distance."""
         return distance / self.factor if self.squared else distance**2

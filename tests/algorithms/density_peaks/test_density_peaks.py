@@ -88,7 +88,7 @@ def test_both_algorithms(name, algorithm, device, oracle):
 )
 def test_grid_equals_brute(d, metric, kernel, device, rng):
     X = blobs(rng, n=3000, d=d, k=7)
-    options = {"n_clusters": 7, "metric": metric, "kernel": kernel, "halo": True}
+    options = {"n_clusters": 7, "metric": metric, "density": kernel, "halo": True}
     grid, brute = (fit(X, device, algorithm=algorithm, **options) for algorithm in ("grid", "brute"))
     assert grid.exactness_["algorithm"] == "grid"
     assert brute.exactness_["algorithm"] == "brute"
@@ -213,7 +213,7 @@ def test_metrics_and_kernels(metric, kernel, d, dtype, device, rng):
     k += int(np.argmax(np.diff(pairs[k : k + 200])))
     dc = float(pairs[k : k + 2].mean())
     ref = reference.density_peaks(X, 4, dc=dc, kernel=kernel, metric=metric)
-    model = fit(X, device, n_clusters=4, dc=dc, kernel=kernel, metric=metric, dtype=dtype)
+    model = fit(X, device, n_clusters=4, dc=dc, density=kernel, metric=metric, dtype=dtype)
     eps = np.finfo(dtype).eps
     if metric in ("cosine", "correlation"):
         atol = 4 * eps * d**0.5 * ref.delta.max()
@@ -235,7 +235,7 @@ def test_ties_of_density_and_of_distance(device, rng, algorithm):
     rng.shuffle(X)
     ref = reference.density_peaks(X, 5, dc=3.5, kernel="cutoff")
     assert len(np.unique(ref.rho)) < len(X) / 5
-    model = fit(X, device, n_clusters=5, dc=3.5, kernel="cutoff", algorithm=algorithm)
+    model = fit(X, device, n_clusters=5, dc=3.5, density="cutoff", algorithm=algorithm)
     np.testing.assert_array_equal(model.rho_, ref.rho)
     np.testing.assert_array_equal(model.nearest_higher_, ref.higher)
     np.testing.assert_allclose(model.delta_, ref.delta, rtol=1e-6)
@@ -247,7 +247,7 @@ def test_duplicated_points(device, rng):
     X = np.repeat(rng.integers(0, 30, (60, 2)), 5, axis=0).astype("float32")
     rng.shuffle(X)
     ref = reference.density_peaks(X, 3, dc=4.5, kernel="cutoff")
-    model = fit(X, device, n_clusters=3, dc=4.5, kernel="cutoff")
+    model = fit(X, device, n_clusters=3, dc=4.5, density="cutoff")
     np.testing.assert_array_equal(model.nearest_higher_, ref.higher)
     np.testing.assert_array_equal(reference.owners(model), ref.owner)
     assert (model.delta_ == 0).sum() >= 200

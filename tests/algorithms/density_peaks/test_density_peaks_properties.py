@@ -35,7 +35,7 @@ def distinct(X):
 def test_equals_the_oracle(X, metric, kernel, algorithm, dc):
     assume(distinct(X))
     ref = reference.density_peaks(X, 2, dc=dc, kernel=kernel, metric=metric)
-    model = fit(X, dc=dc, kernel=kernel, metric=metric, algorithm=algorithm)
+    model = fit(X, dc=dc, density=kernel, metric=metric, algorithm=algorithm)
     np.testing.assert_allclose(model.rho_, ref.rho, rtol=1e-11, atol=1e-11)
     reference.check_nearest_higher(X, model.rho_, model.delta_, model.nearest_higher_, metric=metric, atol=1e-9)
     if kernel == "cutoff":  # counts are exact, so every tie falls the same way
@@ -61,7 +61,7 @@ def test_dc_is_the_order_statistic(X, metric, fraction):
 def test_order_of_the_rows_does_not_matter(X, random, kernel):
     assume(distinct(X))
     order = np.array(random.sample(range(len(X)), len(X)))
-    first, second = fit(X, dc=3.5, kernel=kernel), fit(X[order], dc=3.5, kernel=kernel)
+    first, second = fit(X, dc=3.5, density=kernel), fit(X[order], dc=3.5, density=kernel)
     np.testing.assert_allclose(second.rho_, first.rho_[order], rtol=1e-12, atol=1e-12)
     reference.check_nearest_higher(X[order], second.rho_, second.delta_, second.nearest_higher_, atol=1e-9)
     if len(np.unique(np.round(first.rho_, 9))) == len(X):  # without ties, the same points are centres
@@ -77,7 +77,7 @@ def test_order_of_the_rows_does_not_matter(X, random, kernel):
 @given(lattices, st.integers(-1000, 1000), kernels)
 def test_translation_changes_nothing(X, shift, kernel):
     assume(distinct(X))
-    first, second = fit(X, dc=3.5, kernel=kernel), fit(X + shift, dc=3.5, kernel=kernel)
+    first, second = fit(X, dc=3.5, density=kernel), fit(X + shift, dc=3.5, density=kernel)
     np.testing.assert_allclose(second.rho_, first.rho_, rtol=1e-9, atol=1e-9)
     reference.check_nearest_higher(X, second.rho_, second.delta_, second.nearest_higher_, atol=1e-9)
 
@@ -87,7 +87,7 @@ def test_translation_changes_nothing(X, shift, kernel):
 def test_scaling_by_a_power_of_two_is_exact(X, exponent, kernel):
     assume(distinct(X))
     factor = 2.0**exponent
-    first, second = fit(X, dc=3.5, kernel=kernel), fit(X * factor, dc=3.5 * factor, kernel=kernel)
+    first, second = fit(X, dc=3.5, density=kernel), fit(X * factor, dc=3.5 * factor, density=kernel)
     np.testing.assert_array_equal(second.rho_, first.rho_)
     np.testing.assert_array_equal(second.delta_, first.delta_ * factor)
     np.testing.assert_array_equal(second.nearest_higher_, first.nearest_higher_)
@@ -99,7 +99,7 @@ def test_scaling_by_a_power_of_two_is_exact(X, exponent, kernel):
 def test_every_point_twice(X, kernel):
     """Each point gains its twin at distance zero: rho becomes 2 rho + 1."""
     assume(distinct(X))
-    once, twice = fit(X, dc=3.5, kernel=kernel), fit(np.repeat(X, 2, axis=0), dc=3.5, kernel=kernel)
+    once, twice = fit(X, dc=3.5, density=kernel), fit(np.repeat(X, 2, axis=0), dc=3.5, density=kernel)
     np.testing.assert_allclose(twice.rho_[::2], 2 * once.rho_ + 1, rtol=1e-11)
     np.testing.assert_array_equal(twice.labels_[::2], twice.labels_[1::2])
 
@@ -150,7 +150,7 @@ def test_points_on_a_line_far_apart():
         (np.arange(8.0).reshape(4, 2), {"dc_fraction": 0.0}, r"dc_fraction=0"),
         (np.arange(8.0).reshape(4, 2), {"dc_fraction": 1.5}, r"dc_fraction=1\.5"),
         (np.arange(8.0).reshape(4, 2), {"metric": "chebyshev"}, "chebyshev"),
-        (np.arange(8.0).reshape(4, 2), {"kernel": "box"}, "box"),
+        (np.arange(8.0).reshape(4, 2), {"density": "box"}, "box"),
         (np.zeros((3, 2)) + np.arange(3)[:, None], {"metric": "correlation"}, "constant"),
         (np.arange(8.0).reshape(4, 2), {"metric": "cosine", "dc": "x"}, "dc='x'"),
     ],

@@ -19,10 +19,12 @@ CASES = {
     # name: (rows, parameters); blocks hold 1,024 rows, so 5,000 make five of them and 700 leave ranks without any
     "2-D grid": ("overlap1", {"algorithm": "grid"}),
     "2-D brute": ("overlap1", {"algorithm": "brute"}),
-    "cutoff": ("overlap2", {"kernel": "cutoff", "algorithm": "brute"}),
+    "cutoff": ("overlap2", {"density": "cutoff", "algorithm": "brute"}),
+    "nearest rows": ((4500, 20), {"density": "knn", "k": 5}),
+    "nearest rows, grid": ("overlap2", {"density": "knn", "algorithm": "grid"}),
     "double": ("overlap1", {"dtype": "float64", "algorithm": "brute"}),
     "3-D grid": ((5000, 3), {"algorithm": "grid"}),
-    "cutoff grid": ("overlap2", {"kernel": "cutoff", "algorithm": "grid"}),
+    "cutoff grid": ("overlap2", {"density": "cutoff", "algorithm": "grid"}),
     "products": ((4500, 40), {}),
     "manhattan": ((3000, 6), {"metric": "manhattan"}),
     "cosine": ((3000, 20), {"metric": "cosine"}),
@@ -57,7 +59,7 @@ def fit_on(ranks, monkeypatch):
 
 def bits(model) -> dict[str, str]:
     values = {name: np.ascontiguousarray(getattr(model, name)) for name in ATTRIBUTES}
-    values["dc_"] = np.float64(model.dc_)
+    values["dc_"] = np.float64(-1.0 if model.dc_ is None else model.dc_)
     return {name: hashlib.sha256(value.tobytes()).hexdigest()[:12] for name, value in values.items()}
 
 
