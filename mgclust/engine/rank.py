@@ -26,7 +26,7 @@ from mgclust.errors import InputError
 from mgclust.kernels import Kernels
 from mgclust.result import installed_versions
 
-__all__ = ["Assignment", "Meeting", "Report", "State", "execute", "hardware", "prepare", "refuse"]
+__all__ = ["Assignment", "Meeting", "Report", "State", "execute", "hardware", "not_finite", "prepare", "refuse"]
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,12 @@ def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
     bad = sum(report.bad for report in reports)
     if not bad:
         return
-    first = min(report.first for report in reports if report.first is not None)
-    raise InputError(
+    raise not_finite(bad, min(report.first for report in reports if report.first is not None), shape, dtype)
+
+
+def not_finite(bad: int, first: int, shape: tuple[int, ...], dtype: Any) -> InputError:
+    """The refusal of so many values that are not finite, the first in this row."""
+    return InputError(
         f"Input X contains NaN or infinity (or values too large for {dtype}): {bad} of {shape[0] * shape[1]} "
         f"values, the first in row {first} (counted from 0); drop or fill these rows."
     )

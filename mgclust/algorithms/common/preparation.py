@@ -8,12 +8,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.engine.rank import not_finite
 from mgclust.engine.rows import few_digits
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["Prepared", "choose_norm", "largest_value", "prepare_again", "prepare_rows", "refuse_out_of_range"]
+__all__ = [
+    "Prepared",
+    "choose_norm",
+    "largest_value",
+    "prepare_again",
+    "prepare_beside",
+    "prepare_rows",
+    "refuse_out_of_range",
+]
 
 Array = Any
 # A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then about
@@ -57,12 +66,33 @@ def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None
     if measure.unit_rows:
         _refuse_undefined(context, measure)
     context.rows.apply(measure.prepare(xp.asarray(prepared.origin if offset is None else prepared.origin - offset)))
-    largest = largest_value(context)
+    _refuse_far(context, measure, largest_value(context))
+
+
+def _refuse_far(context: Context, measure: Metric, largest: float) -> None:
     if not largest < (most := _range(context, measure)[1]):
         raise InputError(
             f"rows lie up to {largest:.3g} from those that were fitted, that should be below {most:.1g} with "
             f"dtype='{context.dtype}'; leave such rows out."
         )
+
+
+def prepare_beside(context: Context, measure: Metric, prepared: Prepared, x: np.ndarray) -> Array:
+    """Prepare other rows, which each rank has on its host, as the context's own were; on the device."""
+    offset = np.zeros(1) if context.rows.offset is None else context.rows.offset
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = (x - offset).astype(context.dtype)
+    bad = ~np.isfinite(narrow)
+    if bad.any():
+        raise not_finite(int(bad.sum()), int(bad.any(axis=1).argmax()), x.shape, context.dtype)
+    undefined = measure.undefined(narrow)
+    if undefined.any():
+        raise _undefined(measure, int(undefined.sum()), int(undefined.argmax()))
+    moved = context.kernels.memory.to_device(narrow)
+    moved = measure.prepare(context.kernels.xp.asarray(prepared.origin - offset))(moved)
+    if len(x):
+        _refuse_far(context, measure, float(abs(moved).max()))
+    return moved
 
 
 def _pieces(context: Context) -> Iterator[Array]:
@@ -109,11 +139,15 @@ def _refuse_undefined(context: Context, measure: Metric) -> None:
     count = int(context.comm.all_reduce(np.array([count]), "sum")[0])
     first = int(context.comm.all_reduce(np.array([first]), "min")[0])
     if count:
-        what = "constant" if measure.centre_rows else "all-zero"
-        raise InputError(
-            f"metric='{measure.name}' is undefined for {what} rows: {count} of them, the first is row {first}; "
-            "drop them or choose metric='euclidean'."
-        )
+        raise _undefined(measure, count, first)
+
+
+def _undefined(measure: Metric, count: int, first: int) -> InputError:
+    what = "constant" if measure.centre_rows else "all-zero"
+    return InputError(
+        f"metric='{measure.name}' is undefined for {what} rows: {count} of them, the first is row {first}; "
+        "drop them or choose metric='euclidean'."
+    )
 
 
 def round_centre(context: Context, weights: Array | None = None) -> np.ndarray:

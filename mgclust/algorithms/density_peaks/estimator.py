@@ -11,13 +11,15 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.density_peaks.decision_graph import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
+from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
 from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, density_peaks, estimate
-from mgclust.engine.spmd import Outcome, RunSpec
+from mgclust.engine.dask.cluster import connect
+from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Boolean, Choice, Constraint, Integer, Real, check_parameters
@@ -247,6 +249,47 @@ class DensityPeaks(Clusterer):
         self.result_ = replace(self.result_, parameters=parameters, **self._findings(automatic, False))
         return self
 
+    def predict(self, X: Any) -> np.ndarray:
+        """Find the clusters of new rows: each takes the label of the nearest fitted row that is denser, or a centre.
+
+        The density of a new row is what it would be if it was added to the fitted rows, which keep theirs. A row that
+        is equal to a fitted one takes its label.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+            Must fit into the memory of each worker.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int32
+        """
+        check_is_fitted(self, "rho_")
+        if hasattr(X, "columns"):
+            validate_data(self, X, reset=False, skip_check_array=True, ensure_2d=False)
+        if "_dataset" not in vars(self):
+            raise InputError(
+                "predict needs the rows that were fitted, which a saved result does not hold; fit them again."
+            )
+        dataset, parameters = self._open_more(X), self._checked()
+        density, rows = self._density(parameters), dataset.shape[0]
+        k = parameters["k"] * (density == "knn")
+        arguments = {"metric": parameters["metric"], "density": density, "k": k, "dc": self.dc_ or 1.0}
+        arguments |= {
+            "rho": self.rho_,
+            "labels": self.labels_,
+            "centers": self.cluster_centers_indices_,
+            "new": dataset.take(np.arange(rows)),
+        }
+        need = partial(estimate_prediction, rows=rows, k=k)
+        shift = not METRICS[parameters["metric"]].unit_rows
+        spec = RunSpec(
+            predict_labels, arguments, need, parameters["dtype"], memory_limit=parameters["memory_limit"], shift=shift
+        )
+        with connect(client=self.client, device=self.device) as cluster:
+            labels: np.ndarray = run(spec, self._dataset, cluster).value
+        return labels
+
     def _relabel(self, centers: np.ndarray, labels: np.ndarray, halo: np.ndarray | None) -> None:
         self.cluster_centers_indices_ = centers
         self.n_clusters_ = len(centers)
@@ -292,7 +335,7 @@ class DensityPeaks(Clusterer):
         value: DensityPeaksOutput = outcome.value
         self.rho_, self.delta_, self.nearest_higher_ = value.rho, value.delta, value.nearest_higher
         self.dc_, self.dc_error_ = value.dc, value.dc_error
-        self.exactness_ = value.exactness
+        self.exactness_, self._dataset = value.exactness, inputs.dataset
         self._relabel(value.centers, value.labels, value.halo)
         return Result(**self._findings(_is_automatic(frame["parameters"]), self.halo), **frame)
 

@@ -1,0 +1,99 @@
+"""Labels of new rows: each takes that of the nearest of the fitted rows that are denser or centres.
+
+The density of a new row is what it would be if the row was added to those that were fitted, which keep theirs. Centres
+count whatever their density: a row that is denser than the centre of its cluster would be the centre in its place, and
+its nearest denser row belongs to another cluster. A row that is equal to fitted ones takes the label of the first.
+
+Each rank answers for some of the new rows, past which the fitted rows of all ranks stream: two passes, the same bits on
+any number of ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.common.preparation import prepare_beside, prepare_rows
+from mgclust.algorithms.density_peaks.ranks import density_order
+from mgclust.engine.memory import Estimate
+from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.metrics import METRICS
+
+__all__ = ["estimate_prediction", "predict_labels"]
+
+Array = Any
+
+
+def predict_labels(
+    context: Context,
+    *,
+    metric: str,
+    density: str,
+    k: int,
+    dc: float,
+    rho: np.ndarray,
+    labels: np.ndarray,
+    centers: np.ndarray,
+    new: np.ndarray,
+) -> np.ndarray | None:
+    """Run on every rank; rank 0 returns the labels. k is 0 and dc any number where the density needs none."""
+    measure, kernels, xp = METRICS[metric], context.kernels, context.kernels.xp
+    share = slice(*(len(new) * rank // context.size for rank in (context.rank, context.rank + 1)))
+    with context.stage("prepare"):
+        x = prepare_beside(context, measure, prepare_rows(context, measure), new)[share]
+        order = density_order(xp, kernels.memory.to_device(rho))
+        order[xp.asarray(centers)] = 0  # the densest row is one of them
+
+    def nearest() -> tuple[Array, Array]:
+        return xp.full(len(x), xp.inf, dtype=context.dtype), xp.full(len(x), -1, dtype="int64")
+
+    with context.stage("rho"):
+        s, equal = nearest()
+        own, count = xp.zeros(len(x), dtype="float64"), xp.zeros(len(x), dtype="int64")
+        near = xp.full((len(x), k), xp.inf, dtype=context.dtype)
+        near_index = xp.full(near.shape, -1, dtype="int64")
+        for done, block in enumerate(context.comm.stream(context.rows)):
+            at: dict[str, Any] = {"norm": measure.norm, "y_start": block.start}
+            kernels.pairs.nearest_column(x, block.x, **at, best=s, best_index=equal)
+            if density == "knn":
+                kernels.pairs.nearest_rows(x, block.x, **at, near=near, near_index=near_index)
+            elif density == "cutoff":
+                kernels.pairs.count_within(x, block.x, norm=measure.norm, threshold=measure.reduced(dc), out=count)
+            else:
+                kernels.pairs.gaussian_sum(x, block.x, **at, scale=measure.scale(dc), power=measure.power, out=own)
+            context.progress((done + 1) / context.comm.stream_length())
+        if density == "knn":
+            last = measure.distances(near[:, -1].astype("float64"), xp)
+            own = xp.where(last > 0, 1.0 / xp.where(last > 0, last, 1.0), xp.inf)
+        elif density == "cutoff":
+            own = count.astype("float64")
+        # The rows that are at least as dense come first in the order, and centres before all.
+        ascending = kernels.memory.to_device(np.sort(rho))
+        denser = xp.maximum(len(rho) - xp.searchsorted(ascending, own), 1).astype("int32")
+    with context.stage("delta"):
+        best, index = nearest()
+        for done, block in enumerate(context.comm.stream(context.rows)):
+            kernels.pairs.nearest_higher(
+                x,
+                block.x,
+                denser,
+                order[block.start : block.stop],
+                norm=measure.norm,
+                y_start=block.start,
+                best=best,
+                best_index=index,
+            )
+            context.progress((done + 1) / context.comm.stream_length())
+        found = kernels.memory.to_device(labels)[xp.where(s == 0, equal, index)]
+        host = kernels.memory.to_host(found)
+        every = context.comm.exchange([host, *[host[:0]] * (context.size - 1)])
+    return every if context.rank == 0 else None
+
+
+def estimate_prediction(
+    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, rows: int, k: int
+) -> Estimate:
+    """What a rank needs beside the fitted rows."""
+    what = {"new rows": rows * (shape[1] * (16 + itemsize) + k * (itemsize + 8) + 64), "vectors of n": 32 * shape[0]}
+    return Estimate(0, sum(what.values()), what)
