@@ -67,6 +67,7 @@ class Inputs(NamedTuple):
     dataset: Dataset
     provenance: bool = True
     weights: np.ndarray | None = None  # of rows, in methods that take them
+    queries: np.ndarray | None = None  # rows to compare with those of the data set, in methods that take them
 
 
 class Method(BaseEstimator):  # type: ignore[misc]

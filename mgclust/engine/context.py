@@ -147,7 +147,7 @@ class Context:
                 block = Block(stop, stop, self.rows.read(stop, stop))
             yield block
 
-    def pieces(self, row_bytes: int) -> list[tuple[int, int]]:
+    def pieces(self, row_bytes: int, others: tuple[int, int] | None = None) -> list[tuple[int, int]]:
         """Cut the own rows into pieces that fit into memory, equally many on every rank, none larger than a chunk.
 
         For rows that all meet all columns: cutting costs communication and no arithmetic.
@@ -156,6 +156,8 @@ class Context:
         ----------
         row_bytes : int
             What a row of the piece at hand needs beside itself.
+        others : (start, stop), optional
+            In place of the own rows, this rank's share of some that are in memory.
 
         Returns
         -------
@@ -163,10 +165,11 @@ class Context:
             By global number; empty pieces where this rank has fewer rows than another.
         """
         budget = min(self.free // 4, self.kernels.memory.free_memory() // 2, LARGEST_PIECE)
-        count = max(self.rows.chunk_count, -(-len(self.rows) // max(1, budget // row_bytes)))
+        start, stop = others or (self.rows.start, self.rows.stop)
+        count = max(1 if others else self.rows.chunk_count, -(-(stop - start) // max(1, budget // row_bytes)))
         count = int(self.comm.all_reduce(np.array([count], np.int64), "max")[0])
-        step = -(-len(self.rows) // count)
-        edges = [min(self.rows.start + i * step, self.rows.stop) for i in range(count + 1)]
+        step = -(-(stop - start) // count)
+        edges = [min(start + i * step, stop) for i in range(count + 1)]
         return list(pairwise(edges))
 
     def gather_rows(self, indices: np.ndarray) -> Array:

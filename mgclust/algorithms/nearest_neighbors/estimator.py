@@ -88,13 +88,16 @@ class NearestNeighbors(Method):
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, n_neighbors, metric = inputs.dataset.shape[0], parameters["n_neighbors"], parameters["metric"]
-        if n_neighbors >= n:
+        queries = inputs.queries
+        if queries is not None and n_neighbors > n:
+            raise InputError(f"n_neighbors={n_neighbors} should be <= n_samples={n}; ask for fewer.")
+        if queries is None and n_neighbors >= n:
             raise InputError(
                 f"n_neighbors={n_neighbors} should be < n_samples={n}: a row is none of its own neighbours; ask for "
                 "fewer."
             )
-        arguments = {"metric": metric, "n_neighbors": n_neighbors}
-        need = partial(estimate, n_neighbors=n_neighbors)
+        arguments = {"metric": metric, "n_neighbors": n_neighbors, "queries": queries}
+        need = partial(estimate, n_neighbors=n_neighbors, queries=None if queries is None else len(queries))
         return RunSpec(nearest_on_ranks, arguments, need, parameters["dtype"], shift=not METRICS[metric].unit_rows)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
@@ -112,6 +115,7 @@ def nearest_neighbors(
     X: Any,
     n_neighbors: int,
     *,
+    queries: Any = None,
     metric: str = "euclidean",
     device: str = "auto",
     client: Any = "auto",
@@ -129,6 +133,9 @@ def nearest_neighbors(
     n_neighbors : int
         How many rows, fewer than n_samples. The row itself is left out by its number: a row that is equal to it is a
         neighbour at distance 0.
+    queries : array of shape (n_queries, n_features), path, URL or Dataset, optional
+        Find the nearest rows of `X` of each of these in place of those of `X` itself; no row is left out. Must fit
+        into the memory of each worker.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances.
@@ -138,8 +145,8 @@ def nearest_neighbors(
     Returns
     -------
     Neighborhoods
-        The pair (distances, indices), each of shape (n_samples, n_neighbors); of equally near rows the lower number
-        comes first. The same bits on any number of workers.
+        The pair (distances, indices), each of shape (n_samples, n_neighbors), or (n_queries, n_neighbors); of equally
+        near rows the lower number comes first. The same bits on any number of workers.
 
     Examples
     --------
@@ -152,7 +159,16 @@ def nearest_neighbors(
     """
     options: dict[str, Any] = {"metric": metric, "device": device, "client": client, "dtype": dtype}
     model = NearestNeighbors(n_neighbors, memory_limit=memory_limit, **options)
-    model.fit_dataset(X if isinstance(X, Dataset) else open_dataset(X), provenance=False)
+    dataset, new = _opened(X), None
+    if queries is not None:
+        others = _opened(queries)
+        if others.shape[1] != dataset.shape[1]:
+            raise InputError(
+                f"queries: n_features={others.shape[1]} should be {dataset.shape[1]} as in X; give rows with the same "
+                "features."
+            )
+        new = others.take(np.arange(others.shape[0]))
+    model._run(Inputs(dataset, False, queries=new), None, None)
     return Neighborhoods(model.distances_, model.indices_)
 
 
@@ -166,11 +182,11 @@ def kneighbors_graph(X: Any, n_neighbors: int, *, mode: str = "connectivity", **
     mode : {"connectivity", "distance"}, default="connectivity"
         What a link weighs: 1, or the distance. Links of distance 0 are stored.
     **options
-        `metric`, `device`, `client`, `dtype` and `memory_limit` of `nearest_neighbors`.
+        `queries`, `metric`, `device`, `client`, `dtype` and `memory_limit` of `nearest_neighbors`.
 
     Returns
     -------
-    csr_matrix of shape (n_samples, n_samples), of `dtype`
+    csr_matrix of shape (n_samples, n_samples) or (n_queries, n_samples), of `dtype`
         Row i has `n_neighbors` entries, nearest first: columns are not sorted. A graph that `FastNewman` takes, made
         symmetric for example by ``graph.maximum(graph.T)``.
 
@@ -181,7 +197,12 @@ def kneighbors_graph(X: Any, n_neighbors: int, *, mode: str = "connectivity", **
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
     """
     mode = Choice("connectivity", "distance").check("mode", mode)
-    distances, indices = nearest_neighbors(X, n_neighbors, **options)
-    n, k = indices.shape
-    weights = distances.reshape(-1) if mode == "distance" else np.ones(n * k, distances.dtype)
-    return csr_matrix((weights, indices.reshape(-1), np.arange(0, n * k + 1, k)), shape=(n, n))
+    dataset = _opened(X)
+    distances, indices = nearest_neighbors(dataset, n_neighbors, **options)
+    m, k = indices.shape
+    weights = distances.reshape(-1) if mode == "distance" else np.ones(m * k, distances.dtype)
+    return csr_matrix((weights, indices.reshape(-1), np.arange(0, m * k + 1, k)), shape=(m, dataset.shape[0]))
+
+
+def _opened(X: Any) -> Dataset:
+    return X if isinstance(X, Dataset) else open_dataset(X)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mgclust.algorithms.common.preparation import prepare_rows
+from mgclust.algorithms.common.preparation import prepare_beside, prepare_rows
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import METRICS
@@ -32,18 +32,25 @@ class NearestNeighborsOutput:
     indices: np.ndarray
 
 
-def nearest_neighbors(context: Context, *, metric: str, n_neighbors: int) -> NearestNeighborsOutput | None:
+def nearest_neighbors(
+    context: Context, *, metric: str, n_neighbors: int, queries: np.ndarray | None
+) -> NearestNeighborsOutput | None:
     """Run the method on every rank; rank 0 returns what it finds."""
     measure, rows, xp, host = METRICS[metric], context.rows, context.kernels.xp, context.kernels.memory.to_host
     with context.stage("prepare"):
-        prepare_rows(context, measure)
+        prepared, share, every = prepare_rows(context, measure), (rows.start, rows.stop), None
+        if queries is not None:
+            every = prepare_beside(context, measure, prepared, queries)
+            share = (len(every) * context.rank // context.size, len(every) * (context.rank + 1) // context.size)
     with context.stage("neighbors"):
-        distances = np.empty((len(rows), n_neighbors), context.dtype)
+        distances = np.empty((share[1] - share[0], n_neighbors), context.dtype)
         indices = np.empty(distances.shape, np.int64)
-        pieces = context.pieces(n_neighbors * (distances.itemsize + indices.itemsize))
+        row_bytes = n_neighbors * (distances.itemsize + indices.itemsize)
+        pieces = context.pieces(row_bytes, None if every is None else share)
         done, total = 0, len(pieces) * context.comm.stream_length()
         for start, stop in pieces:
-            x, own = rows.read(start, stop), xp.arange(start, stop)
+            x = rows.read(start, stop) if every is None else every[start:stop]
+            own = xp.arange(start, stop) if every is None else None
             near = xp.full((stop - start, n_neighbors), xp.inf, dtype=context.dtype)
             index = xp.full(near.shape, -1, dtype="int64")
             for block in context.comm.stream(rows):
@@ -52,7 +59,7 @@ def nearest_neighbors(context: Context, *, metric: str, n_neighbors: int) -> Nea
                 )
                 done += 1
                 context.progress(done / total)
-            at = slice(start - rows.start, stop - rows.start)
+            at = slice(start - share[0], stop - share[0])
             distances[at] = host(measure.distances(near, xp))
             indices[at] = host(index)
         distances, indices = (
@@ -61,9 +68,16 @@ def nearest_neighbors(context: Context, *, metric: str, n_neighbors: int) -> Nea
     return NearestNeighborsOutput(distances, indices) if context.rank == 0 else None
 
 
-def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, n_neighbors: int) -> Estimate:
+def estimate(
+    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, n_neighbors: int, queries: int | None
+) -> Estimate:
     """What a rank needs beside its rows: rank 0 has the lists of all rows, twice while they arrive."""
     lists = n_neighbors * (itemsize + 8)
     piece = 2 * LEAST_PIECE * lists
-    what = {"neighbours of all rows": 2 * lists * shape[0], "neighbours of some rows": piece}
+    what = {
+        "neighbours of all rows": 2 * lists * (shape[0] if queries is None else queries),
+        "neighbours of some rows": piece,
+    }
+    if queries is not None:
+        what["queries"] = queries * shape[1] * (16 + itemsize)
     return Estimate(0, sum(what.values()), what, piece)

@@ -146,6 +146,44 @@ def test_too_little_memory_is_refused():
         nearest_neighbors(np.random.default_rng(0).normal(size=(3000, 2)), 100, memory_limit="2 MB", **HERE)
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_queries(metric, device):
+    X = load_points("pendigits")[0][:900].astype("float64") + 1e4
+    others = np.concatenate([X[5:9], X[:50] + np.random.default_rng(0).normal(size=(50, 16))])
+    options = {"metric": metric, "dtype": "float64", "client": None, "device": device}
+    distances, indices = nearest_neighbors(X, 6, queries=others, **options)
+    d = all_distances(others, X, metric)
+    order = np.argsort(d, axis=1, kind="stable")[:, :6]
+    np.testing.assert_array_equal(indices, order)
+    np.testing.assert_allclose(distances, np.take_along_axis(d, order, 1), rtol=1e-6, atol=1e-9)
+    if metric in ("euclidean", "manhattan"):
+        assert indices[:4, 0].tolist() == [5, 6, 7, 8] and (distances[:4, 0] == 0).all()
+    graph = kneighbors_graph(X, 6, queries=others, **options)
+    assert graph.shape == (54, 900) and (graph.sum(axis=1) == 6).all()
+
+
+def test_same_bits_of_queries_on_any_number_of_ranks(found, tmp_path):
+    X, others = rows_of("wide"), np.random.default_rng(5).normal(size=(1201, 40))
+    np.save(tmp_path / "others.npy", others)
+    alone = found(1, X, queries=others)
+    assert alone[0][0] == (1201, 5)
+    assert found(2, X, queries=tmp_path / "others.npy") == found(4, X, queries=others) == alone
+    assert found(3, X, queries=others[:1])[1][1] == alone[1][1][:40]
+
+
+def test_queries_that_are_refused():
+    X = np.arange(12.0).reshape(6, 2)
+    assert nearest_neighbors(X, 6, queries=X[:1], **HERE).indices.tolist() == [[0, 1, 2, 3, 4, 5]]
+    for queries, k, message in (
+        (np.zeros((2, 3)), 1, "queries: n_features=3 should be 2 as in X"),
+        (X[:1], 7, "n_neighbors=7 should be <= n_samples=6; ask for fewer"),
+        ([[0.0, np.inf]], 1, r"NaN or infinity .* 1 of 2 values, the first in row 0"),
+        ([[0.0, 1e30]], 1, r"rows lie up to 1e\+30 from those that were fitted"),
+    ):
+        with pytest.raises(InputError, match=message):
+            nearest_neighbors(X, k, queries=queries, **HERE)
+
+
 def test_graph():
     from sklearn.neighbors import kneighbors_graph as reference
 
