@@ -125,6 +125,20 @@ def test_count(gpu, x, monkeypatch):
     np.testing.assert_array_equal(products, direct)
 
 
+@pytest.mark.parametrize("share", [0.0005, 0.05])
+def test_border(gpu, x, monkeypatch, share):
+    threshold = quantile(gpu, x, share)
+    labels = gpu.memory.to_device(np.random.default_rng(4).integers(0, 3, len(x)).cumsum().astype("int32") // 2000)
+
+    def run():
+        out = gpu.xp.zeros(len(x), dtype="uint8")
+        gpu.pairs.border(x, x, labels, labels, norm="l2", threshold=threshold, out=out)
+        return gpu.memory.to_host(out)
+
+    products, direct = both(monkeypatch, run)
+    np.testing.assert_array_equal(products, direct)
+
+
 @pytest.mark.parametrize("columns", [slice(None), slice(500, 4500)])
 def test_nearest_higher(gpu, x, monkeypatch, columns):
     order = gpu.memory.to_device(np.random.default_rng(3).permutation(len(x)).astype("int32"))

@@ -147,6 +147,8 @@ def _sort_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:
     threshold = x.dtype.type(threshold)
+    if gpu_products.border(x, y, x_labels, y_labels, norm=norm, threshold=threshold, out=out):
+        return
     launch("border", x, y, direct(norm), run_length(x, y, TILE), x_labels, y_labels, threshold, out)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from mgclust.kernels.memory.gpu import free_memory
 from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, is_hopper, multiprocessors
 
-__all__ = ["count_within", "gaussian_sum", "nearest_higher", "nearest_rows", "pair_histogram"]
+__all__ = ["border", "count_within", "gaussian_sum", "nearest_higher", "nearest_rows", "pair_histogram"]
 
 Array = Any
 ROWS = 128  # of a tile, and its columns: split_products.cuh
@@ -32,7 +32,8 @@ LIST_PAIRS = 1 << 25  # 256 MiB
 SHARE_OF_FREE = 16  # of the free memory, neither takes more than one part of so many
 MOST_DOUBTFUL = 1 / 32  # of the pairs: direct differences of all are faster then
 LARGEST = 14  # exponent of the largest number: squares stay far from overflow, low halves from underflow
-WAVES = 8  # blocks a multiprocessor gets
+WAVES = 16  # blocks a multiprocessor gets
+ROW_TILES = 32  # that blocks share while they run: `row_tile` in split_products.cu
 NEAREST_RUN = 64  # tiles a block of `nearest`: the next ones begin with what it has found
 MINIMA = 32  # groups of a run of columns: GROUPS in split_products.cu
 MOST_MINIMA = 1024  # MOST_GROUPS in listed_pairs.cu
@@ -106,7 +107,8 @@ class Products:
         """Start a kernel with blocks of `run` tiles of columns."""
         kernel = compiled_for_hopper("pairs/split_products.cu").get_function(name)
         kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
-        grid = (-(-x.size // ROWS), -(-y.size // (run * ROWS)))
+        row_tiles = -(-x.size // ROWS)
+        grid = (min(ROW_TILES, row_tiles), -(-y.size // (run * ROWS)), -(-row_tiles // ROW_TILES))
         sides = (*x[2:], np.int32(x.size), *y[2:], np.int32(y.size))
         kernel(grid, (THREADS,), (*sides, np.int32(self.chunks), np.int32(run), *arguments), shared_mem=SHARED_BYTES)
 
@@ -184,7 +186,7 @@ class Doubtful:
     def decide(self, name: str, x: Array, y: Array, *arguments: Any) -> None:
         """Hand the pairs to a kernel of listed_pairs.cu."""
         kernel = compiled("pairs/listed_pairs.cu", "float32").get_function(name)
-        kernel((32 * multiprocessors(),), (128,), (x, y, np.int32(x.shape[1]), self._pairs, self._count, *arguments))
+        kernel((8 * multiprocessors(),), (128,), (x, y, np.int32(x.shape[1]), self._pairs, self._count, *arguments))
 
     def filter(
         self, call: Products, find: Callable[[Packed, Packed], None], decide: Callable[[Packed, Packed], None]
@@ -251,6 +253,28 @@ def _classify(
         return False
     out += total
     return True
+
+
+def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> bool:
+    """As `Pairs.border`."""
+    if not pay(x, y, norm) or not (call := Products(x, y)).fits:
+        return False
+    limit = np.float32(threshold)
+    low, high = call.scaled(float(limit) * (2.0 - call.wide)), call.scaled(float(limit) * call.wide)
+    if not np.isfinite(high):
+        return False
+    mine, theirs = x_labels.astype(np.int32), y_labels.astype(np.int32)
+    doubtful = Doubtful(call)
+
+    def find(rows: Packed, columns: Packed) -> None:
+        labels = mine[rows.start :], theirs[columns.start :]
+        run, to = run_of(rows, columns), out[rows.start :]
+        call.launch("border", rows, columns, run, low, high, *labels, to, *doubtful.start())
+
+    def decide(rows: Packed, columns: Packed) -> None:
+        doubtful.decide("border", x[rows.start :], y[columns.start :], limit, out[rows.start :])
+
+    return doubtful.filter(call, find, decide)
 
 
 def nearest_higher(

@@ -17,7 +17,8 @@ __device__ __forceinline__ float distance(const float* __restrict__ a, const flo
 }
 
 #define EACH_PAIR \
-    for (int64 at = (int64)blockIdx.x * blockDim.x + threadIdx.x, all = *count; at < all; at += (int64)gridDim.x * blockDim.x)
+    for (int64 at = (int64)blockIdx.x * blockDim.x + threadIdx.x, all = *count; at < all; \
+         at += (int64)gridDim.x * blockDim.x)
 
 // What is not below the bracket and not in it is not counted.
 extern "C" __global__ void histogram(const float* x, const float* y, int d, const int2* list, const int64* count,
@@ -35,6 +36,14 @@ extern "C" __global__ void count(const float* x, const float* y, int d, const in
     EACH_PAIR {
         const int2 pair = list[at];
         if (distance(x + (int64)pair.x * d, y + (int64)pair.y * d, d) < threshold) atomicAdd(out + pair.x, 1ull);
+    }
+}
+
+extern "C" __global__ void border(const float* x, const float* y, int d, const int2* list, const int64* count,
+                                  float threshold, unsigned char* out) {
+    EACH_PAIR {
+        const int2 pair = list[at];
+        if (!out[pair.x] && distance(x + (int64)pair.x * d, y + (int64)pair.y * d, d) < threshold) out[pair.x] = 1;
     }
 }
 

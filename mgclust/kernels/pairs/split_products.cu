@@ -2,6 +2,8 @@
 //
 //   gaussian    three products: sum over the columns of exp(-scale * s), as accurate as float32 products
 //   classify    one product: counts the pairs that are surely below a threshold, lists the doubtful ones
+//   border      one product: marks rows that surely have a column of another label nearer than a threshold, lists the
+//               doubtful pairs
 //   nearest     one product: lists every pair that can be a row's nearest column of higher density
 //   minima      one product: upper bounds of s, the least of each of many groups of columns
 //   collect     one product: lists every column that can be among a row's nearest
@@ -26,8 +28,13 @@ struct Operand {                // rows as `pack` leaves them; padded by rows wh
     const float2* largest;      // of each tile
     int rows;
 };
-#define OPERAND(x) const unsigned char* x##_tiles, const float* x##_norms, const float2* x##_sizes, const float2* x##_largest, int x##_rows
+#define OPERAND(x) \
+    const unsigned char* x##_tiles, const float* x##_norms, const float2* x##_sizes, const float2* x##_largest, int x##_rows
+// A row of blocks takes a few tiles of rows, the next one other columns, and only a plane of blocks the next tiles of
+// rows: blocks that run at the same time, and pairs that are listed at the same time, share rows in the L2 cache.
+__device__ __forceinline__ int row_tile() { return blockIdx.z * gridDim.x + blockIdx.x; }
 #define OPERANDS \
+    if (row_tile() * ROWS >= x_rows) return; \
     const Operand x{x_tiles, x_norms, x_sizes, x_largest, x_rows}, y{y_tiles, y_norms, y_sizes, y_largest, y_rows};
 
 __device__ __forceinline__ unsigned short to_half(float v) {
@@ -127,7 +134,8 @@ struct Gaussian {
         if ((t + 1) % (GROUP / ROWS) == 0 || t + 1 == end_tile) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                if ((threadIdx.x & 3) == 0 && row[h] < rows) groups[(int64)(t / (GROUP / ROWS)) * rows + row[h]] = total[h];
+                if ((threadIdx.x & 3) == 0 && row[h] < rows)
+                    groups[(int64)(t / (GROUP / ROWS)) * rows + row[h]] = total[h];
                 total[h] = 0;
             }
         }
@@ -149,13 +157,13 @@ gaussian(OPERAND(x), OPERAND(y), int chunks, int run, float factor, const int* s
     op.end_tile = end;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        const int row = op.row[h] = blockIdx.x * ROWS + row_of(2 * h);
+        const int row = op.row[h] = row_tile() * ROWS + row_of(2 * h);
         const bool real_row = threadIdx.x >= 128 && row < x.rows;
         op.norm[h] = real_row ? x.norms[row] * factor : 0.f;
         op.own[h] = real_row ? self[row] : -1;
         op.total[h] = 0;
     }
-    sweep_tiles<3>(x.tiles, y.tiles, chunks, blockIdx.x, begin, end, op);
+    sweep_tiles<3>(x.tiles, y.tiles, chunks, row_tile(), begin, end, op);
 }
 
 // What the filters share: the rows of a thread, and how far from s its approximation may be.
@@ -169,7 +177,7 @@ struct Filter {
         gamma = GAMMA * 4 * chunks;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            row[h] = blockIdx.x * ROWS + row_of(2 * h);
+            row[h] = row_tile() * ROWS + row_of(2 * h);
             const bool real_row = threadIdx.x >= 128 && row[h] < rows;
             norm[h] = real_row ? x.norms[row[h]] : 0.f;
             const float2 size = real_row ? x.sizes[row[h]] : make_float2(0.f, 0.f);
@@ -191,7 +199,8 @@ struct Filter {
         }
     }
     // Append the pairs whose bits are set; the counter goes on where there is no more room.
-    __device__ __forceinline__ void list_pairs(const unsigned int (&bits)[2], int t, int2* list, uint64* count, int64 room) {
+    __device__ __forceinline__ void list_pairs(const unsigned int (&bits)[2], int t, int2* list, uint64* count,
+                                               int64 room) {
         const int lane = threadIdx.x & 31, own = __popc(bits[0]) + __popc(bits[1]);
         int upto = own;
         for (int step = 1; step < 32; step <<= 1) {
@@ -223,7 +232,7 @@ struct Classify : Filter {
     unsigned int below[2];
     __device__ __forceinline__ void tile(float (&c)[VALUES], int t) {
         subtract(c, t);
-        if (t + ahead == (int)blockIdx.x)
+        if (t + ahead == row_tile())
 #pragma unroll
             for (int i = 0; i < VALUES; ++i)
                 if (column_of(i) <= row_of(i)) c[i] = infinity();
@@ -272,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
 classify(OPERAND(x), OPERAND(y), int chunks, int run, float low, float high, int ahead, bool by_row, uint64* out,
          int2* list, uint64* count, int64 room) {
     OPERANDS
-    const int first = blockIdx.y * run, begin = max(first, (int)blockIdx.x - ahead);
+    const int first = blockIdx.y * run, begin = max(first, row_tile() - ahead);
     const int end = min((y.rows + ROWS - 1) / ROWS, first + run);
     Classify op;
     op.load(x, y, chunks);
@@ -285,7 +294,82 @@ classify(OPERAND(x), OPERAND(y), int chunks, int run, float low, float high, int
     op.below[0] = op.below[1] = 0;
     op.by_row = by_row;
     op.out = out;
-    sweep_tiles<1>(x.tiles, y.tiles, chunks, blockIdx.x, begin, end, op);
+    sweep_tiles<1>(x.tiles, y.tiles, chunks, row_tile(), begin, end, op);
+}
+
+struct Border : Filter {
+    const int* y_labels;
+    float low, high;
+    int label[2];
+    bool open[2];               // no such column is known yet
+    unsigned char* out;
+    int2* list;
+    uint64* count;
+    int64 room;
+    __device__ __forceinline__ void tile(float (&c)[VALUES], int t) {
+        subtract(c, t);
+        const float2 largest = y.largest[t];
+        float least[2] = {infinity(), infinity()}, sure[2], reach[2];
+#pragma unroll
+        for (int i = 0; i < VALUES; ++i) least[i >> 1 & 1] = fminf(least[i >> 1 & 1], c[i]);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const float e = error(h, largest);
+            sure[h] = low - e - norm[h];
+            reach[h] = open[h] ? high + e - norm[h] : -infinity();
+        }
+        if (!__any_sync(0xffffffffu, least[0] <= reach[0] || least[1] <= reach[1])) return;
+        unsigned int bits[2] = {0, 0};
+#pragma unroll
+        for (int i = 0; i < VALUES; ++i)
+            if (c[i] <= reach[i >> 1 & 1]) {
+                const int column = t * ROWS + column_of(i);
+                if (column < y.rows && y_labels[column] != label[i >> 1 & 1]) {
+                    if (c[i] < sure[i >> 1 & 1]) open[i >> 1 & 1] = false;
+                    else bits[i >> 5] |= 1u << (i & 31);
+                }
+            }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const unsigned int found = __ballot_sync(0xffffffffu, !open[h]) >> (threadIdx.x & 28) & 15;
+            if (found) {
+                open[h] = false;
+                const unsigned int of_row = h ? 0xccccccccu : 0x33333333u;  // values 2 and 3 of each four
+                bits[0] &= ~of_row;
+                bits[1] &= ~of_row;
+            }
+        }
+        list_pairs(bits, t, list, count, room);
+    }
+    __device__ __forceinline__ void end() {
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+            if ((threadIdx.x & 3) == 0 && row[h] < rows && !open[h]) out[row[h]] = 1;
+    }
+};
+
+// Rows that are marked already are left as they are.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
+border(OPERAND(x), OPERAND(y), int chunks, int run, float low, float high, const int* x_labels, const int* y_labels,
+       unsigned char* out, int2* list, uint64* count, int64 room) {
+    OPERANDS
+    const int begin = blockIdx.y * run, end = min((y.rows + ROWS - 1) / ROWS, begin + run);
+    Border op;
+    op.load(x, y, chunks);
+    op.y_labels = y_labels;
+    op.low = low;
+    op.high = high;
+    op.out = out;
+    op.list = list;
+    op.count = count;
+    op.room = room;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        const bool real_row = threadIdx.x >= 128 && op.row[h] < x.rows;
+        op.label[h] = real_row ? x_labels[op.row[h]] : 0;
+        op.open[h] = real_row && !out[op.row[h]];
+    }
+    sweep_tiles<1>(x.tiles, y.tiles, chunks, row_tile(), begin, end, op);
 }
 
 struct Nearest : Filter {
@@ -344,7 +428,7 @@ nearest(OPERAND(x), OPERAND(y), int chunks, int run, float wide, const int* x_or
     OPERANDS
     const int begin = blockIdx.y * run;
     int end = min((y.rows + ROWS - 1) / ROWS, begin + run);
-    const int last = x_order[min(x.rows, (int)(blockIdx.x + 1) * ROWS) - 1];
+    const int last = x_order[min(x.rows, (row_tile() + 1) * ROWS) - 1];
     while (end > begin && y_order[(end - 1) * ROWS] >= last) --end;
     if (begin >= end) return;
     Nearest op;
@@ -361,7 +445,7 @@ nearest(OPERAND(x), OPERAND(y), int chunks, int run, float wide, const int* x_or
         op.order[h] = real_row ? x_order[op.row[h]] : -1;
         op.limit[h] = real_row ? __int_as_float(limits[op.row[h]]) : -infinity();
     }
-    sweep_tiles<1>(x.tiles, y.tiles, chunks, blockIdx.x, begin, end, op);
+    sweep_tiles<1>(x.tiles, y.tiles, chunks, row_tile(), begin, end, op);
 }
 
 // 32 groups of the columns of a run: by the thread that holds them, and by the eight columns modulo 64.
@@ -388,7 +472,8 @@ struct Minima : Filter {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             if (row[h] >= rows) continue;
-            float4* to = reinterpret_cast<float4*>(out + ((int64)row[h] * gridDim.y + blockIdx.y) * GROUPS) + 2 * (threadIdx.x & 3);
+            float* groups = out + ((int64)row[h] * gridDim.y + blockIdx.y) * GROUPS;
+            float4* to = reinterpret_cast<float4*>(groups) + 2 * (threadIdx.x & 3);
             to[0] = make_float4(least[h][0], least[h][1], least[h][2], least[h][3]);
             to[1] = make_float4(least[h][4], least[h][5], least[h][6], least[h][7]);
         }
@@ -407,7 +492,7 @@ minima(OPERAND(x), OPERAND(y), int chunks, int run, float* out) {
 #pragma unroll
         for (int g = 0; g < 8; ++g) op.least[h][g] = infinity();
     op.out = out;
-    sweep_tiles<1>(x.tiles, y.tiles, chunks, blockIdx.x, begin, end, op);
+    sweep_tiles<1>(x.tiles, y.tiles, chunks, row_tile(), begin, end, op);
 }
 
 struct Collect : Filter {
@@ -445,6 +530,7 @@ collect(OPERAND(x), OPERAND(y), int chunks, int run, const float* limits, int* c
     op.counts = counts;
     op.room = room;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) op.limit[h] = threadIdx.x >= 128 && op.row[h] < x.rows ? limits[op.row[h]] : -infinity();
-    sweep_tiles<1>(x.tiles, y.tiles, chunks, blockIdx.x, begin, end, op);
+    for (int h = 0; h < 2; ++h)
+        op.limit[h] = threadIdx.x >= 128 && op.row[h] < x.rows ? limits[op.row[h]] : -infinity();
+    sweep_tiles<1>(x.tiles, y.tiles, chunks, row_tile(), begin, end, op);
 }

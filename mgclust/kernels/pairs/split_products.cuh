@@ -1,10 +1,10 @@
 // Products of rows with columns at the tensor cores' rate (Hopper): tiles of 128 x 128 that never leave the registers.
 //
-// Every number x is the sum of two halves of 16 bits, hi + lo, and what they leave, at most 2^-22 |x|. Rows lie in tiles
-// of ROWS rows and CHUNK features, hi before lo, each in the order in which the tensor cores read shared memory:
+// Every number x is the sum of two halves of 16 bits, hi + lo, and what they leave, at most 2^-22 |x|. Rows lie in
+// tiles of ROWS rows and CHUNK features, hi before lo, each in the order in which the tensor cores read shared memory:
 // 128 bytes a row, its eight parts of 16 bytes exchanged by the row's number. `pack` in split_products.cu writes them,
-// so that one bulk copy brings a tile. One product (hi hi) is a filter with a known error; three (hi hi + hi lo + lo hi)
-// are as accurate as float32.
+// so that one bulk copy brings a tile. One product (hi hi) is a filter with a known error; three (hi hi + hi lo +
+// lo hi) are as accurate as float32.
 //
 // A block has three groups of four warps. The first has one thread that copies, STAGES chunks ahead; the two others
 // multiply 64 rows each with all columns of a tile, and reduce its values in the registers that hold them. A value's
@@ -20,7 +20,9 @@
 #define BLOCK_THREADS 384
 #define SHARED_BYTES (225 * 1024)
 
-__device__ __forceinline__ unsigned int shared_address(const void* p) { return (unsigned int)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ unsigned int shared_address(const void* p) {
+    return (unsigned int)__cvta_generic_to_shared(p);
+}
 
 __device__ __forceinline__ void barrier_init(unsigned int barrier, int count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
@@ -71,8 +73,8 @@ __device__ __forceinline__ int row_of(int i) {
 }
 __device__ __forceinline__ int column_of(int i) { return (i >> 2) * 8 + 2 * (threadIdx.x & 3) + (i & 1); }
 
-// Calls op.tile(values, t) with the products of a block's rows and the columns of every tile t in [begin, end), then op.end(), in the
-// groups that multiply. Nothing may follow: the first group has few registers left.
+// Calls op.tile(values, t) with the products of a block's rows and the columns of every tile t in [begin, end), then
+// op.end(), in the groups that multiply. Nothing may follow: the first group has few registers left.
 template <int PRODUCTS, class Op>
 __device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const unsigned char* columns, int chunks,
                                             int row_tile, int begin, int end, Op& op) {
@@ -113,7 +115,8 @@ __device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const uns
         int before = -1;
         for (int c = 0; c < chunks; ++c) {
             barrier_wait(full + 8 * stage, parity);
-            const unsigned int a = base + stage * stage_bytes + group * (HALF_BYTES / 2), b = base + stage * stage_bytes + part;
+            const unsigned int a = base + stage * stage_bytes + group * (HALF_BYTES / 2);
+            const unsigned int b = base + stage * stage_bytes + part;
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
             for (int k = 0; k < CHUNK / 16; ++k) {
