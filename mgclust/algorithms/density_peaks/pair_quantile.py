@@ -9,7 +9,7 @@ power of two of neighbouring representable values.
 2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (An eighth of the
    rows, if that is less, where the next step takes near-linear time.)
    Before a pass over all pairs, an eighth of the rows narrows it once more: 1.6% of the pass's work, and of the pairs
-   that lie within the bracket each costs several times as much as of the others. Of ten million rows and more in few
+   that lie within the bracket each costs several times as much as of the others. Of a million rows and more in few
    dimensions, too, by a tree: the pairs within a bracket that did not narrow with n would grow with its square.
 3. One pass over all pairs counts those below the bracket and those in each of its bins. The bin that holds rank k
    becomes the next bracket until bins are one value wide; in float32 the first ones nearly always are. A bracket
@@ -34,7 +34,7 @@ __all__ = ["BINS", "LEAST_TREE_SAMPLE", "Count", "Sample", "pair_quantile", "sam
 Array = Any
 
 FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 2048, 32768, 131072
-LEAST_TREE_SAMPLE = 1 << 20  # rows; building a smaller tree saves less than it costs
+LEAST_TREE_SAMPLE = 1 << 17  # rows; building a smaller tree saves less than it costs
 SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
 BINS = 1 << 20
 STANDARD_ERRORS = 4.0
