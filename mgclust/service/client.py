@@ -72,7 +72,7 @@ class Service(Connection):
         options : dict, optional
             Options of reading: ``columns``, ``standardize``, ``detrend``, ``n_nodes``, ...
         resources : dict, optional
-            ``gpus`` or ``workers``: their number on the service's machine or cluster; by default a share of the
+            ``gpus`` or ``workers``: their number on the service's machine or cluster; by default one of the
             machine's GPUs, or all of a cluster.
             ``max_seconds``: time limit of an attempt; ``memory``: bytes of all its processes on the service's machine.
         priority : int

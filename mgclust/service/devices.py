@@ -29,7 +29,7 @@ class Devices:
         self.names, self._slots = tuple(names), slots
 
     def number_for(self, resources: Mapping[str, Any]) -> int:
-        """Number of GPUs of a job: what it asks for, else an equal share; 0 if it runs on CPUs.
+        """Number of GPUs of a job: what it asks for, else one, as on the command line; 0 if it runs on CPUs.
 
         Raises
         ------
@@ -41,7 +41,7 @@ class Devices:
             return 0
         if asked and asked > count:
             raise InputError(f"gpus={asked} should be <= {count}, the GPUs of the service's machine; ask for fewer.")
-        return asked or max(1, count // self._slots)
+        return asked or 1
 
     def free(self, number: int, held: Iterable[Iterable[str]]) -> list[str] | None:
         """So many GPUs, those of the fewest jobs first; None while not enough are free.

@@ -56,7 +56,7 @@ class Source(_Strict):
 
 
 class Resources(_Strict):
-    """Number of GPUs or workers, by default a share of the machine's GPUs or all of a cluster; limits."""
+    """Number of GPUs or workers, by default one of the machine's GPUs or all of a cluster; limits."""
 
     gpus: Annotated[int | None, Field(ge=1, le=1024, description="GPUs to use.")] = None
     workers: Annotated[int | None, Field(ge=1, le=1024, description="Processes on CPUs to use, in place of GPUs.")] = (

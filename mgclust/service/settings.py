@@ -63,7 +63,7 @@ class Settings:
     cpu : bool
         Use no GPU.
     slots : int
-        Number of jobs that run at once. A job has an equal share of the machine's GPUs unless it asks for a number.
+        Number of jobs that run at once. A job has one of the machine's GPUs unless it asks for several.
     roots : str
         Folders with files that jobs may read, separated by `os.pathsep`; none by default.
     urls : str

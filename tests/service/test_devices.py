@@ -25,11 +25,11 @@ ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "a
 @pytest.mark.parametrize(
     ("count", "slots", "resources", "number"),
     [
-        (8, 1, {}, 8),
-        (8, 3, {}, 2),
+        (8, 1, {}, 1),
+        (8, 3, {}, 1),
         (2, 4, {}, 1),
         (8, 3, {"gpus": 5}, 5),
-        (8, 3, {"gpus": None, "workers": None}, 2),
+        (8, 3, {"gpus": None, "workers": None}, 1),
         (8, 1, {"workers": 2}, 0),
         (0, 1, {}, 0),
         (0, 1, {"gpus": 2}, 0),
@@ -63,7 +63,7 @@ def test_free_gpus(slots, held, number, expected):
     assert Devices("abc", slots).free(number, held) == expected
 
 
-def test_every_job_within_the_slots_gets_its_share():
+def test_every_job_within_the_slots_gets_a_gpu():
     for count in range(1, 9):
         for slots in range(1, 12):
             devices, held = Devices(map(str, range(count)), slots), []
@@ -165,10 +165,10 @@ def test_jobs_side_by_side(tmp_path, monkeypatch, pretended):
 
 def test_a_job_with_all_gpus(tmp_path, monkeypatch, pretended):
     served = Served(tmp_path, monkeypatch, 2, 1)
-    id_ = served.submit()
+    id_ = served.submit(gpus=2)
     assert served.look() == {id_: [0, 1]}
     order = served.order(id_)
-    assert order["devices"] is None and order["place"] == {"cpu": False, "workers": 2}
+    assert order["devices"] is None and order["place"] == {"cpu": False, "gpus": 2}
 
 
 @pytest.mark.parametrize("given", [{"cpu": True}, {"scheduler": "tls://elsewhere:8786"}])
@@ -249,6 +249,7 @@ def test_a_job_that_waits_for_gpus_is_looked_at_seldom(waiting, monkeypatch):
 @pytest.mark.timeout(300)
 def test_workers_of_attempts(tmp_path, monkeypatch):
     """Each attempt starts its own and gives them its GPUs; there being none, they compute on cores."""
+    monkeypatch.setattr(Devices, "number_for", lambda self, resources: 2)  # asked for, they would have to be there
     root = tmp_path / "root"
     root.mkdir()
     np.save(root / "points.npy", np.random.default_rng(0).normal(size=(6_000, 8)))

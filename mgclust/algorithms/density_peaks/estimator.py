@@ -82,7 +82,7 @@ class DensityPeaks(Clusterer):
     n_clusters_ : int
     dc_, dc_error_ : float
         The cut-off distance and, if it was sampled, half the width of its 95% confidence interval (else 0). With
-        ``density="knn"``, dc_ is None unless it was given or the halo needed it.
+        ``density="knn"``, `dc_` is None unless it was given or the halo needed it.
     rho_, delta_ : ndarray of shape (n_samples,), float64
         Density without the row itself; distance to the nearest denser row.
     nearest_higher_ : ndarray of shape (n_samples,), int64
