@@ -257,3 +257,101 @@ def test_rows_without_a_number(gpu, monkeypatch):
 
     products, direct = both(monkeypatch, run)
     np.testing.assert_array_equal(products, direct)
+
+
+@pytest.mark.parametrize("clustered", [True, False])
+def test_cluster_sums(gpu, x, clustered):
+    """About the means of four clusters, against float64; the same bits however rows and columns come."""
+    X, n, clusters = gpu.memory.to_host(x).astype("float64"), len(x), 4
+    rng = np.random.default_rng(1)
+    to_some = ((X[:, None] - X[rng.choice(n, clusters, replace=False)]) ** 2).sum(axis=2)
+    labels = (to_some.argmin(axis=1) if clustered else rng.integers(clusters, size=n)).astype("int32")
+    members = [labels == c for c in range(clusters)]
+    means = np.stack([X[own].mean(axis=0) if own.any() else X[0] for own in members])
+    spread = np.array([((X[own] - means[c]) ** 2).sum() / max(own.sum(), 1) for c, own in enumerate(members)])
+    longest = n * 2 * np.abs(X).max() * x.shape[1] ** 0.5
+    scale = float(2.0 ** np.floor(60 - np.log2(longest))) if longest else 1.0
+    about = gpu.memory.to_device(means), gpu.memory.to_device(spread)
+    on_gpu = gpu.memory.to_device(labels)[None]
+    options = {"norm": "l2", "root": True, "scale": scale, "about": about}
+
+    out = gpu.xp.full((n, clusters), 2, dtype="int64")
+    gpu.label_sums.cluster_sums(x, x, on_gpu, y_start=0, out=out, **options)
+    some = rng.choice(n, 100, replace=False)
+    d = np.stack([np.sqrt(((X[row] - X) ** 2).sum(axis=1)) for row in some])
+    wanted = np.stack([d[:, own].sum(axis=1) for own in members], axis=1)
+    found = (gpu.memory.to_host(out)[some] - 2) / scale
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=2 * n / scale)
+
+    pieces = gpu.xp.full((n, clusters), 2, dtype="int64")
+    for rows in (slice(0, 1700), slice(1700, n)):
+        for first in range(0, n, 2048):
+            columns = slice(first, min(first + 2048, n))
+            few = gpu.xp.ascontiguousarray(on_gpu[:, columns])
+            gpu.label_sums.cluster_sums(x[rows], x[columns], few, y_start=first, out=pieces[rows], **options)
+    np.testing.assert_array_equal(gpu.memory.to_host(pieces), gpu.memory.to_host(out))
+
+    twice, sums = gpu.xp.concatenate([x[:75], x[:75]]), gpu.xp.zeros((150, clusters), dtype="int64")
+    gpu.label_sums.cluster_sums(twice, x, on_gpu, y_start=0, out=sums, **options)
+    np.testing.assert_array_equal(gpu.memory.to_host(sums)[:75], gpu.memory.to_host(sums)[75:])
+    np.testing.assert_array_equal(gpu.memory.to_host(sums)[:75] + 2, gpu.memory.to_host(out)[:75])
+
+
+def test_cluster_sums_of_many_rows_and_a_single_one(gpu, monkeypatch):
+    """Rows and columns that are packed in several pieces; clusters of one row, and of none in a call."""
+    from mgclust.kernels.pairs import gpu_products
+
+    X = _blobs(np.random.default_rng(4), 70)
+    x = gpu.memory.to_device((X - X.mean(axis=0)).astype("float32"))
+    X, labels = gpu.memory.to_host(x).astype("float64"), np.full(ROWS, 3, dtype="int32")
+    labels[17], labels[:4000:5] = 1, 0
+    means = np.stack([X[labels == c].mean(axis=0) if (labels == c).any() else X[0] for c in range(4)])
+    spread = np.array([((X[labels == c] - means[c]) ** 2).sum() / max((labels == c).sum(), 1) for c in range(4)])
+    options = {"norm": "l2", "root": True, "scale": 2.0**30, "y_start": 0}
+    found = []
+    for about in (None, (gpu.memory.to_device(means), gpu.memory.to_device(spread))):
+        for bytes_at_once in (gpu_products.PACKED_BYTES, 1):
+            monkeypatch.setattr(gpu_products, "PACKED_BYTES", bytes_at_once)
+            out = gpu.xp.zeros((ROWS, 4), dtype="int64")
+            gpu.label_sums.cluster_sums(x, x, gpu.memory.to_device(labels)[None], out=out, about=about, **options)
+            found.append(gpu.memory.to_host(out))
+    np.testing.assert_array_equal(found[2], found[3])
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-6, atol=2**12)
+    assert (found[2][:, 2] == 0).all()
+    assert found[2][17, 1] == 0
+
+
+@pytest.mark.parametrize("labelings", [1, 2])
+def test_silhouettes(gpu, monkeypatch, labelings):
+    """Products where the sample finds few doubtful pairs, and direct differences where rows have many equals."""
+    from mgclust.data import open_dataset
+    from mgclust.engine.dask.cluster import connect
+    from mgclust.engine.spmd import RunSpec, run
+    from mgclust.kernels.label_sums import gpu as label_sums
+
+    monkeypatch.setattr(label_sums, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(label_sums, "FEWEST_MEMBERS", 1)
+    centred, used = label_sums._centred_sums, []
+    monkeypatch.setattr(label_sums, "_centred_sums", lambda *args: used.append(1) or centred(*args))
+    rng = np.random.default_rng(5)
+    equals = rng.integers(0, 2, (ROWS, 1)) * np.ones((1, 64))
+    several = [rng.integers(0, 3, ROWS).astype("int32") for _ in range(labelings)]
+    for X, expected in ((_blobs(rng, 64), True), (equals, False)):
+        source, spec = open_dataset(X.astype("float32")), RunSpec(_scored, {"labelings": several})
+        used.clear()
+        with connect(None, "cuda") as cluster:
+            products = run(spec, source, cluster).value
+        assert bool(used) == expected
+        with monkeypatch.context() as patch, connect(None, "cuda") as cluster:
+            patch.setattr(label_sums, "FEWEST_ROWS", 1 << 40)
+            direct = run(spec, source, cluster).value
+        np.testing.assert_allclose(products, direct, rtol=0, atol=2e-6)
+
+
+def _scored(context, labelings):
+    from mgclust.algorithms.common.preparation import prepare_rows
+    from mgclust.algorithms.silhouette.ranks import score_labelings
+    from mgclust.kernels.pairs.metrics import METRICS
+
+    prepare_rows(context, METRICS["euclidean"])
+    return [s.samples for s in score_labelings(context, METRICS["euclidean"], labelings, keep_samples=True)]

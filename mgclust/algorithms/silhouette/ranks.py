@@ -16,7 +16,8 @@ sqeuclidean, cosine, correlation
     Communication per rank: K d sums and 8 n bytes.
 euclidean, manhattan
     One pass over all pairs, n^2 d, that serves any number of labelings: each pair's distance is added, for every
-    labeling, to the sum of its column's cluster.
+    labeling, to the sum of its column's cluster. Where a device has products faster than differences, they are taken
+    about the mean of the column's cluster, and a sample tells how many pairs would need differences all the same.
 
 Rows are met in pieces whose sums (rows x clusters of all labelings x 8 bytes) fit into memory; every piece meets all
 columns, so that pieces cost communication and no arithmetic. Sums across rows are integers in fixed point and a row's
@@ -43,6 +44,10 @@ Array = Any
 
 FIXED_POINT_BITS = 60  # of 63: sums of rounded parts may exceed the bound by their rounding
 LEAST_PIECE = 256  # rows whose sums have to fit
+SAMPLE = 1024  # rows whose pairs tell whether products pay
+MOST_DOUBTFUL = 1 / 500  # of the pairs: one costs as much as some hundred others
+FAR = 256  # times a row's mean squared distance to a cluster: see `near_share`
+LOOKS = 50  # each look at the rows counts as so small a part, where all pairs follow
 
 
 @dataclass(frozen=True)
@@ -170,6 +175,7 @@ class _Scorer:
         longest = 2 * largest_value(context) * (d**0.5 if root else d)
         scale = _fixed_point(n * longest)
         clusters = self.edges[-1]
+        about = self._centres(measure.norm, root)
         pieces = context.pieces(8 * clusters + 32 * max(map(len, self.sizes)))
         done, total = 0, len(pieces) * context.comm.stream_length()
         for start, stop in pieces:
@@ -186,6 +192,7 @@ class _Scorer:
                     scale=scale,
                     y_start=block.start,
                     out=sums,
+                    about=about,
                 )
                 done += 1
                 context.progress(done / total)
@@ -197,7 +204,7 @@ class _Scorer:
         """Silhouettes of the own rows in each labeling, from squared distances to the means of the clusters."""
         context = self.context
         n, d = context.dataset_shape
-        means, spread = self._means_and_spread()
+        means, spread = self._means_and_spread(3)
         # What rounding leaves of a distance 0.
         floor = d * (largest_value(context) * (n * 2.0**-FIXED_POINT_BITS + 2.0**-50)) ** 2
         pieces = context.pieces(16 * d + 32 * max(map(len, self.sizes)))
@@ -209,17 +216,38 @@ class _Scorer:
                     self._keep(labeling, start, stop, to_means + spread[first:last], floor)
                 context.progress((2 + (done + (labeling + 1) / len(self.samples)) / len(pieces)) / 3)
 
-    def _means_and_spread(self) -> tuple[Array, Array]:
-        """Mean of each cluster, and the mean squared distance of its rows to it; float64."""
+    def _centres(self, norm: str, root: bool) -> tuple[Array, Array] | None:
+        """Mean and spread of each cluster, where sums of distances are faster with them; equal on all ranks."""
+        context, xp, kernels = self.context, self.context.kernels.xp, self.context.kernels
+        n, first = context.dataset_shape[0], context.rows.start
+        few, shape = context.rows.read(first, first), {"labelings": len(self.labels), "clusters": self.edges[-1]}
+        near = kernels.label_sums.near_share(few, n=n, norm=norm, root=root, **shape)
+        if not near:
+            return None
+        means, spread = self._means_and_spread(LOOKS)
+        numbers = np.unique(np.linspace(0, n - 1, SAMPLE).astype("int64"))
+        some = context.gather_rows(numbers)
+        s = kernels.pairs.reduced_distances(some, some, norm="l2")
+        to_means = kernels.pairs.reduced_distances(some, means.astype(some.dtype), norm="l2")
+        doubtful = 0.0
+        for labels in self.labels[:, xp.asarray(numbers)]:
+            to_mean = to_means[:, labels]  # of each row, to the mean of each column's cluster
+            pairs = (s < near * (to_mean + to_mean.diagonal())) | (s > FAR * (to_mean + spread[labels]))
+            xp.fill_diagonal(pairs, False)
+            doubtful += float(pairs.mean()) / len(self.labels)
+        return (means, spread) if doubtful <= MOST_DOUBTFUL else None
+
+    def _means_and_spread(self, looks: int) -> tuple[Array, Array]:
+        """Mean of each cluster, and the mean squared distance of its rows to it; float64. Two of so many looks."""
         context, xp, rows = self.context, self.context.kernels.xp, self.context.rows
         total = context.sum_over_blocks(lambda x: abs(x).sum(axis=1, dtype="float64"))
         scale = _fixed_point(float(total.max()))
         sums = xp.zeros((self.edges[-1], rows.n_features), dtype="int64")
-        for x, _, _, own in self._labeled_pieces(8 * rows.n_features, 0):
+        for x, _, _, own in self._labeled_pieces(8 * rows.n_features, 0, looks):
             context.kernels.label_sums.group_sums(x, own, scale=scale, out=sums)
         means = context.comm.all_reduce(sums, "sum") / (scale * self.all_sizes[:, None])
         squares = xp.empty((len(self.labels), len(rows)), dtype="float64")
-        for x, at, labeling, own in self._labeled_pieces(32 * rows.n_features, 1):
+        for x, at, labeling, own in self._labeled_pieces(32 * rows.n_features, 1, looks):
             differences = x - means[own]
             squares[labeling, at] = _row_sums(differences * differences)
         spread = []
@@ -230,7 +258,7 @@ class _Scorer:
             spread.append(np.bincount(codes, weights=weights, minlength=len(sizes)) / sizes)
         return means, xp.asarray(np.concatenate(spread))
 
-    def _labeled_pieces(self, row_bytes: int, look: int) -> Iterator[tuple[Array, slice, int, Array]]:
+    def _labeled_pieces(self, row_bytes: int, look: int, looks: int) -> Iterator[tuple[Array, slice, int, Array]]:
         """Pieces of own rows, where they are among these, and each labeling's number and labels."""
         pieces, first = self.context.pieces(row_bytes), self.context.rows.start
         for done, (start, stop) in enumerate(pieces):
@@ -238,7 +266,7 @@ class _Scorer:
             for labeling in range(len(self.labels)) if stop > start else ():
                 own = self.context.kernels.xp.ascontiguousarray(self.labels[labeling, start:stop])
                 yield x, slice(start - first, stop - first), labeling, own
-            self.context.progress((look + (done + 1) / len(pieces)) / 3)
+            self.context.progress((look + (done + 1) / len(pieces)) / looks)
 
     def _keep(self, labeling: int, start: int, stop: int, means: Array, floor: float) -> None:
         """Silhouettes of own rows from the means of their distances to all rows of each cluster, overwriting these."""

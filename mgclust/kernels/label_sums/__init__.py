@@ -50,7 +50,17 @@ class LabelSums(Protocol):
         """
 
     def cluster_sums(
-        self, x: Array, y: Array, labels: Array, *, norm: str, root: bool, scale: float, y_start: int, out: Array
+        self,
+        x: Array,
+        y: Array,
+        labels: Array,
+        *,
+        norm: str,
+        root: bool,
+        scale: float,
+        y_start: int,
+        out: Array,
+        about: tuple[Array, Array] | None = None,
     ) -> None:
         """Add to each row, for each cluster of several labelings, its summed distances to the cluster's columns.
 
@@ -70,6 +80,11 @@ class LabelSums(Protocol):
             Global number of y's first row, a multiple of 1024.
         out : int64 array of shape (m, number of clusters)
             Added to in place.
+        about : tuple of two float64 arrays of shape (number of clusters, d) and (number of clusters,), optional
+            The mean of all rows of each cluster, and their mean squared distance to it, the same in every call.
+            Where `near_share` is positive alone. Each distance d is then added as rint(d * unit) / unit * scale, with
+            a power of two as the unit of a row and cluster: 2**25 or more units are the root mean square of their
+            distances, as far as 1 / scale is not coarser.
         """
 
     def group_sums(self, x: Array, labels: Array, *, scale: float, out: Array) -> None:
@@ -83,6 +98,27 @@ class LabelSums(Protocol):
             Clusters.
         out : int64 array of shape (number of clusters, d)
             Added to in place.
+        """
+
+    def near_share(self, x: Array, *, n: int, norm: str, root: bool, labelings: int, clusters: int) -> float:
+        """Which pairs cost `cluster_sums` much more than others, if it is given means.
+
+        Parameters
+        ----------
+        x : array of shape (any, d)
+            Rows; for their type and features.
+        n : int
+            Rows of the whole data.
+        norm, root
+            As in `cluster_sums`.
+        labelings, clusters : int
+            How many, and how many clusters they have together.
+
+        Returns
+        -------
+        float
+            Those whose reduced distance s is below this share of the sum of both rows' to the mean, and those with s
+            above 256 times the row's mean s to the cluster. 0 where means are not to be given.
         """
 
     def same_label_sums(self, s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:

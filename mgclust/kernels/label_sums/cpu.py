@@ -24,7 +24,7 @@ from mgclust.kernels.toolkit.simd import WIDTH, add, load, splat, store
 from mgclust.kernels.toolkit.simd_steps import add_fixed, fixed, square_root
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
-__all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "same_label_sums"]
+__all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "near_share", "same_label_sums"]
 
 Array = Any
 GROUP = 1024  # columns, aligned in the global numbers, whose partial sums are rounded together
@@ -56,8 +56,21 @@ def best_columns(s: Array, columns: Array, *, out: Array) -> None:
     run_tasks(-(-len(s) // rows), task)
 
 
+def near_share(x: Array, *, n: int, norm: str, root: bool, labelings: int, clusters: int) -> float:
+    return 0.0
+
+
 def cluster_sums(
-    x: Array, y: Array, labels: Array, *, norm: str, root: bool, scale: float, y_start: int, out: Array
+    x: Array,
+    y: Array,
+    labels: Array,
+    *,
+    norm: str,
+    root: bool,
+    scale: float,
+    y_start: int,
+    out: Array,
+    about: tuple[Array, Array] | None = None,
 ) -> None:
     if y_start % GROUP:
         raise ValueError(f"y_start={y_start} is not a multiple of {GROUP}")

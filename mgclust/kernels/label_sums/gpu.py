@@ -1,20 +1,23 @@
 """Sums over columns that share a label, on a CUDA device (in the ``.cu`` files of pairs and affinity propagation).
 
 A partial sum adds the columns of one label within a group of 1024 in their order; partial sums are added as integers.
-So no bit depends on how columns are split over calls, rows over ranks, or blocks over the device.
+So no bit depends on how columns are split over calls, rows over ranks, or blocks over the device. Distances to clusters
+with known means come from tensor cores and become integers one by one (``centred_sums.cu``).
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import cupy as cp
 import numpy as np
 
+from mgclust.kernels.pairs import gpu_products
 from mgclust.kernels.pairs.gpu_launch import GROUP, direct, distances, is_low, rows_per_thread
-from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
+from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, multiprocessors
 
-__all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "same_label_sums"]
+__all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "near_share", "same_label_sums"]
 
 Array = Any
 THREADS = 256
@@ -24,17 +27,40 @@ FOUR = 4  # columns that are added to each other first
 PIECE = 32  # columns of a partial sum in affinity_propagation/matrices.cu
 PARTIAL = 512  # columns of a partial sum in pairs/few_features.cu and pairs/many_features.cu
 STAGED = 16  # rows that a block of add_by_label holds
+FEWEST_ROWS = 1 << 16  # of the whole data, for means to pay
+FEWEST_MEMBERS = 4096  # of a cluster in the mean: rows are packed anew for each
+MOST_LABELINGS = 4  # of which each has its own products; distances are stored and read again for more
 TILE_NUMBERS = 1 << 24  # distances on their way from one kernel to the next: 64 MB, most of it stays in the cache
 
 
+def near_share(x: Array, *, n: int, norm: str, root: bool, labelings: int, clusters: int) -> float:
+    enough = n >= FEWEST_ROWS and labelings <= MOST_LABELINGS and n * labelings >= FEWEST_MEMBERS * clusters
+    if not (root and enough and gpu_products.suit(x, norm)):
+        return 0.0
+    return _share(_chunks(x.shape[1]))
+
+
 def cluster_sums(
-    x: Array, y: Array, labels: Array, *, norm: str, root: bool, scale: float, y_start: int, out: Array
+    x: Array,
+    y: Array,
+    labels: Array,
+    *,
+    norm: str,
+    root: bool,
+    scale: float,
+    y_start: int,
+    out: Array,
+    about: tuple[Array, Array] | None = None,
 ) -> None:
     if y_start % GROUP:
         raise ValueError(f"y_start={y_start} should be a multiple of {GROUP}.")
     if not x.shape[0] or not y.shape[0]:
         return
     norm = direct(norm)
+    if about is not None:
+        for labeling in labels:
+            _centred_sums(x, y, labeling, *about, scale, out)
+        return
     if is_low(x, norm) or len(labels) == 1:
         for labeling in labels:
             _fused_cluster_sums(x, y, labeling, norm, root, scale, out)
@@ -172,3 +198,49 @@ def _fused_cluster_sums(x: Array, y: Array, labels: Array, norm: str, root: bool
         sizes = (x, np.int32(m), y[columns], np.int32(d))
     grid = (-(-m // rows), count)
     module.get_function("cluster_sums")(grid, (LOW_THREADS if low else THREADS,), (*sizes, *lists, *sums))
+
+
+def _centred_sums(x: Array, y: Array, labels: Array, means: Array, spread: Array, scale: float, out: Array) -> None:
+    """One cluster after the other, rows and columns packed about its mean."""
+    module, (m, d), chunks = compiled_for_hopper("label_sums/centred_sums.cu"), x.shape, _chunks(x.shape[1])
+    kernel, pack = module.get_function("centred_sums"), module.get_function("pack_about")
+    kernel.max_dynamic_shared_size_bytes = gpu_products.SHARED_BYTES
+
+    def packed(rows: Array, which: Array | np.uint64, count: int, mean: Array) -> tuple[Array, Array]:
+        padded = -(-count // gpu_products.ROWS) * gpu_products.ROWS
+        tiles = cp.empty(padded * chunks * gpu_products.CHUNK * 4, dtype=np.uint8)
+        norms = cp.empty((padded, 2), dtype=np.float32)
+        sizes = (np.int32(count), np.int32(d), np.int32(chunks))
+        pack((padded // 8,), (256,), (rows, which, mean, *sizes, tiles, norms))
+        return tiles, norms
+
+    order = cp.argsort(labels, kind="stable")
+    edges = cp.searchsorted(labels[order], cp.arange(out.shape[1] + 1, dtype=labels.dtype)).get().tolist()
+    most = gpu_products.most_rows(chunks)
+    for start in range(0, m, most):
+        part, sums = x[start : start + most], out[start : start + most]
+        for cluster, (first, last) in enumerate(pairwise(edges)):
+            if first == last:
+                continue
+            mean = means[cluster]
+            rows = packed(part, np.uint64(0), len(part), mean)
+            for begin in range(first, last, most):
+                members = order[begin : min(begin + most, last)]
+                columns = packed(y, members, len(members), mean)
+                run = gpu_products.run_of(len(part), len(members))
+                grid = (-(-len(part) // gpu_products.ROWS), -(-len(members) // (run * gpu_products.ROWS)))
+                sides = (part, *rows, np.int32(len(part)), y, *columns, members, np.int32(len(members)))
+                sizes = (np.int32(d), np.int32(chunks), np.int32(run), spread[cluster:])
+                target = (np.float32(_share(chunks)), np.float64(scale), np.int32(out.shape[1]), sums[:, cluster:])
+                kernel(
+                    grid, (gpu_products.THREADS,), (*sides, *sizes, *target), shared_mem=gpu_products.SHARED_BYTES
+                )  # fmt: skip
+
+
+def _chunks(d: int) -> int:
+    return -(-d // gpu_products.CHUNK)
+
+
+def _share(chunks: int) -> float:
+    """As `near_share`: products are cut off once every 16 features, so the more of them, the earlier a pair is near."""
+    return min(0.25, max(2, chunks) / 512)

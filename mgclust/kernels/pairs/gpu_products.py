@@ -85,7 +85,7 @@ class Products:
         self.fits = largest * self.scale <= 2.0 ** (LARGEST + 1)
         # Direct differences of float32 may be (d + 2) 2^-24 s from s; a few times that.
         self.wide = 1.0 + (self.d + 4) * 2.0**-21
-        self.most = max(GROUP, _affordable(PACKED_BYTES) // (self.chunks * CHUNK * 4) // GROUP * GROUP)
+        self.most = most_rows(self.chunks)
 
     def pieces(self) -> Iterator[tuple[Packed, Packed]]:
         """Packed rows with packed columns, columns ascending for each."""
@@ -130,11 +130,16 @@ class Products:
         return Packed(start, count, packed, norms, sizes, largest)
 
 
-def run_of(x: Packed, y: Packed, unit: int = 1) -> int:
+def run_of(rows: int, columns: int, unit: int = 1) -> int:
     """Tiles of columns for a block: long runs, yet blocks enough for the device; a multiple of `unit`."""
-    row_tiles, tiles = -(-x.size // ROWS), -(-y.size // ROWS)
+    row_tiles, tiles = -(-rows // ROWS), -(-columns // ROWS)
     runs = max(1, min(-(-WAVES * multiprocessors() // row_tiles), tiles))
     return unit * -(-tiles // (runs * unit))
+
+
+def most_rows(chunks: int) -> int:
+    """How many rows of so many chunks of features are packed at a time."""
+    return max(GROUP, _affordable(PACKED_BYTES) // (chunks * CHUNK * 4) // GROUP * GROUP)
 
 
 def _affordable(most: int) -> int:
@@ -165,7 +170,7 @@ def gaussian_sum(x: Array, y: Array, *, factor: float, own: Array, add: Callable
         mine = slice(rows.start, rows.start + rows.size)
         left_out = cp.clip(own[mine] - columns.start, -1, columns.size).astype(np.int32)
         scaled = np.float32(-factor / call.scale**2)
-        call.launch("gaussian", rows, columns, run_of(rows, columns, GROUP // ROWS), scaled, left_out, groups)
+        call.launch("gaussian", rows, columns, run_of(rows.size, columns.size, GROUP // ROWS), scaled, left_out, groups)
         add(groups, mine)
     return True
 
@@ -239,7 +244,7 @@ def _classify(
         sure.fill(0)
         # Pairs of a column before its row are left out where they would count twice.
         ahead = np.int32((columns.start - rows.start) // ROWS if diagonal else 1 << 24)
-        run = run_of(rows, columns)
+        run = run_of(rows.size, columns.size)
         to = sure[rows.start :] if by_row else sure
         call.launch("classify", rows, columns, run, low, high, ahead, np.bool_(by_row), to, *doubtful.start())
 
@@ -340,7 +345,7 @@ def nearest_rows(
         arguments = (minima, m, np.int32(groups), rank, np.float32(call.wide), limits)
         module.get_function("kth_smallest")((-(-rows.size // 4),), (128,), arguments)
         listed, counts = cp.empty((rows.size, room), dtype=np.int32), cp.zeros(rows.size, dtype=np.int32)
-        call.launch("collect", rows, columns, run_of(rows, columns), limits, listed, counts, np.int32(room))
+        call.launch("collect", rows, columns, run_of(rows.size, columns.size), limits, listed, counts, np.int32(room))
         module.get_function("select_nearest")(
             (-(-rows.size // 4),), (128,),
             (x[mine], m, y[columns.start :], np.int32(call.d), listed, counts, np.int32(room), np.int32(count),

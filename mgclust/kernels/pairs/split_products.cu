@@ -37,39 +37,21 @@ __device__ __forceinline__ int row_tile() { return blockIdx.z * gridDim.x + bloc
     if (row_tile() * ROWS >= x_rows) return; \
     const Operand x{x_tiles, x_norms, x_sizes, x_largest, x_rows}, y{y_tiles, y_norms, y_sizes, y_largest, y_rows};
 
-__device__ __forceinline__ unsigned short to_half(float v) {
-    unsigned short h;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    return h;
-}
-__device__ __forceinline__ float from_half(unsigned short h) {
-    float v;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
-    return v;
-}
-
 // A warp a row of the padded tiles. `which` names the rows to take, in order, or is null.
 extern "C" __global__ void pack(const float* x, const int64* which, int m, int d, int chunks, float scale,
                                 unsigned char* tiles, float* norms, float2* sizes) {
-    const int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), lane = threadIdx.x & 31, r = row & (ROWS - 1);
+    const int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), lane = threadIdx.x & 31;
     const float* from = x + (row < m ? (which ? which[row] : (int64)row) : 0) * d;
-    unsigned char* tile = tiles + (int64)(row / ROWS) * chunks * 2 * HALF_BYTES + r * 128;
     double length = 0, rest = 0;
     for (int part = lane; part < chunks * 8; part += 32) {  // eight features
-        __align__(16) unsigned short hi[8], lo[8];
+        float v[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             const int f = part * 8 + i;
-            const float v = row < m && f < d ? from[f] * scale : 0.f;
-            hi[i] = to_half(v);
-            const float left = v - from_half(hi[i]);
-            lo[i] = to_half(left);
-            length += (double)v * v;
-            rest += (double)left * left;
+            v[i] = row < m && f < d ? from[f] * scale : 0.f;
+            length += (double)v[i] * v[i];
         }
-        unsigned char* to = tile + (part >> 3) * 2 * HALF_BYTES + ((part ^ r) & 7) * 16;
-        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(hi);
-        *reinterpret_cast<uint4*>(to + HALF_BYTES) = *reinterpret_cast<const uint4*>(lo);
+        store_halves(v, tiles, row, part, chunks, rest);
     }
     for (int step = 16; step; step >>= 1) {
         length += __shfl_xor_sync(0xffffffffu, length, step);

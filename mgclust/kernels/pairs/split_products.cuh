@@ -20,6 +20,35 @@
 #define BLOCK_THREADS 384
 #define SHARED_BYTES (225 * 1024)
 
+__device__ __forceinline__ unsigned short to_half(float v) {
+    unsigned short h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
+    return h;
+}
+__device__ __forceinline__ float from_half(unsigned short h) {
+    float v;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
+    return v;
+}
+
+// Eight features of a row, the part-th eight, to their places in the tiles; `rest` gains the squares that high halves leave.
+__device__ __forceinline__ void store_halves(const float (&v)[8], unsigned char* tiles, int row, int part, int chunks,
+                                             double& rest) {
+    __align__(16) unsigned short hi[8], lo[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        hi[i] = to_half(v[i]);
+        const float left = v[i] - from_half(hi[i]);
+        lo[i] = to_half(left);
+        rest += (double)left * left;
+    }
+    const int r = row & (ROWS - 1);
+    unsigned char* to =
+        tiles + ((int64)(row / ROWS) * chunks + (part >> 3)) * 2 * HALF_BYTES + r * 128 + ((part ^ r) & 7) * 16;
+    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(hi);
+    *reinterpret_cast<uint4*>(to + HALF_BYTES) = *reinterpret_cast<const uint4*>(lo);
+}
+
 __device__ __forceinline__ unsigned int shared_address(const void* p) {
     return (unsigned int)__cvta_generic_to_shared(p);
 }

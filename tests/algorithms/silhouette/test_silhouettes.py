@@ -113,6 +113,42 @@ def test_many_labelings_have_the_same_bits_on_any_number_of_ranks(metric, ranks)
     assert bits[0] == bits[1] == bits[2]
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_means_are_handed_over_unless_many_pairs_are_near(ranks, size):
+    """As a device with fast products asks for; rows with many equals are left to differences."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 3000).astype(np.int32)
+    X = rng.normal(size=(3000, 20)) + 2 * labels[:, None]
+    equals = rng.integers(0, 2, (3000, 1)) * np.ones((1, 20))
+    with ranks(size) as cluster:
+        for rows, wanted in ((X, True), (equals, False)):
+            source, spec = open_dataset(rows), RunSpec(scored_about, {"labelings": [labels], "near": 0.0})
+            plain = run(spec, source, cluster).value
+            found = run(RunSpec(scored_about, {"labelings": [labels], "near": 1 / 256}), source, cluster).value
+            np.testing.assert_array_equal(found.pop(), plain.pop())
+            assert plain == [None]
+            if not wanted:
+                assert found == [None]
+                continue
+            (means, spread), centred = found[0], rows - rows.mean(axis=0)
+            own = [centred[labels == c] for c in range(3)]
+            np.testing.assert_allclose(np.diff(means, axis=0), np.diff([part.mean(axis=0) for part in own], axis=0))
+            np.testing.assert_allclose(spread, [part.var(axis=0).sum() for part in own])
+
+
+def scored_about(context, labelings, near):
+    """What `cluster_sums` is handed, and the silhouettes."""
+    label_sums = context.kernels.label_sums
+    with pytest.MonkeyPatch.context() as patch:
+        handed, sums = [], label_sums.cluster_sums
+        patch.setattr(label_sums, "near_share", lambda x, **shape: near)
+        patch.setattr(label_sums, "cluster_sums", lambda *a, **k: handed.append(k["about"]) or sums(*a, **k))
+        prepare_rows(context, METRICS["euclidean"])
+        samples = score_labelings(context, METRICS["euclidean"], labelings, keep_samples=True)[0].samples
+    assert all((about is None) == (handed[0] is None) for about in handed)
+    return [handed[0], samples]
+
+
 def scored_by_matrix(context, shift, labelings):
     from mgclust.kernels.affinity_propagation.messages import padded
 
