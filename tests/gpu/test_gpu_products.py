@@ -355,3 +355,31 @@ def _scored(context, labelings):
 
     prepare_rows(context, METRICS["euclidean"])
     return [s.samples for s in score_labelings(context, METRICS["euclidean"], labelings, keep_samples=True)]
+
+
+@pytest.mark.parametrize("d", [17, 64, 120, 256])
+def test_similarities(gpu, monkeypatch, d):
+    """Against the kernel without products; rows and columns in several pieces; equal columns."""
+    from mgclust.kernels.affinity_propagation.messages import padded
+    from mgclust.kernels.pairs import gpu_products
+
+    X = _blobs(np.random.default_rng(d), d)
+    X[3000:3100] = X[:100]
+    x = gpu.memory.to_device((X - X.mean(axis=0)).astype("float32"))
+
+    def run():
+        out = gpu.xp.full((ROWS, padded(ROWS)), 7, dtype="float32")
+        options = {"norm": "l2-dot", "factor": 0.5, "first_row": 0, "y_start": 0, "seed": 5}
+        gpu.affinity_propagation.similarities(x, x, out=out, **options)
+        return gpu.memory.to_host(out)
+
+    products, direct = both(monkeypatch, run)
+    largest = float((x.astype("float64") ** 2).sum(axis=1).max())
+    np.testing.assert_allclose(products, direct, rtol=1e-6, atol=1e-6 * largest)
+    assert (np.diagonal(products) == -np.inf).all()
+    assert (products[:, ROWS:] == 7).all()
+    # The noise moves a value by two units at most.
+    np.testing.assert_array_max_ulp(products[200:2900, 3000:3100], products[200:2900, :100], maxulp=2)
+    np.testing.assert_array_max_ulp(products[3000:3100, 200:2900], products[:100, 200:2900], maxulp=2)
+    monkeypatch.setattr(gpu_products, "PACKED_BYTES", 1)
+    np.testing.assert_array_equal(run(), products)

@@ -37,7 +37,7 @@ def near_share(x: Array, *, n: int, norm: str, root: bool, labelings: int, clust
     enough = n >= FEWEST_ROWS and labelings <= MOST_LABELINGS and n * labelings >= FEWEST_MEMBERS * clusters
     if not (root and enough and gpu_products.suit(x, norm)):
         return 0.0
-    return _share(_chunks(x.shape[1]))
+    return _share(gpu_products.chunks_of(x.shape[1]))
 
 
 def cluster_sums(
@@ -202,17 +202,13 @@ def _fused_cluster_sums(x: Array, y: Array, labels: Array, norm: str, root: bool
 
 def _centred_sums(x: Array, y: Array, labels: Array, means: Array, spread: Array, scale: float, out: Array) -> None:
     """One cluster after the other, rows and columns packed about its mean."""
-    module, (m, d), chunks = compiled_for_hopper("label_sums/centred_sums.cu"), x.shape, _chunks(x.shape[1])
-    kernel, pack = module.get_function("centred_sums"), module.get_function("pack_about")
+    module, (m, d), chunks = (
+        compiled_for_hopper("label_sums/centred_sums.cu"),
+        x.shape,
+        gpu_products.chunks_of(x.shape[1]),
+    )
+    kernel = module.get_function("centred_sums")
     kernel.max_dynamic_shared_size_bytes = gpu_products.SHARED_BYTES
-
-    def packed(rows: Array, which: Array | np.uint64, count: int, mean: Array) -> tuple[Array, Array]:
-        padded = -(-count // gpu_products.ROWS) * gpu_products.ROWS
-        tiles = cp.empty(padded * chunks * gpu_products.CHUNK * 4, dtype=np.uint8)
-        norms = cp.empty((padded, 2), dtype=np.float32)
-        sizes = (np.int32(count), np.int32(d), np.int32(chunks))
-        pack((padded // 8,), (256,), (rows, which, mean, *sizes, tiles, norms))
-        return tiles, norms
 
     order = cp.argsort(labels, kind="stable")
     edges = cp.searchsorted(labels[order], cp.arange(out.shape[1] + 1, dtype=labels.dtype)).get().tolist()
@@ -223,10 +219,10 @@ def _centred_sums(x: Array, y: Array, labels: Array, means: Array, spread: Array
             if first == last:
                 continue
             mean = means[cluster]
-            rows = packed(part, np.uint64(0), len(part), mean)
+            rows = gpu_products.pack_about(module, part, mean)
             for begin in range(first, last, most):
                 members = order[begin : min(begin + most, last)]
-                columns = packed(y, members, len(members), mean)
+                columns = gpu_products.pack_about(module, y, mean, members)
                 run = gpu_products.run_of(len(part), len(members))
                 grid = (-(-len(part) // gpu_products.ROWS), -(-len(members) // (run * gpu_products.ROWS)))
                 sides = (part, *rows, np.int32(len(part)), y, *columns, members, np.int32(len(members)))
@@ -235,10 +231,6 @@ def _centred_sums(x: Array, y: Array, labels: Array, means: Array, spread: Array
                 kernel(
                     grid, (gpu_products.THREADS,), (*sides, *sizes, *target), shared_mem=gpu_products.SHARED_BYTES
                 )  # fmt: skip
-
-
-def _chunks(d: int) -> int:
-    return -(-d // gpu_products.CHUNK)
 
 
 def _share(chunks: int) -> float:

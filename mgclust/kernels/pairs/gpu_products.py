@@ -77,7 +77,7 @@ class Products:
         self.m, self.k = (len(rows) if which is None else len(which) for rows, which in ((x, x_which), (y, y_which)))
         self._same = x.data.ptr == y.data.ptr and x.shape == y.shape and x_which is y_which
         self.d = x.shape[1]
-        self.chunks = -(-self.d // CHUNK)
+        self.chunks = chunks_of(self.d)
         largest = max(float(cp.maximum(rows.max(), -rows.min())) for rows in ((x,) if self._same else (x, y)))
         exponent = math.frexp(reach or largest)[1] if largest > 0 and math.isfinite(largest) else 0
         # A power of two, so that numbers keep their digits; bounded, so that squares of it are float32.
@@ -135,6 +135,21 @@ def run_of(rows: int, columns: int, unit: int = 1) -> int:
     row_tiles, tiles = -(-rows // ROWS), -(-columns // ROWS)
     runs = max(1, min(-(-WAVES * multiprocessors() // row_tiles), tiles))
     return unit * -(-tiles // (runs * unit))
+
+
+def chunks_of(d: int) -> int:
+    """Into how many tiles the features of a row go."""
+    return -(-d // CHUNK)
+
+
+def pack_about(module: Any, x: Array, centre: Array, which: Array | None = None) -> tuple[Array, Array]:
+    """Rows, or some of them, about a point: tiles and norms by centred_rows.cuh, which the module includes."""
+    count, d, chunks = len(x) if which is None else len(which), x.shape[1], chunks_of(x.shape[1])
+    padded = -(-count // ROWS) * ROWS
+    tiles, norms = cp.empty(padded * chunks * CHUNK * 4, dtype=np.uint8), cp.empty((padded, 2), dtype=np.float32)
+    places, sizes = np.uint64(0) if which is None else which, (np.int32(count), np.int32(d), np.int32(chunks))
+    module.get_function("pack_about")((padded // 8,), (256,), (x, places, centre, *sizes, tiles, norms))
+    return tiles, norms
 
 
 def most_rows(chunks: int) -> int:
