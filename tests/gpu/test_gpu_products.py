@@ -281,7 +281,8 @@ def test_cluster_sums(gpu, x, clustered):
     d = np.stack([np.sqrt(((X[row] - X) ** 2).sum(axis=1)) for row in some])
     wanted = np.stack([d[:, own].sum(axis=1) for own in members], axis=1)
     found = (gpu.memory.to_host(out)[some] - 2) / scale
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=2 * n / scale)
+    # Rows of more than 256 features are left to direct differences, for this reason.
+    np.testing.assert_allclose(found, wanted, rtol=1e-6 if x.shape[1] <= 256 else 4e-6, atol=2 * n / scale)
 
     pieces = gpu.xp.full((n, clusters), 2, dtype="int64")
     for rows in (slice(0, 1700), slice(1700, n)):

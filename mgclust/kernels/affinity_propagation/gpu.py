@@ -20,7 +20,6 @@ SIDE = 128  # of a tile in pairs/many_features.cu and similarity.cu
 SLAB = 32  # features of a stage in similarity.cu
 SPLIT_SHARED = max(2 * 4 * SIDE * (SLAB + 8) * 2, SIDE * 133 * 4 + SIDE * SIDE)  # bytes of its blocks
 LARGEST_GRID_Y = 65535
-MOST_FEATURES = 256  # of similarity_products.cu
 
 
 def similarities(
@@ -32,7 +31,7 @@ def similarities(
     real = x.dtype.type
     tiny = real(100 * np.finfo(x.dtype).tiny)
     place = (real(factor), np.int32(first_row), np.int32(y_start), np.uint64(seed), tiny, np.int64(out.shape[1]), out)
-    if norm == "l2-dot" and gpu_products.suit(x, norm) and d <= MOST_FEATURES:
+    if norm == "l2-dot" and gpu_products.suit(x, norm) and d <= gpu_products.MOST_FEATURES:
         _products(x, y, place)
     elif norm == "l2-dot" and x.dtype == np.float32:
         _split_similarities(x, y, first_row == y_start, place)

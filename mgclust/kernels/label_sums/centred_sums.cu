@@ -9,8 +9,12 @@
 // the same direction from mu. Pairs with s < share * both would lose more than that: they are decided by direct
 // differences, at once, by the warp that meets them.
 //
-// A distance becomes an integer: its unit is 2^-25 or less of the row's root mean square distance to the cluster, which
-// is |x - mu|^2 + spread if mu is the mean and spread the mean of |y - mu|^2. At most one distance of 256 can be more
+// In a model that cuts sums off at 24 digits, sums over a cluster are within 2e-7 of float64 for rows of clusters, with
+// any labels, and within 6e-7 in the worst cases found: 120 features with two values each, or one of 1e6 times the size
+// of the others, and labels by chance. It is up to 1.5e-6 for 512 features, so these are left to direct differences.
+//
+// A distance becomes an integer: its unit is 2^-25 or less of the row's root mean square distance to the cluster; its
+// square is |x - mu|^2 + spread if mu is the mean and spread the mean of |y - mu|^2. At most one of 256 can be more
 // than 16 times that, where the integer would be too large; these are decided by direct differences, too, and rounded
 // in 64 bits. Everything about a pair depends on the pair, mu, spread and scale alone, and integers have no order: the
 // same bits however rows and columns come. Equal rows have equal bits.

@@ -34,10 +34,11 @@ TILE_NUMBERS = 1 << 24  # distances on their way from one kernel to the next: 64
 
 
 def near_share(x: Array, *, n: int, norm: str, root: bool, labelings: int, clusters: int) -> float:
+    d = x.shape[1]
     enough = n >= FEWEST_ROWS and labelings <= MOST_LABELINGS and n * labelings >= FEWEST_MEMBERS * clusters
-    if not (root and enough and gpu_products.suit(x, norm)):
+    if not (root and enough and gpu_products.suit(x, norm) and d <= gpu_products.MOST_FEATURES):
         return 0.0
-    return _share(gpu_products.chunks_of(x.shape[1]))
+    return _share(gpu_products.chunks_of(d))
 
 
 def cluster_sums(
@@ -235,4 +236,4 @@ def _centred_sums(x: Array, y: Array, labels: Array, means: Array, spread: Array
 
 def _share(chunks: int) -> float:
     """As `near_share`: products are cut off once every 16 features, so the more of them, the earlier a pair is near."""
-    return min(0.25, max(2, chunks) / 512)
+    return max(2, chunks) / 512
