@@ -291,7 +291,7 @@ def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, t
 
     def find(rows: Packed, columns: Packed) -> None:
         labels = mine[rows.start :], theirs[columns.start :]
-        run, to = run_of(rows, columns), out[rows.start :]
+        run, to = run_of(rows.size, columns.size), out[rows.start :]
         call.launch("border", rows, columns, run, low, high, *labels, to, *doubtful.start())
 
     def decide(rows: Packed, columns: Packed) -> None:
