@@ -8,9 +8,8 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.affinity_propagation.messages import Messages
-from mgclust.kernels.pairs import gpu_products
 from mgclust.kernels.pairs.gpu_launch import direct, is_low, launch, run_length
-from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, multiprocessors
+from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = ["jitter", "pass_columns", "pass_rows", "similarities", "value_histogram"]
 
@@ -31,9 +30,7 @@ def similarities(
     real = x.dtype.type
     tiny = real(100 * np.finfo(x.dtype).tiny)
     place = (real(factor), np.int32(first_row), np.int32(y_start), np.uint64(seed), tiny, np.int64(out.shape[1]), out)
-    if norm == "l2-dot" and gpu_products.suit(x, norm) and d <= gpu_products.MOST_FEATURES:
-        _products(x, y, place)
-    elif norm == "l2-dot" and x.dtype == np.float32:
+    if norm == "l2-dot" and x.dtype == np.float32:
         _split_similarities(x, y, first_row == y_start, place)
     elif is_low(x, norm):
         kernel = compiled("affinity_propagation/matrices.cu", x.dtype.name, direct(norm), DIM=d).get_function(
@@ -43,30 +40,6 @@ def similarities(
         kernel(grid, (THREADS,), (x, np.int32(m), y, np.int32(k), *place))
     else:
         launch("similarities", x, y, norm, run_length(x, y, SIDE), *place)
-
-
-def _products(x: Array, y: Array, place: tuple[Any, ...]) -> None:
-    """By Hopper's tensor cores (``similarity_products.cu``)."""
-    module = compiled_for_hopper("affinity_propagation/similarity_products.cu")
-    kernel, (m, d), k = module.get_function("similarities"), x.shape, len(y)
-    kernel.max_dynamic_shared_size_bytes = gpu_products.SHARED_BYTES
-    factor, first_row, y_start, *noise, stride, out = place
-    centre, chunks = cp.zeros(d), gpu_products.chunks_of(d)
-    # The order of the columns in similarity_products.cu; of the last 16, the last one again.
-    at = cp.arange(-(-k // 16) * 16)
-    order = cp.minimum(at & ~15 | (at >> 1 & 3) << 2 | (at >> 3 & 1) << 1 | at & 1, k - 1)
-    most = gpu_products.most_rows(chunks)
-    for first in range(0, k, most):
-        columns = gpu_products.pack_about(module, y, centre, order[first : first + most])
-        count = min(most, k - first)
-        for start in range(0, m, most):
-            part = x[start : start + most]
-            rows = gpu_products.pack_about(module, part, centre)
-            run = gpu_products.run_of(len(part), count)
-            grid = (-(-len(part) // gpu_products.ROWS), -(-count // (run * gpu_products.ROWS)))
-            sides = (*rows, np.int32(len(part)), *columns, np.int32(count), np.int32(chunks), np.int32(run))
-            where = (factor, np.int32(first_row + start), np.int32(y_start + first), *noise, stride, out[start:])
-            kernel(grid, (gpu_products.THREADS,), (*sides, *where), shared_mem=gpu_products.SHARED_BYTES)
 
 
 def _split_similarities(x: Array, y: Array, same_place: bool, place: tuple[Any, ...]) -> None:

@@ -1,5 +1,4 @@
-// Similarities of many features in float32, by tensor cores, as accurate as a chain of float32 multiply-adds. Where
-// wgmma is at hand, similarity_products.cu has those of up to 256 features.
+// Similarities of many features in float32, by tensor cores, as accurate as a chain of float32 multiply-adds.
 //
 // -factor |x - y|^2 with |x - y|^2 = |x|^2 + |y|^2 - 2 x.y. Each value of a row, scaled by a power of two of that row, is
 // split into the sum of two half-precision numbers, hi + lo: 22 bits of the row's largest value. Products of halves are

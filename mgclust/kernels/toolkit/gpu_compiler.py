@@ -15,7 +15,7 @@ from cupy_backends.cuda.libs import nvrtc
 
 __all__ = ["compiled", "compiled_for_hopper", "is_hopper", "multiprocessors"]
 
-HEADERS = ("pairs/centred_rows.cuh", "pairs/split_products.cuh", "pairs/pairs.cuh", "toolkit/hashing.cuh")
+HEADERS = ("pairs/split_products.cuh", "pairs/pairs.cuh", "toolkit/hashing.cuh")
 NORMS = {"l2": "NORM_L2", "l2-dot": "NORM_DOT", "l1": "NORM_L1"}
 
 
