@@ -26,9 +26,7 @@ GROUP = 1024  # columns whose Gaussians have one order: pairs.cuh
 SHARED_BYTES = 225 * 1024
 THREADS = 384
 FEWEST_FEATURES = 17
-MOST_FEATURES = (
-    256  # of which three products, cut off every 16, are as accurate as float32 multiply-adds at their worst
-)
+MOST_FEATURES = 256  # whose sums of three products are as accurate as float32 multiply-adds at their worst
 FEWEST_MULTIPLICATIONS = 1 << 32  # of a call: direct differences take half a millisecond
 PACKED_BYTES = 512 << 20  # of rows, and of columns, at a time
 LIST_PAIRS = 1 << 25  # 256 MiB
