@@ -19,9 +19,13 @@ from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, uncounted
 def half(x):
     return x / 2
 
+@inlined
+def scaled(x, factor):
+    return factor * x
+
 @compiled
 def twice(x):
-    return 4 * half(x)
+    return scaled(half(x), 3) + scaled(half(x), 1)
 
 @uncounted(no_cpython_wrapper=False)
 def same(x):
@@ -102,3 +106,9 @@ tempfile.TemporaryFile = refuse
         done = ran(more, read_only, NUMBA_CACHE_DIR=str(usual), **kept)
         assert (done.stdout, done.stderr) == (f"3.0 2\n{found}\n", "")
     assert sorted(usual.glob("*/*")) == before and list(own.glob("*/*.nbc"))
+
+
+def test_a_function_is_not_compiled_for_each_constant(ran, tmp_path):
+    count = "import atexit; atexit.register(lambda: print(len(kernels.scaled.signatures)))"
+    done = ran(count, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (done.stdout, done.stderr) == ("3.0 2\n1\n", "")

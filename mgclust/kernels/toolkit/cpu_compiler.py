@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import njit, types
 from numba.core import caching, config
 
 __all__ = ["OWN_CACHE", "called", "compiled", "inlined", "uncounted"]
@@ -128,6 +128,9 @@ def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         dispatcher = decorate(function)
         if hasattr(dispatcher, "enable_caching"):  # else compilation is switched off
             dispatcher._cache = _Cache(function)
+            # Numba would compile a function once more for each constant that it is called with.
+            typed = dispatcher.get_call_template
+            dispatcher.get_call_template = lambda args, kws: typed([types.unliteral(each) for each in args], kws)
         return dispatcher
 
     return compile_at_use
