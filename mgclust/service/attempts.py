@@ -45,6 +45,7 @@ class Attempts(Jobs):
         self._runner, self.clock = runner, Awake()
         self._silence: Silence[str] = Silence(self.clock)
         self.blocked: str | None = None  # the next job, which `claim` found unable to start
+        self._turn: str | None = None  # the job that is next by fair share, but was blocked; urgent ones come before it
 
     def claim(self, can_start: Callable[[Job], bool] = lambda job: True) -> Job | None:
         """Start a new attempt of the next job, which is RUNNING from now on.
@@ -55,11 +56,14 @@ class Attempts(Jobs):
             if session.scalars(select(Job.id).where(Job.state == "PENDING").limit(1)).first() is None:
                 return None
         with writing(self._engine, alone=True) as session:  # another runner counts this claim
-            job = next_job(session, self.blocked)
+            job = next_job(session, self._turn)
             self.blocked = None
             if job is None:
                 return None
-            if not can_start(job):
+            startable = can_start(job)
+            if job.priority <= 0:
+                self._turn = None if startable else job.id
+            if not startable:
                 self.blocked, job.progress = job.id, {"stage": "waiting for GPUs"}
                 return None
             job.state, job.attempt, job.cancel = "RUNNING", job.attempt + 1, False

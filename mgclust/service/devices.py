@@ -37,11 +37,13 @@ class Devices:
             It asks for more than there are.
         """
         asked, count = resources.get("gpus"), len(self.names)
-        if not count or resources.get("workers"):
+        if resources.get("workers"):
             return 0
+        if asked and not count:
+            raise InputError(f"gpus={asked} cannot be given: the service's machine has no GPU; leave gpus out.")
         if asked and asked > count:
             raise InputError(f"gpus={asked} should be <= {count}, the GPUs of the service's machine; ask for fewer.")
-        return asked or 1
+        return asked or min(1, count)
 
     def free(self, number: int, held: Iterable[Iterable[str]]) -> list[str] | None:
         """So many GPUs, those of the fewest jobs first; None while not enough are free.

@@ -167,6 +167,8 @@ class Runner:
 
     def _allocate(self, job: Job) -> list[str] | None:
         """The GPUs for a job; None while not enough are free."""
+        if self._settings.scheduler:  # its workers have the GPUs
+            return []
         number = self._devices.number_for(job.request.get("resources") or {})
         return self._devices.free(number, [attempt.devices for attempt in self._running])
 

@@ -19,7 +19,7 @@ from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from support.stranger import family
 
-ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
+ANN, BOB, CAT, ROOT = *(Caller(name, "user") for name in ("ann", "bob", "cat")), Caller("root", "admin")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "a
         (8, 3, {"gpus": None, "workers": None}, 1),
         (8, 1, {"workers": 2}, 0),
         (0, 1, {}, 0),
-        (0, 1, {"gpus": 2}, 0),
+        (0, 1, {"workers": 2}, 0),
     ],
 )
 def test_number_of_gpus_of_a_job(count, slots, resources, number):
@@ -42,6 +42,8 @@ def test_number_of_gpus_of_a_job(count, slots, resources, number):
 def test_more_gpus_than_there_are():
     with pytest.raises(InputError, match="gpus=3 should be <= 2, the GPUs of the service's machine; ask for fewer"):
         Devices("ab", 2).number_for({"gpus": 3})
+    with pytest.raises(InputError, match="gpus=2 cannot be given: the service's machine has no GPU; leave gpus out"):
+        Devices((), 1).number_for({"gpus": 2})
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ class Served:
         self.settings.data.mkdir()
         engine = open_database(self.settings.database)
         migrate(engine)
-        for caller in (ANN, BOB, ROOT):
+        for caller in (ANN, BOB, CAT, ROOT):
             access.add_user(engine, caller.name, caller.role)
         self.runner = Runner(self.settings)
         self.jobs = self.runner._jobs
@@ -186,6 +188,20 @@ def test_a_job_that_asks_for_too_many(tmp_path, monkeypatch, pretended):
     assert (job.state, job.fault) == ("FAILED", "input") and "gpus=3 should be <= 2" in job.error
 
 
+def test_a_job_that_asks_for_gpus_where_there_are_none(tmp_path, monkeypatch, pretended):
+    served = Served(tmp_path, monkeypatch, 0, 1)
+    id_ = served.submit(gpus=1)
+    assert served.look() == {}
+    job = served.jobs.get(ANN, id_)
+    assert (job.state, job.fault) == ("FAILED", "input") and "has no GPU; leave gpus out" in job.error
+
+
+def test_gpus_of_a_scheduler(tmp_path, monkeypatch, pretended):
+    served = Served(tmp_path, monkeypatch, 2, 1, scheduler="tls://elsewhere:8786")
+    id_ = served.submit(gpus=5)
+    assert served.look() == {id_: []} and served.order(id_)["place"]["gpus"] == 5
+
+
 @pytest.fixture
 def waiting(tmp_path, monkeypatch, pretended):
     """A job on one of three GPUs, and one of a user with some usage that waits for all three."""
@@ -220,6 +236,17 @@ def test_an_urgent_job_overtakes_one_that_waits_for_gpus(waiting):
     urgent = served.submit(ROOT, priority=1)
     assert served.look() == {first: [0], urgent: [1]}
     served.end(first), served.end(urgent)
+    assert served.look() == {wide: [0, 1, 2]}
+
+
+@pytest.mark.parametrize("gpus", [1, 3])
+def test_a_job_that_waits_for_gpus_keeps_its_turn_after_an_urgent_one(gpus, waiting):
+    served, first, wide = waiting
+    urgent, small = served.submit(ROOT, priority=1, gpus=gpus), served.submit(CAT)
+    assert served.look() == ({first: [0], urgent: [1]} if gpus == 1 else {first: [0]})
+    served.end(first)
+    assert small not in served.look() and urgent in served.look()
+    served.end(urgent)
     assert served.look() == {wide: [0, 1, 2]}
 
 
