@@ -1,6 +1,9 @@
 """Exact clustering of large data on several GPUs, or on the CPUs there are.
 
 Nothing heavy is imported before it is used: ``import mgclust`` loads neither Dask nor CuPy nor Numba.
+
+Modules: runs and results are in ``file_run``, ``result``, ``label_output``, ``progress``, ``params`` and ``errors``;
+content from outside in ``beneath``, ``array_files``, ``zarr_store``, ``json_text``, ``quoting`` and ``hashing``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Affinity propagation on a CPU beside scikit-learn: an iteration, memory, whole fits.
 
 n = 10,000, d = 120, 60 Gaussians, each part in a process of its own. An iteration of scikit-learn's is a fit of 12 less
-one of 2 with given similarities and preference; ours is the median of batches as the estimator runs them, and, in the
-same way as theirs, the difference of two fits. Memory is the most that the process ever held during a fit of two
+one of 2 with given similarities and preference; mgclust's is the median of batches as the estimator runs them, and, in
+the same way as theirs, the difference of two fits. Memory is the most that the process ever held during a fit of two
 iterations that has to compute similarities and preference, and what it grew by from before the fit. Then whole fits of
 smaller sets, the same damping, medians of three. The load of the machine before each part is in the file: other work
 moves both sides.
@@ -147,7 +147,7 @@ def main() -> None:
 
 
 def compared(out: bench.Record, found: dict[str, dict[str, Any]]) -> None:
-    """Ratios, with the slower of our two runs."""
+    """Ratios, with the slower of the two runs of mgclust."""
     ours = [found[item]["iteration_ms"] for item in ("iteration ours", "iteration ours, again") if item in found]
     theirs = found.get("iteration scikit-learn")
     if ours and theirs:

@@ -167,7 +167,7 @@ def part(out: bench.Record, item: str, name: str, n: int, d: int) -> dict[str, A
 
 
 def compared(out: bench.Record, item: str, found: dict[str, list[dict[str, Any]]], target: bool) -> None:
-    """Ratios to the slower of our two runs, and whether all found the same."""
+    """Ratios to the slower of the two runs of mgclust, and whether all found the same."""
     mine = max(found["ours"], key=lambda run: run["seconds"])
     for name in ("k-d tree", "NumPy"):
         for theirs in found.get(name, []):

@@ -7,7 +7,8 @@ Louvain and Leiden depend on chance: each is run with several seeds, its mean an
 
 Graphs are those of the repository, and with --data those of a folder: NAME.npz with `edges`, `n` and, where classes are
 known, `labels`. Edges count alike: weights are left out. Modularity is computed here, from the labels, the same way for
-all. Our times are whole fits from the array of edges, after one that is not counted; the peers' are the search alone.
+all. mgclust's times are whole fits from the array of edges, after one that is not counted; the peers' are the search
+alone.
 
     python -m benchmarks.communities.accuracy --data FOLDER --out benchmarks/results/communities/accuracy.json
     python -m benchmarks.communities.accuracy --table NAME.json [OTHER.json ...]

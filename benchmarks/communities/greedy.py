@@ -2,9 +2,9 @@
 
 The paper's networks RN(C, s, d, .8), and real graphs from a folder given with --data (NAME.npz with `edges` and `n`,
 edges counted alike). Each side in a process of its own; the median of three runs after a first one, a run longer than
-20 s once, and one that reaches --limit is given up. Ours is the whole fit from an array of edges, all merges down to
-one community and the labels; theirs is the search alone, on a graph built before. Modularity is computed here, from
-the labels. `merge_seconds` is our share that is merging.
+20 s once, and one that reaches --limit is given up. mgclust's time is the whole fit from an array of edges, all merges
+down to one community and the labels; igraph's is the search alone, on a graph built before. Modularity is computed
+here, from the labels. `merge_seconds` is the part of mgclust's that is merging.
 
 igraph breaks ties otherwise and adds gains up in float64, so its communities differ a little.
 

@@ -3,7 +3,7 @@
 Limits for one H200, written before measuring, for E edges with d neighbours a node (entries = 2 E, 4 bytes each):
 
     build        both directions: keys of 8 bytes sorted once, 128 to 160 bytes an entry: 75 ms for 10^9 edges
-    climb        a sweep reads every entry and its neighbour's label, 4 + 32 bytes: 17 ms for 10^9 edges; some 6
+    sweeps       a sweep reads every entry and its neighbour's label, 4 + 32 bytes: 17 ms for 10^9 edges; some 6
                  sweeps' worth before the first cycle, so 0.1 s; hash tables in shared memory cost several times that
     cycle        as much again, and some 6 E sorted: 0.5 s for 10^9 edges
     small ones   some 100 rounds and 600 turns a cycle at 30 to 60 us: 20 ms a cycle whatever the size

@@ -1,10 +1,10 @@
 """Fuzzy c-means on a CPU beside scikit-fuzzy, fuzzy-c-means, NumPy and scikit-learn's Lloyd: an iteration, memory.
 
 Gaussians, each part in a process of its own. An iteration of the others is the difference of two fits from one
-start that run 12 and 2 iterations (NumPy: the median of iterations); ours is taken both ways: batches as the estimator
-runs them, and the difference of two fits. Our first run and our last one are on both sides of the others', the slower
-one counts. Lloyd's k-means assigns each row to one cluster, without memberships: a lower bar. scikit-fuzzy and
-fuzzy-c-means compute in float64, whatever they get; ours, NumPy and Lloyd in float32.
+start that run 12 and 2 iterations (NumPy: the median of iterations); mgclust's is taken both ways: batches as the
+estimator runs them, and the difference of two fits. mgclust's first run and its last one are on both sides of the
+others', the slower one counts. Lloyd's k-means assigns each row to one cluster, without memberships: a lower bar.
+scikit-fuzzy and fuzzy-c-means compute in float64, whatever they get; mgclust, NumPy and Lloyd in float32.
 
 Then how close the pass is to the machine: multiply-adds a second (2 n c d of them: a distance and a weighted sum each
 take d a row and cluster) over what a loop of nothing but multiply-adds reaches on all cores, measured in the same
@@ -260,7 +260,7 @@ def main() -> None:
 
 
 def compared(out: bench.Record, found: dict[str, dict[str, Any]], case: str) -> None:
-    """Ratios to the slower of our runs, however it was taken."""
+    """Ratios to the slower of the runs of mgclust, however it was taken."""
     runs = [found[item] for item in (f"iteration ours {case}", f"iteration ours {case}, again") if item in found]
     mine = max(max(run["iteration_ms"], run["iteration_ms_by_difference"]) for run in runs)
     for whose in ("scikit-fuzzy", "fuzzy-c-means", "NumPy", "Lloyd"):

@@ -138,7 +138,7 @@ def _serve(pipe: Any) -> None:
         except (EOFError, ConnectionError):
             return
         except Exception:
-            with contextlib.suppress(ConnectionError):  # who asked has heard of another rank's failure first
+            with contextlib.suppress(ConnectionError):  # closed: another rank has failed first
                 pipe.send(RankFailed(f"run {count}, rank {assignment.rank}:\n{traceback.format_exc()}"))
             return
         on_ranks.free_pool()

@@ -1,6 +1,6 @@
 """Print what mgclust and some of its extras need: ``requirements.py service,fmri`` beside pyproject.toml.
 
-The image installs these before mgclust's source is there, so that a change of the source does not install them anew.
+The image installs these before mgclust's source is there, so that a change of the source does not install them again.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from mgclust.algorithms.communities.estimator import FastNewman
 from mgclust.algorithms.communities.modularity import modularity
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.algorithms.fuzzy_c_means.estimator import FuzzyCMeans
-from mgclust.algorithms.nearest_neighbors.estimator import NearestNeighbors, kneighbors_graph, nearest_neighbors
+from mgclust.algorithms.nearest_neighbors.estimator import NearestNeighbors
 from mgclust.algorithms.presentation import Presentation
 from mgclust.algorithms.silhouette.estimator import Silhouette, silhouette_samples, silhouette_score
 
@@ -26,9 +26,7 @@ __all__ = [
     "Option",
     "Presentation",
     "Silhouette",
-    "kneighbors_graph",
     "modularity",
-    "nearest_neighbors",
     "presentation_of",
     "silhouette_samples",
     "silhouette_score",

@@ -25,6 +25,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -68,8 +69,8 @@ class Block(NamedTuple):
 
 def _blocks(page: str) -> list[Block]:
     text = PAGES[page]
-    found = re.finditer(r"^```(\w*) ?(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [Block(page, text[: m.start()].count("\n") + 2, m[1], m[2], m[3]) for m in found]
+    found = re.finditer(r"^( *)```(\w*) ?(\S*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(page, text[: m.start()].count("\n") + 2, m[2], m[3], textwrap.dedent(m[4])) for m in found]
 
 
 BLOCKS = [block for page in PAGES for block in _blocks(page)]
@@ -217,6 +218,10 @@ def test_every_block_is_run_or_checked():
     assert {needs for language, needs in kinds if language in ("bash", "python")} <= set(CHECKED)
     assert {language for language, _ in kinds} <= {"", "bash", "python", "text"}
     assert sum(map(_runs, BLOCKS)) > 30
+    sketches = [block for block in BLOCKS if block.needs == "sketch"]
+    assert sketches
+    for block in sketches:
+        compile(block.code, block.place, "exec")
 
 
 def test_the_table_of_exactness_is_complete():

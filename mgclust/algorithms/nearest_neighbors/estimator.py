@@ -13,8 +13,7 @@ from scipy.sparse import csr_matrix
 
 from mgclust.algorithms.base import Inputs, Method
 from mgclust.algorithms.nearest_neighbors.presentation import NearestNeighborsPresentation
-from mgclust.algorithms.nearest_neighbors.ranks import NearestNeighborsOutput, estimate
-from mgclust.algorithms.nearest_neighbors.ranks import nearest_neighbors as nearest_on_ranks
+from mgclust.algorithms.nearest_neighbors.ranks import NearestNeighborsOutput, estimate, search_neighbors
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
@@ -98,7 +97,7 @@ class NearestNeighbors(Method):
             )
         arguments = {"metric": metric, "n_neighbors": n_neighbors, "queries": queries}
         need = partial(estimate, n_neighbors=n_neighbors, queries=None if queries is None else len(queries))
-        return RunSpec(nearest_on_ranks, arguments, need, parameters["dtype"], shift=not METRICS[metric].unit_rows)
+        return RunSpec(search_neighbors, arguments, need, parameters["dtype"], shift=not METRICS[metric].unit_rows)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         found: NearestNeighborsOutput = outcome.value
@@ -187,8 +186,9 @@ def kneighbors_graph(X: Any, n_neighbors: int, *, mode: str = "connectivity", **
     Returns
     -------
     csr_matrix of shape (n_samples, n_samples) or (n_queries, n_samples), of `dtype`
-        Row i has `n_neighbors` entries, nearest first: columns are not sorted. A graph that `FastNewman` takes, made
-        symmetric for example by ``graph.maximum(graph.T)``.
+        Row i has `n_neighbors` entries, nearest first: columns are not sorted. Of `mode` "connectivity",
+        ``graph.maximum(graph.T)`` is a graph that `FastNewman` takes; it would read distances as strengths of links,
+        and ``maximum`` drops links of distance 0.
 
     Examples
     --------

@@ -19,7 +19,7 @@ from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["NearestNeighborsOutput", "estimate", "nearest_neighbors"]
+__all__ = ["NearestNeighborsOutput", "estimate", "search_neighbors"]
 
 LEAST_PIECE = 256  # rows whose lists have to fit beside those that are found
 
@@ -32,7 +32,7 @@ class NearestNeighborsOutput:
     indices: np.ndarray
 
 
-def nearest_neighbors(
+def search_neighbors(
     context: Context, *, metric: str, n_neighbors: int, queries: np.ndarray | None
 ) -> NearestNeighborsOutput | None:
     """Run the method on every rank; rank 0 returns what it finds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import numpy as np
@@ -217,3 +218,4 @@ def test_as_a_method(tmp_path, monkeypatch, capsys):
     assert "random_state" not in {option.name for option in NearestNeighbors.options()}
     assert cli.run_command(["run", "nearest-neighbors", "rows.npy", "-o", "more", "--n-neighbors", "600"]) == 2
     assert mgclust.nearest_neighbors is nearest_neighbors
+    assert inspect.ismodule(mgclust.algorithms.nearest_neighbors), "a function has the name of the folder"
