@@ -42,6 +42,7 @@ def warmup(methods: tuple[str, ...], cpu: bool) -> None:
     method runs on small made data, as many at a time as there are cores.
     """
     from mgclust.engine import devices
+    from mgclust.engine.safe_path import safe_path
 
     known = list(dict.fromkeys(name for name, _, _ in CASES))
     for name in methods:
@@ -51,7 +52,7 @@ def warmup(methods: tuple[str, ...], cpu: bool) -> None:
     started = time.monotonic()
     device = "cpu" if cpu or devices.why_no_gpu() else "cuda"
     spawn = multiprocessing.get_context("spawn")  # a process that forks from one with threads may hang
-    with ProcessPoolExecutor(min(len(cases), devices.cores()), mp_context=spawn) as pool:
+    with safe_path(), ProcessPoolExecutor(min(len(cases), devices.cores()), mp_context=spawn) as pool:
         running = {pool.submit(_run, *case, device): case for case in cases}
         for done in as_completed(running):
             name, parameters, shape = running[done]

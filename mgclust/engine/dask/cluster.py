@@ -16,6 +16,7 @@ from typing import Any
 
 from mgclust.engine import tls
 from mgclust.engine.devices import cores, gpus, why_no_gpu
+from mgclust.engine.safe_path import safe_path
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 
 __all__ = ["Cluster", "connect", "too_few", "workers_of"]
@@ -90,6 +91,7 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
     with contextlib.ExitStack() as stack:
         if isinstance(client, str):
             if client == "local":
+                stack.enter_context(safe_path())  # to its end: nannies may start workers again
                 client = stack.enter_context(_local_cluster(_local_device(device), n_workers))
                 n_workers = None
             else:

@@ -98,6 +98,37 @@ def test_a_job(points, expected, tmp_path):
     np.testing.assert_array_equal(result.labels, expected)
 
 
+SCRIPT = """
+import os
+import own
+from mgclust.cli import main
+from mgclust.engine.dask.cluster import connect
+if __name__ == "__main__":
+    with connect("local", "cpu", 1) as cluster:
+        assert cluster.client.submit(own.answer).result() == 42  # what a script imports, its workers find
+    assert "PYTHONSAFEPATH" not in os.environ
+    main()
+"""
+
+
+@pytest.mark.parametrize("command", [("run", "density-peaks", "--workers", "1", "--n-clusters", "2"), ("warmup",)])
+def test_no_code_comes_from_the_current_folder(command, tmp_path, monkeypatch):
+    """Another account may write there, for example in /tmp."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    planted, scripts = tmp_path / "planted", tmp_path / "scripts"
+    planted.mkdir(), scripts.mkdir()
+    for name in ("multiprocessing", "pickle", "numpy", "distributed"):
+        (planted / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\nimport nothing")
+    (scripts / "own.py").write_text("def answer():\n    return 42\n")
+    (scripts / "script.py").write_text(SCRIPT)
+    np.save(tmp_path / "points.npy", np.random.default_rng(5).normal(size=(60, 2)))
+    more = (tmp_path / "points.npy", "-o", tmp_path / "out", "--no-report") if command[0] == "run" else ("canopy",)
+    arguments = map(str, (sys.executable, scripts / "script.py", *command, *more, "--cpu"))
+    ran = subprocess.run(arguments, cwd=planted, capture_output=True, text=True, timeout=120)
+    assert not (tmp_path / "executed").exists()
+    assert ran.returncode == 0, ran.stderr
+
+
 @contextlib.contextmanager
 def taken(port):
     """A program that listens at a port and answers nothing; what it receives."""
