@@ -107,6 +107,7 @@ def prepare(
         spec, partition = assignment.spec, assignment.partition
         start, stop = partition.rows_of(assignment.rank)
         dtype = np.dtype(spec.dtype)
+        kernels.compile_ahead(spec.function.__name__, spec.arguments, source.shape, stop - start, dtype)
         free = _free_memory(assignment, kernels)
         residency = Residency(free, source.shape[1] * dtype.itemsize, partition.block_rows, spec.resident)
         _check_memory(residency, assignment, source.shape, dtype.itemsize)

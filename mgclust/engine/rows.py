@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mgclust.kernels import Kernels
+from mgclust.kernels.masks import all_true, any_true
 
 __all__ = ["Block", "Rows", "Source", "few_digits", "offset_of"]
 
@@ -250,7 +251,7 @@ class Rows:
                 rows = rows - (self._kernels.xp.asarray(self.offset) if hasattr(rows, "get") else self.offset)
             narrow = rows.astype(self.dtype, order="C", copy=False)
         if narrow.dtype.itemsize < rows.dtype.itemsize and not self._seen[1]:
-            self._seen = [self._seen[0] or bool((rows != 0).any()), bool((narrow != 0).any())]
+            self._seen = [self._seen[0] or any_true(rows != 0), any_true(narrow != 0)]
             self.vanished = self._seen[0] and not self._seen[1]
         return narrow
 
@@ -258,6 +259,6 @@ class Rows:
         if x.dtype.kind != "f":
             return 0, -1
         finite = self._kernels.xp.isfinite(x)
-        if bool(finite.all()):
+        if all_true(finite):
             return 0, -1
         return int((~finite).sum()), int((~finite.all(axis=1)).argmax())

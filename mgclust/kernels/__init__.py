@@ -22,7 +22,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from mgclust.kernels.affinity_propagation import AffinityPropagation
@@ -66,6 +69,29 @@ class Kernels:
     def __init__(self, device: str) -> None:
         self.device = device
         self.xp: Any = importlib.import_module({"cpu": "numpy", "cuda": "cupy"}[device])
+
+    def compile_ahead(
+        self, function: str, arguments: Mapping[str, Any], shape: tuple[int, int], rows: int, dtype: np.dtype
+    ) -> None:
+        """Begin to compile what a function of ranks will ask for, beside what the caller does; nothing on a CPU.
+
+        Parameters
+        ----------
+        function : str
+            By its name; one that is not known compiles what it needs when it needs it.
+        arguments : mapping
+            Its keyword arguments.
+        shape : tuple of int
+            Of the whole data.
+        rows : int
+            Of them, how many this rank has.
+        dtype : dtype
+            Their type on the device.
+        """
+        if self.device == "cuda":
+            from mgclust.kernels.gpu_ahead import begin
+
+            begin(function, arguments, shape, rows, dtype)
 
     if not TYPE_CHECKING:  # a name that is no concept is an error to mypy
 

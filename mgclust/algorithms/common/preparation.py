@@ -12,6 +12,7 @@ from mgclust.engine.rank import not_finite
 from mgclust.engine.rows import few_digits
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
+from mgclust.kernels.masks import any_true
 from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = [
@@ -133,7 +134,7 @@ def _refuse_undefined(context: Context, measure: Metric) -> None:
     count, first = 0, context.dataset_shape[0]
     for chunk in context.rows.chunks():
         bad = measure.undefined(chunk.x)
-        if bool(bad.any()):
+        if any_true(bad):
             count += int(bad.sum())
             first = min(first, chunk.start + int(bad.argmax()))
     count = int(context.comm.all_reduce(np.array([count]), "sum")[0])

@@ -36,6 +36,7 @@ from mgclust.algorithms.communities.levels import Level, modularity_of
 from mgclust.algorithms.communities.local_moving import compact, local_moving, move_nodes
 from mgclust.algorithms.communities.matching import coarsen
 from mgclust.engine.spmd import Context
+from mgclust.kernels.masks import all_true
 
 __all__ = ["communities", "connected_parts"]
 
@@ -146,5 +147,5 @@ def connected_parts(level: Level, labels: Array) -> Array:
         level.kernels.graph.propagate_roots(level.rows, labels, roots)
         level.comm.queue_reduce(roots, "min")
         roots = roots[roots]
-        if bool((roots == before).all()):
+        if all_true(roots == before):
             return level.kernels.graph.relabel(roots)[0]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.errors import InputError
+from mgclust.kernels.masks import all_true
 
 __all__ = ["CLEAR_DROP", "assign_labels", "automatic_count", "choose_centers", "gamma_drop"]
 
@@ -148,7 +149,7 @@ def assign_labels(xp: Any, nearest_higher: Array, centers: np.ndarray) -> Array:
     root[where] = where
     while True:
         further = root[root]
-        if bool((further == root).all()):
+        if all_true(further == root):
             break
         root = further
     number = xp.full(root.shape[0], -1, dtype="int32")

@@ -19,6 +19,7 @@ import numpy as np
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
 from mgclust.hashing import GOLDEN, splitmix64
+from mgclust.kernels.masks import any_true
 
 __all__ = ["EqualRows", "first_of_equal"]
 
@@ -40,7 +41,7 @@ class EqualRows:
         self._xp, self._start = xp, rows.start
         own = xp.concatenate([row_hashes(chunk.x, xp) for chunk in context.rows.chunks()])
         self._first = first_with_hash(context.comm.all_gather(own), xp)[rows.start : rows.stop].copy()
-        self._some = bool((self._first != xp.arange(rows.start, rows.stop)).any())
+        self._some = any_true(self._first != xp.arange(rows.start, rows.stop))
 
     def columns(self, chunk: Block, block: Block) -> Array:
         """The column that each row of a chunk is to leave out; blocks must come in ascending order.
@@ -92,7 +93,7 @@ def first_with_hash(hashes: Array, xp: Any) -> Array:
     """The first position of each value."""
     n = len(hashes)
     ordered = xp.sort(hashes)
-    if not bool((ordered[1:] == ordered[:-1]).any()):
+    if not any_true(ordered[1:] == ordered[:-1]):
         return xp.arange(n)
     begins = xp.ones(n, bool)
     begins[1:] = ordered[1:] != ordered[:-1]

@@ -167,7 +167,7 @@ def _narrow(
     if np.isnan(deviation):
         within = kernels.xp.zeros(m, dtype="int64")
         kernels.pairs.count_within(x, x, norm=measure.norm, threshold=value, out=within)
-        deviation = float(within.std()) / m
+        deviation = float(kernels.memory.to_host(within).std()) / m
     error = 2 * deviation / m**0.5 + 2 / m**2
     steps = (-STANDARD_ERRORS, -1.96, 1.96, STANDARD_ERRORS)
     low, *confidence, high = quantiles(*(share + step * error for step in steps))

@@ -9,9 +9,9 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.pairs.gpu_launch import SIDE, launch, run_length
-from mgclust.kernels.toolkit.gpu_compiler import compiled
+from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
 
-__all__ = ["fuzzy_sums", "memberships", "weighted_means"]
+__all__ = ["fuzzy_sums", "layout_of", "memberships", "module_of", "weighted_means"]
 
 Array = Any
 TILE_CLUSTERS, TILE_FEATURES = 8, 4  # sums that a thread holds
@@ -256,10 +256,15 @@ class _Fused(NamedTuple):
     add: Any
 
 
+def module_of(dtype: str, d: int, layout: Layout, power: int) -> Module:
+    """The kernels of one layout."""
+    sizes = {name.upper(): value for name, value in layout._asdict().items()}
+    return compiled("fuzzy_c_means/fuzzy.cu", dtype, DIM=d, POWER=power, **sizes)
+
+
 @functools.cache
 def _fused(dtype: str, d: int, layout: Layout, power: int) -> _Fused:
-    sizes = {name.upper(): value for name, value in layout._asdict().items()}
-    module = compiled("fuzzy_c_means/fuzzy.cu", dtype, DIM=d, POWER=power, **sizes)
+    module = module_of(dtype, d, layout, power)
     kernel = module.get_function("fuzzy_sums")
     kernel.max_dynamic_shared_size_bytes = layout.shared(d, np.dtype(dtype).itemsize)
     return _Fused(kernel, module.get_function("add_groups"))

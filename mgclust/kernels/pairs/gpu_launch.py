@@ -7,9 +7,22 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
+from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, multiprocessors
 
-__all__ = ["GROUP", "TILE", "by_rows", "direct", "distances", "is_low", "launch", "rows_per_thread", "run_length"]
+__all__ = [
+    "FEW_PAIRS",
+    "GROUP",
+    "LOW_DIMENSIONS",
+    "TILE",
+    "by_rows",
+    "direct",
+    "distances",
+    "few_features",
+    "is_low",
+    "launch",
+    "rows_per_thread",
+    "run_length",
+]
 
 Array = Any
 LOW_DIMENSIONS = 16
@@ -44,8 +57,7 @@ def launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) 
         return
     sizes: tuple[Any, ...]
     if is_low(x, norm) and name != "distances":  # which many_features.cu writes for any number of features
-        rows = rows_per_thread(m, d, x.dtype)
-        module = compiled("pairs/few_features.cu", x.dtype.name, norm, DIM=d, ROWS=rows)
+        module, rows = few_features(m, d, x.dtype, norm)
         grid, threads = (-(-m // (rows * THREADS)), -(-k // run)), THREADS
         sizes = (x, np.int32(m), y, np.int32(k))
     else:
@@ -55,6 +67,12 @@ def launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) 
     if name not in ("gaussian", "gaussian_squared"):  # its run is GROUP, in the kernel too
         sizes = (*sizes, np.int32(run))
     module.get_function(name)(grid, (threads,), (*sizes, *arguments))
+
+
+def few_features(m: int, d: int, dtype: Any, norm: str) -> tuple[Module, int]:
+    """The module for so many rows, and how many of them a thread has."""
+    rows = rows_per_thread(m, d, dtype)
+    return compiled("pairs/few_features.cu", dtype.name, norm, DIM=d, ROWS=rows), rows
 
 
 def rows_per_thread(m: int, d: int, dtype: Any) -> int:

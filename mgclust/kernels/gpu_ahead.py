@@ -1,0 +1,184 @@
+"""Which kernels each method asks for first, so that they are compiled side by side while its rows load.
+
+The lists are those of a method's default path. A kernel that is missing is compiled when it is asked for; one too many
+takes a fraction of a second of an idle core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
+from mgclust.kernels.pairs.gpu_launch import FEW_PAIRS, LOW_DIMENSIONS, few_features
+from mgclust.kernels.pairs.gpu_products import FEWEST_MULTIPLICATIONS
+from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper, is_hopper
+
+__all__ = ["METHODS", "begin"]
+
+Arguments = Mapping[str, Any]
+Found = Iterator[tuple[Module, str]]
+SAMPLE = 2048  # rows of the first sample of density peaks; a further one has up to an eighth of the rows
+NEAR_LINEAR = 3  # features
+PRODUCTS = {"gaussian": "gaussian", "histogram": "classify", "count": "classify", "nearest": "nearest"}  # their kernels
+
+
+def begin(function: str, arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> None:
+    """Start to compile; see `Kernels.compile_ahead`."""
+    if function in METHODS and rows:
+        compile_ahead(METHODS[function](arguments, shape, rows, dtype))
+
+
+def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
+    n, d = shape
+    yield from _prepared(rows, d, dtype)
+    yield from _pairs("histogram", SAMPLE, SAMPLE, d, dtype)
+    yield from _pairs("histogram", n // 8, n // 8, d, dtype)
+    yield from _pairs("count", SAMPLE, SAMPLE, d, dtype)
+    yield _any_features("add_groups", dtype)
+    if d <= NEAR_LINEAR:
+        tree, grid = (compiled(f"low_dimension/{file}.cu", dtype.name, DIM=d) for file in ("tree", "grid"))
+        yield from ((tree, "tree_histogram"), (tree, "tree_nearest"), (grid, "spread"), (grid, "interpolate"))
+        yield from _pairs("gaussian", 1, n, d, dtype)
+        return
+    for name in ("histogram", "gaussian", "nearest"):
+        yield from _pairs(name, rows, n, d, dtype)
+
+
+def _fuzzy_c_means(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
+    d = shape[1]
+    yield from _prepared(rows, d, dtype)
+    yield from _exact_sums()
+    yield from _pairs("nearest", rows, 1, d, dtype)
+    tiles = compiled("fuzzy_c_means/fuzzy.cu", dtype.name, POWER=int(arguments["m"] != 2))
+    yield tiles, "tile_memberships"
+    for c in (1, arguments["n_clusters"]):  # one: how far rows are from their mean
+        layout = layout_of(d, c, dtype.itemsize)
+        if layout is None:
+            yield from ((tiles, "tile_sums"), (tiles, "add_pieces"))
+        else:
+            fused = module_of(dtype.name, d, layout, int(arguments["m"] != 2))
+            yield from ((fused, "fuzzy_sums"), (fused, "add_groups"))
+    if d > LOW_DIMENSIONS:
+        yield compiled("pairs/many_features.cu", dtype.name), "distances"
+
+
+def _canopy(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
+    d = shape[1]
+    yield from _prepared(rows, d, dtype)
+    for name in ("border", "count", "nearest"):
+        yield from _pairs(name, rows, 1, d, dtype)
+    canopy = compiled("canopy/canopy.cu", dtype.name)
+    yield from ((canopy, "conflicts"), (canopy, "pick"))
+    if d <= LOW_DIMENSIONS:
+        yield compiled("canopy/canopy.cu", dtype.name, DIM=d), "write_within"
+    else:
+        yield canopy, "write_below"
+        yield compiled("pairs/many_features.cu", dtype.name), "distances"
+
+
+def _silhouette(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
+    d = shape[1]
+    yield from _prepared(rows, d, dtype)
+    if d <= LOW_DIMENSIONS:
+        yield few_features(rows, d, dtype, "l2")[0], "cluster_sums"
+    else:
+        yield compiled("pairs/many_features.cu", dtype.name), "distances"
+        yield compiled("affinity_propagation/matrices.cu", dtype.name), "add_by_label"
+
+
+def _nearest_neighbors(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
+    n, d = shape
+    yield from _prepared(rows, d, dtype)
+    if d > LOW_DIMENSIONS and _by_products(dtype) and rows * n * d >= FEWEST_MULTIPLICATIONS:
+        products, listed = compiled_for_hopper("pairs/split_products.cu"), compiled("pairs/listed_pairs.cu", "float32")
+        for name in ("pack", "largest_sizes", "minima", "collect"):
+            yield products, name
+        yield from ((listed, "kth_smallest"), (listed, "select_nearest"))
+    elif d > LOW_DIMENSIONS:
+        yield compiled("pairs/many_features.cu", dtype.name), "distances"
+
+
+def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
+    d = shape[1]
+    yield from _prepared(rows, d, dtype)
+    if d <= LOW_DIMENSIONS:
+        yield compiled("affinity_propagation/matrices.cu", dtype.name, DIM=d), "similarities_low"
+    elif dtype == np.float32:
+        split = compiled("affinity_propagation/similarity.cu", "float32")
+        yield from ((split, "split_rows"), (split, "similarities_split"))
+    else:
+        yield compiled("pairs/many_features.cu", dtype.name), "similarities"
+    messages, matrices = (compiled(f"affinity_propagation/{file}.cu", dtype.name) for file in ("messages", "matrices"))
+    yield from ((messages, "pass_rows"), (messages, "pass_columns"), (matrices, "value_histogram"))
+
+
+def _fast_newman(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
+    # Weights of an unweighted graph's first level are none, of those above int32.
+    flat, summed = (compiled("graph/communities.cu", "float64", WEIGHT=width, EXACT=1) for width in (0, 32))
+    for name in ("keys_of_pairs", "pair_heads", "pair_sums", "row_starts", "apply_moves", "sum_by_id"):
+        yield flat, name
+    for name in ("find_heads", "number_groups", "count_pairs", "match_mutual"):
+        yield flat, name
+    for graph in (flat, summed):
+        for name in ("propose_short", "propose_medium", "propose_long", "partners_short", "partners_long"):
+            yield graph, name
+        for name in ("activate_neighbors", "cross", "keys"):
+            yield from ((graph, f"{name}_short"), (graph, f"{name}_long"))
+        yield graph, "bin_rows"
+    yield summed, "pair_sums"
+
+
+METHODS: dict[str, Callable[[Arguments, tuple[int, int], int, np.dtype], Found]] = {
+    "density_peaks": _density_peaks,
+    "fuzzy_c_means": _fuzzy_c_means,
+    "canopy": _canopy,
+    "silhouette": _silhouette,
+    "nearest_neighbors": _nearest_neighbors,
+    "affinity_propagation": _affinity_propagation,
+    "adaptive_affinity_propagation": _affinity_propagation,
+    "fast_newman": _fast_newman,
+}
+
+
+def _prepared(rows: int, d: int, dtype: np.dtype) -> Found:
+    """Distances of all rows from one."""
+    yield _any_features("distances", dtype)
+    if rows > FEW_PAIRS and d > LOW_DIMENSIONS:
+        yield compiled("pairs/many_features.cu", dtype.name), "distances"
+
+
+def _pairs(name: str, m: int, k: int, d: int, dtype: np.dtype) -> Found:
+    """An all-pairs kernel for m rows and k columns, with what goes with it."""
+    enough = name == "gaussian" or m * k * d >= FEWEST_MULTIPLICATIONS
+    if d <= LOW_DIMENSIONS:
+        yield few_features(m, d, dtype, "l2")[0], name
+    elif name in PRODUCTS and enough and _by_products(dtype):
+        products, listed = compiled_for_hopper("pairs/split_products.cu"), compiled("pairs/listed_pairs.cu", "float32")
+        yield from ((products, "pack"), (products, "largest_sizes"), (products, PRODUCTS[name]))
+        if name != "gaussian":
+            yield listed, name
+        if name == "nearest":
+            yield listed, "take_nearest"
+    elif name == "gaussian":
+        module = compiled("pairs/many_features.cu", dtype.name, "l2-dot")
+        yield from ((module, name), (module, "squared_norms"))
+    else:
+        yield compiled("pairs/many_features.cu", dtype.name), name
+    if name == "nearest":
+        yield _any_features("merge_nearest", dtype)
+
+
+def _by_products(dtype: np.dtype) -> bool:
+    return dtype == np.float32 and is_hopper()
+
+
+def _any_features(name: str, dtype: np.dtype) -> tuple[Module, str]:
+    return compiled("pairs/any_features.cu", dtype.name), name
+
+
+def _exact_sums() -> Found:
+    sums = compiled("exact_sums/sums.cu", "float64")
+    yield from ((sums, "largest_exponents"), (sums, "integer_sums"), (sums, "from_integers"))

@@ -1,0 +1,182 @@
+"""What can be said of the kernels of CUDA devices without one: their names, and when each is compiled."""
+
+import importlib
+import re
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+
+import mgclust.kernels
+from mgclust.algorithms.affinity_propagation.adaptive import adaptive_affinity_propagation
+from mgclust.algorithms.affinity_propagation.estimator import affinity_propagation
+from mgclust.algorithms.canopy.estimator import canopy
+from mgclust.algorithms.communities.estimator import fast_newman
+from mgclust.algorithms.density_peaks.ranks import density_peaks
+from mgclust.algorithms.fuzzy_c_means.ranks import fuzzy_c_means
+from mgclust.algorithms.nearest_neighbors.ranks import nearest_neighbors
+from mgclust.algorithms.silhouette.estimator import silhouette
+from mgclust.kernels.masks import all_true, any_true
+
+FOLDER = Path(mgclust.kernels.__file__).parent
+FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*.cu"))
+LIBRARIES = ("cupy", "cupyx", "cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs")
+METHODS = (
+    density_peaks, fuzzy_c_means, canopy, silhouette, nearest_neighbors, affinity_propagation,
+    adaptive_affinity_propagation, fast_newman,
+)  # fmt: skip
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The modules of the GPU, with a stand-in for CuPy."""
+    for name in [name for name in sys.modules if name.startswith("mgclust.kernels.") and ".gpu" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in LIBRARIES:
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    before = set(sys.modules)
+    compiler, ahead, launch = (
+        importlib.import_module(f"mgclust.kernels.{name}")
+        for name in ("toolkit.gpu_compiler", "gpu_ahead", "pairs.gpu_launch")
+    )
+    monkeypatch.setattr(launch, "multiprocessors", lambda: 132)
+    yield SimpleNamespace(compiler=compiler, ahead=ahead)
+    for name in set(sys.modules) - before:
+        if name.startswith("mgclust.kernels.") and ".gpu" in name:
+            del sys.modules[name]
+
+
+def kernels_in(gpu, code):
+    return {match["name"]: match.group() for match in gpu.compiler.KERNEL.finditer(code)}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_kernel_of_a_file_is_found_whole(gpu, file):
+    code = (FOLDER / file).read_text()
+    kernels = kernels_in(gpu, code)
+    assert kernels
+    assert len(kernels) == code.count("__global__")
+    for text in kernels.values():
+        assert text.count("{") == text.count("}")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_kernel_is_compiled_without_the_others(gpu, file):
+    code = (FOLDER / file).read_text()
+    every = kernels_in(gpu, code)
+    rest = gpu.compiler.KERNEL.sub("", code)
+    for name, text in every.items():
+        alone = gpu.compiler.only_kernel(code, name)
+        assert alone.count("__global__") == 1
+        assert text in alone
+        assert len(alone) == len(rest) + len(text)
+
+
+def test_every_kernel_that_python_names_exists(gpu):
+    exist = {name for file in FILES for name in kernels_in(gpu, (FOLDER / file).read_text())}
+    asked = set()
+    for path in FOLDER.glob("**/gpu*.py"):
+        text = path.read_text()
+        asked |= set(re.findall(r'\b(?:get_function|launch|by_rows|whole|_search|_over_rows)\(\s*"(\w+)"', text))
+        asked |= {f"{name}_short" for name in re.findall(r'_by_rows\(rows, "(\w+)"', text)}
+        asked |= {f"{name}_long" for name in re.findall(r'_by_rows\(rows, "(\w+)"', text)}
+    assert len(asked) > 50
+    assert asked <= exist
+
+
+@pytest.mark.parametrize("hopper", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 2, 3, 8, 16, 17, 128, 1024])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
+def test_kernels_that_are_compiled_ahead_exist(gpu, monkeypatch, method, d, dtype, hopper):
+    monkeypatch.setattr(gpu.ahead, "is_hopper", lambda: hopper)
+    arguments = {"n_clusters": 300 if d == 128 else 8, "m": 2.0}
+    found = list(gpu.ahead.METHODS[method.__name__](arguments, (100_000, d), 50_000, np.dtype(dtype)))
+    assert found
+    for module, name in found:
+        code = module._code
+        kernel = kernels_in(gpu, code)[name]
+        # Some kernels are there only with DIM, some only without.
+        before = code[: code.index(kernel)]
+        at = {guard: before.rfind(f"\n{guard}") for guard in ("#ifdef DIM", "#else  //", "#endif")}
+        if (guard := max(at, key=lambda each: at[each])) != "#endif" and at[guard] >= 0:
+            assert (f"#define DIM {d}\n" in code) == (guard == "#ifdef DIM")
+
+
+def test_lists_are_for_functions_that_exist(gpu):
+    assert set(gpu.ahead.METHODS) == {method.__name__ for method in METHODS}
+
+
+def test_constants_precede_what_they_are_for(gpu):
+    module = gpu.compiler.compiled("pairs/few_features.cu", "float64", "l1", DIM=3, ROWS=2)
+    first = "#define REAL double\n#define NORM NORM_L1\n#define DIM 3\n#define ROWS 2\n"
+    assert module._code.startswith(first)
+    assert "#include" not in module._code
+
+
+class Builds:
+    """Stands for a compiler."""
+
+    def __init__(self, gate=None):
+        self.codes, self.gate = [], gate
+
+    def __call__(self, code):
+        if self.gate is not None:
+            self.gate.wait(30)
+        self.codes.append(code)
+        if "broken" in code:
+            raise RuntimeError("broken")
+        return SimpleNamespace(get_function=lambda name: f"function {name}")
+
+
+CODE = "".join(f'extern "C" __global__ void {name}(int n) {{\n    n;\n}}\n' for name in ("first", "second", "broken"))
+
+
+def test_a_module_compiles_what_is_asked_for_once(gpu):
+    builds = Builds()
+    module = gpu.compiler.Module(CODE, builds)
+    assert [module.get_function("second") for _ in range(3)] == ["function second"] * 3
+    assert len(builds.codes) == 1
+    assert "first" not in builds.codes[0]
+
+
+def test_what_was_compiled_ahead_is_not_compiled_again(gpu):
+    builds = Builds()
+    module = gpu.compiler.Module(CODE, builds)
+    with ThreadPoolExecutor(2) as pool:
+        for name in ("first", "second", "broken", "first"):
+            module.start(name, pool)
+    assert len(builds.codes) == 3
+    assert module.get_function("first") == "function first"
+    assert module.get_function("second") == "function second"
+    with ThreadPoolExecutor(1) as pool:
+        module.start("first", pool)
+    assert len(builds.codes) == 3
+    with pytest.raises(RuntimeError, match="broken"):  # raised where it is asked for
+        module.get_function("broken")
+
+
+def test_what_has_not_begun_is_not_waited_for(gpu):
+    gate = threading.Event()
+    builds = Builds()
+    module, behind = gpu.compiler.Module(CODE, Builds(gate)), gpu.compiler.Module(CODE, builds)
+    with ThreadPoolExecutor(1) as pool:
+        module.start("first", pool)
+        behind.start("second", pool)
+        assert behind.get_function("second") == "function second"
+        gate.set()
+    assert module.get_function("first") == "function first"
+    assert len(builds.codes) == 1
+
+
+@pytest.mark.parametrize("mask", [[], [True], [False], [True, False], [[True, True], [True, True]]])
+def test_masks(mask):
+    array = np.array(mask, bool)
+    assert all_true(array) is bool(array.all())
+    assert any_true(array) is bool(array.any())
+    assert all_true(array[::2]) is bool(array[::2].all())
