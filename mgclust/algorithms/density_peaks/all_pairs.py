@@ -11,6 +11,7 @@ from mgclust.algorithms.density_peaks.pair_quantile import Count
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
+from mgclust.kernels.masks import any_true
 from mgclust.kernels.pairs.metrics import Metric
 from mgclust.kernels.pairs.neighbors import nearest_known
 
@@ -112,7 +113,7 @@ class AllPairs:
             )
         last = self._measure.distances(context.comm.all_gather(near.s[:, -1].astype("float64")), xp)
         apart = last > 0
-        if not bool(apart.any()):
+        if not any_true(apart):
             raise InputError(
                 f"k={k}: each row has {k} rows equal to it, so no density can be told apart; raise k, or drop "
                 "duplicate rows."

@@ -11,7 +11,7 @@ import numpy as np
 from mgclust.kernels.pairs.gpu_launch import SIDE, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
 
-__all__ = ["fuzzy_sums", "layout_of", "memberships", "module_of", "weighted_means"]
+__all__ = ["fuzzy_sums", "memberships", "weighted_means"]
 
 Array = Any
 TILE_CLUSTERS, TILE_FEATURES = 8, 4  # sums that a thread holds
