@@ -45,12 +45,15 @@ def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
         return
     for name in ("histogram", "gaussian", "nearest"):
         yield from _pairs(name, rows, n, d, dtype)
+    if d > LOW_DIMENSIONS:  # rows far from the origin beside dc
+        yield compiled("pairs/many_features.cu", dtype.name), "gaussian"
 
 
 def _fuzzy_c_means(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     d = shape[1]
     yield from _prepared(rows, d, dtype)
     yield from _exact_sums()
+    yield compiled("affinity_propagation/matrices.cu", dtype.name), "group_sums"
     yield from _pairs("nearest", rows, 1, d, dtype)
     tiles = compiled("fuzzy_c_means/fuzzy.cu", dtype.name, POWER=int(arguments["m"] != 2))
     yield tiles, "tile_memberships"

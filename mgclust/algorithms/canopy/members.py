@@ -79,7 +79,7 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float) 
     """
     kernels, comm = context.kernels, context.comm
     counts, nearest = _count(context, centers, norm, threshold)
-    totals = comm.all_gather(np.array([int(counts.sum())], np.int64))
+    totals = comm.all_gather(np.array([int(counts.astype(np.int64).sum())], np.int64))
     _check_room(context, int(totals.sum()), len(centers))
     labels = kernels.memory.to_host(comm.all_gather(nearest))
     every = kernels.memory.to_host(comm.all_gather(counts))

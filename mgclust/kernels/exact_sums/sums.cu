@@ -1,4 +1,4 @@
-// Sums of float64 parts whose bits do not depend on their order: see sums.py.
+// Sums of float64 parts whose bits do not depend on their order: see exact_sums/__init__.py.
 #define THREADS 128
 #define RUN 8  // parts that a thread looks at
 

@@ -1,8 +1,8 @@
-// Searches in a BoxTree (boxes.py): one warp per row or per leaf, one lane per child of a node.
+// Searches in a BoxTree (box_tree.py): one warp per row or per leaf, one lane per child of a node.
 //
 // The tree's panels are 32 wide, so a warp tests a row against 32 boxes or 32 rows with one coalesced read per
 // coordinate. What is left open at each level is a 32-bit mask; the path down is a short stack. Bounds are chains of
-// the same roundings as the distances (see boxes.py), so the answers have the bits of the all-pairs kernels.
+// the same roundings as the distances (see box_tree.py), so the answers have the bits of the all-pairs kernels.
 //
 // Compiled with -DDIM=1|2|3 and NORM_L2.
 #include "pairs/pairs.cuh"

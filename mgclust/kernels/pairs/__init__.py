@@ -2,7 +2,8 @@
 
 On the CPU `cpu` hands tasks (`cpu_tasks`) to the inner loops (`cpu_loops`), or skips columns that are far away
 (`cpu_column_boxes`). On a GPU `gpu` starts (`gpu_launch`) the kernels of ``few_features.cu`` (at most 16 features),
-``many_features.cu`` and ``any_features.cu``.
+``many_features.cu`` and ``any_features.cu``, or decides (`gpu_products`) that tensor cores are for these rows:
+``split_products.cu`` filters, and ``listed_pairs.cu`` decides what the filter leaves open.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Each function says whether it has done the work; if not, the kernels of direct differences do. They do it for other
 types, metrics and devices, for few pairs, for numbers that are not finite, and where so many pairs are doubtful that a
-list of them does not pay: distances that are small beside their rows' distance from the origin.
+list of them does not pay: distances that are small beside their rows' distance from the origin. Gaussian sums alone go
+by the rows' type and number of features, never by how many pairs a call has: their bits would differ.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ROW_TILES = 32  # that blocks share while they run: `row_tile` in split_products
 NEAREST_RUN = 64  # tiles a block of `nearest`: the next ones begin with what it has found
 MINIMA = 32  # groups of a run of columns: GROUPS in split_products.cu
 MOST_MINIMA = 1024  # MOST_GROUPS in listed_pairs.cu
-MOST_KEYS = 512  # of a row, when its nearest are selected: MOST_KEYS in listed_pairs.cu
+MOST_KEYS = 2048  # of a row, when its nearest are selected: MOST_KEYS in listed_pairs.cu
 SELECT_BYTES = 256 << 20  # minima and lists of the rows that are selected at a time
 
 
@@ -343,7 +344,7 @@ def nearest_rows(
     """As `Pairs.nearest_rows`; `direct` does it for rows that have too many columns at about the same distance."""
     count = near.shape[1]
     runs = min(MOST_MINIMA // MINIMA, max(8, -(-4 * (count + 1) // MINIMA)))
-    room = min(MOST_KEYS - count, 2 * count + 128)
+    room = min(MOST_KEYS - count, 2 * count + 1024)  # distances that differ little leave many columns
     if not pay(x, y, norm) or room < count + 1 or len(y) < 4 * ROWS * runs:
         return False
     if not (call := Products(x, y)).fits:
@@ -363,7 +364,7 @@ def nearest_rows(
         listed, counts = cp.empty((rows.size, room), dtype=np.int32), cp.zeros(rows.size, dtype=np.int32)
         call.launch("collect", rows, columns, run_of(rows.size, columns.size), limits, listed, counts, np.int32(room))
         module.get_function("select_nearest")(
-            (-(-rows.size // 4),), (128,),
+            (-(-rows.size // 2),), (64,),
             (x[mine], m, y[columns.start :], np.int32(call.d), listed, counts, np.int32(room), np.int32(count),
              np.int64(y_start + columns.start), own[mine], near[mine], near_index[mine]),
         )  # fmt: skip

@@ -90,12 +90,13 @@ extern "C" __global__ void kth_smallest(const float* minima, int m, int groups, 
 
 // The k nearest of what is known and of the listed columns, by (s, number); a warp a row, whose keys lie in shared
 // memory. Rows with more listed columns than `room` are left as they are.
-#define MOST_KEYS 512
+#define MOST_KEYS 2048
+#define WARPS 2
 extern "C" __global__ void select_nearest(const float* x, int m, const float* y, int d, const int* columns,
                                           const int* counts, int room, int k, int64 y_start, const int64* own,
                                           float* near, int64* near_index) {
-    __shared__ uint64 shared[4][MOST_KEYS];
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = blockIdx.x * 4 + warp;
+    __shared__ uint64 shared[WARPS][MOST_KEYS];
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = blockIdx.x * WARPS + warp;
     if (row >= m || counts[row] > room) return;
     uint64* keys = shared[warp];
     const int listed = counts[row], known = k;
