@@ -9,7 +9,7 @@ Hidden are the data folder, the roots, and files of secrets. All else on the mac
 attempt needs drivers, libraries and shared folders that no list could name in advance. Landlock lists what is
 reachable, so the siblings of the hidden paths are listed, at every level on the way to them. An entry that is made
 later, directly in one of these parent folders, is not reachable either. Written are only the job's own folders, devices
-of GPUs and networks, and shared memory. The environment has variables of a list only (`environment`).
+of GPUs and networks, shared memory, and pipes of CUDA MPS. The environment has variables of a list (`environment`).
 
 Limits. The process has the user of the service: without Landlock it may read all that this user may. With a kernel
 before 6.12 it may send signals to the service. An attempt may use the network, for schedulers and data. Threads of
@@ -52,8 +52,9 @@ _MAX_BESIDE = 100_000  # entries of folders on the way to hidden paths
 # What attempts write beside their own folders: null devices, shared memory, semaphores, GPUs, InfiniBand.
 _WRITABLE = (
     "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm", "/dev/nvidia*", "/dev/dxg",
-    "/dev/gdrdrv", "/dev/infiniband", os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps",
+    "/dev/gdrdrv", "/dev/infiniband",
 )  # fmt: skip
+_MPS = "/tmp/nvidia-mps"  # where CUDA MPS has its pipes, unless CUDA_MPS_PIPE_DIRECTORY is set
 # Variables that confined processes inherit, complete names and beginnings. All others may hold secrets, such as
 # PGPASSWORD, AWS_SECRET_ACCESS_KEY or a proxy's URL: no list could name these in advance.
 _VARIABLES = {
@@ -125,7 +126,8 @@ def confine(
         for each in writable:
             _allow(number, each, rights)
         if not reading_only:
-            for path in (f"/proc/{os.getpid()}", *(path for each in _WRITABLE for path in glob.glob(each))):
+            found = (path for each in _WRITABLE for path in glob.glob(each))
+            for path in (f"/proc/{os.getpid()}", *found, *_mps_folder()):
                 _allow(number, path, rights)
         _call(_RESTRICT, ctypes.c_int(number), ctypes.c_uint32(0))
     finally:
@@ -211,6 +213,16 @@ def _allow(ruleset: int, path: str | Path | int, rights: int) -> None:
             raise
     finally:
         os.close(number)
+
+
+def _mps_folder() -> list[str]:
+    """The folder of CUDA MPS, as set; else its default, unless another account has made it."""
+    if given := os.environ.get("CUDA_MPS_PIPE_DIRECTORY"):
+        return [given]
+    with contextlib.suppress(OSError):
+        if os.lstat(_MPS).st_uid in (0, os.geteuid()):
+            return [_MPS]
+    return []
 
 
 def _drop_capabilities() -> None:

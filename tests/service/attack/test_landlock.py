@@ -186,3 +186,25 @@ def test_the_log_says_what_protects(monkeypatch):
     assert describe().endswith("confined by Landlock 3, which lacks TCP, signals")
     monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 7)
     assert describe().endswith("confined by Landlock 7")
+
+
+WRITE = """
+import sys
+from mgclust.service import confine
+confine._MPS = sys.argv[1]
+confine.confine([])
+open(f"{sys.argv[1]}/file", "w").close()
+"""
+
+
+@pytest.mark.skipif(not landlock() or os.geteuid(), reason="needs Landlock, and root to change owners")
+@pytest.mark.parametrize(("owner", "given", "written"), [(65534, False, False), (65534, True, True), (0, False, True)])
+def test_a_folder_of_mps_that_another_account_has_made(owner, given, written, tmp_path, monkeypatch):
+    """In /tmp, any account may be the first to make it."""
+    folder = tmp_path / "nvidia-mps"
+    folder.mkdir(0o777)
+    os.chown(folder, owner, owner)
+    folder.chmod(0o777)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(folder) if given else "")
+    ran = subprocess.run([sys.executable, "-c", WRITE, str(folder)], capture_output=True, text=True)
+    assert (folder / "file").exists() == written, ran.stderr
