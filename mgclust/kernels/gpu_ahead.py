@@ -139,7 +139,7 @@ METHODS: dict[str, Callable[[Arguments, tuple[int, int], int, np.dtype], Found]]
     "fuzzy_c_means": _fuzzy_c_means,
     "canopy": _canopy,
     "silhouette": _silhouette,
-    "nearest_neighbors": _nearest_neighbors,
+    "search_neighbors": _nearest_neighbors,
     "affinity_propagation": _affinity_propagation,
     "adaptive_affinity_propagation": _affinity_propagation,
     "fast_newman": _fast_newman,

@@ -19,7 +19,7 @@ from mgclust.algorithms.canopy.estimator import canopy
 from mgclust.algorithms.communities.estimator import fast_newman
 from mgclust.algorithms.density_peaks.ranks import density_peaks
 from mgclust.algorithms.fuzzy_c_means.ranks import fuzzy_c_means
-from mgclust.algorithms.nearest_neighbors.ranks import nearest_neighbors
+from mgclust.algorithms.nearest_neighbors.ranks import search_neighbors
 from mgclust.algorithms.silhouette.estimator import silhouette
 from mgclust.kernels.masks import all_true, any_true
 
@@ -27,7 +27,7 @@ FOLDER = Path(mgclust.kernels.__file__).parent
 FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*.cu"))
 LIBRARIES = ("cupy", "cupyx", "cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs")
 METHODS = (
-    density_peaks, fuzzy_c_means, canopy, silhouette, nearest_neighbors, affinity_propagation,
+    density_peaks, fuzzy_c_means, canopy, silhouette, search_neighbors, affinity_propagation,
     adaptive_affinity_propagation, fast_newman,
 )  # fmt: skip
 
