@@ -36,6 +36,12 @@ class _Methods(click.Group):
         method = _methods().get(cmd_name)
         return None if method is None else _method_command(cmd_name, method, self._own, self._act)
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from mgclust.data.formats import suffixes
+
+        with formatter.section("Formats of INPUT"):
+            formatter.write_dl([("rows", suffixes("rows")), ("a graph", suffixes("graph"))])
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None:
             raise InputError(f"method={args[0]!r} should be one of {', '.join(map(repr, _methods()))}.")
@@ -169,10 +175,8 @@ run = job_command(
     "METHOD INPUT... -o DIR [OPTIONS]",
     """Cluster a file and write a result directory.
 
-    INPUT is a .npy, .npz, .csv, .tsv, .parquet or .zarr, or a BOLD series: .nii, .nii.gz or .dtseries.nii, several
-    runs one after the other. A method that finds communities takes a graph: an .npz of edges, a list of edges (.txt,
-    .csv, ...), .parquet, .mtx or .graph. 'mgclust methods' lists the methods, and 'mgclust run METHOD --help' the
-    options of one.
+    INPUT is a file of rows, or a BOLD series of one or several runs, one after the other; a method that finds
+    communities takes a graph. 'mgclust methods' lists the methods, and 'mgclust run METHOD --help' the options of one.
     """,
     [
         click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to make."),

@@ -5,8 +5,8 @@
     open_dataset(source)  (dataset.py)
       |-- arrays.py    NumPy, CuPy and Dask arrays, memory maps, DataFrames, lists
       |-- formats.py   suffix -> what opens it, as rows, graph or labels; Location: one local path or URL
-      |-- files.py     .npy, .npz, zarr
-      |-- tables.py    .csv, .tsv, Parquet
+      |-- files.py     NumPy's formats, zarr
+      |-- tables.py    delimited text, Parquet
       `-- volumes.py   BOLD series: nifti.py and cifti.py read them
              none takes more memory than its size can mean (inflation.py)
              all of them are a Dataset  (base.py): shape, dtype, read(start, stop)

@@ -23,7 +23,7 @@ from mgclust.data.nifti import VOLUMES
 from mgclust.data.tables import ParquetDataset, TextDataset
 from mgclust.errors import InputError
 
-__all__ = ["FORMATS", "Asked", "Format", "format_of"]
+__all__ = ["FORMATS", "Asked", "Format", "format_of", "suffixes"]
 
 What = Literal["rows", "graph", "labels"]
 
@@ -94,6 +94,11 @@ FORMATS = {
 _MORE = {"rows": f", {' and '.join(VOLUMES)}", "graph": ", text as .gz too", "labels": " or a result directory"}
 
 
+def suffixes(what: What) -> str:
+    """Which files are read as rows, as a graph or as labels, for messages and help."""
+    return ", ".join(suffix for suffix, each in FORMATS.items() if getattr(each, what)) + _MORE[what]
+
+
 def format_of(location: Location, what: What) -> Format:
     """The format of a file that is to be read as rows, as a graph or as labels.
 
@@ -107,7 +112,7 @@ def format_of(location: Location, what: What) -> Format:
         found = FORMATS[".zarr"]
     if getattr(found, what) and (location.suffix != ".gz" or found.gzip):
         return found
-    known = ", ".join(suffix for suffix, each in FORMATS.items() if getattr(each, what)) + _MORE[what]
+    known = suffixes(what)
     name = location.name
     if not location.remote and not location.exists():
         raise InputError(f"{name} does not exist, nor is its suffix one of {known}; check the path.")

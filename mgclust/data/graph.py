@@ -42,9 +42,9 @@ def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None)
         - what `mgclust.datasets.make_random_network` returns.
         - a path or URL. ``.npz``: arrays ``edges``, and where there are such ``n``, ``weights``, ``names`` and
           ``labels`` (the known truth); or what `scipy.sparse.save_npz` writes. ``.npy``: an array of edges.
-          ``.parquet``: a table. ``.txt``, ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el`` (SNAP and its like):
-          an edge a line, separated by blanks, tabs, commas, semicolons or bars; lines from ``#`` or ``%`` on are
-          comments; the third field, where there are three, is the weight. ``.mtx``: Matrix Market, coordinate.
+          ``.parquet``, ``.pq``: a table. ``.txt``, ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el`` (SNAP and its
+          like): an edge a line, separated by blanks, tabs, commas, semicolons or bars; lines from ``#`` or ``%`` on
+          are comments; the third field, where there are three, is the weight. ``.mtx``: Matrix Market, coordinate.
           ``.graph``, ``.metis``: METIS. Text may be gzipped (``.gz``).
     n_nodes : int, optional
         Nodes are 0 to n_nodes - 1, those without edges too. By default, arrays have nodes up to the largest number;

@@ -18,6 +18,7 @@ from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, estimate, has_closed_form, score_labelings
 from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset
+from mgclust.data.formats import suffixes
 from mgclust.data.labels import labels_location, read_labels
 from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.kernels.pairs.metrics import METRICS
@@ -44,7 +45,7 @@ class _Labels(Constraint):
     @property
     def expected(self) -> str:
         """See `Constraint`."""
-        return "a label for each row, or the path of a .npy, .npz, .csv, .tsv or result directory with them"
+        return f"a label for each row, or the path of a file with them ({suffixes('labels')})"
 
     def _check(self, name: str, value: Any) -> Any:
         return os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -91,7 +92,7 @@ class Silhouette(Method):
     presentation = SilhouettePresentation()
     constraints: ClassVar[dict[str, Constraint]] = {
         "labels": _Labels(
-            help="Cluster of each row: .npy, .csv or a result directory.",
+            help=f"Cluster of each row: {suffixes('labels')}.",
             remedy="on the command line, give --labels FILE",
         ),
         "metric": Choice(*METRICS, help="Distance between rows."),

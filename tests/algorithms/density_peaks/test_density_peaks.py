@@ -10,6 +10,7 @@ from mgclust import DensityPeaks
 from mgclust.algorithms.density_peaks import pair_quantile
 from mgclust.datasets import make_gaussian_clusters
 from mgclust.errors import InputError
+from mgclust.kernels import load
 from oracles import density_peaks as reference
 from support.points import GENERATED, TRUE_CLUSTERS, load_points
 
@@ -366,3 +367,15 @@ def test_dc_whose_square_does_not_exist(device, dc):
     X, _ = load_points("rings")
     with pytest.raises(InputError, match="should be between"):
         fit(X, device, dc=dc)
+
+
+def test_the_report_says_how_a_cpu_computes_distances(rng):
+    X = rng.normal(size=(300, 20))
+    model = fit(X, "cpu", dc=5.0)
+    assert model.exactness_["norm"] == "l2-dot"
+    rows, sums = X.astype(np.float32), {"l2": np.zeros(len(X)), "l2-dot": np.zeros(len(X))}
+    for norm, out in sums.items():
+        load("cpu").pairs.gaussian_sum(rows, rows, norm=norm, scale=0.04, power=1, out=out)
+    np.testing.assert_array_equal(sums["l2-dot"], sums["l2"])
+    told = model.presentation.facts["norm"].values["l2-dot"]
+    assert told.startswith("direct differences; on a GPU matrix products")
