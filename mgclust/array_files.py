@@ -74,12 +74,13 @@ def write_npy(path: Path, array: np.ndarray) -> None:
         file.write((array.T if header["fortran_order"] else array).reshape(-1).view(np.uint8).data)
 
 
-def read_array(directory: Path, entry: dict[str, Any]) -> Any:
+def read_array(directory: Path | Beneath, entry: dict[str, Any]) -> Any:
     """Open an array of a result directory, described as in ``result.json``; only a sparse one is read at once."""
     name = str(entry["file"])
-    path = directory / Path(name).name
+    last = Path(name).name
+    path = directory.inside(last) if isinstance(directory, Beneath) else directory / last
     try:
-        if path.name != name:
+        if last != name:
             raise ValueError(f"result.json names {name!r}, which is not in the directory")
         array = _open(path, entry["shape"])
     except InputError:
@@ -166,16 +167,18 @@ def _comes_from(package: str, array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == package
 
 
-def _open(path: Path, shape: list[int]) -> Any:
-    if path.suffix == ".zarr":
+def _open(path: Path | Beneath, shape: list[int]) -> Any:
+    suffix = os.path.splitext(str(path))[1]
+    if suffix == ".zarr":
         return _open_zarr(path)
-    if path.suffix == ".npz":
+    file = f"/dev/fd/{path.descriptor()}" if isinstance(path, Beneath) else path
+    if suffix == ".npz":
         from scipy.sparse import load_npz
 
-        array = load_npz(path)
+        array = load_npz(file)
         array.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
         return array
-    return _map_npy(path, shape)
+    return _map_npy(file, shape)
 
 
 def _copy_zarr(array: Any, path: Path) -> None:
@@ -188,16 +191,16 @@ def _copy_zarr(array: Any, path: Path) -> None:
         copy[start : start + step] = array[start : start + step]
 
 
-def _map_npy(path: Path, shape: list[int]) -> np.ndarray:
+def _map_npy(path: str | Path, shape: list[int]) -> np.ndarray:
     # An empty file section cannot be mapped.
     mode = "r" if math.prod(shape) else None
     array: np.ndarray = np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[arg-type]
     return array
 
 
-def _open_zarr(path: Path) -> Any:
+def _open_zarr(path: Path | Beneath) -> Any:
     try:
-        return open_zarr(str(path))[""]
+        return open_zarr(path if isinstance(path, Beneath) else str(path))[""]
     except ImportError:
         raise InputError(f"{str(path)!r} is a zarr array; install zarr to read it (pip install zarr).") from None
 

@@ -32,6 +32,7 @@ import numpy as np
 
 from mgclust import __version__
 from mgclust.array_files import Deferred, file_name, read_array, write_array, write_csv, write_npy
+from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.json_text import parse_json
 
@@ -188,12 +189,12 @@ class Result:
             write_csv(directory / "labels.csv", self.labels, self.arrays.get("halo"))
 
 
-def load_result(path: str | os.PathLike[str]) -> Result:
+def load_result(path: str | os.PathLike[str] | Beneath) -> Result:
     """Read a result directory; its arrays are memory-mapped, so nothing is read before it is used.
 
     Parameters
     ----------
-    path : path
+    path : path or Beneath
         A directory that `Result.save` or ``mgclust run`` wrote.
 
     Returns
@@ -205,27 +206,34 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     InputError
         If there is no such directory, or it is not a whole result.
     """
-    directory = Path(path)
-    index = directory / "result.json"
-    if not directory.is_dir():
+    directory = path if isinstance(path, Beneath) else Path(path)
+    index = f"{directory}/result.json"
+    if not (directory.is_directory() if isinstance(directory, Beneath) else directory.is_dir()):
         raise InputError(f"path={str(path)!r} should be a result directory; there is no such directory.")
     try:
-        content = parse_json(index.read_text(encoding="utf-8"))
+        content = parse_json(_read_index(directory))
     except FileNotFoundError:
         raise InputError(f"path={str(path)!r} should be a result directory; it holds no result.json.") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{str(index)!r} cannot be read ({error}); run the job again.") from None
+        raise InputError(f"{index!r} cannot be read ({error}); run the job again.") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(f"{str(index)!r} was not written by mgclust.")
+        raise InputError(f"{index!r} was not written by mgclust.")
     if content.get("format_version", 0) > FORMAT_VERSION:
         raise InputError(
-            f"{str(index)!r} has format_version={content['format_version']}, this mgclust reads up to "
+            f"{index!r} has format_version={content['format_version']}, this mgclust reads up to "
             f"{FORMAT_VERSION}; update mgclust."
         )
     arrays = {name: read_array(directory, entry) for name, entry in content.get("arrays", {}).items()}
     labels = arrays.pop("labels", None)
     fields = {name: content[name] for name in JSON_FIELDS if name in content}
     return Result(labels=labels, arrays=arrays, **fields)
+
+
+def _read_index(directory: Path | Beneath) -> bytes:
+    if isinstance(directory, Beneath):
+        with directory.open_inside("result.json") as file:
+            return file.read()
+    return (directory / "result.json").read_bytes()
 
 
 def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:

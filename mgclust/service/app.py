@@ -56,6 +56,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
         watching = asyncio.create_task(backend.health.watch())
         yield
         watching.cancel()
+        backend.readers.close()
         audit.close()
 
     app = FastAPI(

@@ -38,7 +38,7 @@ from mgclust.service.caches import cache_folders, use_private_caches
 from mgclust.service.child_messages import MAX_ERROR_CHARACTERS
 from mgclust.service.confine import become_subreaper, confine
 from mgclust.service.forkserver import OPTION, serve
-from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, restore_names
+from mgclust.service.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
 
 __all__ = ["fault_of", "main", "message_of"]
 
@@ -138,7 +138,7 @@ def _run(order: dict[str, Any], report: Any) -> dict[str, Any]:
         return {"scores": _compute(order, folder, report)}
     except (Exception, KeyboardInterrupt) as error:
         with contextlib.suppress(OSError):  # the disk is full for the log, too
-            print_error(error)
+            print(traceback_of(error), end="", file=sys.stderr)
         sentence = restore_names(message_of(error), order["request"], order["files"])
         answer = {"error": sentence[:MAX_ERROR_CHARACTERS], "fault": fault_of(error)}
         full = _disk_is_full(error)

@@ -7,7 +7,6 @@ the file, so it quotes nothing of the content.
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from mgclust.beneath import Beneath
 from mgclust.errors import MgclustError
 from mgclust.quoting import quote_nothing, quoting
 
-__all__ = ["descriptors", "files_of", "named_sources", "open_inputs", "print_error", "restore_names"]
+__all__ = ["descriptors", "files_of", "named_sources", "open_inputs", "restore_names", "traceback_of"]
 
 
 def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -64,12 +63,10 @@ def restore_names(sentence: str, request: dict[str, Any], files: Mapping[str, Ma
     return sentence
 
 
-def print_error(error: BaseException) -> None:
-    """Print a traceback for the log; without messages of libraries if content must not be quoted."""
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback for the log; without messages of libraries if content must not be quoted."""
     if quoting():
-        traceback.print_exception(error)
-        return
-    print("Traceback (most recent call last):", file=sys.stderr)
-    traceback.print_tb(error.__traceback__)
+        return "".join(traceback.format_exception(error))
     message = f": {error}" if isinstance(error, MgclustError) else ""
-    print(f"{type(error).__qualname__}{message}", file=sys.stderr)
+    lines = "".join(traceback.format_tb(error.__traceback__))
+    return f"Traceback (most recent call last):\n{lines}{type(error).__qualname__}{message}\n"

@@ -30,6 +30,9 @@ MAX_WAITING = 16  # requests that wait for a process
 WAIT_SECONDS = 10.0  # of such a request
 START_TIMEOUT_SECONDS = 60.0  # of the imports of a new process
 TIMEOUT_MARGIN_SECONDS = 5.0  # beyond its own limit, after which a process is killed
+KILL_SECONDS = 5.0  # for the end of a killed process
+CLOSE_CHECK_SECONDS = 0.2
+ENDED = "reading failed: its process ended."
 # A process with threads of mathematical libraries cannot fork safely.
 ONE_THREAD_ENVIRONMENT = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
@@ -69,6 +72,16 @@ class Readers:
         self._lock = threading.Lock()
         self._free: list[_Reader | None] = [None] * settings.readers
         self._waiting = 0
+        self._closing = threading.Event()
+
+    def close(self) -> None:
+        """End all processes, and the requests that wait for them."""
+        self._closing.set()
+        with self._lock:
+            free, self._free = self._free, []
+        for reader in free:
+            if reader is not None:
+                reader.kill()
 
     def serve(self, order: dict[str, Any], check: Callable[[Any], Answer], writable: Sequence[Path] = ()) -> Answer:
         """Carry out an order.
@@ -100,7 +113,7 @@ class Readers:
         reader = self._take()
         try:
             if reader is None or reader.exited():
-                reader = _Reader()
+                reader = _Reader(self._closing)
             line = reader.ask(order, settings.reader_seconds + TIMEOUT_MARGIN_SECONDS)
         except BaseException:
             if reader is not None:
@@ -130,16 +143,16 @@ class Readers:
                 with self._lock:
                     if self._free:
                         return self._free.pop()
-                if time.monotonic() > end:
+                if time.monotonic() > end or self._closing.wait(0.02):
                     raise Busy
-                time.sleep(0.02)
         finally:
             with self._lock:
                 self._waiting -= 1
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, closing: threading.Event) -> None:
+        self._closing = closing
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mgclust.service.reader_process"],
             stdin=subprocess.PIPE,
@@ -148,6 +161,8 @@ class _Reader:
             bufsize=0,
             env=environment() | ONE_THREAD_ENVIRONMENT,
         )
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
         try:
             self._line(time.monotonic() + START_TIMEOUT_SECONDS)
         except BaseException:
@@ -159,8 +174,14 @@ class _Reader:
 
     def ask(self, order: dict[str, Any], seconds: float) -> bytes:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        return self._line(time.monotonic() + seconds)
+        number, end, line = self._process.stdin.fileno(), time.monotonic() + seconds, json.dumps(order).encode() + b"\n"
+        while line:  # longer than a pipe perhaps
+            self._await(number, select.POLLOUT, end)
+            try:
+                line = line[os.write(number, line) :]
+            except BrokenPipeError:
+                raise LimitExceeded(ENDED) from None
+        return self._line(end)
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -169,19 +190,25 @@ class _Reader:
             assert end is not None
             with contextlib.suppress(OSError):
                 end.close()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it, in a file system perhaps
+            self._process.wait(KILL_SECONDS)
 
     def _line(self, end: float) -> bytes:
         assert self._process.stdout is not None
         number, found = self._process.stdout.fileno(), bytearray()
-        poll = select.poll()
-        poll.register(number, select.POLLIN)
         while not found.endswith(b"\n"):
-            left = end - time.monotonic()
-            if left <= 0 or not poll.poll(1000 * left):
-                raise LimitExceeded("reading took too long; ask for less, or ask the administrator.")
+            self._await(number, select.POLLIN, end)
             part = os.read(number, 1 << 16)
             if not part or len(found) > MAX_READING_BYTES:
-                raise LimitExceeded("reading failed: its process ended.")
+                raise LimitExceeded(ENDED)
             found += part
         return bytes(found)
+
+    def _await(self, number: int, event: int, end: float) -> None:
+        """Wait until a pipe is ready; the process ends each order in time, unless it is stopped or hangs itself."""
+        poll = select.poll()
+        poll.register(number, event)
+        while not self._closing.is_set() and (left := end - time.monotonic()) > 0:
+            if poll.poll(1000 * min(left, CLOSE_CHECK_SECONDS)):
+                return
+        raise Busy("the process that reads the data does not answer and is replaced; ask again.")

@@ -3,7 +3,7 @@
 It reads orders on its standard input, one line of JSON each, and answers each with one line::
 
     in    {"do": "points", "result": {...}, "files": {...}, "request": {...}, "seconds": ..., "memory": ..., ...}
-    out   {"answer": ...} or {"error": sentence, "kind": "input", "limit" or "mgclust"}
+    out   {"answer": ...} or {"error": sentence, "kind": "input" or "limit"} or {"error": traceback, "kind": "mgclust"}
 
 The process itself reads no data of users: it imports all libraries, and forks a child for every order. The child gives
 up what the order does not need (`mgclust.service.confine`) and the network, and has limits of memory, time, and written
@@ -37,9 +37,9 @@ from mgclust.json_text import parse_json
 from mgclust.report import sample_index, sample_rows
 from mgclust.result import Result, load_result
 from mgclust.service.caches import cache_folders
-from mgclust.service.child_messages import MAX_READING_BYTES
+from mgclust.service.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES
 from mgclust.service.confine import confine, exit_with_parent
-from mgclust.service.inputs import descriptors, files_of, open_inputs, print_error, restore_names
+from mgclust.service.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
 
 __all__ = ["main"]
 
@@ -47,7 +47,8 @@ MAX_POINTS = 4_000  # of the picture on the page
 # Formats that have to be read completely for some rows have this limit: a picture is not worth a longer wait.
 MAX_READ_BYTES = 256 << 20
 PARTIAL_SUFFIXES = (".npy", ".zarr")
-MAX_OPEN_FILES = 256
+MAX_OPEN_FILES = 2_048  # a job has up to 1,000 sources
+OTHER_OPEN_FILES = 64  # beside those of the job
 
 
 def preview(order: dict[str, Any]) -> dict[str, Any]:
@@ -80,8 +81,9 @@ def points(order: dict[str, Any]) -> dict[str, Any]:
         sample: Any = sample_rows(dataset, result, MAX_POINTS)
     except InputError as error:
         return {"index": [], "x": [], "y": [], "why": _message(error, order)}
-    except FileNotFoundError:
-        return {"index": [], "x": [], "y": [], "why": "the source is gone."}
+    except OSError as error:
+        why = f"the source cannot be read: {error.strerror or type(error).__name__}."
+        return {"index": [], "x": [], "y": [], "why": why}
     y = sample.rows[:, 1] if dataset.shape[1] > 1 else np.zeros(len(sample.index))
     return {"index": sample.index.tolist(), "x": sample.rows[:, 0].tolist(), "y": y.tolist()}
 
@@ -107,6 +109,9 @@ def main() -> None:
     import pyarrow.parquet  # noqa: F401
     import zarr  # noqa: F401
 
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     answers = os.dup(1)
     os.dup2(2, 1)  # output of libraries is not an answer
     _write(answers, b"ready\n")
@@ -171,6 +176,10 @@ def _run_child(order: dict[str, Any], answers: int, parent: int) -> None:
 
 
 def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
+    count, most = len(order.get("files", {})), resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_OPEN_FILES
+    if count > most:
+        why = f"the job has {count} files, a process here may open {most}; ask the administrator to raise `ulimit -n`."
+        return {"error": why, "kind": "limit"}
     try:
         opened, result = files_of(order.get("files", {})), Beneath(**order["result"])
         readable: list[str | int] = [result.descriptor(), *descriptors(opened), *cache_folders(order["hidden"])]
@@ -187,8 +196,8 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
     except FileNotFoundError:
         return {"error": "the file is gone; ask again.", "kind": "input"}
     except Exception as error:
-        print_error(error)
-        return {"error": type(error).__name__, "kind": "mgclust"}
+        # For the log of the web process: this one may write to no file, and its own log may be one.
+        return {"error": traceback_of(error)[-MAX_ERROR_CHARACTERS:], "kind": "mgclust"}
 
 
 def _limit_resources(order: dict[str, Any]) -> None:
@@ -198,7 +207,6 @@ def _limit_resources(order: dict[str, Any]) -> None:
         (resource.RLIMIT_DATA, getattr(has, "data", has.vms) + memory),
         (resource.RLIMIT_CPU, 2 * seconds),
         (resource.RLIMIT_FSIZE, 4 * memory if order["writable"] else 0),
-        (resource.RLIMIT_NOFILE, MAX_OPEN_FILES),
     ):
         resource.setrlimit(what, (most, most))
 
@@ -217,11 +225,11 @@ def _model(order: dict[str, Any]) -> Any:
 
 
 def _result(order: dict[str, Any]) -> Result:
-    path = f"/dev/fd/{order['result'].descriptor()}"  # the open folder, whatever is at its path now
+    result = order["result"]
     try:
-        return load_result(path)
+        return load_result(result)
     except InputError as error:
-        raise InputError(str(error).replace(path, order["result"].name)) from None
+        raise InputError(str(error).replace(result.path, result.name)) from None
 
 
 def _open_source(order: dict[str, Any], result: Result) -> Any:

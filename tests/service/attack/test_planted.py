@@ -149,7 +149,7 @@ def child(request, monkeypatch, tmp_path):
                 assert server.is_alive()
             return server.pid
         if request.param == "reader":
-            reader = _Reader()
+            reader = _Reader(threading.Event())
             ends.append(reader.kill)
             return reader._process.pid
         process = AttemptProcess(None)

@@ -1,0 +1,212 @@
+"""Readers that are stopped, results that hold FIFOs, sources that became unreadable, and jobs of very many files."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from mgclust.algorithms.density_peaks.estimator import DensityPeaks
+from mgclust.beneath import Beneath
+from mgclust.errors import InputError
+from mgclust.result import load_result
+from mgclust.service import reader_pool
+from mgclust.service.reader_pool import Busy, LimitExceeded, Readers
+from mgclust.service.settings import Settings
+from support.service_process import Running
+
+SECONDS = 20.0  # within which a request is answered, on a busy machine
+# A reader whose children may not read any source, or meet a mistake of mgclust itself.
+FAULTY_READER = """
+from mgclust.beneath import Beneath
+from mgclust.service import reader_process
+real = FAIL
+def fail(given):
+    if NAME in str(given):
+        raise FAULT
+    return real(given)
+FAIL = fail
+reader_process.main()
+"""
+
+
+@pytest.fixture
+def order(tmp_path):
+    """The order for the points of a result whose one source is points.npy."""
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    np.save(tmp_path / "points.npy", rows)
+    DensityPeaks(2, client=None, device="cpu").fit(rows).result_.save(tmp_path / "result")
+    return {
+        "do": "points", "result": Beneath(str(tmp_path), "result").order(), "refused": None,
+        "files": {"0": Beneath(str(tmp_path), "points.npy").order()},
+        "request": {"method": "density-peaks", "sources": [{"upload": "x"}]},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def readers(tmp_path):
+    pool = Readers(Settings(data=tmp_path / "data", readers=1, reader_seconds=SECONDS))
+    yield pool
+    pool.close()
+
+
+def start_instead(monkeypatch, code, log=None):
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        reader_pool.subprocess,
+        "Popen",
+        lambda command, **options: popen([sys.executable, "-c", code], stderr=log, **options),
+    )
+
+
+def test_a_source_that_may_not_be_read(readers, order, monkeypatch, tmp_path):
+    np.savetxt(tmp_path / "points.csv", np.load(tmp_path / "points.npy"), delimiter=",")
+    order["files"]["0"]["name"] = "points.csv"
+    code = FAULTY_READER.replace("FAULT", "PermissionError(13, 'Permission denied')")
+    start_instead(monkeypatch, code.replace("FAIL", "Beneath.status").replace("NAME", "'points.csv'"))
+    told = readers.serve(order, dict)
+    assert told["index"] == [] and told["why"] == "the source cannot be read: Permission denied."
+
+
+def test_an_internal_error_is_not_hidden_by_a_log_in_a_file(readers, order, monkeypatch, tmp_path):
+    """The process of an order that only reads may write no byte to a file."""
+    code = FAULTY_READER.replace("FAULT", "ZeroDivisionError('seven')")
+    with open(tmp_path / "log.txt", "wb") as log:
+        start_instead(monkeypatch, code.replace("FAIL", "reader_process.TASKS['points']").replace("NAME", "''"), log)
+        with pytest.raises(RuntimeError, match=r"Traceback .* in fail.*ZeroDivisionError: seven"):
+            readers.serve(order, dict)
+
+
+@pytest.mark.parametrize("name", ["result.json", "labels.npy", "rho.npy", "memberships.npz", "memberships.zarr"])
+@pytest.mark.parametrize("what", ["a FIFO", "a link"])
+def test_a_result_that_holds_no_file(readers, order, tmp_path, name, what):
+    result = tmp_path / "result"
+    if name.startswith("memberships"):
+        content = json.loads((result / "result.json").read_text())
+        content["arrays"]["memberships"] = {"file": name, "shape": [60, 2], "dtype": "float64"}
+        (result / "result.json").write_text(json.dumps(content))
+    else:
+        (result / name).rename(tmp_path / name)
+    os.mkfifo(result / name) if what == "a FIFO" else (result / name).symlink_to(tmp_path / name)
+    before = time.monotonic()
+    with pytest.raises(InputError, match=rf"result/{name}.* is {what}") as told:
+        readers.serve(order, dict)
+    assert time.monotonic() - before < SECONDS and not isinstance(told.value, LimitExceeded)
+    assert str(tmp_path) not in str(told.value)
+
+
+def test_a_result_beneath_a_root_is_the_same(order, tmp_path):
+    found, same = load_result(Beneath(**order["result"])), load_result(tmp_path / "result")
+    assert json.dumps(found.to_dict()["scores"]) == json.dumps(same.to_dict()["scores"])
+    assert set(found.arrays) == set(same.arrays)
+    np.testing.assert_array_equal(found.labels, same.labels)
+    assert isinstance(found.labels, np.memmap)
+
+
+def many(order, folder, count):
+    """The order of a job of `count` runs of a volume."""
+    nibabel = pytest.importorskip("nibabel")
+    volume = np.random.default_rng(0).normal(size=(4, 4, 4, 2)).astype("f4")
+    nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), folder / "x.nii")
+    index = folder / "result" / "result.json"
+    content = json.loads(index.read_text())
+    content["source"]["shape"] = [64, 2 * count]
+    index.write_text(json.dumps(content))
+    files = {str(k): Beneath(str(folder), "x.nii").order() for k in range(count)}
+    return order | {"files": files, "request": order["request"] | {"sources": [{"upload": "x"}] * count}}
+
+
+def test_a_job_of_many_files(readers, order, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(64, 2))
+    (tmp_path / "result").rename(tmp_path / "other")
+    DensityPeaks(2, client=None, device="cpu").fit(rows).result_.save(tmp_path / "result")
+    told = readers.serve(many(order, tmp_path, 1000), dict)
+    assert len(told["index"]) == 64, told
+
+
+def test_a_limit_of_open_files_is_named(readers, order, monkeypatch, tmp_path):
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        reader_pool.subprocess,
+        "Popen",
+        lambda *given, **options: popen(
+            *given, **options, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        ),
+    )
+    with pytest.raises(LimitExceeded, match=r"the job has 300 files, a process here may open 192; .* `ulimit -n`"):
+        readers.serve(many(order, tmp_path, 300), dict)
+
+
+@pytest.mark.parametrize("length", [10, 1 << 20])
+def test_a_reader_that_is_stopped_is_replaced(readers, order, length):
+    """Whether its order fits into a pipe or not."""
+    assert len(readers.serve(order, dict)["index"]) == 60
+    (reader,) = readers._free
+    os.kill(reader._process.pid, signal.SIGSTOP)
+    readers._settings.__dict__["reader_seconds"] = -reader_pool.TIMEOUT_MARGIN_SECONDS + 0.5
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(readers.serve, order | {"text": "x" * length}, dict)
+        try:
+            with pytest.raises(Busy, match="does not answer and is replaced; ask again"):
+                asked.result(SECONDS)
+        finally:
+            reader.kill()  # otherwise the thread waits for ever
+    assert reader.exited()
+    readers._settings.__dict__["reader_seconds"] = SECONDS
+    assert len(readers.serve(order, dict)["index"]) == 60
+
+
+@pytest.mark.parametrize("length", [10, 1 << 20])
+def test_a_service_that_ends_does_not_wait_for_one(readers, order, length):
+    assert len(readers.serve(order, dict)["index"]) == 60
+    (reader,) = readers._free
+    os.kill(reader._process.pid, signal.SIGSTOP)
+    readers._settings.__dict__["reader_seconds"] = 1e6
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(readers.serve, order | {"text": "x" * length}, dict)
+        try:
+            while readers._free:
+                time.sleep(0.01)
+            readers.close()
+            with pytest.raises(Busy):
+                asked.result(SECONDS)
+        finally:
+            reader.kill()
+    assert reader.exited()
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_web_process_whose_readers_are_stopped(tmp_path):
+    running = Running(tmp_path, settings={"reader_seconds": 600, "readers": 1})
+    try:
+        np.save(running.root / "x.npy", np.random.default_rng(0).normal(size=(60, 2)))
+        job = running.client().submit("density-peaks", running.root / "x.npy", remote=True, report=False).wait()
+        headers = {"Authorization": f"Bearer {(running.data / 'token').read_text().strip()}"}
+        url = f"{running.url}/api/v1/jobs/{job.id}/points"
+        assert len(httpx.get(url, headers=headers, timeout=60).json()["index"]) == 60
+        (reader,) = (
+            each for each in psutil.Process(running.web.pid).children()
+            if "mgclust.service.reader_process" in each.cmdline()
+        )  # fmt: skip
+        reader.suspend()
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(httpx.get, url, headers=headers, timeout=120)
+            with open(f"/proc/{reader.pid}/fd/0", "rb") as orders:
+                assert select.select([orders], [], [], 60)[0]  # the order is sent
+            running.web.send_signal(signal.SIGTERM)
+            running.web.wait(60)
+            assert asked.exception() is not None or asked.result().status_code >= 500
+        assert not reader.is_running()
+    finally:
+        running.stop()
