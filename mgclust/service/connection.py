@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from mgclust.service.settings import Settings, variable
 __all__ = ["Connection", "Retries", "RetryAfter", "check"]
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
+MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes
 MAX_RETRY_SECONDS = 120.0  # for a request that is sent again because the service asks for it
 
 
@@ -47,6 +49,11 @@ class Connection:
         if not token and (not given or _is_own(httpx.URL(self.url), settings)):
             token = _token_left(settings.data)
             if token:  # not to the port, where any account of this machine may listen while the service is down
+                if len(os.fsencode(settings.socket)) > MAX_SOCKET_PATH:
+                    raise InputError(
+                        f"data={str(settings.data)!r} is too long: a socket's path has <= {MAX_SOCKET_PATH} bytes; "
+                        "set MGCLUST_URL and MGCLUST_TOKEN_FILE, or serve a folder with a shorter path."
+                    )
                 self.url, base = f"unix://{settings.socket}", "http://localhost"
                 transport = httpx.HTTPTransport(uds=str(settings.socket))
         token = (token or "").strip()

@@ -8,11 +8,14 @@ that opens many does not keep others out.
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import json
 import math
+import os
 import resource
 import socket
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,9 +60,31 @@ class Server(uvicorn.Server):
         given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
         protocol = functools.partial(kind, **given)
         try:
-            self.servers.append(await asyncio.get_running_loop().create_unix_server(protocol, self._path))
-        except OSError as error:  # the path is too long, or the file system has no sockets
-            print(f"no socket at {self._path} ({error}): commands here need MGCLUST_TOKEN_FILE", file=sys.stderr)
+            bound = _bound(self._path)
+        except OSError as error:  # another web process listens there, the path is too long, ...
+            reason = error.strerror or error
+            print(
+                f"no socket at {self._path} ({reason}): commands here need MGCLUST_URL and MGCLUST_TOKEN_FILE",
+                file=sys.stderr,
+            )
+        else:
+            self.servers.append(await asyncio.get_running_loop().create_unix_server(protocol, sock=bound))
+
+
+def _bound(path: Path) -> socket.socket:
+    """A socket at a path, in place of one at which no process listens any more."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        if probe.connect_ex(str(path)) == errno.ECONNREFUSED and stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.bind(str(path))
+        made.listen()
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 class Connections:

@@ -7,13 +7,14 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import psutil
 import pytest
 
 from mgclust import DensityPeaks, Service, load_result
-from mgclust.errors import RunFailed
+from mgclust.errors import InputError, RunFailed
 from mgclust.service import connection
 from support.service_process import Running
 from support.stranger import Stranger, family, keys_shown, listening
@@ -171,5 +172,51 @@ def test_a_program_at_the_port_of_a_service_that_is_down(tmp_path, monkeypatch):
         service.start()
         assert client.jobs() == Service(service.url).jobs() == []
         assert oct((service.data / f"{service.port}.socket").stat().st_mode & 0o777) == "0o700"
+    finally:
+        service.stop()
+
+
+def test_another_web_process_of_the_data_folder_with_the_same_port(tmp_path, monkeypatch, capfd):
+    service = Running(tmp_path, ["--no-runner"])
+    path = service.data / f"{service.port}.socket"
+    monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(service.data))
+    monkeypatch.setenv("MGCLUST_SERVICE_PORT", str(service.port))
+    monkeypatch.setattr(connection, "RETRY_SECONDS", ())
+    command = ("serve", "--no-runner", "--cpu", "--host", "127.0.0.2", "--port")
+    try:
+        own = path.stat().st_ino
+        other = start("-m", "mgclust", *command, service.port, "--data", service.data)
+        with other, contextlib.ExitStack() as ends:
+            ends.enter_context(contextlib.suppress(psutil.NoSuchProcess))
+            ends.callback(other.kill)
+            told, end = "", time.monotonic() + 60
+            while "Address already in use" not in told:
+                assert other.poll() is None and path.stat().st_ino == own and time.monotonic() < end
+                time.sleep(0.05)
+                told += capfd.readouterr().err
+            assert f"no socket at {path} (Address already in use)" in told
+            assert Service().jobs() == []
+            other.terminate()
+            other.wait(30)
+        assert path.stat().st_ino == own and Service().jobs() == []
+        service.web.kill()  # leaves the socket, which the next one replaces
+        service.web.wait()
+        service.start()
+        assert Service().jobs() == []
+    finally:
+        service.stop()
+
+
+def test_a_data_folder_with_a_path_that_is_too_long_for_a_socket(tmp_path, monkeypatch):
+    monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(tmp_path / ("d" * 120) / "data"))
+    (tmp_path / ("d" * 120)).mkdir()
+    service = Running(tmp_path / ("d" * 120), ["--no-runner"])
+    monkeypatch.setenv("MGCLUST_SERVICE_PORT", str(service.port))
+    try:
+        with pytest.raises(InputError, match=r"is too long: a socket's path .* set MGCLUST_URL and MGCLUST_TOKEN_FILE"):
+            Service().jobs()
+        monkeypatch.setenv("MGCLUST_URL", service.url)
+        monkeypatch.setenv("MGCLUST_TOKEN_FILE", str(service.data / "token"))
+        assert Service().jobs() == []
     finally:
         service.stop()
