@@ -303,7 +303,7 @@ def _remove_deleted(engine: Engine, settings: Settings) -> None:
 
 
 def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
-    with writing(engine) as session:
+    with writing(engine, alone=True) as session:  # no attempt of the same id starts meanwhile
         for removal in session.scalars(select(Removal).with_for_update(skip_locked=True)):
             folder = settings.data / removal.path
             again = _exists_again(session, folder.name)

@@ -36,6 +36,7 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
         Receives messages about replaced runners.
     """
     hung: list[str] = []
+    failure = ""
     while not stopping.is_set():
         name = secrets.token_hex(8)
         try:
@@ -46,9 +47,11 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
                 env={name: value for name, value in os.environ.items() if not name.startswith(PREFIX)},
             )
         except OSError as error:  # too many processes, or too little memory
-            report(f"no runner can be started: {error.strerror}; trying again")
+            if failure != (failure := f"no runner can be started: {error.strerror}; trying again"):
+                report(failure)
             stopping.wait(RESTART_SECONDS)
             continue
+        failure = ""
         assert runner.stdin is not None and runner.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, as `poll` finds
             runner.stdin.write(

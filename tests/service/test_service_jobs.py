@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mgclust.engine import silence
 from mgclust.errors import InputError
-from mgclust.service import access
+from mgclust.service import access, disk
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller, LastToken, Unauthorized
 from mgclust.service.attempts import Attempts
@@ -395,6 +395,30 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
         Runner(replace(settings, database=engine.url.render_as_string(hide_password=False))).step()
     assert len(begun) == 1 and all(name.endswith(".deleted") for name in begun[0])  # which is on its way out
     wait_for(lambda: not names(settings))
+
+
+def test_no_job_of_a_deleted_jobs_key_starts_while_the_folder_is_renamed(jobs, engine, settings, monkeypatch):
+    id_ = submit(jobs, key="k").id
+    jobs.cancel(ANN, id_)
+    leave(settings, id_)
+    started, early, exists_again = threading.Event(), [], disk._exists_again
+
+    def start():
+        submit(jobs, key="k")
+        assert jobs.claim().id == id_
+        started.set()
+
+    def ask(session, id_):
+        answer = exists_again(session, id_)
+        another.start()
+        early.append(started.wait(0.5))
+        return answer
+
+    another = threading.Thread(target=start, daemon=True)
+    monkeypatch.setattr(disk, "_exists_again", ask)
+    jobs.delete(ANN, id_)
+    assert started.wait(30) and early == [False]
+    another.join()
 
 
 def test_what_a_user_may_keep(engine, settings):

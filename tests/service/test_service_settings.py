@@ -130,15 +130,18 @@ def test_a_runner_that_cannot_be_started_is_started_later(monkeypatch, tmp_path)
 
     def popen(*arguments, **options):
         tries.append(arguments)
-        if len(tries) == 2:
+        if len(tries) == 4:
             stopping.set()
-        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        if len(tries) < 4:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(supervisor.subprocess, "Popen", popen)
     monkeypatch.setattr(supervisor, "RESTART_SECONDS", 0.01)
     supervisor.supervise_runner(Settings(data=tmp_path), stopping, said.append)
-    assert len(tries) == 2
-    assert said[0] == "no runner can be started: Resource temporarily unavailable; trying again"
+    assert len(tries) == 4
+    reasons = ("Resource temporarily unavailable", "Permission denied")  # each is told once
+    assert said == [f"no runner can be started: {reason}; trying again" for reason in reasons]
 
 
 def test_a_runner_has_its_settings_from_its_standard_input(monkeypatch, tmp_path):
