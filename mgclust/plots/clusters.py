@@ -188,15 +188,21 @@ def _plane(X: np.ndarray, centers: np.ndarray | None) -> tuple[np.ndarray, np.nd
     if d == 2:
         return X, centers, ("feature 0", "feature 1")
     mean = X.mean(axis=0)
-    covariance = (X - mean).T @ (X - mean)
-    variance, axes = np.linalg.eigh(covariance)
+    centred = X - mean
+    if 1 < len(X) < d:  # as many runs have: the same axes from the smaller matrix, as the time is cubic
+        variance, weights = np.linalg.eigh(centred @ centred.T)
+        axes = centred.T @ weights[:, -2:]
+        lengths = np.linalg.norm(axes, axis=0)
+        axes /= np.maximum(lengths, max(1e-6 * lengths[-1], np.finfo(float).tiny))  # one without variance is noise
+    else:
+        variance, axes = np.linalg.eigh(centred.T @ centred)
     # An eigenvector's sign is arbitrary: fix it, so that the same data gives the same picture.
     axes = axes[:, [-1, -2]]
     axes = axes * np.where(axes[abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
     share = 100 * variance[[-1, -2]] / max(variance.sum(), np.finfo(float).tiny)
     names = tuple(f"principal component {i + 1} ({share[i]:.0f} % of the variance)" for i in (0, 1))
     projected = None if centers is None else (centers - mean) @ axes
-    return (X - mean) @ axes, projected, (names[0], names[1])
+    return centred @ axes, projected, (names[0], names[1])
 
 
 def _comparable(spans: np.ndarray) -> bool:

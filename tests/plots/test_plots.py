@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from mgclust import plots
+from mgclust.plots import clusters
 from mgclust.result import Result
 
 
@@ -240,3 +241,23 @@ def test_objective_of_few_of_many_and_of_nothing_left(history):
     assert plots.png(ax, dpi=40)
     count = len(history) - 1
     assert f"after {count} iteration" in ax.get_title() and ax.get_title().endswith("s") == (count != 1)
+
+
+@pytest.mark.parametrize("n", [2, 3, 30, 60])
+def test_the_plane_of_fewer_rows_than_features(n, monkeypatch):
+    """Many runs have thousands of features; the time is cubic in the size of the matrix."""
+    sizes, eigh = [], np.linalg.eigh
+    X = np.random.default_rng(n).normal(size=(n, 60)) * np.geomspace(9, 0.1, 60)
+    monkeypatch.setattr(np.linalg, "eigh", lambda matrix: sizes.append(len(matrix)) or eigh(matrix))
+    plane, centers, names = clusters._plane(X, X[:2])
+    assert sizes == [n]
+    centred = X - X.mean(axis=0)
+    variance, axes = eigh(centred.T @ centred)
+    expected = centred @ axes[:, [-1, -2]]
+    assert np.allclose(abs(plane), abs(expected), atol=1e-6) and np.allclose(centers, plane[:2])
+    assert f"({100 * variance[-1] / variance.sum():.0f} %" in names[0]
+
+
+def test_the_plane_of_equal_rows():
+    plane, _, names = clusters._plane(np.ones((5, 9)), None)
+    assert (plane == 0).all() and "(0 %" in names[0]
