@@ -146,8 +146,10 @@ def test_the_commands_are_found():
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_variables_are_settings(path):
     text = path.read_text(encoding="utf-8")
-    assert set(re.findall(rf"{PREFIX}[A-Z_]*[A-Z]", text)) - {f"{PREFIX}X"} <= VARIABLES
-    assert set(re.findall(r"MGCLUST_TLS_[A-Z]+", text)) <= {"MGCLUST_TLS_CA", "MGCLUST_TLS_CERT", "MGCLUST_TLS_KEY"}
+    example = (DEPLOY / "compose" / ".env.example").read_text(encoding="utf-8")
+    others = {f"MGCLUST_{each}" for each in ("URL", "TOKEN", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "ENV")}
+    others |= {*re.findall(r"^(MGCLUST_\w+)=", example, re.MULTILINE), "MGCLUST_TEST_POSTGRES"}
+    assert set(re.findall(r"MGCLUST_[A-Z_]*[A-Z]\b", text)) - {f"{PREFIX}X", PREFIX.rstrip("_")} <= VARIABLES | others
 
 
 def test_settings_of_the_files_are_taken(monkeypatch):

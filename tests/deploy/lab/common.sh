@@ -80,6 +80,14 @@ has_not() {
     never grep -qaF -e "$1" <<<"$input"
 }
 
+# landlock_as_here TEXT: fail unless the service says that Landlock confines what reads data, where this kernel has it.
+landlock_as_here() {
+    local version
+    version=$(python3 -c 'import ctypes; print(ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1))')
+    echo "Landlock of this kernel: $version"
+    [[ "$version" -lt 1 ]] || grep -F "confined by Landlock $version" <<<"$1"
+}
+
 # The mirror of this machine's package lists that has Debian itself.
 debian_mirror() {
     # shellcheck disable=SC2016

@@ -159,8 +159,30 @@ a_job() {
     dc exec -T runner sh -c 'test -z "$(ls -A /checkpoints)"'
 }
 
-# So long that there is time to disturb it; its result is compared with that of a run nothing disturbs.
-LONG=(affinity-propagation 1500 max_iter=1200 convergence_iter=1200)
+# Data at the same path in web, runner and workers; the processes that read it are confined.
+inputs() {
+    local id
+    inside sh -c 'awk "BEGIN {srand(1); for (i = 0; i < 3000; i++) print rand() + i % 5 \",\" rand() + i % 3}" >"$0/inputs/rows.csv"' "$project"
+    id=$(job remote density-peaks /inputs/rows.csv n_clusters=5)
+    job wait "$id" 120
+    job points "$id" | tee "$work/points.txt"
+    grep -qx '[1-9][0-9]* points' "$work/points.txt"
+    job log "$id" | has_not 'warning'
+    dc exec -T web sh -c 'test -e "/data/jobs/$1"/*/result/report.html' sh "$id"
+    landlock_as_here "$(dc logs --no-log-prefix runner)"
+}
+
+# Without a token of their own they meet the service at its socket in the data folder, also from another container.
+commands_inside() {
+    local each
+    for each in web runner; do
+        dc exec -T "$each" mgclust jobs | tee "$work/jobs.txt"
+        grep -q "$(cat "$work/density.id")" "$work/jobs.txt"
+    done
+}
+
+# So long that there is time to disturb it on a fast machine; its result is compared with that of a run nothing disturbs.
+LONG=(affinity-propagation 1500 max_iter=6000 convergence_iter=6000)
 
 undisturbed() {
     local id
@@ -337,6 +359,8 @@ step 1500 'docker compose build' build
 step 120 'certificates' certificates
 step 240 'up, and all five parts healthy' up
 step 240 'a job on two workers' a_job
+step 240 'a file of /inputs, its points for the page, Landlock' inputs
+step 60 'commands in the containers of web and runner' commands_inside
 step 120 'no password in docker inspect, environments or command lines' no_secrets
 step 60 'memory and process limits everywhere' limits
 step 120 'ports seen from another host, and from the cluster' outside

@@ -3,6 +3,8 @@
 ::
 
     job.py submit METHOD ROWS [NAME=VALUE...]
+    job.py remote METHOD PATH [NAME=VALUE...]
+    job.py points ID
     job.py wait ID SECONDS [STATE]
     job.py log ID
 
@@ -16,6 +18,7 @@ import json
 import sys
 import tempfile
 import time
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +27,32 @@ from mgclust import Service
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
+def values(parameters: tuple[str, ...]) -> dict[str, Any]:
+    """Parse NAME=VALUE, with values of JSON."""
+    return {name: json.loads(value) for name, value in (each.split("=", 1) for each in parameters)}
+
+
 def submit(method: str, rows: str, *parameters: str) -> None:
     """Send points around some centers; print the number of the job."""
-    given = {name: json.loads(value) for name, value in (each.split("=", 1) for each in parameters)}
     rng = np.random.default_rng(7)
     points = rng.normal(size=(int(rows), 8)) + 6 * rng.integers(0, 3, (int(rows), 8))
     with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         np.save(file, points)
         file.flush()
-        print(Service().submit(method, file.name, report=False, **given).id)
+        print(Service().submit(method, file.name, report=False, **values(parameters)).id)
+
+
+def remote(method: str, path: str, *parameters: str) -> None:
+    """Queue a job on a file that the service may read, with a report; print its number."""
+    print(Service().submit(method, path, remote=True, **values(parameters)).id)
+
+
+def points(id_: str) -> None:
+    """Print how many points the page draws of a job, which a confined process reads."""
+    found = Service().call("GET", f"/jobs/{id_}/points")
+    if not found["x"]:
+        sys.exit(f"job {id_} has no points: {found['why']}")
+    print(len(found["x"]), "points")
 
 
 def wait(id_: str, seconds: str, state: str = "SUCCEEDED") -> None:
@@ -59,4 +79,4 @@ def log(id_: str) -> None:
 
 
 if __name__ == "__main__":
-    {"submit": submit, "wait": wait, "log": log}[sys.argv[1]](*sys.argv[2:])
+    {"submit": submit, "remote": remote, "points": points, "wait": wait, "log": log}[sys.argv[1]](*sys.argv[2:])
