@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -132,29 +133,31 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
         raise DeviceUnavailableError(f"n_workers={n_workers} should be <= {len(gpus())}, the GPUs of this machine.")
     from mgclust.engine.dask.local_cluster import IN_A_SCRIPT, start
 
-    try:
-        cluster = start(device, n_workers or (cores() if device == "cpu" else None))
-    except ImportError as error:
-        raise DeviceUnavailableError(
-            "client='local' on GPUs needs dask-cuda; install mgclust[gpu-cu13] (or gpu-cu12), or use "
-            "client=None for one GPU."
-        ) from error
-    except RunFailed:
-        raise
-    except Exception as error:
-        # NVML's errors and failed nannies alike: the cause and the remedy matter, not their trace.
-        raise RunFailed(
-            f"a local {device} cluster could not be started: {type(error).__name__}: {str(error).rstrip('.')}. "
-            f"{IN_A_SCRIPT}; client=None runs without a cluster."
-        ) from error
-    try:
-        from mgclust.engine.dask.tasks import IgnoreInterrupts
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mgclust-", ignore_cleanup_errors=True))
+            cluster = start(device, n_workers or (cores() if device == "cpu" else None), folder)
+        except ImportError as error:
+            raise DeviceUnavailableError(
+                "client='local' on GPUs needs dask-cuda; install mgclust[gpu-cu13] (or gpu-cu12), or use "
+                "client=None for one GPU."
+            ) from error
+        except RunFailed:
+            raise
+        except Exception as error:
+            # NVML's errors and failed nannies alike: the cause and the remedy matter, not their trace.
+            raise RunFailed(
+                f"a local {device} cluster could not be started: {type(error).__name__}: {str(error).rstrip('.')}. "
+                f"{IN_A_SCRIPT}; client=None runs without a cluster."
+            ) from error
+        try:
+            from mgclust.engine.dask.tasks import IgnoreInterrupts
 
-        with distributed.Client(cluster, set_as_default=False) as client:
-            client.register_plugin(IgnoreInterrupts())
-            yield client
-    finally:
-        cluster.close()
+            with distributed.Client(cluster, set_as_default=False) as client:
+                client.register_plugin(IgnoreInterrupts())
+                yield client
+        finally:
+            cluster.close()
 
 
 @contextlib.contextmanager

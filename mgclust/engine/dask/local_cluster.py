@@ -3,7 +3,8 @@
 Whatever reaches a scheduler or worker of Dask can run code there, and every account of a machine reaches its loopback
 addresses. So all connections are TLS with certificates of both ends, made for this cluster alone and held in memory;
 workers are given them through the pipe on which they start, not in their environment or command line. Dask's HTTP
-servers (dashboard, metrics, health) know no such check and are not started.
+servers (dashboard, metrics, health) know no such check and are not started. All nodes work in a folder of this account
+alone: they import modules from there, and the default, ``dask-scratch-space`` in a shared folder, may be another's.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class _SpecCluster(SpecCluster):  # type: ignore[misc]
         self.status = Status.closed
 
 
-def start(device: str, n_workers: int | None) -> SpecCluster:
+def start(device: str, n_workers: int | None, folder: str) -> SpecCluster:
     """Start a scheduler and workers of one thread each.
 
     Parameters
@@ -93,6 +94,8 @@ def start(device: str, n_workers: int | None) -> SpecCluster:
         "cuda": one worker a GPU, which needs dask-cuda.
     n_workers : int or None
         How many; None for as many as there are GPUs.
+    folder : str
+        Where the nodes work; no other account may write to it.
 
     Raises
     ------
@@ -107,6 +110,8 @@ def start(device: str, n_workers: int | None) -> SpecCluster:
         "protocol": "tls://",
         "security": _security(),
         "worker_class": _Nanny,
+        "local_directory": folder,
+        "scheduler_kwargs": {"local_directory": folder},
         "dashboard_address": None,
         "silence_logs": logging.ERROR,
     }

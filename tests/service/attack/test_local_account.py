@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
 from mgclust import DensityPeaks, Service, load_result
+from mgclust.engine.dask.cluster import connect
 from mgclust.errors import InputError, RunFailed
 from mgclust.service import connection
 from support.service_process import Running
@@ -62,6 +65,24 @@ def test_a_local_cluster():
         assert not keys_shown(family(process))
         process.stdin.close()
         assert process.wait(30) == 0
+
+
+def test_a_folder_for_dask_that_another_account_has_made_before(tmp_path, monkeypatch):
+    """Nodes empty its lock file, which may be a link to any file, and import modules from below it."""
+    planted, thesis = tmp_path / "dask-scratch-space", tmp_path / "thesis"
+    planted.mkdir()
+    thesis.write_text("mine")
+    (planted / "global.lock").symlink_to(thesis)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with connect("local", "cpu", 1) as cluster:
+        assert thesis.read_text() == "mine"
+        (private,) = tmp_path.glob("mgclust-*")
+        assert private.stat().st_mode & 0o777 == 0o700
+        (worker,) = cluster.client.run(lambda dask_worker: dask_worker.local_directory).values()
+        scheduler = cluster.client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.local_directory)
+        assert {Path(each).is_relative_to(private) for each in (worker, scheduler)} == {True}
+    assert {path.name for path in tmp_path.iterdir()} == {"dask-scratch-space", "thesis"}
+    assert os.listdir(planted) == ["global.lock"]
 
 
 def test_a_run(points, expected, tmp_path):
