@@ -33,6 +33,9 @@ def begin(function: str, arguments: Arguments, shape: tuple[int, int], rows: int
 
 def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     n, d = shape
+    if arguments["metric"] == "precomputed":
+        yield compiled("affinity_propagation/matrices.cu", dtype.name), "value_histogram"
+        return
     yield from _prepared(rows, d, dtype)
     yield from _pairs("histogram", SAMPLE, SAMPLE, d, dtype)
     yield from _pairs("histogram", n // 8, n // 8, d, dtype)

@@ -26,6 +26,8 @@ def known_failures(estimator) -> dict[str, str]:
     if type(estimator) is FuzzyCMeans:
         # As scikit-learn says of its own KMeans.
         return {"check_sample_weight_equivalence_on_dense_data": "rows drawn to start from are others when repeated"}
+    if getattr(estimator, "metric", None) == "precomputed":
+        return dict.fromkeys(("check_clustering", "check_estimators_nan_inf"), "it hands over rows of features")
     if type(estimator) is FastNewman:
         return dict.fromkeys(NO_GRAPH, "its arrays are neither edges nor square, or the message is one about graphs")
     return {}
@@ -35,6 +37,7 @@ def known_failures(estimator) -> dict[str, str]:
     [
         DensityPeaks(device="cpu", client=None),
         DensityPeaks(n_clusters=3, device="cpu", client=None),
+        DensityPeaks(metric="precomputed", device="cpu", client=None),
         AffinityPropagation(device="cpu", client=None),
         AffinityPropagation(dtype="float64", device="cpu", client=None),
         AdaptiveAffinityPropagation(device="cpu", client=None),

@@ -95,7 +95,7 @@ def test_every_kernel_that_python_names_exists(gpu):
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
 def test_kernels_that_are_compiled_ahead_exist(gpu, monkeypatch, method, d, dtype, hopper):
     monkeypatch.setattr(gpu.ahead, "is_hopper", lambda: hopper)
-    arguments = {"n_clusters": 300 if d == 128 else 8, "m": 2.0}
+    arguments = {"n_clusters": 300 if d == 128 else 8, "m": 2.0, "metric": "precomputed" if d == 1024 else "euclidean"}
     found = list(gpu.ahead.METHODS[method.__name__](arguments, (100_000, d), 50_000, np.dtype(dtype)))
     assert found
     for module, name in found:

@@ -34,10 +34,10 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     AFFINITIES,
     Similarities,
     median_ranks,
-    order_statistic,
     similarity_matrix,
 )
 from mgclust.algorithms.base import Inputs
+from mgclust.algorithms.common.pair_matrix import order_statistic
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, score_labelings, score_with_matrix
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context, Outcome, RunSpec
@@ -92,7 +92,7 @@ def adaptive_affinity_propagation(
     with context.stage("similarities"):
         similarities = similarity_matrix(context, affinity, seed)
     with context.stage("preference"):
-        median = sum(order_statistic(context, similarities.s, rank) for rank in median_ranks(n * (n - 1))) / 2
+        median = sum(order_statistic(context, lambda: [similarities.s], rank) for rank in median_ranks(n * (n - 1))) / 2
     if preference is None:
         refuse_scan(similarities, median, affinity)
     # A scan moves one number; what a vector of preferences has beside it is added to it.

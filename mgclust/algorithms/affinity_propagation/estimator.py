@@ -35,10 +35,10 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     AFFINITIES,
     Similarities,
     median_ranks,
-    order_statistic,
     similarity_matrix,
 )
 from mgclust.algorithms.base import Inputs
+from mgclust.algorithms.common.pair_matrix import order_statistic
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.params import Choice, Constraint, Integer, Real, RealOrPerRow
@@ -129,8 +129,10 @@ def iterate(
 
 def median_with_diagonal(context: Context, similarities: Similarities) -> float:
     """Median of all n^2 similarities, the diagonal as it was given (zeros, of rows) among them, as in scikit-learn."""
-    n, diagonal = context.dataset_shape[0], similarities.diagonal
-    return sum(order_statistic(context, similarities.s, rank, diagonal) for rank in median_ranks(n * n)) / 2
+    xp, n, parts = context.kernels.xp, context.dataset_shape[0], [similarities.s]
+    if context.rank == 0:
+        parts.append(xp.asarray(similarities.diagonal, similarities.s.dtype)[None])
+    return sum(order_statistic(context, lambda: parts, rank) for rank in median_ranks(n * n)) / 2
 
 
 def without_structure(n: int, preference: float, similarity: float) -> Assignment:

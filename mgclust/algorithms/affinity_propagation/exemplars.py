@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from mgclust.algorithms.affinity_propagation.message_passing import bytes_needed
 from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES
 from mgclust.algorithms.base import Clusterer, Inputs
+from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.data import Dataset
 from mgclust.engine.memory import Estimate, human
 from mgclust.engine.spmd import RunSpec
@@ -48,12 +49,8 @@ class ExemplarClusterer(Clusterer):
     preference_: float | np.ndarray
 
     def _check_shape(self, dataset: Dataset) -> None:
-        n, d = dataset.shape
-        if self.affinity == "precomputed" and n != d:
-            raise InputError(
-                f"affinity='precomputed' needs a square matrix of similarities, not shape=({n}, {d}); give all "
-                "similarities of n rows, or the rows themselves with affinity='euclidean'."
-            )
+        if self.affinity == "precomputed":
+            check_square(dataset, "affinity", "similarities")
         super()._check_shape(dataset)
 
     def _spec_of(self, ranks: Callable[..., Any], parameters: dict[str, Any], inputs: Inputs, dtype: str) -> RunSpec:

@@ -26,13 +26,12 @@ from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.messages import padded
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["AFFINITIES", "Similarities", "median_ranks", "order_statistic", "similarity_matrix"]
+__all__ = ["AFFINITIES", "Similarities", "median_ranks", "similarity_matrix"]
 
 Array = Any
 
 # The metric whose reduced distance the similarity is a multiple of, and that multiple (without its sign).
 AFFINITIES = {"euclidean": ("euclidean", 1.0), "cosine": ("cosine", 0.25), "correlation": ("correlation", 0.25)}
-BIN_BITS = 11  # of one pass in `order_statistic`
 TYPICAL_ROWS = 256  # whose distances tell the scale
 
 
@@ -86,33 +85,6 @@ def similarity_matrix(context: Context, affinity: str, seed: int) -> Similaritie
                 out=s[chunk.start - rows.start : chunk.stop - rows.start],
             )
     return Similarities(s, *_range(context, s), diagonal)
-
-
-def order_statistic(context: Context, s: Array, rank: int, diagonal: np.ndarray | None = None) -> float:
-    """The rank-th smallest (from 1) of all similarities off the diagonal, and those given beside them.
-
-    By its bits, 11 of them a pass over S.
-    """
-    xp, n = context.kernels.xp, context.dataset_shape[0]
-    bits = s.dtype.itemsize * 8
-    low, left = -(1 << (bits - 1)), bits
-    beside = None
-    if diagonal is not None:  # rank 0 counts these; as a matrix whose rows are padded like those of S
-        beside = xp.full((1, padded(n)), -xp.inf, s.dtype)
-        beside[0, :n] = xp.asarray(diagonal)
-    while left:
-        shift = max(0, left - BIN_BITS)
-        counts = xp.zeros(1 + (1 << (left - shift)), dtype="int64")
-        context.kernels.affinity_propagation.value_histogram(s, n=n, low=low, shift=shift, out=counts)
-        if beside is not None and context.rank == 0:
-            context.kernels.affinity_propagation.value_histogram(beside, n=n, low=low, shift=shift, out=counts)
-        upto = np.cumsum(context.kernels.memory.to_host(context.comm.all_reduce(counts, "sum")))
-        low += int(np.searchsorted(upto[1:], rank)) << shift
-        left = shift
-    # The key of a negative number has all bits but the sign inverted.
-    pattern = low if low >= 0 else low ^ ((1 << (bits - 1)) - 1)
-    integer = np.array([pattern], dtype=f"i{bits // 8}")
-    return float(integer.view(s.dtype)[0])
 
 
 def median_ranks(count: int) -> tuple[int, int]:

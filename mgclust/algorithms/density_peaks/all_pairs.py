@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from mgclust.algorithms.common.preparation import choose_norm, prepare_rows
 from mgclust.algorithms.density_peaks.equal_rows import EqualRows
-from mgclust.algorithms.density_peaks.pair_quantile import Count
+from mgclust.algorithms.density_peaks.pair_quantile import Count, pair_quantile, sample_rows, sample_sizes
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.masks import any_true
 from mgclust.kernels.pairs.metrics import Metric
 from mgclust.kernels.pairs.neighbors import nearest_known
+from mgclust.kernels.pairs.stored import add_density, computed_tiles, density_of
 
 __all__ = ["AllPairs", "Neighbors"]
 
@@ -47,11 +50,38 @@ class AllPairs:
         How the figures were found is added to it, for `DensityPeaks.exactness_`.
     """
 
+    algorithm = "brute"
+
     def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any]) -> None:
         self._context = context
         self._kernels, self._xp = context.kernels, context.kernels.xp
         self._measure = measure
         self._exactness = exactness
+        exactness["algorithm"] = self.algorithm
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._radius = prepare_rows(self._context, self._measure).radius
+
+    def norm(self, s: float) -> str:
+        """The arithmetic that distances of this scale can afford."""
+        return choose_norm(self._measure, self._context.dataset_shape[1], self._radius, s)
+
+    def cutoff(self, fraction: float, *, exact: bool, seed: int) -> tuple[float, float]:
+        """Reduced distance below which this share of the pairs lie, and the error of the distance."""
+        sample = sample_rows(
+            self._context,
+            self._measure,
+            fraction,
+            seed,
+            sizes=sample_sizes(*self._context.dataset_shape, exact=exact, near_linear=self.algorithm == "grid"),
+            count_rows=partial(self.sample_histogram, self._measure.norm),
+        )
+        if not exact:
+            return sample.value, sample.error
+        count = partial(self.pair_histogram, self.norm(sample.low))
+        s, self._exactness["dc_passes"] = pair_quantile(self._context, sample, count)
+        return s, 0.0
 
     def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:
         """Count all pairs i < j in so many bins, as `Pairs.pair_histogram` does from ``low=first``; int64."""
@@ -111,7 +141,11 @@ class AllPairs:
                 near_index=near.index[own],
                 rows=xp.arange(chunk.start, chunk.stop),
             )
-        last = self._measure.distances(context.comm.all_gather(near.s[:, -1].astype("float64")), xp)
+        return self._inverse(near.s[:, -1], k), near
+
+    def _inverse(self, s: Array, k: int) -> Array:
+        """One over the distance of each row to its k-th nearest, from the reduced ones of own rows."""
+        last = self._measure.distances(self._context.comm.all_gather(s.astype("float64")), self._xp)
         apart = last > 0
         if not any_true(apart):
             raise InputError(
@@ -119,7 +153,37 @@ class AllPairs:
                 "duplicate rows."
             )
         last[~apart] = last[apart].min() / 2
-        return 1.0 / last, near
+        return 1.0 / last
+
+    def weighted_rho(self, density: str, s_dc: float, weights: Array | None) -> Array:
+        """Gaussian or cutoff density of weighted rows, float64; `weights` of all rows, 1 if left out.
+
+        Rows at distance 0 count as one, whose weight is the sum of theirs less a unit, the row itself, and not below 0.
+        So equal rows have equal densities, bit for bit, and a weight of 2 means what a row given twice does.
+        """
+        xp = self._xp
+        equal, others = (xp.zeros(len(self._context.rows), dtype="float64") for _ in range(2))
+        for own, columns, s in self._tiles():
+            add_density(
+                s,
+                None if weights is None else weights[columns],
+                density=density,
+                cut=s_dc,
+                power=self._measure.power,
+                equal=equal[own],
+                others=others[own],
+                xp=xp,
+            )
+        return self._context.comm.all_gather(density_of(equal, others, xp))
+
+    def _tiles(self) -> Iterator[tuple[slice, slice, Array]]:
+        """Which own rows, which columns, and their reduced distances; columns ascend."""
+        for chunk, block in self._context.all_pairs():
+            own = self._own(chunk)
+            for rows, columns, s in computed_tiles(
+                self._kernels, chunk.x, block.x, self._measure.norm, self._context.free
+            ):
+                yield _shifted(rows, own.start), _shifted(columns, block.start), s
 
     def count_within(self, norm: str, threshold: float) -> Array:
         """How many rows lie within a reduced distance of each, itself included; int64."""
@@ -178,9 +242,26 @@ class AllPairs:
             )
         return self._context.comm.all_gather(mine)
 
+    def farthest(self, row: int) -> float:
+        """The largest reduced distance from one row of the data set to any other."""
+        context, xp = self._context, self._xp
+        owner = context.partition.owner(row // context.partition.block_rows)
+        x = context.rows.read(row, row + 1) if owner == context.rank else None
+        x = context.comm.broadcast(x, owner)
+        largest = xp.zeros(1)
+        for chunk in context.rows.chunks():
+            if chunk.x.shape[0]:
+                s = self._kernels.pairs.reduced_distances(x, chunk.x, norm=self._measure.norm)
+                largest = xp.maximum(largest, s.max())
+        return float(context.comm.all_reduce(largest, "max")[0])
+
     def _own(self, chunk: Block) -> slice:
         """Where a chunk lies among the own rows."""
         return slice(chunk.start - self._context.rows.start, chunk.stop - self._context.rows.start)
+
+
+def _shifted(part: slice, by: int) -> slice:
+    return slice(part.start + by, part.stop + by)
 
 
 def _half_pairs(context: Context) -> Iterator[tuple[Array, Array, bool]]:

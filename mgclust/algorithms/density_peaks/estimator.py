@@ -11,13 +11,16 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mgclust.algorithms.base import Clusterer, Inputs
+from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.density_peaks.decision_graph import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
 from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, density_peaks, estimate
+from mgclust.data import Dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import InputError
@@ -26,6 +29,13 @@ from mgclust.params import Boolean, Choice, Constraint, Integer, Real, check_par
 from mgclust.result import Result
 
 __all__ = ["DensityPeaks"]
+
+
+def _has_rows(model: DensityPeaks) -> bool:
+    """Given distances say nothing of other rows."""
+    if model.metric == "precomputed":
+        raise AttributeError("predict needs rows, which metric='precomputed' has not seen; fit the rows themselves.")
+    return True
 
 
 class DensityPeaks(Clusterer):
@@ -51,7 +61,9 @@ class DensityPeaks(Clusterer):
         largest rho of the others.
     k : int, default=16
         For ``density="knn"``; less than n_samples.
-    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
+    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
+        With "precomputed" the rows are the distances, shape (n_samples, n_samples): not negative, 0 on the diagonal,
+        symmetric. From a file each rank reads its own rows. dc is then always exact.
     rho_min, delta_min : float, optional
         Centres are the rows above both (the rectangle of the decision graph); at most `n_clusters` if that is given.
     halo : bool, default=False
@@ -125,7 +137,7 @@ class DensityPeaks(Clusterer):
         "dc_method": Choice("exact", "sample", help="How dc is found."),
         "density": Choice("gaussian", "cutoff", "knn", help="What rho is."),
         "k": Integer(at_least=1, help="With density=knn: rho is one over the distance to the k-th nearest row."),
-        "metric": Choice(*METRICS, help="Distance between rows."),
+        "metric": Choice(*METRICS, "precomputed", help="Distance between rows; precomputed: the rows hold them."),
         "rho_min": Real(optional=True, help="Centres have a larger rho."),
         "delta_min": Real(optional=True, help="Centres have a larger delta."),
         "halo": Boolean(help="Find the halo of each cluster as well."),
@@ -249,6 +261,7 @@ class DensityPeaks(Clusterer):
         self.result_ = replace(self.result_, parameters=parameters, **self._findings(automatic, False))
         return self
 
+    @available_if(_has_rows)
     def predict(self, X: Any) -> np.ndarray:
         """Find the clusters of new rows: each takes the label of the nearest fitted row that is denser, or a centre.
 
@@ -282,9 +295,13 @@ class DensityPeaks(Clusterer):
             "new": dataset.take(np.arange(rows)),
         }
         need = partial(estimate_prediction, rows=rows, k=k)
-        shift = not METRICS[parameters["metric"]].unit_rows
         spec = RunSpec(
-            predict_labels, arguments, need, parameters["dtype"], memory_limit=parameters["memory_limit"], shift=shift
+            predict_labels,
+            arguments,
+            need,
+            parameters["dtype"],
+            memory_limit=parameters["memory_limit"],
+            shift=_may_shift(parameters["metric"]),
         )
         with connect(client=self.client, device=self.device) as cluster:
             labels: np.ndarray = run(spec, self._dataset, cluster).value
@@ -317,8 +334,18 @@ class DensityPeaks(Clusterer):
         need = partial(
             estimate, metric=parameters["metric"], algorithm=parameters["algorithm"], k=k * (density == "knn")
         )
-        shift = not METRICS[parameters["metric"]].unit_rows
-        return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=shift)
+        return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=_may_shift(parameters["metric"]))
+
+    def _check_shape(self, dataset: Dataset) -> None:
+        if self.metric == "precomputed":
+            check_square(dataset, "metric", "distances")
+        super()._check_shape(dataset)
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that rows may be distances."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = tags.input_tags.positive_only = self.metric == "precomputed"
+        return tags
 
     def _density(self, parameters: dict[str, Any]) -> str:
         """What rho is, by the parameter or its deprecated name."""
@@ -368,6 +395,11 @@ class DensityPeaks(Clusterer):
             "diagnostics": {"exactness": self.exactness_},
             "warnings": warnings,
         }
+
+
+def _may_shift(metric: str) -> bool:
+    """Whether one point may be subtracted from all rows."""
+    return metric != "precomputed" and not METRICS[metric].unit_rows
 
 
 def _is_automatic(parameters: dict[str, Any]) -> bool:

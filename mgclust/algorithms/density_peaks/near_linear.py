@@ -60,6 +60,8 @@ def most_cells(n: int) -> int:
 class NearLinear(AllPairs):
     """The same figures from a tree of all rows, which every rank holds; see `AllPairs` for what they are."""
 
+    algorithm = "grid"
+
     def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any]) -> None:
         super().__init__(context, measure, exactness)
         own = [chunk.x for chunk in context.rows.chunks()]

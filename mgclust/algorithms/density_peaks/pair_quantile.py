@@ -29,7 +29,7 @@ import numpy as np
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["BINS", "LEAST_TREE_SAMPLE", "Count", "Sample", "pair_quantile", "sample_rows", "sample_sizes"]
+__all__ = ["BINS", "LEAST_TREE_SAMPLE", "Count", "Sample", "pair_quantile", "pair_rank", "sample_rows", "sample_sizes"]
 
 Array = Any
 
@@ -105,6 +105,12 @@ def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = Fals
     return sorted({first, second, max(second, min(eighth, THIRD_ROWS))})
 
 
+def pair_rank(n: int, fraction: float) -> int:
+    """Rank, from 1, of the wanted distance among those of all pairs of n rows."""
+    pairs = n * (n - 1) // 2
+    return min(max(round(fraction * pairs), 1), pairs)
+
+
 def sample_rows(
     context: Context,
     measure: Metric,
@@ -130,8 +136,7 @@ def sample_rows(
     """
     dtype = np.dtype(context.dtype)
     n = context.dataset_shape[0]
-    pairs = n * (n - 1) // 2
-    rank = min(max(round(fraction * pairs), 1), pairs)
+    pairs, rank = n * (n - 1) // 2, pair_rank(n, fraction)
     rng = np.random.default_rng(seed)
     sample = Sample(0.0, 0.0, np.inf, np.inf, rank, np.nan, False)
     for m in sizes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score, number_text
+from mgclust.algorithms.presentation import Drawn, EdgeSample, Fact, Presentation, Sample, Score, number_text
 from mgclust.result import Result
 
 __all__ = ["DensityPeaksPresentation"]
@@ -23,6 +23,7 @@ class DensityPeaksPresentation(Presentation):
             {
                 "brute": "brute force: every pair, never stored",
                 "grid": "near-linear: grid cells and a non-uniform FFT",
+                "given": "the distances that were given",
             },
         ),
         "dc_passes": Fact("exact passes over the pairs to find dc", {0: "none: the sample held every pair"}),
@@ -32,6 +33,7 @@ class DensityPeaksPresentation(Presentation):
                 "l2": "direct differences",
                 "l2-dot": "direct differences; on a GPU matrix products where neither threshold nor minimum decides",
                 "l1": "absolute differences",
+                "given": "none: the distances were given",
             },
         ),
         "rho_recomputed_rows": Fact("rows whose density was recomputed directly"),
@@ -48,6 +50,11 @@ class DensityPeaksPresentation(Presentation):
         error = result.scores.get("dc_error", 0.0)
         how = "given" if result.parameters.get("dc") is not None else "exact: the same as sorting all distances"
         return [("dc", f"sampled, within {error:.2g} of the exact value (95 %)" if error else how)]
+
+    def sample(self, dataset: Any, result: Result, most: int) -> Sample | EdgeSample | None:
+        if result.parameters.get("metric") == "precomputed":
+            return None  # the rows are distances
+        return super().sample(dataset, result, most)
 
     def draw(self, result: Result, sample: Any) -> Drawn:
         from mgclust import plots

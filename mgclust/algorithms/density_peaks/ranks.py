@@ -28,6 +28,9 @@ order, and tiles are reduced as they are computed, so there is never an n x n ar
 In one, two or three dimensions the answers come in near-linear time (``algorithm="grid"``): a tree of boxes for dc,
 and for delta given rho, bit for bit the same; a non-uniform FFT for the Gaussian rho, with a stated error.
 
+Given distances (``metric="precomputed"``) are read by the ranks that own their rows, a pass or a few for each of
+these (`mgclust.algorithms.density_peaks.given_pairs`).
+
 Cost. Time: 2.5 n^2 reduced distances (d multiply-adds each) over all ranks. Memory per rank: its rows, two blocks in
 flight, 64 n bytes of vectors. Communication per rank: three times the data, one histogram (8 MB), 20 n bytes.
 """
@@ -35,20 +38,19 @@ flight, 64 n bytes of vectors. Communication per rank: three times the data, one
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.common.preparation import choose_norm, prepare_rows
 from mgclust.algorithms.density_peaks import near_linear
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers
-from mgclust.algorithms.density_peaks.pair_quantile import BINS, pair_quantile, sample_rows, sample_sizes
+from mgclust.algorithms.density_peaks.given_pairs import GivenPairs, measure_of
+from mgclust.algorithms.density_peaks.pair_quantile import BINS, sample_sizes
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
-from mgclust.kernels.pairs.metrics import METRICS, Metric
+from mgclust.kernels.pairs.stored import TILE_BYTES
 
 __all__ = ["DensityPeaksOutput", "density_peaks", "estimate"]
 
@@ -83,41 +85,29 @@ def density_peaks(
     halo: bool,
     algorithm: str,
     seed: int,
+    weights: np.ndarray | None = None,
 ) -> DensityPeaksOutput | None:
     """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports."""
-    measure = METRICS[metric]
+    measure = measure_of(metric)
     comm, xp, host = context.comm, context.kernels.xp, context.kernels.memory.to_host
-    d = context.dataset_shape[1]
     state = DensityState.finished(context)
     exactness = state.exactness
 
     with context.stage("prepare"):
-        radius = prepare_rows(context, measure).radius
-        near = near_linear.is_taken(context.dataset_shape, measure, algorithm)
-        passes = (near_linear.NearLinear if near else AllPairs)(context, measure, exactness)
-        exactness["algorithm"] = "grid" if near else "brute"
+        passes: AllPairs
+        if metric == "precomputed":
+            passes = GivenPairs(context, measure, exactness)
+        elif near_linear.is_taken(context.dataset_shape, measure, algorithm):
+            passes = near_linear.NearLinear(context, measure, exactness)
+        else:
+            passes = AllPairs(context, measure, exactness)
 
     with context.stage("dc"):
         if dc is not None:
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
         elif state.cut is None and (density != "knn" or halo):
-            exact = dc_method == "exact"
-            sizes = sample_sizes(*context.dataset_shape, exact=exact, near_linear=near)
-            sample = sample_rows(
-                context,
-                measure,
-                dc_fraction,
-                seed,
-                sizes=sizes,
-                count_rows=partial(passes.sample_histogram, measure.norm),
-            )
-            if exact:
-                norm = choose_norm(measure, d, radius, sample.low)
-                count = partial(passes.pair_histogram, norm)
-                s_dc, exactness["dc_passes"] = pair_quantile(context, sample, count)
-                state.cut = CutoffDistance(s_dc, measure.distance(s_dc), 0.0)
-            else:
-                state.cut = CutoffDistance(sample.value, measure.distance(sample.value), sample.error)
+            s_dc, error = passes.cutoff(dc_fraction, exact=dc_method == "exact", seed=seed)
+            state.cut = CutoffDistance(s_dc, measure.distance(s_dc), error)
             state.keep(context)
         if state.cut is not None and state.cut.distance <= 0:
             raise InputError(
@@ -125,12 +115,15 @@ def density_peaks(
                 "or drop duplicate rows."
             )
     s_dc, dc, dc_error = state.cut or CutoffDistance(0.0, None, 0.0)
-    norm = exactness["norm"] = measure.norm if density == "knn" else choose_norm(measure, d, radius, s_dc)
+    norm = exactness["norm"] = passes.norm(0.0 if density == "knn" else s_dc)
 
     with context.stage("rho"):
         if state.rho is None:
             if density == "knn":
                 state.rho, state.neighbors = passes.knn_rho(k)
+            elif metric == "precomputed" or weights is not None:
+                on_device = None if weights is None else xp.asarray(weights)
+                state.rho = passes.weighted_rho(density, s_dc, on_device)
             elif density == "cutoff":
                 state.rho = passes.count_within(norm, s_dc).astype("float64") - 1.0
             else:
@@ -142,7 +135,7 @@ def density_peaks(
             order = density_order(xp, state.rho)
             state.best, state.nearest = passes.nearest_higher(norm, order, state.neighbors)
             densest = int(xp.argmin(order))
-            state.best[densest] = farthest(context, measure, densest)
+            state.best[densest] = passes.farthest(densest)
             state.neighbors = None
             state.keep(context)
         delta = measure.distances(state.best.astype("float64"), xp)
@@ -222,19 +215,6 @@ def density_order(xp: Any, rho: Array) -> Array:
     return order
 
 
-def farthest(context: Context, measure: Metric, row: int) -> float:
-    """The largest reduced distance from one row of the data set to any other."""
-    kernels, xp = context.kernels, context.kernels.xp
-    owner = context.partition.owner(row // context.partition.block_rows)
-    x = context.rows.read(row, row + 1) if owner == context.comm.rank else None
-    x = context.comm.broadcast(x, owner)
-    largest = xp.zeros(1)
-    for chunk in context.rows.chunks():
-        if chunk.x.shape[0]:
-            largest = xp.maximum(largest, kernels.pairs.reduced_distances(x, chunk.x, norm=measure.norm).max())
-    return float(context.comm.all_reduce(largest, "max")[0])
-
-
 def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -> np.ndarray:
     """Whether each row is in its cluster's halo, given which rows are in a border."""
     on_border = context.kernels.memory.to_host(border).astype(bool)
@@ -245,18 +225,29 @@ def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -
 
 
 def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, metric: str, algorithm: str, k: int
+    shape: tuple[int, int],
+    itemsize: int,
+    size: int,
+    resident_limit: int,
+    *,
+    metric: str,
+    algorithm: str,
+    k: int,
+    weighted: bool = False,
 ) -> Estimate:
     """What a rank needs beside its rows; k: of the nearest rows that are kept for densities, or 0."""
     n, d = shape
+    near = near_linear.is_taken(shape, measure_of(metric), algorithm)
     # rho, delta, nearest_higher, order, labels, and one copy while they are gathered; what `EqualRows` sorts before.
-    vectors = 64 * n
-    histogram = 2 * 8 * BINS
-    near = near_linear.is_taken(shape, METRICS[metric], algorithm)
-    sample = sample_sizes(n, d, near_linear=near)[-1] * (
+    what = {"vectors of n": 64 * n}
+    if weighted or metric == "precomputed":
+        what["tile"] = TILE_BYTES
+    if metric == "precomputed":
+        return Estimate(0, sum(what.values()), what, TILE_BYTES)
+    histogram = what["histogram"] = 2 * 8 * BINS
+    what["sample"] = sample_sizes(n, d, near_linear=near)[-1] * (
         d * itemsize + near * near_linear.BYTES_PER_ROW * itemsize // 4
     )
-    what = {"vectors of n": vectors, "histogram": histogram, "sample": sample}
     if k:
         what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
     if near:
