@@ -8,103 +8,32 @@ here=$(dirname "$0")
 . "$here/common.sh"
 # shellcheck source=tests/deploy/lab/network.sh
 . "$here/network.sh"
+# shellcheck source=tests/deploy/lab/docker.sh
+. "$here/docker.sh"
 
-root="$LAB/roots/docker"
 project=/work/src/deploy/compose
-cgroup=mgclust-lab
 
-inside() {
-    # With its own end when the caller's deadline ends it, and no terminal.
-    nsenter --target "$(cat "$work/init.pid")" --mount --net --pid --uts --ipc -- "$@"
-}
 dc() {
-    inside sh -c 'cd "$0" && exec docker compose "$@"' "$project" "$@"
+    in_docker sh -c 'cd "$0" && exec docker compose "$@"' "$project" "$@"
 }
 job() {
     dc exec -T --env MGCLUST_URL=http://127.0.0.1:8700 --env MGCLUST_TOKEN_FILE=/data/token web python - "$@" <"$here/job.py"
 }
 
-roots() {
-    make_root base ''
-    make_root postgres postgresql-17
-    make_root docker docker.io,docker-cli,docker-compose,docker-buildx,containerd,runc,iptables,iproute2,procps,util-linux
+start() {
+    start_docker
+    in_docker docker compose version
 }
 
-start_docker() {
-    network_up
-    mkdir -p "$work/shared" "$LAB/docker" "$root/work" "$root/var/lib/docker"
-    copy_source "$work/shared/src"
-    cat >"$work/init.sh" <<'END'
-set -e
-root=$1 shared=$2 docker=$3 mtu=$4 cgroup=$5
-mount --make-rprivate /
-mount --bind "$root" "$root"
-mount --bind "$shared" "$root/work"
-mount --bind "$docker" "$root/var/lib/docker"
-mount -t proc proc "$root/proc"
-mount -t sysfs sysfs "$root/sys"
-mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup"
-mount --rbind /dev "$root/dev"
-mount -t tmpfs tmpfs "$root/run"
-mount -t tmpfs tmpfs "$root/tmp"
-mkdir -p "$root/run/old"
-cd "$root"
-pivot_root . run/old
-umount -l /run/old
-ulimit -n "$(ulimit -Hn)"
-hostname mgclust-lab
-exec dockerd --mtu "$mtu" --cgroup-parent "/$cgroup" --exec-opt native.cgroupdriver=cgroupfs --log-level warn
-END
-    # A namespace of processes, too: with its first process everything in it ends.
-    (
-        exec nsenter --net="/run/netns/$NETWORK" unshare --mount --uts --ipc --pid --fork --kill-child \
-            bash "$work/init.sh" "$root" "$work/shared" "$LAB/docker" "$(cat "$LAB/mtu")" "$cgroup"
-    ) >"$logs/dockerd.log" 2>&1 </dev/null &
-    echo $! >"$work/unshare.pid"
-    within 20 pgrep -P "$(cat "$work/unshare.pid")"
-    pgrep -P "$(cat "$work/unshare.pid")" >"$work/init.pid"
-    within 60 inside docker version
-    inside docker compose version
-}
-
-stop_docker() {
+stop() {
     set +e
-    if [[ -e "$work/init.pid" ]]; then
-        dc down --volumes --timeout 5 >"$logs/down.log" 2>&1
-        kill -TERM "$(cat "$work/init.pid")" 2>/dev/null
-        for ((tries = 0; tries < 60; tries++)); do
-            kill -0 "$(cat "$work/unshare.pid")" 2>/dev/null || break
-            sleep 0.25
-        done
-        kill -KILL "$(cat "$work/init.pid")" "$(cat "$work/unshare.pid")" 2>/dev/null
-        rm -f "$work/init.pid"
-    fi
-    network_down
-    sleep 1
-    find /sys/fs/cgroup -depth -type d -path "*/$cgroup*" -exec rmdir {} + 2>/dev/null
-}
-
-# What a registry would give is made here.
-base_images() {
-    tar -C "$LAB/roots/base" --exclude=./proc/* --exclude=./sys/* --exclude=./dev/* -c . | inside docker import - mgclust-lab/base
-    mkdir -p "$work/shared/postgres"
-    tar -C "$LAB/roots/postgres" --exclude=./proc/* --exclude=./sys/* --exclude=./dev/* -c . >"$work/shared/postgres/root.tar"
-    cp "$here/postgres.sh" "$work/shared/postgres/entrypoint"
-    chmod 0755 "$work/shared/postgres/entrypoint"
-    cat >"$work/shared/postgres/Dockerfile" <<'END'
-FROM scratch
-ADD root.tar /
-COPY entrypoint /usr/local/bin/entrypoint
-ENV PATH=/usr/lib/postgresql/17/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin PGDATA=/var/lib/postgresql/data
-VOLUME /var/lib/postgresql/data
-ENTRYPOINT ["/usr/local/bin/entrypoint"]
-END
-    inside docker build --quiet --tag mgclust-lab/postgres:17 /work/postgres
+    [[ -e "$work/docker.pid" ]] && dc down --volumes --timeout 5 >"$logs/down.log" 2>&1
+    stop_docker
 }
 
 # As README.md says, for the CPU, with checkpoints every second.
 configure() {
-    inside sh -euc '
+    in_docker sh -euc '
         cd "$0"
         cp .env.example .env && chmod 600 .env
         cp settings.env.example settings.env
@@ -139,7 +68,7 @@ up() {
 }
 
 healthz() {
-    [[ "$(nsenter --target "$(cat "$work/init.pid")" --net -- python3 -c '
+    [[ "$(nsenter --target "$(cat "$work/docker.pid")" --net -- python3 -c '
 import urllib.request, urllib.error
 try:
     print(urllib.request.urlopen("http://127.0.0.1:8700/healthz", timeout=10).status)
@@ -162,7 +91,7 @@ a_job() {
 # Data at the same path in web, runner and workers; the processes that read it are confined.
 inputs() {
     local id
-    inside sh -c 'awk "BEGIN {srand(1); for (i = 0; i < 3000; i++) print rand() + i % 5 \",\" rand() + i % 3}" >"$0/inputs/rows.csv"' "$project"
+    in_docker sh -c 'awk "BEGIN {srand(1); for (i = 0; i < 3000; i++) print rand() + i % 5 \",\" rand() + i % 3}" >"$0/inputs/rows.csv"' "$project"
     id=$(job remote density-peaks /inputs/rows.csv n_clusters=5)
     job wait "$id" 120
     job points "$id" | tee "$work/points.txt"
@@ -246,11 +175,11 @@ database_away() {
 
 no_secrets() {
     local password each
-    password=$(inside cat "$project/secrets/postgres_password")
+    password=$(in_docker cat "$project/secrets/postgres_password")
     for each in $(dc ps --quiet); do
-        inside docker inspect "$each" | has_not "$password" >/dev/null
+        in_docker docker inspect "$each" | has_not "$password" >/dev/null
         # All processes of the container, as root: more than their own account may see.
-        inside docker exec --user 0 --privileged "$each" sh -c 'cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true' |
+        in_docker docker exec --user 0 --privileged "$each" sh -c 'cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true' |
             tr '\0' '\n' | has_not "$password" >"$work/processes.txt"
         grep -q '^PATH=' "$work/processes.txt"
     done
@@ -260,7 +189,7 @@ no_secrets() {
 limits() {
     local each
     for each in $(dc ps --quiet); do
-        inside docker inspect --format '{{.Name}} {{.HostConfig.Memory}} {{.HostConfig.PidsLimit}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapAdd}}' "$each"
+        in_docker docker inspect --format '{{.Name}} {{.HostConfig.Memory}} {{.HostConfig.PidsLimit}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapAdd}}' "$each"
     done | tee "$work/limits.txt"
     [[ "$(wc -l <"$work/limits.txt")" -eq 5 ]]
     awk '$2 <= 0 || $3 <= 0 {bad = 1} END {exit bad}' "$work/limits.txt"
@@ -324,7 +253,7 @@ new_certificates() {
 
 dump() {
     dc exec -T postgres pg_dump -U mgclust -Fc mgclust >"$work/shared/mgclust.dump"
-    inside docker run --rm --user 0 --entrypoint tar -v mgclust_data:/data:ro -v /work:/backup mgclust:lab \
+    in_docker docker run --rm --user 0 --entrypoint tar -v mgclust_data:/data:ro -v /work:/backup mgclust:lab \
         czf /backup/mgclust-data.tar.gz -C /data .
     ls -l "$work/shared/"
 }
@@ -333,14 +262,14 @@ lose_and_restore() {
     local id
     id=$(cat "$work/density.id")
     dc down --volumes
-    [[ -z "$(inside docker volume ls --quiet)" ]]
+    [[ -z "$(in_docker docker volume ls --quiet)" ]]
     dc run --rm certs
     dc up -d postgres
     within 60 dc exec -T postgres pg_isready -U mgclust -d mgclust
     dc exec -T postgres pg_restore -U mgclust -d mgclust --clean --if-exists <"$work/shared/mgclust.dump"
     # Compose makes the volume, with its labels; nothing of the service runs yet.
     dc create web
-    inside docker run --rm --user 0 --entrypoint tar -v mgclust_data:/data -v /work:/backup:ro mgclust:lab \
+    in_docker docker run --rm --user 0 --entrypoint tar -v mgclust_data:/data -v /work:/backup:ro mgclust:lab \
         xzpf /backup/mgclust-data.tar.gz -C /data
     dc up -d
     within 120 all_healthy
@@ -350,9 +279,9 @@ lose_and_restore() {
 
 need mmdebstrap ip iptables nsenter unshare pivot_root python3 openssl tar
 begin
-trap stop_docker EXIT
-step 900 'base roots by mmdebstrap' roots
-step 90 'Docker with Compose in namespaces of its own' start_docker
+trap stop EXIT
+step 900 'base roots by mmdebstrap' docker_roots
+step 90 'Docker with Compose in namespaces of its own' start
 step 300 'images of Debian and PostgreSQL' base_images
 step 60 'settings and secrets' configure
 step 1500 'docker compose build' build

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# deploy/kubernetes against an API server with etcd, and the Dask operator. There is no kubelet: pods are made and not run.
+# deploy/kubernetes against an API server with etcd, and the Dask operator. There is no kubelet: Docker runs what the deployments
+# of the API server say, each with one container, a network of all, and volumes as a kubelet makes them (pods.py).
 #
 # Debian 12 has kube-apiserver as source alone: it is built once, with the Go of the newer Debian, in some ten minutes. That is version 1.20, which knows disruption budgets as policy/v1beta1; nothing else is changed.
 set -euo pipefail
@@ -7,6 +8,10 @@ target=kubernetes
 here=$(dirname "$0")
 # shellcheck source=tests/deploy/lab/common.sh
 . "$here/common.sh"
+# shellcheck source=tests/deploy/lab/network.sh
+. "$here/network.sh"
+# shellcheck source=tests/deploy/lab/docker.sh
+. "$here/docker.sh"
 
 root="$LAB/roots/kubernetes"
 SOURCES=bookworm
@@ -114,6 +119,12 @@ END
 
 stop() {
     set +e
+    if [[ -e "$work/docker.pid" ]]; then
+        # shellcheck disable=SC2046
+        in_docker docker rm --force --volumes $(in_docker docker ps --all --quiet) >/dev/null 2>&1
+        in_docker docker network rm pods >/dev/null 2>&1
+        stop_docker
+    fi
     if [[ -e "$work/unshare.pid" ]]; then
         kill -KILL "$(cat "$work/init.pid" 2>/dev/null)" "$(cat "$work/unshare.pid")" 2>/dev/null
         cp "$work/shared/apiserver.log" "$logs/" 2>/dev/null
@@ -136,7 +147,12 @@ files=/lab/src/deploy/kubernetes
 # As README.md says.
 secrets() {
     inside sed -i 's#policy/v1$#policy/v1beta1#' "$files/limits.yaml"
-    inside sh -euc 'cd "$0" && /opt/operator/bin/mgclust certs certs --host mgclust-scheduler && cp database.url.example database.url' "$files"
+    inside sh -euc 'cd "$0" && /opt/operator/bin/mgclust certs certs --host mgclust-scheduler' "$files"
+    openssl rand -hex 24 >"$work/password"
+    # Without the TLS that the lab's PostgreSQL does not have.
+    sed "s/PASSWORD/$(cat "$work/password")/; s/?sslmode=verify-full//" "$SOURCE/deploy/kubernetes/database.url.example" \
+        >"$work/shared/src/deploy/kubernetes/database.url"
+    sed -i '/MGCLUST_SERVICE_SLOTS/a\  MGCLUST_SERVICE_CHECKPOINT_SECONDS: "1"' "$work/shared/src/deploy/kubernetes/settings.yaml"
     kubectl apply -f "$files/namespace.yaml"
     inside env KUBECONFIG=/lab/kubeconfig "$files/secrets.sh"
 }
@@ -178,7 +194,77 @@ scale() {
     within 90 workers_are 3
 }
 
-need mmdebstrap nsenter unshare pivot_root pgrep apt-get
+job() {
+    in_docker docker exec --interactive --env MGCLUST_URL=http://127.0.0.1:8700 --env MGCLUST_TOKEN_FILE=/data/token \
+        mgclust-web python - "$@" <"$here/job.py"
+}
+
+image() {
+    in_docker docker build --file /work/src/deploy/docker/Dockerfile --build-arg BASE=mgclust-lab/base \
+        --build-arg EXTRAS=service,postgres --tag "$(sed -n 's/.*image: //p' "$work/scheduler.yaml" | head -n 1)" /work/src
+}
+
+postgres() {
+    in_docker docker network create --internal pods
+    install -m 0444 "$work/password" "$work/shared/password"
+    in_docker docker run --detach --name postgres --network pods --network-alias postgres.example --env POSTGRES_USER=mgclust \
+        --env POSTGRES_DB=mgclust --env POSTGRES_PASSWORD_FILE=/password --volume /work/password:/password:ro mgclust-lab/postgres:17
+    within 60 in_docker docker exec postgres pg_isready -h 127.0.0.1 -U mgclust -d mgclust
+}
+
+probes() { in_docker sh "/work/pods/$1.probe"; }
+
+pods() {
+    local each
+    kubectl -n mgclust get deployments,services,configmaps,secrets -o json >"$work/objects.json"
+    python3 "$here/pods.py" "$work/objects.json" "$work/shared/pods" /work/pods | tee "$work/pods.txt"
+    # Two of the three workers are enough.
+    grep -v -- -worker- "$work/pods.txt" >"$work/started.txt"
+    grep -- -worker- "$work/pods.txt" | head -n 2 >>"$work/started.txt"
+    [[ "$(wc -l <"$work/started.txt")" -eq 5 ]]
+    while read -r each; do
+        in_docker sh "/work/pods/$each.run" </dev/null
+    done <"$work/started.txt"
+    while read -r each; do
+        within 90 probes "$each" </dev/null
+    done <"$work/started.txt"
+}
+
+a_job() {
+    local id
+    id=$(job submit density-peaks 4000 n_clusters=5)
+    job wait "$id" 120
+    job points "$id"
+    job log "$id" | has_not 'warning'
+    in_docker docker exec mgclust-runner mgclust info --scheduler tls://mgclust-scheduler:8786 | tee "$work/info.txt"
+    [[ "$(grep -c '^worker ' "$work/info.txt")" -eq 2 ]]
+    # Without a token of its own, at the socket in the volume.
+    in_docker docker exec mgclust-runner mgclust jobs | grep "$id"
+    landlock_as_here "$(in_docker docker logs mgclust-runner 2>&1)"
+}
+
+LONG=(affinity-propagation 1500 max_iter=6000 convergence_iter=6000)
+
+has_checkpoint() { in_docker docker exec mgclust-runner sh -c "ls -d /checkpoints/$1/*/checkpoint-*"; }
+
+kill_a_worker() {
+    local id worker
+    worker=$(tail -n 1 "$work/started.txt")
+    job wait "$(job submit "${LONG[@]}")" 280 | tee "$work/undisturbed.txt"
+    id=$(job submit "${LONG[@]}")
+    within 120 has_checkpoint "$id"
+    in_docker docker kill "$worker"
+    in_docker docker start "$worker"
+    job wait "$id" 280 | tee "$work/killed.txt"
+    job log "$id" | tee "$work/killed.log"
+    grep -q '^2 ' "$work/killed.txt"
+    sed -n '/attempt 2/,$p' "$work/killed.log" | grep -w resume
+    diff <(awk '{print $2}' "$work/undisturbed.txt") <(awk '{print $2}' "$work/killed.txt")
+    never has_checkpoint "$id"
+    within 60 probes "$worker"
+}
+
+need mmdebstrap ip iptables nsenter unshare pivot_root pgrep apt-get python3 openssl tar
 begin
 trap stop EXIT
 step 900 'a Debian root with Go, etcd, kubectl and the operator' a_root
@@ -191,3 +277,11 @@ step 60 'all objects applied' apply
 step 240 'the operator made scheduler, service and workers' operator_works
 step 60 'a second apply: all unchanged' again
 step 150 'scaled to three workers' scale
+step 900 'base roots by mmdebstrap' docker_roots
+step 90 'Docker in namespaces of its own' start_docker
+step 300 'images of Debian and PostgreSQL' base_images
+step 1500 'docker build of the image' image
+step 120 'PostgreSQL' postgres
+step 480 'the pods of all deployments, by Docker, and their probes' pods
+step 300 'a job on two pods of workers' a_job
+step 600 'a pod of workers killed: the next attempt resumes, same labels' kill_a_worker
