@@ -35,6 +35,7 @@ MAX_PIPELINED = 8  # waiting requests of a connection
 LINGER_SECONDS = 1.0  # for the client of a refused request, which may still be sending, to read the refusal
 DEADLINE_CHECK_SECONDS = 0.25
 OTHER_DESCRIPTORS = 512  # for everything but connections
+TICKS = 10  # of 0.1 s, between two attempts to listen at the path of another process
 
 Place = dict["Connection", None]  # in order of arrival
 
@@ -51,23 +52,35 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, path: Path) -> None:
         super().__init__(config)
-        self._path = path
+        self._path, self._waiting = path, False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
         await super().startup(sockets)
+        await self._listen_at_path()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Take the place of a web process that has ended, as after the update of a deployment."""
+        if self._waiting and counter % TICKS == 0:
+            await self._listen_at_path()
+        return await super().on_tick(counter)
+
+    async def _listen_at_path(self) -> None:
         kind: Any = self.config.http_protocol_class
         given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
         protocol = functools.partial(kind, **given)
         try:
             bound = _bound(self._path)
         except OSError as error:  # another web process listens there, the path is too long, ...
-            reason = error.strerror or error
-            print(
-                f"no socket at {self._path} ({reason}): commands here need MGCLUST_URL and MGCLUST_TOKEN_FILE",
-                file=sys.stderr,
-            )
+            if not self._waiting:
+                reason = error.strerror or error
+                print(
+                    f"no socket at {self._path} ({reason}): commands here need MGCLUST_URL and MGCLUST_TOKEN_FILE",
+                    file=sys.stderr,
+                )
+            self._waiting = error.errno == errno.EADDRINUSE
         else:
+            self._waiting = False
             self.servers.append(await asyncio.get_running_loop().create_unix_server(protocol, sock=bound))
 
 

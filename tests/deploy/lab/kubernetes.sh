@@ -264,6 +264,15 @@ kill_a_worker() {
     within 60 probes "$worker"
 }
 
+# The new pod comes before the old one goes, and takes its place at the socket in the volume.
+update_web() {
+    in_docker sh -c 'sed "s/--name mgclust-web/--name mgclust-web-new/" /work/pods/mgclust-web.run | sh'
+    sed 's/mgclust-web/mgclust-web-new/' "$work/shared/pods/mgclust-web.probe" >"$work/shared/pods/mgclust-web-new.probe"
+    within 90 probes mgclust-web-new
+    in_docker docker stop mgclust-web
+    within 30 in_docker docker exec mgclust-web-new mgclust jobs
+}
+
 need mmdebstrap ip iptables nsenter unshare pivot_root pgrep apt-get python3 openssl tar
 begin
 trap stop EXIT
@@ -285,3 +294,4 @@ step 120 'PostgreSQL' postgres
 step 480 'the pods of all deployments, by Docker, and their probes' pods
 step 300 'a job on two pods of workers' a_job
 step 600 'a pod of workers killed: the next attempt resumes, same labels' kill_a_worker
+step 180 'web updated: the new pod answers at the socket, too' update_web

@@ -228,6 +228,29 @@ def test_another_web_process_of_the_data_folder_with_the_same_port(tmp_path, mon
         service.stop()
 
 
+@pytest.mark.slow
+def test_a_web_process_takes_the_place_of_one_that_has_ended(tmp_path, monkeypatch, capfd):
+    """As in the update of a deployment, which starts the new process before it stops the old one."""
+    service = Running(tmp_path, ["--no-runner"])
+    monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(service.data))
+    monkeypatch.setenv("MGCLUST_SERVICE_PORT", str(service.port))
+    command = ("serve", "--no-runner", "--cpu", "--host", "127.0.0.2", "--port")
+    try:
+        other = start("-m", "mgclust", *command, service.port, "--data", service.data)
+        with other, contextlib.ExitStack() as ends:
+            ends.callback(other.kill)
+            told, end = "", time.monotonic() + 60
+            while "Address already in use" not in told:
+                assert other.poll() is None and time.monotonic() < end
+                time.sleep(0.05)
+                told += capfd.readouterr().err
+            service.web.terminate()
+            service.web.wait()
+            assert Service().jobs() == []  # asked again for some seconds
+    finally:
+        service.stop()
+
+
 def test_a_data_folder_with_a_path_that_is_too_long_for_a_socket(tmp_path, monkeypatch):
     monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(tmp_path / ("d" * 120) / "data"))
     (tmp_path / ("d" * 120)).mkdir()
