@@ -249,6 +249,8 @@ def test_compose_refers_to_what_there_is():
             assert "test" in given["healthcheck"], service
     for one, other in (("workers", "scheduler"), ("runner", "scheduler"), ("runner", "postgres"), ("web", "postgres")):
         assert set(services[one]["networks"]) & set(services[other]["networks"]), (one, other)
+    # The first start serves its own socket before the database is there.
+    assert {"-h", "127.0.0.1"} <= set(services["postgres"]["healthcheck"]["test"])
     address = services["runner"]["environment"]["MGCLUST_SERVICE_SCHEDULER"]
     assert address in services["workers"]["command"] and address in services["workers-cpu"]["command"]
     assert f"--port={address.rpartition(':')[2]}" in services["scheduler"]["command"]

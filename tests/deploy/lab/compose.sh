@@ -264,8 +264,7 @@ lose_and_restore() {
     dc down --volumes
     [[ -z "$(in_docker docker volume ls --quiet)" ]]
     dc run --rm certs
-    dc up -d postgres
-    within 60 dc exec -T postgres pg_isready -U mgclust -d mgclust
+    dc up -d --wait postgres
     dc exec -T postgres pg_restore -U mgclust -d mgclust --clean --if-exists <"$work/shared/mgclust.dump"
     # Compose makes the volume, with its labels; nothing of the service runs yet.
     dc create web

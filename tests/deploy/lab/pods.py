@@ -83,9 +83,9 @@ class Pod:
             if "exec" in probe:
                 found.append(probe["exec"]["command"])
             elif "httpGet" in probe:
-                url = f"http://{{}}:{ports[probe['httpGet']['port']]}{probe['httpGet']['path']}"
-                ask = f"import socket, urllib.request as r; r.urlopen({url!r}.format(socket.gethostname()), timeout=4)"
-                found.append(["python", "-c", ask])
+                place = f":{ports[probe['httpGet']['port']]}{probe['httpGet']['path']}"
+                ask = "r.urlopen('http://' + socket.gethostname() + sys.argv[1], timeout=4)"
+                found.append(["python", "-c", f"import socket, sys, urllib.request as r; {ask}", place])
         assert found, self.name
         return [["docker", "exec", self.name, *each] for each in found]
 
