@@ -2,19 +2,21 @@
 
 Parsers of many formats read the data. Before that, a process gives up what reading does not need: by Landlock (Linux
 5.13) all paths but the listed ones; by scopes of Landlock (Linux 6.12) signals and abstract sockets to other processes,
-and their memory and environment in ``/proc``; capabilities of root beyond its files; privileges of programs that it
-starts; core dumps. Its children inherit the confinement.
+and their memory and environment in ``/proc``; by a filter of system calls what the kernel allows against other
+processes and files of the account (`mgclust.service.system_calls`); capabilities of root beyond its files; privileges
+of programs that it starts; core dumps. Its children inherit the confinement.
 
-Hidden are the data folder, the roots, and files of secrets. All else on the machine can still be read and executed: an
-attempt needs drivers, libraries and shared folders that no list could name in advance. Landlock lists what is
-reachable, so the siblings of the hidden paths are listed, at every level on the way to them. An entry that is made
-later, directly in one of these parent folders, is not reachable either. Written are only the job's own folders, devices
-of GPUs and networks, shared memory, and pipes of CUDA MPS. The environment has variables of a list (`environment`).
+Hidden are the data folder, the roots, files of secrets, and devices, such as disks and terminals. All else on the
+machine can still be read and executed: an attempt needs drivers, libraries and shared folders that no list could name
+in advance. Landlock lists what is reachable, so the siblings of the hidden paths are listed, at every level on the way
+to them. An entry that is made later, directly in one of these parent folders, is not reachable either. Written are only
+the job's own folders, devices of GPUs and networks, shared memory, and pipes of CUDA MPS. The environment has variables
+of a list (`environment`).
 
 Limits. The process has the user of the service: without Landlock it may read all that this user may. With a kernel
-before 6.12 it may send signals to the service. An attempt may use the network, for schedulers and data. Threads of
-libraries that run already keep their rights; they run no parser. A second mount of a hidden folder elsewhere is not
-hidden. A kernel vulnerability circumvents all of this.
+before 6.12 it may send signals to the service. An attempt may use the network, for schedulers and data, and, where
+there are GPUs, Unix sockets, for CUDA and NCCL. Threads of libraries that run already keep their paths; they run no
+parser. A second mount of a hidden folder elsewhere is not hidden. A kernel vulnerability circumvents all of this.
 """
 
 from __future__ import annotations
@@ -30,15 +32,16 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from mgclust.beneath import protection
+from mgclust.service.system_calls import call, filter_calls, is_filtered, libc
 
 __all__ = ["become_subreaper", "confine", "describe", "environment", "exit_with_parent", "landlock"]
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls
 _EXECUTE_RIGHT = 1 << 0
-_READ_RIGHTS = 1 << 2 | 1 << 3  # files, folders
+_LIST_RIGHT = 1 << 3
+_READ_RIGHTS = 1 << 2 | _LIST_RIGHT  # files, folders
 _FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # by version of Landlock
 _NETWORK = 1 << 0 | 1 << 1  # TCP: bind, connect; from version 4 on
@@ -49,11 +52,11 @@ _NO_NEW_PRIVS, _DUMPABLE, _DEATH, _ADOPT = 38, 4, 1, 36  # prctl
 _CAPABILITIES = sum(1 << bit for bit in (1, 2, 3, 5, 14, 23))
 _CAPABILITY_VERSION = 0x20080522
 _MAX_BESIDE = 100_000  # entries of folders on the way to hidden paths
+_DEVICES = "/dev"
+_NULL_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_GPUS = ("/dev/nvidia*", "/dev/dxg")
 # What attempts write beside their own folders: null devices, shared memory, semaphores, GPUs, InfiniBand.
-_WRITABLE = (
-    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm", "/dev/nvidia*", "/dev/dxg",
-    "/dev/gdrdrv", "/dev/infiniband",
-)  # fmt: skip
+_WRITABLE = (*_NULL_DEVICES, "/dev/shm", *_GPUS, "/dev/gdrdrv", "/dev/infiniband")
 _MPS = "/tmp/nvidia-mps"  # where CUDA MPS has its pipes, unless CUDA_MPS_PIPE_DIRECTORY is set
 # Variables that confined processes inherit, complete names and beginnings. All others may hold secrets, such as
 # PGPASSWORD, AWS_SECRET_ACCESS_KEY or a proxy's URL: no list could name these in advance.
@@ -98,7 +101,7 @@ def confine(
     writable : iterable of path or int
         Exceptions that may be read and written: existing folders.
     reading_only : bool
-        Allow no device, no program and no TCP connection.
+        Allow no device, no program and no socket.
 
     Raises
     ------
@@ -110,6 +113,7 @@ def confine(
         return
     _prctl(_NO_NEW_PRIVS, 1)
     _drop_capabilities()
+    filter_calls(sockets=not reading_only, unix_sockets=any(map(glob.glob, _GPUS)))
     version = landlock()
     if not version:
         return
@@ -117,10 +121,13 @@ def confine(
     network = _NETWORK if reading_only and version >= 4 else 0
     ruleset = _Ruleset(rights, network, _SCOPES if version >= 6 else 0)
     size = ctypes.sizeof(ruleset) if version >= 6 else 16 if version >= 4 else 8
-    number = _call(_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0))
+    number = call(_CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0))
     try:
-        for path in _reachable("/", {os.path.realpath(path) for path in hidden}):
+        for path in _reachable("/", {_DEVICES, *(os.path.realpath(path) for path in hidden)}):
             _allow(number, path, _READ_RIGHTS if reading_only else _READ_RIGHTS | _EXECUTE_RIGHT)
+        _allow(number, _DEVICES, _LIST_RIGHT)
+        for path in _NULL_DEVICES:
+            _allow(number, path, _READ_RIGHTS)
         for each in readable:
             _allow(number, each, _READ_RIGHTS)
         for each in writable:
@@ -129,7 +136,7 @@ def confine(
             found = (path for each in _WRITABLE for path in glob.glob(each))
             for path in (f"/proc/{os.getpid()}", *found, *_mps_folder()):
                 _allow(number, path, rights)
-        _call(_RESTRICT, ctypes.c_int(number), ctypes.c_uint32(0))
+        call(_RESTRICT, ctypes.c_int(number), ctypes.c_uint32(0))
     finally:
         os.close(number)
 
@@ -160,7 +167,7 @@ def landlock() -> int:
     if not sys.platform.startswith("linux"):
         return 0
     try:
-        return _call(_CREATE, ctypes.c_void_p(), ctypes.c_size_t(0), ctypes.c_uint32(1))
+        return call(_CREATE, ctypes.c_void_p(), ctypes.c_size_t(0), ctypes.c_uint32(1))
     except OSError as error:
         if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
             return 0
@@ -170,16 +177,17 @@ def landlock() -> int:
 def describe() -> str:
     """Describe the protection on this machine, and what is missing, for the service's log."""
     version, how = landlock(), protection()
+    filtered = "a filter of system calls" if is_filtered() else "no filter of system calls (seccomp)"
     if not version:
         return (
-            f"files are opened beneath their roots by {how}; there is no Landlock (Linux 5.13): a process that a "
-            "user's data took over could read the data folder"
+            f"files are opened beneath their roots by {how}; there is {filtered} and no Landlock (Linux 5.13): a "
+            "process that a user's data took over could read the data folder"
         )
     missing = {4: "TCP", 6: "signals"}
     lacks = ", ".join(what for since, what in missing.items() if version < since)
     return (
-        f"files are opened beneath their roots by {how}; processes that read data are confined by Landlock {version}"
-        + (f", which lacks {lacks}" if lacks else "")
+        f"files are opened beneath their roots by {how}; processes that read data are confined by {filtered} and "
+        f"Landlock {version}" + (f", which lacks {lacks}" if lacks else "")
     )
 
 
@@ -207,7 +215,7 @@ def _allow(ruleset: int, path: str | Path | int, rights: int) -> None:
     try:
         folder = stat.S_ISDIR(os.fstat(number).st_mode)
         rule = _Rule(rights if folder else rights & _FILE_RIGHTS, number)
-        _call(_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), ctypes.byref(rule), ctypes.c_uint32(0))
+        call(_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), ctypes.byref(rule), ctypes.c_uint32(0))
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EBADF, errno.EBADFD):  # of a type without rules
             raise
@@ -228,27 +236,15 @@ def _mps_folder() -> list[str]:
 def _drop_capabilities() -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)  # of this thread
     sets = (_Capabilities * 2)()
-    if _libc().capget(header, sets):
+    if libc().capget(header, sets):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     for word, each in enumerate(sets):
         kept = _CAPABILITIES >> 32 * word & 0xFFFFFFFF
         each.effective, each.permitted, each.inheritable = each.effective & kept, each.permitted & kept, 0
-    if _libc().capset(header, sets):
+    if libc().capset(header, sets):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _prctl(what: int, value: int) -> None:
-    if _libc().prctl(ctypes.c_int(what), *(ctypes.c_ulong(v) for v in (value, 0, 0, 0))):
+    if libc().prctl(ctypes.c_int(what), *(ctypes.c_ulong(v) for v in (value, 0, 0, 0))):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-def _call(number: int, *arguments: Any) -> int:
-    answer = _libc().syscall(ctypes.c_long(number), *arguments)
-    if answer < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return int(answer)
-
-
-@functools.cache
-def _libc() -> Any:
-    return ctypes.CDLL(None, use_errno=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import secrets
@@ -16,6 +17,7 @@ import pytest
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.service import caches
 from mgclust.service.confine import describe, landlock
+from mgclust.service.system_calls import is_filtered
 
 # In place of reading data: look for what is none of a job's, and tell what was found.
 LOOK = """
@@ -181,11 +183,11 @@ def test_a_reader_reaches_its_own_job_and_no_network(data):
 
 def test_the_log_says_what_protects(monkeypatch):
     monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 0)
-    assert "there is no Landlock" in describe()
+    assert "no Landlock (Linux 5.13)" in describe()
     monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 3)
-    assert describe().endswith("confined by Landlock 3, which lacks TCP, signals")
+    assert describe().endswith("and Landlock 3, which lacks TCP, signals")
     monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 7)
-    assert describe().endswith("confined by Landlock 7")
+    assert describe().endswith("confined by a filter of system calls and Landlock 7")
 
 
 WRITE = """
@@ -208,3 +210,51 @@ def test_a_folder_of_mps_that_another_account_has_made(owner, given, written, tm
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(folder) if given else "")
     ran = subprocess.run([sys.executable, "-c", WRITE, str(folder)], capture_output=True, text=True)
     assert (folder / "file").exists() == written, ran.stderr
+
+
+TRY = """
+import glob, json, os, resource, socket, sys, threading
+from mgclust.service.confine import confine
+confine([], reading_only=sys.argv[1] == "reader")
+failed = []
+for each in json.loads(sys.argv[2]):
+    try:
+        eval(each)
+    except OSError:
+        failed.append(each)
+print(json.dumps(failed))
+"""
+
+
+@pytest.mark.skipif(not (landlock() and is_filtered()), reason="needs Landlock and seccomp")
+@pytest.mark.parametrize("role", ["attempt", "reader"])
+def test_other_processes_and_files_of_the_account(role, tmp_path):
+    """What the kernel allows to all processes of an account, and Landlock does not restrict."""
+    (tmp_path / "file").touch()
+    pid, file, affinity = os.getpid(), str(tmp_path / "file"), os.sched_getaffinity(0)
+    terminal, of_terminal = os.openpty()
+    refused = [
+        f"resource.prlimit({pid}, resource.RLIMIT_CORE, (0, 0))",
+        f"os.setpriority(os.PRIO_PROCESS, {pid}, {os.getpriority(os.PRIO_PROCESS, 0)})",
+        f"os.sched_setscheduler({pid}, os.SCHED_OTHER, os.sched_param(0))",
+        f"os.chmod({file!r}, 0o777)", f"os.chown({file!r}, -1, -1)", f"os.utime({file!r})",
+        f"os.chmod(os.open({file!r}, os.O_RDONLY), 0o777)", f"os.setxattr({file!r}, 'user.a', b'b')",
+        f"os.open({os.ttyname(of_terminal)!r}, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)",
+        "socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)", "socket.socket(socket.AF_VSOCK)",
+    ]  # fmt: skip
+    allowed = [
+        "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))", "os.nice(1)", "os.sched_setaffinity(0, {0})",
+        f"os.sched_setaffinity({pid}, {{{min(affinity)}}})",  # it has no effect
+        "socket.socketpair()", "threading.Thread(target=int).start()", "os.open('/dev/urandom', os.O_RDONLY)",
+        "os.listdir('/dev')", "os.waitpid(os.fork() or os._exit(0), 0)",
+    ]  # fmt: skip
+    sockets = ["socket.socket()", "socket.socket(type=socket.SOCK_DGRAM)", "socket.socket().listen()"]
+    (refused if role == "reader" else allowed).extend(sockets)
+    if role == "reader" or not glob.glob("/dev/nvidia*"):
+        refused.append("socket.socket(socket.AF_UNIX)")
+    ran = subprocess.run(
+        [sys.executable, "-c", TRY, role, json.dumps(allowed + refused)], capture_output=True, text=True
+    )
+    os.close(terminal), os.close(of_terminal)
+    assert json.loads(ran.stdout) == refused, ran.stderr
+    assert os.sched_getaffinity(0) == affinity
