@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Engine, and_, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from mgclust.errors import InputError
@@ -57,7 +57,7 @@ ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # sc
 SCOPES = ROLES["admin"]
 DEFAULT_DAYS = 365.0  # lifetime of a new token
 MAX_DAYS = 36_500.0
-MAX_TOKENS = 100  # valid ones of a user
+MAX_TOKENS = 100  # of a user: valid ones, and others that are kept
 USE_RESOLUTION_SECONDS = 3600.0
 TOKEN_PATTERN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # nothing else is looked up
 ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; nothing else is looked up
@@ -198,6 +198,9 @@ def new_token(
         alive = select(func.count()).where(Token.user == user, _valid())
         if (session.scalar(alive) or 0) >= MAX_TOKENS:
             raise InputError(f"{user} has {MAX_TOKENS} tokens that are valid; revoke some first.")
+        ended = (Token.user == user, ~_valid())
+        kept = select(Token.id).where(*ended).order_by(Token.created.desc()).limit(MAX_TOKENS)
+        session.execute(delete(Token).where(*ended, Token.id.not_in(kept)))
         session.add(row)
     return row.id, token
 

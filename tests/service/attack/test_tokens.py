@@ -246,6 +246,21 @@ def test_uses_are_written_down(served, engine):
     assert told["used"] == pytest.approx(time.time(), abs=60)
 
 
+def test_tokens_that_have_ended_do_not_pile_up(engine, served, monkeypatch):
+    """No quota counts them, and a list shows them all."""
+    monkeypatch.setattr(access, "MAX_TOKENS", 2)
+    access.add_user(engine, "bob", "user")
+    others, _ = access.new_token(engine, "bob")
+    change(engine, others, revoked=time.time())
+    alive, _ = access.new_token(engine, "ann")
+    ended = []
+    for values in ({"revoked": 1.0}, {"expires": 1.0}) * 3:
+        ended.append(access.new_token(engine, "ann")[0])
+        change(engine, ended[-1], **values)
+    assert [token["id"] for token in access.tokens_of(engine, "ann")] == [alive, *ended[-3:]]
+    assert len(access.tokens_of(engine, "bob")) == 1
+
+
 @pytest.mark.parametrize("days", [0.0, -1.0, float("nan"), float("inf"), 1e9])
 def test_days_that_are_none(served, engine, days):
     with pytest.raises(InputError, match="days="):
