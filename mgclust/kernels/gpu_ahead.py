@@ -1,7 +1,7 @@
 """Which kernels each method asks for first, so that they are compiled side by side while its rows load.
 
-The lists are those of a method's default path. A kernel that is missing is compiled when it is asked for; one too many
-takes a fraction of a second of an idle core.
+The lists are those of a method's default path; CuPy's own kernels follow from `mgclust.kernels.gpu_expressions`. A
+kernel that is missing is compiled when it is asked for; one too many takes a fraction of a second of an idle core.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
+from mgclust.kernels.gpu_expressions import expressions
 from mgclust.kernels.pairs.gpu_launch import FEW_PAIRS, LOW_DIMENSIONS, few_features
 from mgclust.kernels.pairs.gpu_products import FEWEST_MULTIPLICATIONS
 from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper, is_hopper
@@ -28,7 +29,8 @@ PRODUCTS = {"gaussian": "gaussian", "histogram": "classify", "count": "classify"
 def begin(function: str, arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> None:
     """Start to compile; see `Kernels.compile_ahead`."""
     if function in METHODS and rows:
-        compile_ahead(METHODS[function](arguments, shape, rows, dtype))
+        kernels = METHODS[function](arguments, shape, rows, dtype)
+        compile_ahead(kernels, expressions(function, shape[1], rows, dtype))
 
 
 def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
@@ -93,6 +95,11 @@ def _silhouette(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: 
     else:
         yield compiled("pairs/many_features.cu", dtype.name), "distances"
         yield compiled("affinity_propagation/matrices.cu", dtype.name), "add_by_label"
+    yield compiled("affinity_propagation/matrices.cu", dtype.name), "group_sums"
+    if d > LOW_DIMENSIONS and _by_products(dtype):
+        yield from (
+            (compiled_for_hopper("label_sums/centred_sums.cu"), name) for name in ("centred_sums", "pack_about")
+        )
 
 
 def _nearest_neighbors(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
@@ -118,7 +125,8 @@ def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: in
     else:
         yield compiled("pairs/many_features.cu", dtype.name), "similarities"
     messages, matrices = (compiled(f"affinity_propagation/{file}.cu", dtype.name) for file in ("messages", "matrices"))
-    yield from ((messages, "pass_rows"), (messages, "pass_columns"), (matrices, "value_histogram"))
+    yield from ((messages, "pass_rows"), (messages, "pass_columns"))
+    yield from ((matrices, name) for name in ("value_histogram", "best_columns", "same_label_sums"))
 
 
 def _fast_newman(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
