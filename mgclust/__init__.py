@@ -9,9 +9,13 @@ content from outside in ``beneath``, ``array_files``, ``zarr_store``, ``json_tex
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 __version__ = "0.1.0"
+
+# Read when CuPy is imported: headers are parsed once a process, not once for each of the 50 kernels of a first fit.
+os.environ.setdefault("CUPY_NVRTC_USE_PCH", "1")
 
 _HOME = {
     "AdaptiveAffinityPropagation": "mgclust.algorithms",

@@ -1,7 +1,8 @@
 """Which kernels each method asks for first, so that they are compiled side by side while its rows load.
 
-The lists are those of a method's default path; CuPy's own kernels follow from `mgclust.kernels.gpu_expressions`. A
-kernel that is missing is compiled when it is asked for; one too many takes a fraction of a second of an idle core.
+The lists are those of a method's default path. A kernel that is missing is compiled when it is asked for; one too many
+takes a fraction of a second of an idle core. CuPy's own kernels are in no list: its compiler works on one at a time,
+whatever the threads.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
-from mgclust.kernels.gpu_expressions import expressions
 from mgclust.kernels.pairs.gpu_launch import FEW_PAIRS, LOW_DIMENSIONS, few_features
 from mgclust.kernels.pairs.gpu_products import FEWEST_MULTIPLICATIONS
 from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper, is_hopper
@@ -29,8 +29,7 @@ PRODUCTS = {"gaussian": "gaussian", "histogram": "classify", "count": "classify"
 def begin(function: str, arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> None:
     """Start to compile; see `Kernels.compile_ahead`."""
     if function in METHODS and rows:
-        kernels = METHODS[function](arguments, shape, rows, dtype)
-        compile_ahead(kernels, expressions(function, shape[1], rows, dtype))
+        compile_ahead(METHODS[function](arguments, shape, rows, dtype))
 
 
 def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:

@@ -234,7 +234,8 @@ class _Scorer:
             to_mean = to_means[:, labels]  # of each row, to the mean of each column's cluster
             pairs = (s < near * (to_mean + to_mean.diagonal())) | (s > FAR * (to_mean + spread[labels]))
             xp.fill_diagonal(pairs, False)
-            doubtful += int(xp.count_nonzero(pairs)) / pairs.size / len(self.labels)
+            # Of integers: for a mean of Booleans CuPy compiles a library of reductions, 3 s at a first fit.
+            doubtful += int(pairs.astype("int64").sum()) / pairs.size / len(self.labels)
         return (means, spread) if doubtful <= MOST_DOUBTFUL else None
 
     def _means_and_spread(self, looks: int) -> tuple[Array, Array]:

@@ -67,22 +67,12 @@ def only_kernel(code: str, name: str) -> str:
     return KERNEL.sub(lambda kernel: kernel.group() if kernel["name"] == name else "", code)
 
 
-def compile_ahead(kernels: Iterable[tuple[Module, str]], expressions: Iterable[Callable[[], Any]] = ()) -> None:
-    """Compile kernels side by side, while this thread goes on: the compiler does not hold Python's lock.
-
-    Parameters
-    ----------
-    kernels : iterable
-        Modules, and the names of kernels in them.
-    expressions : iterable of callable
-        Of arrays; CuPy compiles what they need.
-    """
+def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
+    """Compile kernels side by side, while this thread goes on: the compiler does not hold Python's lock."""
     device = cp.cuda.Device().id
     pool = ThreadPoolExecutor(initializer=lambda: cp.cuda.Device(device).use())
     for module, name in kernels:
         module.start(name, pool)
-    for expression in expressions:
-        pool.submit(expression)
     pool.shutdown(wait=False)
 
 
