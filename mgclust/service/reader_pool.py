@@ -7,6 +7,7 @@ process works longer for a request than its time limit, whatever it reads.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,7 +58,9 @@ class LimitExceeded(InputError):
     """A request exceeds the limits of memory or time for reading."""
 
 
-ERRORS: dict[str, type[Exception]] = {"input": InputError, "limit": LimitExceeded, "mgclust": RuntimeError}
+ERRORS: dict[str, Callable[[str], Exception]] = {
+    "input": InputError, "limit": LimitExceeded, "space": partial(OSError, errno.ENOSPC), "mgclust": RuntimeError,
+}  # fmt: skip
 
 
 class Readers:

@@ -13,6 +13,7 @@ bytes. Whatever happens to it, the next order starts from a clean process.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -82,17 +83,25 @@ def points(order: dict[str, Any]) -> dict[str, Any]:
     except InputError as error:
         return {"index": [], "x": [], "y": [], "why": _message(error, order)}
     except OSError as error:
-        why = f"the source cannot be read: {error.strerror or type(error).__name__}."
-        return {"index": [], "x": [], "y": [], "why": why}
+        return {"index": [], "x": [], "y": [], "why": _unreadable(error)}
     y = sample.rows[:, 1] if dataset.shape[1] > 1 else np.zeros(len(sample.index))
     return {"index": sample.index.tolist(), "x": sample.rows[:, 0].tolist(), "y": y.tolist()}
+
+
+def _unreadable(error: OSError) -> str:
+    return f"the source cannot be read: {error.strerror or type(error).__name__}."
 
 
 def save_choice(order: dict[str, Any]) -> dict[str, Any]:
     """Write the result of other centres, and return its scores."""
     model = _with_centers(order)
-    dataset = _open_source(order, model.result_)
-    found = compared(model.result_, dataset)
+    try:
+        dataset = _open_source(order, model.result_)
+        found = compared(model.result_, dataset)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(_unreadable(error)) from error
     report = order["request"].get("report", True)
     save(found, dataset, Path(order["folder"], "result"), False, report, [], lambda event: None)
     return {"scores": found.to_dict()["scores"]}
@@ -196,6 +205,8 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
     except FileNotFoundError:
         return {"error": "the file is gone; ask again.", "kind": "input"}
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return {"error": os.strerror(errno.ENOSPC), "kind": "space"}
         # For the log of the web process: this one may write to no file, and its own log may be one.
         return {"error": traceback_of(error)[-MAX_ERROR_CHARACTERS:], "kind": "mgclust"}
 

@@ -70,7 +70,7 @@ __device__ inline u64 mix(u64 x) {
 
 __device__ inline void add(i64* sum, i64 value) { atomicAdd((u64*)sum, (u64)value); }
 
-// Who works on a row together: a warp or a block. `sum` and `best` return the result to every thread.
+// The threads that work on a row together: a warp or a block. `sum` and `best` return the result to every thread.
 
 struct Warp {
     int lane;
@@ -235,7 +235,7 @@ __device__ void propose(Group group, const Rows& rows, const Movers& movers, int
         target = best.label;
         reached = best.score;
     }
-    if (reached < 0 && movers.totals[node] == 0) {  // alone, under a label that nobody has
+    if (reached < 0 && movers.totals[node] == 0) {  // alone, under a label that no node has
         target = node;
         reached = 0;
     }

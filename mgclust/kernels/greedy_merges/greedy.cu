@@ -56,7 +56,7 @@ struct __align__(16) Key {
 };
 struct Best {
     Key key;
-    int2 slots;  // who owns the pair, and the other
+    int2 slots;  // the owner of the pair, and the other
 };
 struct State {
     int merges, end, status;

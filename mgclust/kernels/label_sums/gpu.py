@@ -28,7 +28,7 @@ PIECE = 32  # columns of a partial sum in affinity_propagation/matrices.cu
 PARTIAL = 512  # columns of a partial sum in pairs/few_features.cu and pairs/many_features.cu
 STAGED = 16  # rows that a block of add_by_label holds
 FEWEST_ROWS = 1 << 16  # of the whole data, for means to pay
-FEWEST_MEMBERS = 4096  # of a cluster in the mean: rows are packed anew for each
+FEWEST_MEMBERS = 4096  # of a cluster in the mean: rows are packed again for each
 MOST_LABELINGS = 4  # of which each has its own products; distances are stored and read again for more
 TILE_NUMBERS = 1 << 24  # distances on their way from one kernel to the next: 64 MB, most of it stays in the cache
 

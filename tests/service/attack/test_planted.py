@@ -136,6 +136,15 @@ def test_logs_are_hidden_from_attempts(settings, tmp_path):
     assert wanted <= set(settings.concealed)
 
 
+def test_a_database_elsewhere_is_hidden_from_attempts(tmp_path):
+    """Whatever the driver and the escapes of its URL."""
+    url = f"sqlite+pysqlite:///{tmp_path}/my%20jobs.db"
+    file = open_database(url).url.database
+    assert {file, f"{file}-wal"} <= set(Settings(data=tmp_path / "data", database=url).concealed)
+    with pytest.raises(InputError, match="should name the file itself"):
+        open_database(f"sqlite:///file:{tmp_path}/jobs.db?uri=true")
+
+
 @pytest.fixture(params=["fork server", "attempt", "reader"])
 def child(request, monkeypatch, tmp_path):
     """A function that starts a child process, and gives its pid."""
