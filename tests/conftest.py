@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import importlib.util
 import logging
 import os
+import re
 import signal
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -53,19 +56,66 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give the files of one `xdist_group` to one process, which starts once what they share."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return _group(config.rootpath / file) or file
+
+    return Scheduling(config, log)
+
+
+@functools.cache
+def _group(path):
+    """The group that a file names. It is read, as no marks reach the process that distributes tests."""
+    found = re.search(r'\bpytest\.mark\.xdist_group\("(.*?)"\)', path.read_text())
+    return found and found[1]
+
+
+def _take_turns(items):
+    """Order files so that those of one folder do not run at the same time: each process would compile their kernels.
+
+    Dask workers, of which each would compile them as well, come when most are there.
+    """
+    places, seen = {}, Counter()
+    for item in items:
+        if item.path not in places:
+            places[item.path] = seen[item.path.parent] + 4 * (_group(item.path) == "workers")
+            seen[item.path.parent] += 1
+    items.sort(key=lambda item: places[item.path])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     _mark_slow_cases(config, items)
-    if not any(item.get_closest_marker("gpu") for item in items):
-        return
-    reason = gpu_missing()
-    if not reason:
+    done = yield  # pytest leaves out what is slow
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        _take_turns(items)
+    _skip_gpu_tests(config, items)
+    return done
+
+
+def _skip_gpu_tests(config, items):
+    """Where there is no GPU, skip each test of one once for all its cases, of which there are thousands."""
+    if not any(item.get_closest_marker("gpu") for item in items) or not (reason := gpu_missing()):
         return
     if os.environ.get("MGCLUST_REQUIRE_GPU"):
         raise pytest.UsageError(f"MGCLUST_REQUIRE_GPU is set and {reason}")
+    cases = {}
     for item in items:
         if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason=reason))
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for first, *others in cases.values():
+        first.add_marker(pytest.mark.skip(reason=f"{reason}; {1 + len(others)} cases"))
+    left_out = {item for _, *others in cases.values() for item in others}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 def _mark_slow_cases(config, items):

@@ -53,6 +53,7 @@ def run(tmp_path):
     def run(*options, strict):
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "MGCLUST"))}
         environment |= {"MGCLUST_STRICT_SKIPS": "1"} if strict else {}
+        environment |= {} if "-n" in options else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # which takes seconds
         command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:schemathesis", *options]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
         return done.returncode, done.stdout + done.stderr

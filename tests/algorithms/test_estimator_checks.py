@@ -33,6 +33,10 @@ def known_failures(estimator) -> dict[str, str]:
     return {}
 
 
+# Each method once; its other forms are slow.
+@pytest.mark.quick(
+    "*(client=None,device='cpu')-*", "FuzzyCMeans(client=None,device='cpu',n_clusters=3)-*", "*'parallel')-*"
+)
 @parametrize_with_checks(
     [
         DensityPeaks(device="cpu", client=None),

@@ -21,7 +21,7 @@ class Listener(event.Listener):
     def on_start(self, found): compiled.append(found.data["dispatcher"])
     def on_end(self, found): pass
 event.register("numba:compile", Listener())
-mgclust.nearest_neighbors(np.random.default_rng(0).random((500, 7)), 3, client=None, device="cpu")
+mgclust.silhouette_samples(np.random.default_rng(0).random((500, 7)), np.arange(500) % 4, client=None, device="cpu")
 print(len(compiled))
 """
 
@@ -34,8 +34,8 @@ def test_a_first_run_compiles_nothing(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    told = python("-m", "mgclust", "warmup", "--cpu", "nearest-neighbors").splitlines()
-    assert len(told) == 3 and told[0].startswith("nearest-neighbors, ") and told[-1].startswith("done in ")
+    told = python("-m", "mgclust", "warmup", "--cpu", "silhouette").splitlines()
+    assert len(told) == 2 and told[0].startswith("silhouette, ") and told[-1].startswith("done in ")
     assert list(tmp_path.rglob("*.nbc"))
     assert python("-c", FIT) == "0\n"
 

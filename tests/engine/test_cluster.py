@@ -20,7 +20,7 @@ from mgclust.engine.dask.cluster import connect, workers_of
 from mgclust.errors import DeviceUnavailableError, InputError, RunFailed
 from support import rank_jobs
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.xdist_group("workers"), pytest.mark.timeout(60)]
 
 
 @pytest.fixture

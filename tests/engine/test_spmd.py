@@ -17,7 +17,7 @@ from mgclust.engine import spmd
 from mgclust.errors import InputError, InsufficientMemoryError, RunCancelled, RunFailed
 from support import rank_jobs
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.xdist_group("workers"), pytest.mark.timeout(60)]
 SIZES = [1, 2, 3, 4]
 
 

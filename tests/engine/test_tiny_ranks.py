@@ -8,6 +8,8 @@ from mgclust.algorithms import base
 from mgclust.algorithms.communities import estimator as fast_newman
 from support import tiny_cases
 
+pytestmark = pytest.mark.xdist_group("workers")
+
 
 @pytest.mark.quick("2-canopy")
 @pytest.mark.parametrize("method", tiny_cases.METHODS)

@@ -14,16 +14,8 @@ from mgclust import AffinityPropagation, DensityPeaks, Service, silhouette_sampl
 from mgclust.cli import run_command
 from mgclust.errors import InputError, RunCancelled
 from mgclust.service.disk import BLOCK_BYTES
-from support.service_process import Running
 
-pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    service = Running(tmp_path_factory.mktemp("service"))
-    yield service
-    service.stop()
+pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(120)]
 
 
 @pytest.fixture

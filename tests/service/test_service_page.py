@@ -18,18 +18,10 @@ from mgclust.datasets import make_bold, make_gaussian_rings
 from mgclust.errors import InputError
 from mgclust.service.requests import Submission
 from support.browser import CHROMIUM, Browser
-from support.service_process import Running
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(180)]
 PAGES = Path(mgclust.service.__file__).parent / "pages"
 BOX = {"rho_min": 5.0, "delta_min": 2.0}
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    service = Running(tmp_path_factory.mktemp("service"))
-    yield service
-    service.stop()
 
 
 @pytest.fixture(scope="module")
@@ -436,6 +428,7 @@ def test_by_keyboard_at_the_width_of_a_phone(browser, running, points, tmp_path)
     assert browser.errors == []
 
 
+@pytest.mark.slow
 def test_the_form_has_all_that_a_submission_may_have(browser, running, points, tmp_path):
     """Made of what the service says of its methods; checked by what arrives there."""
     make_bold(shape=(5, 5, 4), n_parcels=2, n_timepoints=20).save(tmp_path)

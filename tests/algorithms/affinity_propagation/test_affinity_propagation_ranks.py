@@ -12,6 +12,8 @@ from mgclust.algorithms import base
 from oracles.affinity_propagation import similarity
 from support.points import load_points
 
+pytestmark = pytest.mark.xdist_group("workers")
+
 
 def groups(sizes, d, spread, seed) -> np.ndarray:
     """Groups of these sizes around random centres, rows in random order."""

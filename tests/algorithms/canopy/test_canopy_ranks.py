@@ -12,7 +12,7 @@ from mgclust.algorithms import base
 from oracles import canopy as reference
 from support.points import load_points
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [pytest.mark.xdist_group("workers"), pytest.mark.filterwarnings("ignore::UserWarning")]
 
 
 def sorted_rows(name) -> np.ndarray:

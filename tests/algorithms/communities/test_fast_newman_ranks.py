@@ -13,7 +13,7 @@ from mgclust.algorithms.communities import estimator as fast_newman
 from mgclust.datasets import make_random_network
 from support import graphs
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [pytest.mark.xdist_group("workers"), pytest.mark.filterwarnings("ignore::UserWarning")]
 
 
 def network():

@@ -14,6 +14,8 @@ from mgclust.errors import InputError
 from oracles.density_peaks import distances
 from support.points import load_points
 
+pytestmark = pytest.mark.xdist_group("workers")
+
 DENSITIES = ("gaussian", "cutoff", "knn")
 HERE = {"client": None, "device": "cpu"}
 

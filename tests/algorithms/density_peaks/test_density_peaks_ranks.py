@@ -13,6 +13,8 @@ from mgclust.engine.memory import Residency
 from mgclust.errors import InsufficientMemoryError
 from support.points import load_points
 
+pytestmark = pytest.mark.xdist_group("workers")
+
 ATTRIBUTES = ("rho_", "delta_", "nearest_higher_", "labels_", "cluster_centers_indices_", "halo_")
 
 CASES = {

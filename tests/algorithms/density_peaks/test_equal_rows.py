@@ -12,6 +12,8 @@ from mgclust.engine.memory import Residency
 from oracles.density_peaks import density
 from support import equal_cases
 
+pytestmark = pytest.mark.xdist_group("workers")
+
 
 @pytest.fixture
 def fit_on(ranks, monkeypatch):

@@ -13,7 +13,10 @@ from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
 from oracles import fuzzy_c_means as reference
 from support.points import load_points
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.xdist_group("workers"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 
 
 def groups(n, d, k, seed=0) -> np.ndarray:

@@ -21,6 +21,8 @@ from oracles.density_peaks import distances as all_distances
 from oracles.nearest_neighbors import nearest_neighbors as expected
 from support.points import load_points
 
+pytestmark = pytest.mark.xdist_group("workers")
+
 HERE = {"client": None, "device": "cpu"}
 METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "correlation")
 quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

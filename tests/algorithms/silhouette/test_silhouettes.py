@@ -20,6 +20,8 @@ from mgclust.engine.spmd import RunSpec, run
 from mgclust.kernels.pairs.metrics import METRICS
 from support.points import load_points
 
+pytestmark = pytest.mark.xdist_group("workers")
+
 SETS = {
     "rings": 600,
     "moons": 240,

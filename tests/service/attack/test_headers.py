@@ -5,19 +5,11 @@ from __future__ import annotations
 import pytest
 
 from support.raw_http import Raw, bearer, memory_of, seconds_of_a_look
-from support.service_process import Running
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(120)]
 
 MUCH = 24 << 20
 JSON = "Content-Type: application/json"
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    service = Running(tmp_path_factory.mktemp("headers"), ["--no-runner"])
-    yield service
-    service.stop()
 
 
 @pytest.fixture(scope="module")

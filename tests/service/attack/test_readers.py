@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -54,11 +55,24 @@ def order(tmp_path):
     }  # fmt: skip
 
 
-@pytest.fixture
-def readers(tmp_path):
-    pool = Readers(Settings(data=tmp_path / "data", readers=1, reader_seconds=SECONDS))
+@contextlib.contextmanager
+def opened(folder):
+    pool = Readers(Settings(data=folder / "data", readers=1, reader_seconds=SECONDS))
     yield pool
     pool.close()
+
+
+@pytest.fixture
+def readers(tmp_path):
+    with opened(tmp_path) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def lasting_readers(tmp_path_factory):
+    """One pool for the tests after which its reader is as it was."""
+    with opened(tmp_path_factory.mktemp("readers")) as pool:
+        yield pool
 
 
 def start_instead(monkeypatch, code, log=None):
@@ -90,7 +104,7 @@ def test_an_internal_error_is_not_hidden_by_a_log_in_a_file(readers, order, monk
 
 @pytest.mark.parametrize("name", ["result.json", "labels.npy", "rho.npy", "memberships.npz", "memberships.zarr"])
 @pytest.mark.parametrize("what", ["a FIFO", "a link"])
-def test_a_result_that_holds_no_file(readers, order, tmp_path, name, what):
+def test_a_result_that_holds_no_file(lasting_readers, order, tmp_path, name, what):
     result = tmp_path / "result"
     if name.startswith("memberships"):
         content = json.loads((result / "result.json").read_text())
@@ -101,7 +115,7 @@ def test_a_result_that_holds_no_file(readers, order, tmp_path, name, what):
     os.mkfifo(result / name) if what == "a FIFO" else (result / name).symlink_to(tmp_path / name)
     before = time.monotonic()
     with pytest.raises(InputError, match=rf"result/{name}.* is {what}") as told:
-        readers.serve(order, dict)
+        lasting_readers.serve(order, dict)
     assert time.monotonic() - before < SECONDS and not isinstance(told.value, LimitExceeded)
     assert str(tmp_path) not in str(told.value)
 
@@ -127,11 +141,11 @@ def many(order, folder, count):
     return order | {"files": files, "request": order["request"] | {"sources": [{"upload": "x"}] * count}}
 
 
-def test_a_job_of_many_files(readers, order, tmp_path):
+def test_a_job_of_many_files(lasting_readers, order, tmp_path):
     rows = np.random.default_rng(0).normal(size=(64, 2))
     (tmp_path / "result").rename(tmp_path / "other")
     DensityPeaks(2, client=None, device="cpu").fit(rows).result_.save(tmp_path / "result")
-    told = readers.serve(many(order, tmp_path, 1000), dict)
+    told = lasting_readers.serve(many(order, tmp_path, 1000), dict)
     assert len(told["index"]) == 64, told
 
 
@@ -148,7 +162,7 @@ def test_a_limit_of_open_files_is_named(readers, order, monkeypatch, tmp_path):
         readers.serve(many(order, tmp_path, 300), dict)
 
 
-@pytest.mark.parametrize("length", [10, 1 << 20])
+@pytest.mark.parametrize("length", [pytest.param(10, marks=pytest.mark.slow), 1 << 20])
 def test_a_reader_that_is_stopped_is_replaced(readers, order, length):
     """Whether its order fits into a pipe or not."""
     assert len(readers.serve(order, dict)["index"]) == 60
@@ -167,7 +181,7 @@ def test_a_reader_that_is_stopped_is_replaced(readers, order, length):
     assert len(readers.serve(order, dict)["index"]) == 60
 
 
-@pytest.mark.parametrize("length", [10, 1 << 20])
+@pytest.mark.parametrize("length", [pytest.param(10, marks=pytest.mark.slow), 1 << 20])
 def test_a_service_that_ends_does_not_wait_for_one(readers, order, length):
     assert len(readers.serve(order, dict)["index"]) == 60
     (reader,) = readers._free
