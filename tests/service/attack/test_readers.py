@@ -22,7 +22,7 @@ from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.result import load_result
-from mgclust.service import reader_pool
+from mgclust.service import errors, reader_pool
 from mgclust.service.reader_pool import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
 from support.service_process import Running
@@ -33,10 +33,10 @@ FAULTY_READER = """
 from mgclust.beneath import Beneath
 from mgclust.service import reader_process
 real = FAIL
-def fail(given):
+def fail(given, *others):
     if NAME in str(given):
         raise FAULT
-    return real(given)
+    return real(given, *others)
 FAIL = fail
 reader_process.main()
 """
@@ -84,6 +84,13 @@ def start_instead(monkeypatch, code, log=None):
     )
 
 
+def saved(readers, order, folder):
+    """Save other centres, as the service does."""
+    (folder / "saved").mkdir()
+    given = {"do": "save", "centers": {"n_clusters": 3}, "folder": str(folder / "saved")}
+    return readers.serve(order | given, dict, writable=[folder / "saved"])
+
+
 def test_a_source_that_may_not_be_read(readers, order, monkeypatch, tmp_path):
     np.savetxt(tmp_path / "points.csv", np.load(tmp_path / "points.npy"), delimiter=",")
     order["files"]["0"]["name"] = "points.csv"
@@ -91,6 +98,31 @@ def test_a_source_that_may_not_be_read(readers, order, monkeypatch, tmp_path):
     start_instead(monkeypatch, code.replace("FAIL", "Beneath.status").replace("NAME", "'points.csv'"))
     told = readers.serve(order, dict)
     assert told["index"] == [] and told["why"] == "the source cannot be read: Permission denied."
+    with pytest.raises(InputError, match=r"points\.csv may not be read"):
+        saved(readers, order, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("where", "fault", "code", "says"),
+    [
+        (
+            "Beneath.status",
+            "'points.npy'",
+            "OSError(5, 'Input/output error')",
+            400,
+            "the source cannot be read: Input/",
+        ),
+        ("reader_process.save", "''", "OSError(28, 'No space left on device')", 507, "there is no space left where"),
+    ],
+)
+def test_a_choice_that_cannot_be_saved(readers, order, monkeypatch, tmp_path, where, fault, code, says):
+    code_of_reader = FAULTY_READER.replace("FAULT", fault).replace("FAIL", f"reader_process.{where}")
+    start_instead(monkeypatch, code_of_reader.replace("NAME", "''"))
+    with pytest.raises((InputError, OSError)) as told:
+        saved(readers, order, tmp_path)
+    answer = errors.answer(told.value)
+    assert answer.status_code == code and json.loads(answer.body)["error"].startswith(says)
 
 
 def test_an_internal_error_is_not_hidden_by_a_log_in_a_file(readers, order, monkeypatch, tmp_path):
