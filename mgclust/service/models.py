@@ -186,6 +186,8 @@ def open_database(url: str) -> Engine:
         engine = create_engine(url, pool_pre_ping=True, connect_args=connect_args)
     except Exception as error:
         raise InputError(f"database={url.split('@')[-1]!r} cannot be used: {error}.") from error
+    if engine.dialect.name == "sqlite" and (engine.url.database or "").startswith("file:"):
+        raise InputError(f"database={url!r} should name the file itself: sqlite:////folder/service.db.")
     identity = _IDENTITIES[engine] = Identity(engine.url.database)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", lambda *_: identity.check())

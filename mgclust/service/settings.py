@@ -291,7 +291,10 @@ class Settings:
     @property
     def concealed(self) -> list[str]:
         """Paths to hide from processes that read users' data, except those that a request names."""
-        database = self.database.partition("sqlite:///")[2].partition("?")[0]
+        from sqlalchemy import make_url  # late: clients make settings, too, and have no database
+
+        url = make_url(self.database)
+        database = url.database if url.get_backend_name() == "sqlite" else None
         files = [f"{database}{end}" for end in ("", "-wal", "-shm", "-journal")] if database else []
         mine = [os.path.expanduser(path) for path in (*SECRETS, *self.hidden.split(os.pathsep)) if path]
         kept = [self.checkpoints] if self.checkpoints else []
