@@ -106,14 +106,8 @@ def test_a_source_that_may_not_be_read(readers, order, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("where", "fault", "code", "says"),
     [
-        (
-            "Beneath.status",
-            "'points.npy'",
-            "OSError(5, 'Input/output error')",
-            400,
-            "the source cannot be read: Input/",
-        ),
-        ("reader_process.save", "''", "OSError(28, 'No space left on device')", 507, "there is no space left where"),
+        ("_open_source", "OSError(5, 'Input/output error')", 400, "the source cannot be read: Input/output error."),
+        ("save", "OSError(28, 'No space left on device')", 507, "there is no space left where the service keeps"),
     ],
 )
 def test_a_choice_that_cannot_be_saved(readers, order, monkeypatch, tmp_path, where, fault, code, says):
