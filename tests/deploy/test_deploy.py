@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import shlex
@@ -565,6 +566,15 @@ def test_the_lab_has_its_targets_and_names_no_host():
         if path.is_file():
             hosts = set(re.findall(r"https?://([^/:\s\"']+)", path.read_text(encoding="utf-8")))
             assert hosts <= {"127.0.0.1", "localhost", "$address", "n1"}, path  # those of its own namespaces
+
+
+def test_the_readme_tells_of_the_last_runs_of_the_lab():
+    runs = json.loads((ROOT / "benchmarks" / "results" / "deploy" / "lab.json").read_text(encoding="utf-8"))
+    told = re.findall(r"^\| `(\w+)` \| (\d+) \|", (DEPLOY / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {target: int(seconds) for target, seconds in told} == {
+        target: sum(step["seconds"] for step in run["steps"]) for target, run in runs.items()
+    }
+    assert all(step["result"] == "ok" for run in runs.values() for step in run["steps"])
 
 
 @pytest.mark.parametrize("words", [[], ["run"], ["run", "elsewhere"], ["run", "compose", "--json"], ["other"]])
