@@ -61,6 +61,14 @@ def test_a_folder_that_is_nested_while_its_job_waits(service):
             attempt.process.close()
 
 
+def test_sentences_quote_no_file_below_a_root(service):
+    _, settings, root = service
+    (root / "x.csv").write_text("a,b\n1,secret\n")
+    job = Job(id="a" * 32, owner="ann", request={"sources": [{"path": str(root / "x.csv")}]})
+    (file,) = sources.files_of(open_database(settings.database), settings, job).values()
+    assert not file.order()["quotable"]
+
+
 def test_a_name_that_is_too_long(service):
     http, _, root = service
     answer = submit(http, root / ("a" * 300 + ".npy"))
