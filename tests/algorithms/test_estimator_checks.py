@@ -28,6 +28,12 @@ def known_failures(estimator) -> dict[str, str]:
         return {"check_sample_weight_equivalence_on_dense_data": "rows drawn to start from are others when repeated"}
     if getattr(estimator, "metric", None) == "precomputed":
         return dict.fromkeys(("check_clustering", "check_estimators_nan_inf"), "it hands over rows of features")
+    if type(estimator) is DensityPeaks:
+        duplicates = ("check_sample_weights_shape", "check_sample_weights_not_overwritten")
+        return {
+            "check_sample_weight_equivalence_on_dense_data": "dc is that of the rows as they are, without weights",
+            **dict.fromkeys(duplicates, "more than dc_fraction of its pairs coincide, which is refused"),
+        }
     if type(estimator) is FastNewman:
         return dict.fromkeys(NO_GRAPH, "its arrays are neither edges nor square, or the message is one about graphs")
     return {}

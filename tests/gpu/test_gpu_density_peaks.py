@@ -9,6 +9,7 @@ import importlib.util
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 from mgclust import DensityPeaks
 from mgclust.engine.memory import Residency
@@ -85,6 +86,33 @@ def test_a_memory_limit_gives_the_same_bits(tmp_path):
     assert_same_bits(limited, fit(X, n_clusters=40))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("density", ["gaussian", "cutoff"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("metric", ["euclidean", "precomputed"])
+def test_weights_and_given_distances(metric, weighted, density, dtype, monkeypatch):
+    """The CPU's figures; the same bits where rows are streamed."""
+    import cupy
+
+    X = load_points("wide064")[0].astype("float64")
+    X = np.concatenate([X, X[:200], X + 1e-3 * X.std()])
+    rows = cdist(X, X, "chebyshev") if metric == "precomputed" else X
+    weights = np.random.default_rng(0).exponential(size=len(X)) if weighted else None
+    options = {"n_clusters": 16, "metric": metric, "density": density, "dtype": dtype, "dc": 90.0}
+
+    def run(device, rows):
+        return DensityPeaks(device=device, client=None, halo=True, **options).fit(rows, sample_weight=weights)
+
+    ours, theirs = run("cpu", rows), run("cuda", rows)
+    np.testing.assert_allclose(theirs.rho_, ours.rho_, rtol=1e-5 if dtype == "float32" else 1e-12)
+    np.testing.assert_array_equal(theirs.labels_, ours.labels_)
+    np.testing.assert_array_equal(theirs.rho_[:200], theirs.rho_[1024:1224])
+    assert_same_bits(run("cuda", cupy.asarray(rows)), theirs)
+    monkeypatch.setattr(Residency, "resident", lambda self, rows: False)
+    monkeypatch.setattr(Residency, "chunk_rows", property(lambda self: self.block_rows))
+    assert_same_bits(run("cuda", rows), theirs)
+
+
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_same_bits_on_several_gpus(size, tmp_path):
     import cupy
@@ -112,3 +140,12 @@ def test_same_bits_on_several_gpus(size, tmp_path):
             for options in ({"algorithm": "brute"}, {"density": "cutoff"}, {"dtype": "float64"}):
                 one = fit(X, n_clusters=7, **options)
                 assert_same_bits(fit(path, client=client, n_clusters=7, **options), one)
+            weights = rng.exponential(size=len(X))
+            one, many = (
+                DensityPeaks(7, device="cuda", client=where, halo=True).fit(X, sample_weight=weights)
+                for where in (None, client)
+            )
+            assert_same_bits(many, one)
+        X = sets["2-D"][:9000]
+        D = cdist(X, X).astype("float32")
+        assert_same_bits(*(fit(D, client=where, metric="precomputed", n_clusters=7) for where in (None, client)))

@@ -14,8 +14,9 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mgclust.algorithms.base import Clusterer, Inputs
+from mgclust.algorithms.base import Inputs
 from mgclust.algorithms.common.pair_matrix import check_square
+from mgclust.algorithms.common.weights import WeightedClusterer
 from mgclust.algorithms.density_peaks.decision_graph import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
@@ -30,6 +31,8 @@ from mgclust.result import Result
 
 __all__ = ["DensityPeaks"]
 
+LIGHTEST, HEAVIEST = 1e-20, 1e20  # weights: float32 holds sums of them
+
 
 def _has_rows(model: DensityPeaks) -> bool:
     """Given distances say nothing of other rows."""
@@ -38,7 +41,7 @@ def _has_rows(model: DensityPeaks) -> bool:
     return True
 
 
-class DensityPeaks(Clusterer):
+class DensityPeaks(WeightedClusterer):
     """Density peaks clustering of Rodriguez and Laio (2014), exact, on one or many CPUs or GPUs.
 
     Parameters
@@ -59,6 +62,11 @@ class DensityPeaks(Clusterer):
         What rho is: the sum of ``exp(-(d / dc)^2)`` over all other rows, the number of those with ``d < dc``, or one
         over the distance to the `k`-th nearest row, which needs no dc. Rows with `k` rows equal to them get twice the
         largest rho of the others.
+
+        With ``fit(X, sample_weight=w)`` these are sums over all rows j of ``w[j]`` times that, less a unit of weight
+        for the row itself: the weights of the rows at distance 0, its own among them, count as their sum less 1, and
+        not below 0. So whole weights give each row the rho that it has where rows are repeated as often; rows of
+        weight 0 have a rho, too, and a label. dc is that of the rows as they are, without weights. Not with "knn".
     k : int, default=16
         For ``density="knn"``; less than n_samples.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
@@ -293,8 +301,9 @@ class DensityPeaks(Clusterer):
             "labels": self.labels_,
             "centers": self.cluster_centers_indices_,
             "new": dataset.take(np.arange(rows)),
+            "weights": self._weights,
         }
-        need = partial(estimate_prediction, rows=rows, k=k)
+        need = partial(estimate_prediction, rows=rows, k=k, weighted=self._weights is not None)
         spec = RunSpec(
             predict_labels,
             arguments,
@@ -324,15 +333,27 @@ class DensityPeaks(Clusterer):
             )
         if n_clusters is not None and n_clusters > n:
             raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
-        density, k = self._density(parameters), parameters["k"]
+        density, k, weights = self._density(parameters), parameters["k"], _unequal(inputs.weights)
         if density == "knn" and k >= n:
             raise InputError(f"k={k} should be < n_samples={n}: a row is none of its own neighbours; ask for fewer.")
+        if density == "knn" and weights is not None:
+            raise InputError(
+                "density='knn' takes no sample_weight: the k-th nearest row has none; use 'gaussian' or 'cutoff'."
+            )
+        if weights is not None and not LIGHTEST < (most := weights.max()) < HEAVIEST:
+            raise InputError(
+                f"the largest sample_weight={most:.3g} should be from {LIGHTEST:g} to {HEAVIEST:g}; 1 is one row."
+            )
         own = ("metric", "dc", "dc_fraction", "dc_method", "halo", "algorithm")
-        arguments = {name: parameters[name] for name in own} | {"density": density, "k": k}
+        arguments = {name: parameters[name] for name in own} | {"density": density, "k": k, "weights": weights}
         arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
         arguments["seed"] = self._seed(parameters["random_state"])
         need = partial(
-            estimate, metric=parameters["metric"], algorithm=parameters["algorithm"], k=k * (density == "knn")
+            estimate,
+            metric=parameters["metric"],
+            algorithm=parameters["algorithm"],
+            k=k * (density == "knn"),
+            weighted=weights is not None,
         )
         return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=_may_shift(parameters["metric"]))
 
@@ -363,6 +384,7 @@ class DensityPeaks(Clusterer):
         self.rho_, self.delta_, self.nearest_higher_ = value.rho, value.delta, value.nearest_higher
         self.dc_, self.dc_error_ = value.dc, value.dc_error
         self.exactness_, self._dataset = value.exactness, inputs.dataset
+        self._weights = _unequal(inputs.weights)
         self._relabel(value.centers, value.labels, value.halo)
         return Result(**self._findings(_is_automatic(frame["parameters"]), self.halo), **frame)
 
@@ -395,6 +417,11 @@ class DensityPeaks(Clusterer):
             "diagnostics": {"exactness": self.exactness_},
             "warnings": warnings,
         }
+
+
+def _unequal(weights: np.ndarray | None) -> np.ndarray | None:
+    """Weights that are not all 1, which is no weights."""
+    return None if weights is None or (weights == 1).all() else weights
 
 
 def _may_shift(metric: str) -> bool:

@@ -17,8 +17,10 @@ import numpy as np
 from mgclust.algorithms.common.preparation import prepare_beside, prepare_rows
 from mgclust.algorithms.density_peaks.ranks import density_order
 from mgclust.engine.memory import Estimate
+from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
-from mgclust.kernels.pairs.metrics import METRICS
+from mgclust.kernels.pairs.metrics import METRICS, Metric
+from mgclust.kernels.pairs.stored import TILE_BYTES, add_density, computed_tiles
 
 __all__ = ["estimate_prediction", "predict_labels"]
 
@@ -36,6 +38,7 @@ def predict_labels(
     labels: np.ndarray,
     centers: np.ndarray,
     new: np.ndarray,
+    weights: np.ndarray | None,
 ) -> np.ndarray | None:
     """Run on every rank; rank 0 returns the labels. k is 0 and dc any number where the density needs none."""
     measure, kernels, xp = METRICS[metric], context.kernels, context.kernels.xp
@@ -56,7 +59,9 @@ def predict_labels(
         for done, block in enumerate(context.comm.stream(context.rows)):
             at: dict[str, Any] = {"norm": measure.norm, "y_start": block.start}
             kernels.pairs.nearest_column(x, block.x, **at, best=s, best_index=equal)
-            if density == "knn":
+            if weights is not None:
+                _add_weighted(context, measure, x, block, weights, density, measure.reduced(dc), own)
+            elif density == "knn":
                 kernels.pairs.nearest_rows(x, block.x, **at, near=near, near_index=near_index)
             elif density == "cutoff":
                 kernels.pairs.count_within(x, block.x, norm=measure.norm, threshold=measure.reduced(dc), out=count)
@@ -66,7 +71,7 @@ def predict_labels(
         if density == "knn":
             last = measure.distances(near[:, -1].astype("float64"), xp)
             own = xp.where(last > 0, 1.0 / xp.where(last > 0, last, 1.0), xp.inf)
-        elif density == "cutoff":
+        elif density == "cutoff" and weights is None:
             own = count.astype("float64")
         # The rows that are at least as dense come first in the order, and centres before all.
         ascending = kernels.memory.to_device(np.sort(rho))
@@ -91,9 +96,43 @@ def predict_labels(
     return every if context.rank == 0 else None
 
 
+def _add_weighted(
+    context: Context,
+    measure: Metric,
+    x: Array,
+    block: Block,
+    weights: np.ndarray,
+    density: str,
+    cut: float,
+    out: Array,
+) -> None:
+    """Add the density of new rows that weighted ones make."""
+    kernels, mine = context.kernels, context.kernels.xp.asarray(weights[block.start : block.stop], context.dtype)
+    for own, columns, s in computed_tiles(kernels, x, block.x, measure.norm, context.free):
+        add_density(
+            s,
+            mine[columns],
+            density=density,
+            cut=cut,
+            power=measure.power,
+            equal=out[own],
+            others=out[own],
+            xp=kernels.xp,
+        )
+
+
 def estimate_prediction(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, rows: int, k: int
+    shape: tuple[int, int],
+    itemsize: int,
+    size: int,
+    resident_limit: int,
+    *,
+    rows: int,
+    k: int,
+    weighted: bool,
 ) -> Estimate:
     """What a rank needs beside the fitted rows."""
     what = {"new rows": rows * (shape[1] * (16 + itemsize) + k * (itemsize + 8) + 64), "vectors of n": 32 * shape[0]}
+    if weighted:
+        what["tile"] = TILE_BYTES
     return Estimate(0, sum(what.values()), what)

@@ -3,7 +3,7 @@ r"""Density peaks clustering (Rodriguez and Laio, Science 344:1492, 2014), on an
 With d_ij the distance of rows i and j, and dc the distance below which `dc_fraction` of the pairs i < j lie::
 
     rho_i   = sum over j != i of exp(-(d_ij / dc)^2)        (gaussian)     or  #{j != i : d_ij < dc}  (cutoff)
-              or 1 / distance of row i to its k-th nearest row (knn)
+              or 1 / distance of row i to its k-th nearest row (knn); weighted: see `AllPairs.weighted_rho`
     delta_i = min over j denser than i of d_ij               nearest_higher_i = that j
     delta   = max over j of d_ij                             for the densest row
 
@@ -85,7 +85,7 @@ def density_peaks(
     halo: bool,
     algorithm: str,
     seed: int,
-    weights: np.ndarray | None = None,
+    weights: np.ndarray | None,
 ) -> DensityPeaksOutput | None:
     """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports."""
     measure = measure_of(metric)
@@ -122,7 +122,7 @@ def density_peaks(
             if density == "knn":
                 state.rho, state.neighbors = passes.knn_rho(k)
             elif metric == "precomputed" or weights is not None:
-                on_device = None if weights is None else xp.asarray(weights)
+                on_device = None if weights is None else xp.asarray(weights, context.dtype)
                 state.rho = passes.weighted_rho(density, s_dc, on_device)
             elif density == "cutoff":
                 state.rho = passes.count_within(norm, s_dc).astype("float64") - 1.0
@@ -233,7 +233,7 @@ def estimate(
     metric: str,
     algorithm: str,
     k: int,
-    weighted: bool = False,
+    weighted: bool,
 ) -> Estimate:
     """What a rank needs beside its rows; k: of the nearest rows that are kept for densities, or 0."""
     n, d = shape

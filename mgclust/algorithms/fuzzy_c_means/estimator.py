@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mgclust.algorithms.base import Clusterer, Inputs, Progress
-from mgclust.algorithms.fuzzy_c_means.input import Start, checked_weights, kind_of_start
+from mgclust.algorithms.base import Inputs
+from mgclust.algorithms.common.weights import WeightedClusterer
+from mgclust.algorithms.fuzzy_c_means.input import Start, kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
 from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentation
 from mgclust.algorithms.fuzzy_c_means.ranks import Fit, FuzzyCMeansOutput, estimate, fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
-from mgclust.data import Dataset
-from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
 from mgclust.params import Choice, Constraint, Integer, Real
@@ -39,7 +38,7 @@ TYPICAL_ROWS = 1024  # heaviest rows, near which the origin should lie
 COINCIDE = 1e-6  # centres nearer than this times the rows' scale count as one
 
 
-class FuzzyCMeans(Clusterer):
+class FuzzyCMeans(WeightedClusterer):
     """Fuzzy c-means of Bezdek (1981): every row belongs to every cluster to some degree, on one or many CPUs or GPUs.
 
     Parameters
@@ -159,36 +158,6 @@ class FuzzyCMeans(Clusterer):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Find centres.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features), path, URL or Dataset
-            Whatever `open_dataset` understands.
-        y : ignored
-        sample_weight : array of shape (n_samples,), optional
-            How much each row counts: not negative, not all 0.
-
-        Returns
-        -------
-        self
-        """
-        return self._fit(X, sample_weight=sample_weight)
-
-    def fit_dataset(
-        self,
-        dataset: Dataset,
-        on_progress: Progress | None = None,
-        *,
-        provenance: bool = True,
-        checkpoint: CheckpointConfig | None = None,
-        sample_weight: Any = None,
-    ) -> Result:
-        """See `Method.fit_dataset` and `fit`."""
-        weights = checked_weights(sample_weight, dataset.shape[0])
-        return self._run(Inputs(dataset, provenance, weights), on_progress, checkpoint)
 
     def predict(self, X: Any) -> np.ndarray:
         """Find each row's cluster: its nearest centre, of equally near ones the first.

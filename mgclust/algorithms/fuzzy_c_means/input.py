@@ -1,4 +1,4 @@
-"""What fuzzy c-means may be given beside rows: a start, and weights."""
+"""How fuzzy c-means may be told to start."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.common.weights import on_host
 from mgclust.algorithms.fuzzy_c_means.initialization import INITS
 from mgclust.array_files import read_npy
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.params import Constraint, finite_array
 
-__all__ = ["Start", "checked_weights", "kind_of_start"]
+__all__ = ["Start", "kind_of_start"]
 
 
 class Start(Constraint):
@@ -35,7 +36,7 @@ class Start(Constraint):
             if isinstance(value, str):
                 raise self.refuse(name, value)
         try:
-            array = _on_host(value)
+            array = on_host(value)
         except ValueError:
             raise self.refuse(name, value) from None
         return finite_array(name, array, 2, self.expected)
@@ -69,32 +70,3 @@ def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:
     if empty.any():
         raise InputError(f"init gives cluster {int(empty.argmax())} no row; every column needs a positive membership.")
     return "memberships"
-
-
-def checked_weights(weights: Any, n: int) -> np.ndarray | None:
-    """Weights of n rows as float64; refuses those that are none."""
-    if weights is None:
-        return None
-    array = _on_host(weights)
-    if array.ndim == 0 and array.dtype.kind in "iuf":
-        array = np.full(n, float(array))
-    if array.dtype.kind not in "iufb" or array.shape != (n,):
-        raise InputError(
-            f"sample_weight has shape {array.shape} and dtype {array.dtype}, it should be numbers of shape ({n},), "
-            "one per row."
-        )
-    array = array.astype(np.float64)
-    bad = ~np.isfinite(array) | (array < 0)
-    if bad.any():
-        row = int(bad.argmax())
-        raise InputError(
-            f"sample_weight holds {bad.sum()} values that are negative, NaN or infinite, the first is "
-            f"{array[row]:g} at row {row}; give weights >= 0."
-        )
-    if not (array > 0).any():
-        raise InputError("sample_weight is zero for all rows; give at least one row a positive weight.")
-    return array
-
-
-def _on_host(values: Any) -> np.ndarray:
-    return np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") else values)

@@ -1,10 +1,10 @@
 """Densities from reduced distances that are stored, a tile at a time: array expressions, the same on both devices.
 
 For weighted rows, and for matrices of distances. The order of every sum is fixed by the number of the column: 1,024
-columns are added up pair by pair, in float64, and such groups one after the other. So the bits depend neither on the
-rows of a tile nor on how tiles are cut.
+columns are added up pair by pair in the type of the distances, and such groups one after the other in float64. So the
+bits depend neither on the rows of a tile nor on how tiles are cut.
 
-Time: some 10 passes over a tile, of a few numbers of memory each; on a CPU 3 to 5 ns a pair and core.
+Time: some ten passes over a tile that a core's cache holds.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def add_density(
     ----------
     s : array of shape (m, k)
         Reduced distances to columns that begin with a group.
-    weights : float64 array of shape (k,), optional
-        Of the columns; 1 if left out.
+    weights : array of shape (k,), optional
+        Of the columns, in the type of s; 1 if left out.
     density : {"gaussian", "cutoff"}
         The kernel: ``exp(-(s / cut)**power)``, or whether ``s < cut``, rounded to the type of s.
     cut : float
@@ -77,12 +77,13 @@ def add_density(
     def add(start: int, stop: int) -> None:
         for first in range(0, s.shape[1], GROUP):
             part = s[start:stop, first : first + GROUP]
-            share = xp.ones(part.shape[1]) if weights is None else weights[first : first + GROUP]
-            values, same = kernel(part), part == 0
-            if any_true(same):
-                equal[start:stop] += _row_sums(xp.where(same, share, 0.0), xp)
-                values[same] = 0
-            others[start:stop] += _row_sums(values if weights is None else values * share, xp)
+            terms, same = kernel(part), part == 0
+            if weights is not None:
+                terms *= weights[first : first + GROUP]
+            if any_true(same):  # there the kernel is 1
+                equal[start:stop] += _row_sums(terms * same, xp)
+                terms[same] = 0
+            others[start:stop] += _row_sums(terms, xp)
 
     if xp is np:
         with np.errstate(over="ignore"):  # far beyond the cut
@@ -97,13 +98,13 @@ def density_of(equal: Array, others: Array, xp: Any) -> Array:
 
 
 def _row_sums(terms: Array, xp: Any) -> Array:
-    """Sums of at most 1,024 columns, float64, in one order."""
+    """Sums of at most 1,024 columns in one order."""
     if terms.shape[1] < GROUP:
         short, terms = terms, xp.zeros((len(terms), GROUP), terms.dtype)
         terms[:, : short.shape[1]] = short
     while terms.shape[1] > 32:
         half = terms.shape[1] // 2
-        terms = xp.add(terms[:, :half], terms[:, half:], dtype="float64")
+        terms = terms[:, :half] + terms[:, half:]
     terms = xp.ascontiguousarray(terms.T)  # short rows are slow
     while len(terms) > 1:
         half = len(terms) // 2

@@ -18,7 +18,7 @@ from oracles import density_peaks as reference
 from support.points import load_points
 
 ATTRIBUTES = ("rho_", "delta_", "nearest_higher_", "labels_", "cluster_centers_indices_", "halo_", "dc_")
-few = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+few = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 lattices = st.tuples(st.integers(3, 40), st.integers(1, 3)).flatmap(
     lambda shape: arrays("float64", shape, elements=st.integers(-4, 4).map(float))
 )
@@ -79,7 +79,8 @@ def matrix():
     return reference.distances(X, X).astype("float32")
 
 
-@pytest.mark.parametrize("density", ["gaussian", pytest.param("knn", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("density", ["gaussian", "knn"])
 def test_same_bits_on_any_number_of_ranks(density, matrix, ranks, monkeypatch, tmp_path):
     options = {"n_clusters": 15, "density": density, "halo": True}
     alone = fit(matrix, **options)

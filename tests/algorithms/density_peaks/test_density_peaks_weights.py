@@ -1,0 +1,144 @@
+"""`DensityPeaks.fit(X, sample_weight=w)` against sums in float64, and against rows that are repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from mgclust import DensityPeaks
+from mgclust.algorithms import base
+from mgclust.engine.memory import Residency
+from mgclust.errors import InputError
+from oracles.density_peaks import check_nearest_higher, cutoff_distance, distances
+from support.points import load_points
+
+few = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+lattices = st.tuples(st.integers(3, 30), st.integers(1, 3)).flatmap(
+    lambda shape: arrays("float64", shape, elements=st.integers(-4, 4).map(float))
+)
+
+
+def fit(X, weights, device="cpu", **parameters):
+    return DensityPeaks(**{"device": device, "client": None, **parameters}).fit(X, sample_weight=weights)
+
+
+def kernel(d, dc, density):
+    return np.exp(-((d / dc) ** 2)) if density == "gaussian" else (d < dc).astype("float64")
+
+
+def densities(D, dc, weights, density):
+    """As the class says: what lies at distance 0 counts less one unit, the row itself."""
+    here = D == 0
+    others = np.where(here, 0, kernel(D, dc, density)) @ weights
+    return np.maximum(here @ weights - 1, 0) + others
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine", "precomputed"])
+@pytest.mark.parametrize("density", ["gaussian", "cutoff"])
+def test_equals_the_definition(density, metric, device):
+    X = load_points("wide032")[0][:1030].astype("float64")
+    X[1000:1010] = X[5]
+    rng = np.random.default_rng(0)
+    weights = rng.random(len(X)) * rng.integers(0, 4, len(X))
+    D = distances(X, X, "manhattan" if metric == "precomputed" else metric)
+    np.fill_diagonal(D, 0)
+    nearly = 1e-12 * D.max()
+    D[nearly > D] = 0
+    dc = cutoff_distance(X, metric="manhattan" if metric == "precomputed" else metric)
+    for dtype, tolerance in (("float64", 1e-9), ("float32", 1e-5)):
+        rows = D if metric == "precomputed" else X
+        model = fit(rows, weights, device, n_clusters=8, density=density, metric=metric, dtype=dtype)
+        assert model.dc_ == pytest.approx(dc, rel=1e-6)  # of the rows as they are
+        exact = model.dc_ if density == "gaussian" else np.nextafter(dc, 0) * (1 - 1e-7 * (dtype == "float32"))
+        np.testing.assert_allclose(model.rho_, densities(D, exact, weights, density), rtol=tolerance, atol=1e-9)
+        if metric != "precomputed":
+            check_nearest_higher(X, model.rho_, model.delta_, model.nearest_higher_, metric, atol=1e-5 * D.max())
+
+
+@pytest.mark.parametrize("density", ["gaussian", "cutoff"])
+@few
+@given(lattices, st.data())
+def test_whole_weights_are_repeated_rows(density, X, data):
+    counts = data.draw(arrays("int64", len(X), elements=st.integers(0, 3)).filter(lambda counts: counts.any()))
+    options = {"n_clusters": 1, "density": density, "dc": 1.5, "dtype": "float64"}
+    rho = fit(X, counts, **options).rho_
+    _, same = np.unique(X, axis=0, return_inverse=True)
+    assert all(len(set(rho[same.ravel() == group])) == 1 for group in range(same.max() + 1))
+    if counts.sum() > 1:
+        repeated = fit(np.repeat(X, counts, axis=0), None, **options)
+        np.testing.assert_allclose(np.repeat(rho, counts), repeated.rho_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "grid"])
+def test_ones_are_no_weights(algorithm):
+    X = load_points("overlap1")[0][::4]
+    ones, none = (fit(X, w, n_clusters=15, algorithm=algorithm) for w in (np.ones(len(X)), None))
+    for name in ("rho_", "delta_", "nearest_higher_", "labels_"):
+        np.testing.assert_array_equal(getattr(ones, name), getattr(none, name))
+    np.testing.assert_array_equal(ones.predict(X[:9] + 1), none.predict(X[:9] + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["2-D", "40-D", "grid", "cutoff", "precomputed"])
+def test_same_bits_on_any_number_of_ranks(case, ranks, monkeypatch, tmp_path):
+    X = np.random.default_rng(3).normal(size=(2800, 40 if case == "40-D" else 2)).astype("float32")
+    parameters = {"grid": {"algorithm": "grid"}, "cutoff": {"density": "cutoff"}}.get(case, {"algorithm": "brute"})
+    if case == "precomputed":
+        X, parameters = distances(X, X).astype("float32"), {"metric": "precomputed"}
+    weights = np.random.default_rng(4).exponential(size=len(X))
+    np.save(tmp_path / "weights.npy", weights)
+    alone = fit(X, weights, n_clusters=5, **parameters)
+    for size in (2, 3, 4):
+        monkeypatch.setattr(base, "connect", lambda size=size, **_: ranks(size))
+        model = fit(X, tmp_path / "weights.npy", n_clusters=5, **parameters)
+        for name in ("rho_", "delta_", "nearest_higher_", "labels_"):
+            np.testing.assert_array_equal(getattr(model, name), getattr(alone, name), err_msg=f"{name} on {size}")
+    monkeypatch.undo()
+    monkeypatch.setattr(Residency, "resident", lambda self, rows: False)
+    monkeypatch.setattr(Residency, "chunk_rows", property(lambda self: self.block_rows))
+    np.testing.assert_array_equal(fit(X, weights, n_clusters=5, **parameters).rho_, alone.rho_)
+
+
+@pytest.mark.parametrize("density", ["gaussian", "cutoff"])
+def test_new_rows(density, device):
+    X = load_points("overlap1")[0][::5].astype("float64")
+    rng = np.random.default_rng(0)
+    weights, new = rng.random(len(X)), X[:200] + 0.1 * X.std() * rng.normal(size=(200, 2))
+    model = fit(X, weights, device, n_clusters=15, density=density, dtype="float64")
+    expected = []
+    for d in distances(new, X):
+        denser = np.union1d(
+            np.flatnonzero(model.rho_ >= kernel(d, model.dc_, density) @ weights), model.cluster_centers_indices_
+        )
+        expected.append(model.labels_[denser[d[denser].argmin()]])
+    np.testing.assert_array_equal(model.predict(new), expected)
+
+
+@pytest.mark.parametrize(
+    ("weights", "parameters", "message"),
+    [
+        ([1, 2, -1, 1], {}, "sample_weight holds 1 values that are negative, .* at row 2"),
+        ([1, 2, 1], {}, r"sample_weight has shape \(3,\)"),
+        ("nowhere.npy", {}, "nowhere.npy cannot be read as an array .* give the path of a .npy, or an array"),
+        (
+            [1, 2, 1, 1],
+            {"density": "knn", "k": 1},
+            "density='knn' takes no sample_weight: .* use 'gaussian' or 'cutoff'",
+        ),
+        ([1e30, 2, 1, 1], {}, r"the largest sample_weight=1e\+30 should be from 1e-20 to 1e\+20"),
+    ],
+)
+def test_what_is_refused(weights, parameters, message):
+    with pytest.raises(InputError, match=message):
+        fit(np.eye(4), weights, **parameters)
+
+
+def test_arrays_of_any_kind():
+    dask_array = pytest.importorskip("dask.array")
+    X, weights = load_points("blobs")[0], np.arange(load_points("blobs")[0].shape[0]) % 3
+    expected = fit(X, weights, n_clusters=7).rho_
+    for given_weights in (weights.tolist(), dask_array.from_array(weights, chunks=100)):
+        np.testing.assert_array_equal(fit(X, given_weights, n_clusters=7).rho_, expected)
