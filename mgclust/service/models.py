@@ -46,6 +46,7 @@ __all__ = [
 
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+WAL_BYTES = 16 << 20  # that SQLite's log keeps of the disk after it was larger
 WRITE_TIMEOUT_SECONDS = 20.0  # for a transaction that waits for others
 
 _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
@@ -325,7 +326,8 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
     connection.isolation_level = None  # `_begin_sqlite` begins transactions, not the driver
     cursor = connection.cursor()
     wait = f"busy_timeout={WRITE_TIMEOUT_SECONDS * 1000:.0f}"
-    for pragma in (wait, "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    size = f"journal_size_limit={WAL_BYTES}"
+    for pragma in (wait, "journal_mode=WAL", size, "synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -192,6 +192,27 @@ def sqlite_error(code, sentence):
     return error
 
 
+def test_a_log_that_was_large_gives_its_space_back(tmp_path, monkeypatch):
+    """A reader that lasts lets SQLite's log grow."""
+    monkeypatch.setattr(models, "WAL_BYTES", 1 << 16)
+    engine, log = open_database(f"sqlite:///{tmp_path / 'service.db'}"), tmp_path / "service.db-wal"
+    migrate(engine)
+
+    def write(name):
+        with writing(engine) as session:
+            session.add(User(name=name, role="user"))
+
+    with reading(engine) as session:
+        session.get(User, "ann")
+        write("much" * (1 << 20))
+        assert log.stat().st_size > 1 << 22
+    for name in ("a", "b", "c"):  # the first write that finds no reader begins the log again
+        write(name)
+    assert log.stat().st_size <= 1 << 16
+    with reading(engine) as session:
+        assert session.query(User).count() == 4
+
+
 def test_a_database_has_one_data_folder(tmp_path):
     engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
     migrate(engine)
