@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import gc
 import importlib.util
 import logging
 import os
@@ -99,6 +100,10 @@ def pytest_collection_modifyitems(config, items):
         _take_turns(items)
     _skip_gpu_tests(config, items)
     return done
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what was imported and collected stays: no collection of garbage looks at it again
 
 
 def _skip_gpu_tests(config, items):
