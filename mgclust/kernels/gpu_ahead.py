@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.fuzzy_c_means import gpu_products as fuzzy_products
 from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
 from mgclust.kernels.pairs.gpu_launch import FEW_PAIRS, LOW_DIMENSIONS, few_features
 from mgclust.kernels.pairs.gpu_products import FEWEST_MULTIPLICATIONS
@@ -63,7 +64,10 @@ def _fuzzy_c_means(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     yield tiles, "tile_memberships"
     for c in (1, arguments["n_clusters"]):  # one: how far rows are from their mean
         layout = layout_of(d, c, dtype.itemsize)
-        if layout is None:
+        if layout is None and fuzzy_products.suit(dtype, d, int(arguments["m"] != 2)):
+            yield from ((fuzzy_products.module(), name) for name in ("pack", "totals", "sums", "scores"))
+            yield tiles, "add_pieces"
+        elif layout is None:
             yield from ((tiles, "tile_sums"), (tiles, "add_pieces"))
         else:
             fused = module_of(dtype.name, d, layout, int(arguments["m"] != 2))

@@ -185,3 +185,131 @@ def test_u_to_the_m_that_no_number_holds(cpu, gpu, c):
     cpu.fuzzy_c_means.fuzzy_sums(x, centers, out=theirs, **options)
     assert np.isfinite(theirs).all()
     np.testing.assert_allclose(gpu.memory.to_host(ours), theirs, rtol=1e-9, atol=1e-12 * np.abs(theirs).max())
+
+
+def _blobs(rng, n, d, c):
+    x = 3 * rng.normal(size=(7, d))[rng.integers(7, size=n)] + rng.normal(size=(n, d))
+    return x, x[:c] + 0.01
+
+
+def _near(rng, n, d, c):
+    """One centre in the midst of each of many clusters: a near pair a row."""
+    means = 30 * rng.normal(size=(c, d))
+    return means[rng.integers(c, size=n)] + rng.normal(size=(n, d)), means + 0.1 * rng.normal(size=(c, d))
+
+
+def _crowded(rng, n, d, c):
+    """Nearly all pairs are near, but for some rows."""
+    x = 1e3 + rng.normal(size=(n, d))
+    x[: n // 2] *= rng.choice([1.0, -1.0], (n // 2, 1))
+    return x, 1e3 + rng.normal(size=(c, d))
+
+
+def _on_centres(rng, n, d, c):
+    centres = rng.normal(size=(c, d))
+    centres[1] = centres[0]
+    x = rng.normal(size=(n, d))
+    x[::9] = centres[rng.integers(c, size=len(x[::9]))]
+    x[5], centres[7] = 0, 0
+    return x, centres
+
+
+def _orders(rng, n, d, c):
+    return rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-4, 4, (n, 1)), rng.normal(size=(c, d)) * 10.0 ** rng.uniform(
+        -4, 4, (c, 1)
+    )
+
+
+def _idle(rng, n, d, c):
+    """Centres far from all rows, whose weights are small beside all others."""
+    centres = rng.normal(size=(c, d))
+    centres[::3] += 1e4
+    return rng.normal(size=(n, d)), centres
+
+
+def _tiny(rng, n, d, c):
+    return rng.normal(size=(n, d)) * 1e-12, rng.normal(size=(c, d)) * 1e-12
+
+
+KINDS = (_blobs, _near, _crowded, _on_centres, _orders, _idle, _tiny)
+
+
+@pytest.fixture
+def products(gpu):
+    from mgclust.kernels.fuzzy_c_means import gpu_products
+    from mgclust.kernels.toolkit.gpu_compiler import is_hopper
+
+    if not is_hopper():
+        pytest.skip("needs compute capability 9.0")
+    return gpu_products
+
+
+def errors(found, exact, sizes):
+    """Largest errors of weighted sums, of weights, of J and of the sum of u^2, each relative to what was added."""
+    c, d = sizes.shape
+    found, exact = found.sum(axis=0), exact.sum(axis=0)
+    moments = np.abs(found - exact)[: c * d].reshape(c, d).max(axis=1) / sizes.max(axis=1)
+    rest = np.abs(found - exact)[c * d :] / np.abs(exact[c * d :]).clip(1e-300)
+    return moments.max(), rest[:c].max(), rest[c], rest[c + 1]
+
+
+def sizes_of(xp, x, centres, weights):
+    """Sums of g |x|."""
+    x, v = xp.asarray(x, "float64"), xp.asarray(centres, "float64")
+    s = (x**2).sum(axis=1)[:, None] + (v**2).sum(axis=1) - 2 * x @ v.T
+    u = 1 / xp.maximum(s, 1e-60)
+    u /= u.sum(axis=1, keepdims=True)
+    w = 1.0 if weights is None else xp.asarray(weights)[:, None]
+    return ((w * u**2).T @ abs(x)).get()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("d, c", [(128, 1024), (128, 65), (64, 300), (33, 1000), (101, 130)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products_are_as_good_as_differences(gpu, products, monkeypatch, kind, d, c, weighted):
+    rng = np.random.default_rng([d, c])
+    n, first_row, block_rows = 7_500, 2048, 3072
+    x, centres = (part.astype("float32") for part in kind(rng, n, d, c))
+    centers = np.stack([centres, centres[::-1]])
+    weights = 10.0 ** rng.uniform(-6, 0, n) if weighted else None
+    given = [None if weights is None else weights.astype(dtype) for dtype in ("float32", "float64")]
+    ours = sums(gpu, x, centers, first_row, block_rows, given[0])
+    assert np.isfinite(ours).all()
+    exact = sums(gpu, x.astype("float64"), centers.astype("float64"), first_row, block_rows, given[1])
+    for splits in ((1024,), (1024, 4096)):
+        np.testing.assert_array_equal(sums(gpu, x, centers, first_row, block_rows, given[0], splits), ours)
+    with monkeypatch.context() as patch:
+        patch.setattr(products, "suit", lambda *_: False)
+        direct = sums(gpu, x, centers, first_row, block_rows, given[0])
+    for model in range(2):
+        sizes = sizes_of(gpu.xp, x, centers[model], given[1])
+        found, theirs = (errors(each[:, model], exact[:, model], sizes) for each in (ours, direct))
+        told = (" ".join(f"{error:.1e}" for error in each) for each in (found, theirs))
+        print(kind.__name__, d, c, weighted, next(told), "by differences", next(told))
+        assert all(a <= max(3 * b, 5e-6) for a, b in zip(found, theirs, strict=True))
+        entropy = np.abs(ours[:, model, -1] - exact[:, model, -1]).max() / np.abs(exact[:, model, -1]).max()
+        assert entropy < 1e-5
+
+
+def test_pieces_that_differences_sum_are_those_of_crowded_rows(gpu, products):
+    rng = np.random.default_rng(0)
+    x, centres = (part.astype("float32") for part in _crowded(rng, 8192, 128, 300))
+    x[2048:5120] = -1e3 + rng.normal(size=(3072, 128))
+    x[3500] = 1e25
+    rows = products.Rows(gpu.memory.to_device(x), None)
+    partial = gpu.xp.zeros((8, 300 * 129 + 3), "float32")
+    marked = rows.sums(products.Centers(gpu.memory.to_device(centres)), partial)()
+    assert marked == [range(2), range(3, 4), range(5, 8)]
+
+
+def test_rows_packed_a_few_at_a_time_give_the_same_bits(gpu, products, monkeypatch):
+    from mgclust.kernels.fuzzy_c_means import gpu as fuzzy
+
+    rng = np.random.default_rng(0)
+    for kind in (_blobs, _crowded):
+        x, centres = (part.astype("float32") for part in kind(rng, 9_000, 100, 200))
+        whole = sums(gpu, x, centres[None], 1024, 4096)
+        with monkeypatch.context() as patch:
+            patch.setattr(fuzzy, "SCRATCH_BYTES", 1)
+            patch.setattr(fuzzy, "TILE_NUMBERS", 1)
+            np.testing.assert_array_equal(sums(gpu, x, centres[None], 1024, 4096), whole)

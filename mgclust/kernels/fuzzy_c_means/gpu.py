@@ -1,4 +1,7 @@
-"""Fuzzy c-means on a CUDA device (``fuzzy.cu``): few centres in one kernel, many by way of a tile of distances."""
+"""Fuzzy c-means on a CUDA device: few centres in one kernel, many by products, or by way of a tile of distances.
+
+The kernels are in ``fuzzy.cu``, those of products in ``products.cu`` (`mgclust.kernels.fuzzy_c_means.gpu_products`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
+from mgclust.kernels.fuzzy_c_means import gpu_products
 from mgclust.kernels.pairs.gpu_launch import SIDE, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
 
@@ -115,7 +119,9 @@ def fuzzy_sums(
         return
     layout = layout_of(x.shape[1], centers.shape[1], x.dtype.itemsize)
     exponents = _Exponents.of(m, log2_scale, x.dtype)
-    if layout is None:
+    if layout is None and gpu_products.suit(x.dtype, x.shape[1], exponents.power):
+        _sums_by_products(x, centers, exponents, weights, first_row, block_rows, out)
+    elif layout is None:
         _sums_by_tiles(x, centers, exponents, weights, first_row, block_rows, out)
     else:
         _sums_in_one(x, centers, exponents, weights, first_row, block_rows, out, layout)
@@ -185,36 +191,82 @@ def _sums_by_tiles(
 ) -> None:
     (_, d), (models, c, _) = x.shape, centers.shape
     length = c * d + c + 3
-    rows = (
-        max(1, min(TILE_NUMBERS // c, SCRATCH_BYTES // (8 * models * length) * SHORT_ROWS) // GROUP_ROWS) * GROUP_ROWS
-    )
-    tile = cp.empty((min(rows, len(x)), c), x.dtype)
-    scores = cp.empty((len(tile), 3))
-    partial = cp.empty((-(-len(tile) // SHORT_ROWS), models, length), x.dtype)
-    module = compiled("fuzzy_c_means/fuzzy.cu", x.dtype.name, POWER=exponents.power)
-    sums = module.get_function("tile_sums")
-    sums.max_dynamic_shared_size_bytes = STAGED_NUMBERS * x.itemsize
-    for start in range(0, len(x), rows):
-        part = x[start : start + rows]
-        few, pieces = tile[: len(part)], -(-len(part) // SHORT_ROWS)
-        heavy = None if weights is None else weights[start : start + rows]
+    fit = min(TILE_NUMBERS // c, SCRATCH_BYTES // (8 * models * length) * SHORT_ROWS)
+    most = max(1, fit // GROUP_ROWS) * GROUP_ROWS
+    tiles = _Tiles(min(most, len(x)), c, exponents, x.dtype)
+    partial = cp.empty((-(-len(tiles.distances) // SHORT_ROWS), models, length), x.dtype)
+    add = compiled("fuzzy_c_means/fuzzy.cu", x.dtype.name, POWER=exponents.power).get_function("add_pieces")
+    for start in range(0, len(x), most):
+        part = x[start : start + most]
+        heavy = None if weights is None else weights[start : start + most]
         for model in range(models):
-            _distances(part, centers[model], few)
-            _memberships_of_tile(few, exponents, heavy, only_u=False, scores=scores)
-            grid = (-(-d // SIDE), -(-c // SIDE), pieces)
-            sizes = (few, np.int32(len(part)), np.int32(c), part, np.int32(d), scores, np.int32(SHORT_ROWS))
-            arguments = (*sizes, np.int64(models * length), partial[0, model])
-            sums(grid, (256,), arguments, shared_mem=STAGED_NUMBERS * x.itemsize)
-        _add_runs(
-            module.get_function("add_pieces"),
-            partial,
-            first_row + start,
-            len(part),
-            SHORT_ROWS,
-            block_rows,
-            out,
-            first_row,
-        )
+            tiles.sums(part, centers[model], heavy, partial[:, model])
+        _add_runs(add, partial, first_row + start, len(part), SHORT_ROWS, block_rows, out, first_row)
+
+
+class _Tiles:
+    """A tile of distances, where these become g, and the sums of rows that g weighs.
+
+    Parameters
+    ----------
+    rows, c : int
+        Of the tile.
+    exponents : _Exponents
+    dtype : dtype
+        Of rows and centres.
+    """
+
+    def __init__(self, rows: int, c: int, exponents: _Exponents, dtype: Any) -> None:
+        self.distances, self._scores = cp.empty((rows, c), dtype), cp.empty((rows, 3))
+        self._exponents = exponents
+        module = compiled("fuzzy_c_means/fuzzy.cu", dtype.name, POWER=exponents.power)
+        self._kernel = module.get_function("tile_sums")
+        self._kernel.max_dynamic_shared_size_bytes = self._shared = STAGED_NUMBERS * dtype.itemsize
+
+    def sums(self, x: Array, centers: Array, weights: Array | None, partial: Array) -> None:
+        """Write the sums of pieces of SHORT_ROWS rows to the rows of `partial`."""
+        (k, d), c = x.shape, len(centers)
+        tile = self.distances[:k]
+        _distances(x, centers, tile)
+        _memberships_of_tile(tile, self._exponents, weights, only_u=False, scores=self._scores)
+        grid = (-(-d // SIDE), -(-c // SIDE), -(-k // SHORT_ROWS))
+        sizes = (tile, np.int32(k), np.int32(c), x, np.int32(d), self._scores, np.int32(SHORT_ROWS))
+        stride = np.int64(partial.strides[0] // partial.itemsize)
+        self._kernel(grid, (256,), (*sizes, stride, partial), shared_mem=self._shared)
+
+
+def _sums_by_products(
+    x: Array, centers: Array, exponents: _Exponents, weights: Array | None, first_row: int, block_rows: int, out: Array
+) -> None:
+    (_, d), (models, c, _) = x.shape, centers.shape
+    length = c * d + c + 3
+    piece = gpu_products.PIECE_ROWS
+    every = [gpu_products.Centers(centers[model]) for model in range(models)]
+    most = max(1, SCRATCH_BYTES // (gpu_products.bytes_of_piece() + 4 * models * length)) * piece
+    partial = cp.empty((-(-min(most, len(x)) // piece), models, length), x.dtype)
+    add = compiled("fuzzy_c_means/fuzzy.cu", x.dtype.name, POWER=exponents.power).get_function("add_pieces")
+    for start in range(0, len(x), most):
+        part = x[start : start + most]
+        heavy = None if weights is None else weights[start : start + most]
+        rows = gpu_products.Rows(part, heavy)
+        left = [rows.sums(every[model], partial[:, model]) for model in range(models)]
+        for model, wait in enumerate(left):
+            for run in wait():  # which are not summed yet
+                few = part[run.start * piece : run.stop * piece]
+                weights_of_few = None if heavy is None else heavy[run.start * piece : run.stop * piece]
+                _sums_of_pieces(few, centers[model], exponents, weights_of_few, partial[run.start : run.stop, model])
+        _add_runs(add, partial, first_row + start, len(part), piece, block_rows, out, first_row)
+
+
+def _sums_of_pieces(x: Array, centers: Array, exponents: _Exponents, weights: Array | None, partial: Array) -> None:
+    """Sums of pieces of GROUP_ROWS rows by direct differences: each of two of SHORT_ROWS."""
+    most = max(1, TILE_NUMBERS // (len(centers) * GROUP_ROWS))
+    tiles = _Tiles(min(len(x), most * GROUP_ROWS), len(centers), exponents, x.dtype)
+    for piece in range(0, len(partial), most):
+        rows, pieces = slice(piece * GROUP_ROWS, (piece + most) * GROUP_ROWS), partial[piece : piece + most]
+        halves = cp.zeros((GROUP_ROWS // SHORT_ROWS * len(pieces), partial.shape[1]), x.dtype)
+        tiles.sums(x[rows], centers, None if weights is None else weights[rows], halves)
+        cp.add(halves[::2], halves[1::2], out=pieces)
 
 
 def _distances(x: Array, centers: Array, out: Array) -> None:
