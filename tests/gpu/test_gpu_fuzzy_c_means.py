@@ -286,7 +286,10 @@ def test_products_are_as_good_as_differences(gpu, products, monkeypatch, kind, d
         found, theirs = (errors(each[:, model], exact[:, model], sizes) for each in (ours, direct))
         told = (" ".join(f"{error:.1e}" for error in each) for each in (found, theirs))
         print(kind.__name__, d, c, weighted, next(told), "by differences", next(told))
-        assert all(a <= max(3 * b, 5e-6) for a, b in zip(found, theirs, strict=True))
+        # With weights of six orders one pair may be all of a sum: s is good to 2^-21 of |x|^2 + |v|^2, and u^2 has
+        # twice its error. Errors of many pairs are smaller.
+        least = 2 * 2**-21 / products.SHARE if weighted else 5e-6
+        assert all(a <= max(3 * b, least) for a, b in zip(found, theirs, strict=True))
         entropy = np.abs(ours[:, model, -1] - exact[:, model, -1]).max() / np.abs(exact[:, model, -1]).max()
         assert entropy < 1e-5
 
