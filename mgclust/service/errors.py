@@ -100,7 +100,7 @@ def answer_problems(app: FastAPI) -> None:
             400: "the request cannot be read; send JSON in UTF-8, not nested deeply, no number of thousands of digits.",
         }
         sentence = sentences.get(error.status_code, f"{error.detail}.")
-        fault = "input" if error.status_code == 400 else None
+        fault = "input" if error.status_code in (400, 416) else None
         return _problem(sentence, fault, error.status_code, error.headers)
 
     async def known(request: Request, error: Exception) -> JSONResponse:

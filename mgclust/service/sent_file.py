@@ -5,6 +5,8 @@ from __future__ import annotations
 import mimetypes
 
 from fastapi.responses import FileResponse
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive, Scope, Send
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
@@ -36,4 +38,16 @@ class SentFile(FileResponse):
         except (OSError, InputError):
             raise FileNotFoundError(name) from None
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        self._size = status.st_size
         super().__init__(f"/dev/fd/{self._file.descriptor()}", media_type=kind, stat_result=status)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file, or raise what answers a range that it does not have with a sentence."""
+
+        async def send_checked(message: Message) -> None:
+            if message.get("status") in (400, 416):
+                sentence = f"Range should be bytes=FIRST-LAST with FIRST <= LAST < {self._size}, the size of the file"
+                raise HTTPException(416, sentence, {"Content-Range": f"bytes */{self._size}"})
+            await send(message)
+
+        await super().__call__(scope, receive, send_checked)

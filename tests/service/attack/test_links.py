@@ -338,6 +338,16 @@ def test_one_file_and_a_range_of_it(kept):
     assert http.get(f"{path}/report.html").headers["content-type"].startswith("text/html")
 
 
+@pytest.mark.parametrize("range_", ["bytes=5-1", "bytes=a", "lines=1-2", "bytes=10-20"])
+def test_a_range_that_a_file_does_not_have(kept, range_):
+    http, engine, settings, _ = kept
+    id_, _ = a_result(settings.data, engine)
+    answer = http.get(f"/api/v1/jobs/{id_}/files/labels.npy", headers={"Range": range_})
+    assert (answer.status_code, answer.headers["content-range"]) == (416, "bytes */10")
+    sentence = "Range should be bytes=FIRST-LAST with FIRST <= LAST < 10, the size of the file."
+    assert answer.json() == {"error": sentence, "fault": "input"}
+
+
 @pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "labels.npy/x", "a" * 300 + "/x"])
 def test_names_that_no_file_can_have(kept, name):
     http, engine, settings, _ = kept
