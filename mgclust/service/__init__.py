@@ -20,8 +20,8 @@
     supervisor.py   keeps a runner running
       runner.py       claims jobs and runs attempts (attempts.py, fair_share.py), one runner at a time (runner_lock.py)
         attempt_process.py, attempt_limits.py    an attempt as the runner sees it: child_messages.py, liveness.py
-        attempt.py      its process, a fork of forkserver.py: confined (confine.py), it fits and leaves one result;
-                        starts and ends the job's Dask cluster: file_run.placed, engine.dask.cluster.connect
+        attempt.py      its process, a fork of forkserver.py: confined (confine.py, system_calls.py), it fits and leaves
+                        one result; starts and ends the job's Dask cluster: file_run.placed, engine.dask.cluster.connect
 
 The database is the record. A web process, a runner or an attempt may die, hang or be suspended at any time: a running
 job whose heartbeat does not change is queued again, and an attempt that was lost by mistake cannot end a job that has

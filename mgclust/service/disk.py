@@ -51,6 +51,7 @@ BLOCK_BYTES = 4096  # charged at least for a file, and for a row of the database
 RECEIVING_GRACE_SECONDS = 300.0  # before an unlocked partial upload is removed
 SWEEP_SECONDS = 600.0
 DELETED_SUFFIX = ".deleted"
+MAX_CACHE_BYTES = 2 << 30  # of what jobs of a user have compiled
 RESERVE_FILE = "reserve"  # a file in the data folder
 RESERVE_BYTES = 4 << 20  # of this file: more than the database writes for a deletion
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -331,6 +332,7 @@ def sweep(engine: Engine, settings: Settings) -> None:
     _delete_expired(engine, settings)
     remove_deleted(engine, settings)
     _keep_reserve(settings)
+    _empty_caches(engine, settings)
     elsewhere = Path(settings.checkpoints).glob(f"*{DELETED_SUFFIX}") if settings.checkpoints else ()
     for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*"), *elsewhere):
         with contextlib.suppress(OSError):  # another web process may sweep, too
@@ -352,6 +354,20 @@ def sweep_until(stopping: threading.Event, engine: Engine, settings: Settings) -
             sweep(engine, settings)
         except (OSError, *OUTAGES) as error:
             print(f"the cleanup failed; trying again: {error}", file=sys.stderr)
+
+
+def _empty_caches(engine: Engine, settings: Settings) -> None:
+    """Remove what jobs of a user have compiled where it is large; what a job writes there counts for no quota.
+
+    The next job compiles again. One that begins meanwhile keeps nothing of what it compiles.
+    """
+    for folder in settings.cache_folder("").glob("*"):
+        if size_of(folder) > MAX_CACHE_BYTES:
+            running = select(Job.id).where(Job.owner == folder.name, Job.state == "RUNNING").limit(1)
+            with reading(engine) as session:
+                busy = session.scalar(running) is not None
+            if not busy and (aside := set_aside(folder, settings.data / "jobs")) is not None:
+                remove(aside)
 
 
 def _delete_expired(engine: Engine, settings: Settings) -> None:

@@ -141,6 +141,24 @@ def test_jobs_are_kept_for_some_days(engine, settings):
     assert sorted(os.listdir(settings.data / "jobs")) == [new]
 
 
+@pytest.mark.parametrize(
+    ("running", "size", "kept"), [(False, 12_000, False), (False, 6_000, True), (True, 12_000, True)]
+)
+def test_what_jobs_have_compiled_is_bounded(engine, settings, monkeypatch, running, size, kept):
+    """A job can leave anything there, which counts for no quota."""
+    monkeypatch.setattr(disk, "MAX_CACHE_BYTES", 10_000)
+    folder = settings.cache_folder("ann") / "numba"
+    folder.mkdir(parents=True)
+    (folder / "kernels.nbi").write_bytes(b"x" * size)
+    jobs = Attempts(engine, settings)
+    (job,) = jobs.submit([NewJob(job_id(ANN, None), ANN, "silhouette", {"sources": []}, 0)])
+    settings.job_folder(job.id).mkdir(parents=True)
+    if running:
+        jobs.claim()
+    sweep(engine, settings)
+    assert folder.exists() == kept and os.listdir(settings.data / "jobs") == [job.id]
+
+
 def test_lists(engine, settings):
     first, second, third = (send(engine, settings, ANN, 1)[0] for _ in range(3))
     (bobs,) = send(engine, settings, BOB, 2)
