@@ -21,10 +21,10 @@ __all__ = ["TILE_BYTES", "add_density", "computed_tiles", "density_of", "tile_nu
 
 Array = Any
 GROUP = 1024  # columns
-TILE_COLUMNS = 8 * GROUP
-LEAST_TILE, MOST_ON_CPU, MOST_ON_GPU = 64 * TILE_COLUMNS, 1 << 22, 1 << 25  # numbers of a tile
+TILE_COLUMNS = 2 * GROUP
+LEAST_TILE, MOST_ON_CPU, MOST_ON_GPU = 64 * TILE_COLUMNS, 1 << 20, 1 << 25  # numbers of a tile
 TILE_BYTES = 32 * LEAST_TILE  # with what is made of it
-TASK_ROWS = 64  # of a thread: 1,024 columns of these fit into a core's cache
+TASK_ROWS = 128  # of a thread: 1,024 columns of these fit into a core's cache
 
 
 def tile_numbers(xp: Any, free: int) -> int:
@@ -54,7 +54,8 @@ def add_density(
     weights : array of shape (k,), optional
         Of the columns, in the type of s; 1 if left out.
     density : {"gaussian", "cutoff"}
-        The kernel: ``exp(-(s / cut)**power)``, or whether ``s < cut``, rounded to the type of s.
+        The kernel: ``exp(-(s / cut)**power)``, 0 where that is below the smallest normal number; or whether
+        ``s < cut``, rounded to the type of s.
     cut : float
         Reduced cut-off distance.
     power : {1, 2}
@@ -64,7 +65,7 @@ def add_density(
     xp : module
         numpy or cupy.
     """
-    cut = s.dtype.type(cut)
+    cut, most = s.dtype.type(cut), s.dtype.type(np.floor(-np.log(np.finfo(s.dtype).tiny)))
 
     def kernel(part: Array) -> Array:
         if density == "cutoff":
@@ -72,7 +73,11 @@ def add_density(
         values = part / cut
         if power == 2:
             values *= values
-        return xp.exp(xp.negative(values, out=values), out=values)
+        near = values < most  # beyond, exp would take several times as long to make next to nothing
+        xp.minimum(values, most, out=values)
+        values = xp.exp(xp.negative(values, out=values), out=values)
+        values *= near
+        return values
 
     def add(start: int, stop: int) -> None:
         for first in range(0, s.shape[1], GROUP):
@@ -85,9 +90,12 @@ def add_density(
                 terms[same] = 0
             others[start:stop] += _row_sums(terms, xp)
 
-    if xp is np:
+    def task(index: int, _: int) -> None:
         with np.errstate(over="ignore"):  # far beyond the cut
-            run_tasks(-(-len(s) // TASK_ROWS), lambda i, _: add(i * TASK_ROWS, min((i + 1) * TASK_ROWS, len(s))))
+            add(index * TASK_ROWS, min((index + 1) * TASK_ROWS, len(s)))
+
+    if xp is np:
+        run_tasks(-(-len(s) // TASK_ROWS), task)
     else:
         add(0, len(s))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -140,6 +142,15 @@ def test_rounding_is_no_asymmetry():
     D *= 1 + 1e-6 * np.random.default_rng(0).random(D.shape)
     model = fit(D, n_clusters=15)
     np.testing.assert_array_equal(model.labels_, fit(X, metric="euclidean", n_clusters=15).labels_)
+
+
+def test_distances_far_beyond_dc_count_nothing():
+    D = changed(size=600) * 1e-3
+    D[:300, 300:], D[300:, :300] = 3e37, 3e37
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = fit(D, n_clusters=2, dc=0.02)
+    np.testing.assert_allclose(model.rho_, np.exp(-((D / 0.02) ** 2)).sum(axis=1) - 1, rtol=1e-5)
 
 
 def test_what_needs_rows_is_refused():
