@@ -177,17 +177,18 @@ def landlock() -> int:
 def describe() -> str:
     """Describe the protection on this machine, and what is missing, for the service's log."""
     version, how = landlock(), protection()
-    filtered = "a filter of system calls" if is_filtered() else "no filter of system calls (seccomp)"
+    calls = "system calls are filtered" if is_filtered() else "system calls are not filtered (no seccomp)"
     if not version:
         return (
-            f"files are opened beneath their roots by {how}; there is {filtered} and no Landlock (Linux 5.13): a "
-            "process that a user's data took over could read the data folder"
+            f"files are opened beneath their roots by {how}; there is no Landlock (Linux 5.13): a process that a "
+            f"user's data took over could read the data folder; its {calls}"
         )
     missing = {4: "TCP", 6: "signals"}
     lacks = ", ".join(what for since, what in missing.items() if version < since)
     return (
-        f"files are opened beneath their roots by {how}; processes that read data are confined by {filtered} and "
-        f"Landlock {version}" + (f", which lacks {lacks}" if lacks else "")
+        f"files are opened beneath their roots by {how}; processes that read data are confined by Landlock {version}"
+        + (f", which lacks {lacks}" if lacks else "")
+        + f"; their {calls}"
     )
 
 

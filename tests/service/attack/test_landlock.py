@@ -183,11 +183,14 @@ def test_a_reader_reaches_its_own_job_and_no_network(data):
 
 def test_the_log_says_what_protects(monkeypatch):
     monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 0)
-    assert "no Landlock (Linux 5.13)" in describe()
+    monkeypatch.setattr("mgclust.service.confine.is_filtered", lambda: True)
+    assert "there is no Landlock" in describe()
+    assert describe().endswith("; its system calls are filtered")
     monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 3)
-    assert describe().endswith("and Landlock 3, which lacks TCP, signals")
+    assert "confined by Landlock 3, which lacks TCP, signals;" in describe()
     monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 7)
-    assert describe().endswith("confined by a filter of system calls and Landlock 7")
+    monkeypatch.setattr("mgclust.service.confine.is_filtered", lambda: False)
+    assert describe().endswith("confined by Landlock 7; their system calls are not filtered (no seccomp)")
 
 
 WRITE = """
