@@ -100,7 +100,7 @@ def sample(out: bench.Record, options: Any) -> None:
             model.fit(X)
             stages.append(dict(model.timings_))
 
-        whole, _ = fuzzy_ranks.whole_seconds(module.synchronize, fit, options.repeat)
+        whole, _ = fuzzy_ranks.whole_seconds(module.memory.synchronize, fit, options.repeat)
     took = 1e3 * statistics.median(stage["iterate"] for stage in stages[1:])
     # Rounding may bring the centres to rest exactly, before all iterations are done: count those that were not.
     ours = took / (model.n_iter_ + 1) * (count + 1)
@@ -115,11 +115,11 @@ def sample(out: bench.Record, options: Any) -> None:
         met=ours <= SAMPLE_MS,
         objective=float(model.objective_),
     )
-    start = module.to_device(U.astype("float32"))
+    start = module.memory.to_device(U.astype("float32"))
     for formulas in (fuzzy_ranks.as_written, fuzzy_ranks.by_products):
         on_ranks.free_pool()
         times, (_, history) = fuzzy_ranks.whole_seconds(
-            module.synchronize,
+            module.memory.synchronize,
             lambda formulas=formulas: formulas(xp, X, start, 2.0, count),
             max(1, options.repeat // 2),
         )

@@ -203,7 +203,8 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     if "hidden" in order:
         writable = _writable(order)
         readable: list[str | int] = [*descriptors(files), *cache_folders(order["hidden"])]
-        confine(order["hidden"], readable, descriptors(writable))
+        several = len(order.get("devices") or ()) > 1
+        confine(order["hidden"], readable, descriptors(writable), cuda_processes=several)
     if (answers := order.pop("answers", None)) is not None:
         _start_threads(answers)
     method = METHODS[request["method"]]

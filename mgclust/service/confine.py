@@ -34,6 +34,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mgclust.beneath import protection
+from mgclust.errors import RunFailed
 from mgclust.service.system_calls import call, filter_calls, is_filtered, libc
 
 __all__ = ["become_subreaper", "confine", "describe", "environment", "exit_with_parent", "landlock"]
@@ -42,6 +43,7 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls
 _EXECUTE_RIGHT = 1 << 0
 _LIST_RIGHT = 1 << 3
 _READ_RIGHTS = 1 << 2 | _LIST_RIGHT  # files, folders
+_WRITE_RIGHTS = 1 << 1 | 1 << 14  # files; to empty them
 _FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # by version of Landlock
 _NETWORK = 1 << 0 | 1 << 1  # TCP: bind, connect; from version 4 on
@@ -51,8 +53,10 @@ _NO_NEW_PRIVS, _DUMPABLE, _DEATH, _ADOPT = 38, 4, 1, 36  # prctl
 # for example, would allow reading the environment of processes that Landlock protects.
 _CAPABILITIES = sum(1 << bit for bit in (1, 2, 3, 5, 14, 23))
 _CAPABILITY_VERSION = 0x20080522
+_NEW_MOUNTS = 0x20000  # flag of unshare
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_SLAVE = 1, 32, 1 << 12, 1 << 14, 1 << 19  # flags of mount
 _MAX_BESIDE = 100_000  # entries of folders on the way to hidden paths
-_DEVICES = "/dev"
+_DEVICES, _PROCESSES = "/dev", "/proc"
 _NULL_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _GPUS = ("/dev/nvidia*", "/dev/dxg")
 # What attempts write beside their own folders: null devices, shared memory, semaphores, GPUs, InfiniBand.
@@ -89,6 +93,7 @@ def confine(
     writable: Iterable[str | Path | int] = (),
     *,
     reading_only: bool = False,
+    cuda_processes: bool = False,
 ) -> None:
     """Confine this thread and all that it starts.
 
@@ -102,15 +107,23 @@ def confine(
         Exceptions that may be read and written: existing folders.
     reading_only : bool
         Allow no device, no program and no socket.
+    cuda_processes : bool
+        Allow the processes that it starts to use CUDA, too. CUDA writes the names of its threads to a process's own
+        folder in ``/proc``, which no rule can name before there is one: files of all processes there can be written,
+        as far as the kernel allows it the account.
 
     Raises
     ------
     OSError
         The kernel has Landlock and rejects the rules. Without Landlock the paths stay reachable.
+    RunFailed
+        `cuda_processes` for root, who could write settings of the kernel in ``/proc`` and cannot close them here.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not sys.platform.startswith("linux"):
         return
+    if cuda_processes and landlock() and not os.geteuid():
+        _close_settings()
     _prctl(_NO_NEW_PRIVS, 1)
     _drop_capabilities()
     filter_calls(sockets=not reading_only, unix_sockets=any(map(glob.glob, _GPUS)))
@@ -136,6 +149,8 @@ def confine(
             found = (path for each in _WRITABLE for path in glob.glob(each))
             for path in (f"/proc/{os.getpid()}", *found, *_mps_folder()):
                 _allow(number, path, rights)
+        if cuda_processes:
+            _allow(number, _PROCESSES, _READ_RIGHTS | _WRITE_RIGHTS & rights)
         call(_RESTRICT, ctypes.c_int(number), ctypes.c_uint32(0))
     finally:
         os.close(number)
@@ -222,6 +237,21 @@ def _allow(ruleset: int, path: str | Path | int, rights: int) -> None:
             raise
     finally:
         os.close(number)
+
+
+def _close_settings() -> None:
+    """Let nothing in ``/proc`` but processes be written: in this process's view of the file system, it is read-only."""
+    paths = [entry.path for entry in os.scandir(_PROCESSES) if not entry.name.isdigit() and not entry.is_symlink()]
+    if not libc().unshare(_NEW_MOUNTS) and not libc().mount(None, b"/", None, _MS_REC | _MS_SLAVE, None):
+        for name in map(os.fsencode, paths):
+            if not libc().mount(name, name, None, _MS_BIND | _MS_REC, None):
+                libc().mount(None, name, None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY, None)
+    for path in paths:  # without these rights, as in a container: whether it is so already
+        if os.access(path, os.W_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY:
+            raise RunFailed(
+                f"a job on several GPUs writes to /proc, where {path} cannot be closed to root here; run the service "
+                "as another account, or give the job one GPU."
+            )
 
 
 def _mps_folder() -> list[str]:

@@ -261,3 +261,40 @@ def test_other_processes_and_files_of_the_account(role, tmp_path):
     os.close(terminal), os.close(of_terminal)
     assert json.loads(ran.stdout) == refused, ran.stderr
     assert os.sched_getaffinity(0) == affinity
+
+
+CUDA = """
+import json, subprocess, sys
+from mgclust.service import confine
+if sys.argv[1] == "without rights":
+    confine._drop_capabilities()
+confine.confine([], cuda_processes=sys.argv[1] != "one")
+code = '''
+import json, sys
+failed = []
+for name in json.loads(sys.argv[1]):
+    try:
+        open(name, "r+b", buffering=0).close()
+    except OSError:
+        failed.append(name)
+print(json.dumps(failed))
+'''
+print(subprocess.run([sys.executable, "-c", code, sys.argv[2]], capture_output=True, text=True, check=True).stdout)
+"""
+
+
+@needs_landlock
+@pytest.mark.parametrize("gpus", ["one", "several"])
+def test_what_cuda_writes_in_proc(gpus):
+    """The names of threads, in the processes of a job on several GPUs; nothing of the kernel or of other memory."""
+    name, refused = "/proc/self/comm", [f"/proc/{os.getpid()}/mem", "/proc/sys/kernel/core_pattern", "/etc/hostname"]
+    ran = subprocess.run(
+        [sys.executable, "-c", CUDA, gpus, json.dumps([name, *refused])], capture_output=True, text=True
+    )
+    assert json.loads(ran.stdout) == ([name, *refused] if gpus == "one" else refused), ran.stderr
+
+
+@pytest.mark.skipif(not landlock() or os.geteuid(), reason="needs Landlock, and root")
+def test_settings_of_the_kernel_that_cannot_be_closed():
+    ran = subprocess.run([sys.executable, "-c", CUDA, "without rights", "[]"], capture_output=True, text=True)
+    assert "cannot be closed to root here; run the service as another account, or give the job one GPU" in ran.stderr

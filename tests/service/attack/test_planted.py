@@ -194,7 +194,7 @@ def test_no_secret_of_the_environment_reaches_a_child(child, monkeypatch):
 def test_a_descriptor_is_held_until_the_rules_are_made(monkeypatch, settings):
     """A number that is free again could name any other file by then."""
     held = []
-    monkeypatch.setattr(attempt, "confine", lambda hidden, readable, writable: held.extend(map(os.fstat, writable)))
+    monkeypatch.setattr(attempt, "confine", lambda _, __, writable, **___: held.extend(map(os.fstat, writable)))
     monkeypatch.setattr(attempt, "_start_threads", lambda answers: 1 / 0)
     order = {
         "folder": str(settings.attempt_folder(A, 1)), "checkpoint": str(settings.checkpoint_folder(B) / "1"),
