@@ -61,6 +61,34 @@ def test_a_daemon_ends_with_its_attempt(served: Served, tmp_path, end):  # noqa:
     served.wait(lambda: not psutil.pid_exists(int(daemon.read_text())))
 
 
+def ended(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["as its job ends", "while its job runs"])
+def test_a_daemon_is_killed(served: Served, tmp_path, monkeypatch, when):  # noqa: F811
+    """With the job, before it is told to have ended; or at the next check, where the attempt does not own its orphans."""
+    become_subreaper()
+    served.runner._server = NoForkServer()
+    ends = when == "as its job ends"
+    if ends:
+        served.runner._next_check = float("inf")  # no check between jobs
+    else:
+        monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.1)
+    daemon = tmp_path / "daemon"
+    wait = f"\nwhile not os.path.exists({str(daemon)!r}): time.sleep(0.01)\n"
+    job = served.submit(DAEMON.format(str(daemon)) + wait + ("say({'scores': {'n': 1}}); sys.exit()" if ends else ""))
+    served.wait(lambda: written(daemon))
+    if ends:
+        served.wait(lambda: served.http.get(job).json()["state"] != "RUNNING")
+    served.wait(lambda: ended(int(daemon.read_text())), 20)
+    assert served.http.get(job).json()["state"] == ("SUCCEEDED" if ends else "RUNNING")
+
+
 def test_a_daemon_counts_while_its_attempt_runs(tmp_path):
     daemon = tmp_path / "daemon"
     begin = "from mgclust.service.confine import become_subreaper; become_subreaper()\n"
