@@ -71,7 +71,7 @@ def ended(pid):
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["as its job ends", "while its job runs"])
 def test_a_daemon_is_killed(served: Served, tmp_path, monkeypatch, when):  # noqa: F811
-    """With the job, before it is told to have ended; or at the next check, where the attempt does not own its orphans."""
+    """Before its job has ended, or, where the attempt does not own its orphans, at the next check."""
     become_subreaper()
     served.runner._server = NoForkServer()
     ends = when == "as its job ends"
