@@ -203,7 +203,7 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     if "hidden" in order:
         writable = _writable(order)
         readable: list[str | int] = [*descriptors(files), *cache_folders(order["hidden"])]
-        several = len(order.get("devices") or ()) > 1
+        several = (order["place"].get("gpus") or 0) > 1 and not order["place"].get("scheduler")
         confine(order["hidden"], readable, descriptors(writable), cuda_processes=several)
     if (answers := order.pop("answers", None)) is not None:
         _start_threads(answers)

@@ -199,6 +199,7 @@ def test_a_descriptor_is_held_until_the_rules_are_made(monkeypatch, settings):
     order = {
         "folder": str(settings.attempt_folder(A, 1)), "checkpoint": str(settings.checkpoint_folder(B) / "1"),
         "hidden": [], "fetch": [], "files": {}, "request": {"method": "canopy"}, "answers": 0,
+        "place": {},
     }  # fmt: skip
     monkeypatch.setattr("tempfile.tempdir", None)  # all of these come back
     for name in ("TMPDIR", "DASK_TEMPORARY_DIRECTORY"):
@@ -206,3 +207,26 @@ def test_a_descriptor_is_held_until_the_rules_are_made(monkeypatch, settings):
     with pytest.raises(ZeroDivisionError):
         attempt._compute(order, settings.attempt_folder(A, 1), None)
     assert len({status.st_ino for status in held}) == 3
+
+
+@pytest.mark.parametrize(
+    ("place", "several"),
+    [({"workers": 1}, False), ({"gpus": 1}, False), ({"gpus": 2}, True), ({"gpus": 2, "scheduler": "tls://a"}, False)],
+)
+def test_only_an_attempt_that_starts_workers_on_gpus_may_write_to_proc(place, several, monkeypatch, settings):
+    class Confined(Exception):
+        pass
+
+    def confine(*_, cuda_processes):
+        raise Confined(cuda_processes)
+
+    monkeypatch.setattr(attempt, "confine", confine)
+    monkeypatch.setattr("tempfile.tempdir", None)
+    for name in ("TMPDIR", "DASK_TEMPORARY_DIRECTORY"):
+        monkeypatch.setenv(name, "")
+    order = {
+        "folder": str(settings.attempt_folder(A, 1)), "checkpoint": str(settings.checkpoint_folder(B) / "1"),
+        "hidden": [], "fetch": [], "files": {}, "request": {"method": "canopy"}, "place": place, "devices": None,
+    }  # fmt: skip
+    with pytest.raises(Confined, match=str(several)):
+        attempt._compute(order, settings.attempt_folder(A, 1), None)
