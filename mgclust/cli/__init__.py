@@ -55,6 +55,9 @@ def run_command(args: list[str]) -> int:
         return 0
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return WRONG_USE
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "mgclust"
         return _fail(f"{error.format_message().rstrip('.')} (see '{where} --help').", WRONG_USE)

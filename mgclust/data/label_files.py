@@ -25,9 +25,7 @@ def read_npy(location: Location, member: str | None = None) -> np.ndarray:
         return StoredArray(location, member).whole()
     except InputError as error:
         raise InputError(
-            f"labels={location.name!r} is not a whole .npy array of numbers or strings ({shortened(error, 1000)}); "
-            "write it with "
-            "numpy.save."
+            f"labels={location.name!r} is not a whole .npy array of numbers or strings: {shortened(error, 1000)}"
         ) from error
 
 

@@ -118,14 +118,14 @@ class TextDataset(LoadedDataset):
                 if len(fields) != len(self._names):
                     return InputError(
                         f"{name}, line {line} has {len(fields)} fields where the first line has "
-                        f"{len(self._names)}; fix the line or give delimiter=..."
+                        f"{len(self._names)}; fix the line or give delimiter=... (--delimiter)."
                     )
                 for j in self._selected:
                     if not _is_number(fields[j].strip(), missing=True):
                         return InputError(
                             f"{name}, line {line}, column {j + 1} ({shortened(self._names[j])}): "
                             f"{shortened(fields[j][:40])!r} is "
-                            "not a number; fix it or choose the numeric columns with columns=[...]."
+                            "not a number; fix it or choose the numeric columns with columns=[...] (--columns)."
                         )
         return InputError(f"{name} cannot be read: {reason(error)}.")
 

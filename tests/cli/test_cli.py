@@ -192,6 +192,13 @@ def test_wrong_use(mgclust_, args, expected):
     assert expected in refused(mgclust_, *args)
 
 
+@pytest.mark.parametrize("args", [[], ["run"], ["token"]])
+def test_no_command_is_answered_with_the_help(mgclust_, args):
+    """As it is written, not as one line of an error."""
+    code, out, err = mgclust_(*args)
+    assert (code, out) == (2, "") and err == mgclust_(*args, "--help")[1]
+
+
 def test_an_existing_output_is_refused_before_computing(mgclust_, monkeypatch):
     os.mkdir("out")
     Path("out/notes.txt").write_text("mine")

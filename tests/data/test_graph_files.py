@@ -204,6 +204,7 @@ MALFORMED = {
     "one field": ("0 1\n\n# note\n1\n2 3\n", r"line 4 \('1'\): 1 fields where the first edge has 2"),
     "too many": ("0 1\n1 2 3\n", r"line 2 \('1 2 3'\): 3 fields"),
     "a word": ("0 1\n1 two\n2 3\n4 5\n", r"line 2 \('1 two'\): node 'two' is not an integer"),
+    "points": ("0.5 1.5\n2.5 3.5\n", "line 1 .* nodes are integers, or most are names: fix the line"),
     "a fraction": ("0 1\n1 2.5\n", r"line 2 .* node '2.5' is not an integer"),
     "negative": ("0 1\n1 -2\n", r"line 2 .* node id -2 is negative"),
     "huge": ("0 1\n1 99999999999999999999\n", r"line 2 .* 99999999999999999999 should be below 2\*\*63"),

@@ -199,7 +199,7 @@ def _why_node(field: str, dialect: Dialect) -> str:
     if dialect.text:
         return "" if field else "a node has no name; fix the line."
     if not _INTEGER.fullmatch(field):
-        return f"node {_short(field)} is not an integer, though others before are; fix the line."
+        return f"node {_short(field)} is not an integer; nodes are integers, or most are names: fix the line."
     if len(field.strip()) > _MOST_DIGITS:
         return f"node id {_short(field)} should be below 2**63."
     if int(field) < dialect.base:
