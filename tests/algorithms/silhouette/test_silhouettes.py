@@ -299,18 +299,22 @@ def test_command_with_other_metrics_and_files(command):
         (np.eye(788), "labels of shape (788, 788) should be one-dimensional"),
         (np.linspace(0, 1, 788), "should be an integer or a string"),
         (np.array(["a", "b"] * 394, dtype=object), "is not a whole .npy array of numbers or strings"),
+        (b"noise", "is not a whole .npy array of numbers or strings"),
     ],
 )
 def test_bad_labels_are_a_sentence(command, labels, text):
     given = ()
     if isinstance(labels, np.ndarray):
         np.save("bad.npy", labels, allow_pickle=True)
+    if isinstance(labels, bytes):
+        Path("bad.npy").write_bytes(labels)
     if labels is not None:
         given = ("--labels", labels if isinstance(labels, str) else "bad.npy")
     before = sorted(os.listdir())
     code, out, err = command("run", "silhouette", "points.npy", "-o", "out", "--cpu", *given)
     assert code == 2 and out == "" and "Traceback" not in err
     assert err.startswith("error: ") and text in err and len(err.splitlines()) == 1
+    assert err.count("write it with") <= 1
     assert sorted(os.listdir()) == before
 
 
