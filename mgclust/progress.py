@@ -29,7 +29,7 @@ def worded(report: Report | None, formats: Mapping[str, str]) -> Report | None:
     report : callable or None
         Receives each event.
     formats : mapping of str to str
-        By the names of figures, as in `mgclust.algorithms.Presentation`.
+        By the names of figures, as in `mgclust.algorithms.presentation.Presentation`.
 
     Returns
     -------

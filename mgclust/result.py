@@ -87,7 +87,7 @@ class Result:
         Cluster of each row; -1 where a row belongs to none.
     arrays : mapping of str to ndarray
         Diagnostics that are too long for JSON, e.g. ``rho`` and ``delta``. Names are ``[a-z0-9_]+``. One that does not
-        fit into memory is `Deferred`; `load_result` opens it as a ``zarr.Array``.
+        fit into memory is ``mgclust.array_files.Deferred``; `load_result` opens it as a ``zarr.Array``.
     scores : dict
         Single figures: ``n_clusters``, ``dc``, an agreement with a known truth.
     parameters : dict

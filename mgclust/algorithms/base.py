@@ -62,12 +62,23 @@ class Option:
 
 
 class Inputs(NamedTuple):
-    """What a run was given beside parameters."""
+    """What a run was given beside parameters.
+
+    Attributes
+    ----------
+    dataset : mgclust.data.Dataset
+    provenance : bool
+        Whether the result gets the fingerprint of the data.
+    weights : ndarray or None
+        Of rows, in methods that take them.
+    queries : ndarray or None
+        Rows to compare with those of the data set, in methods that take them.
+    """
 
     dataset: Dataset
     provenance: bool = True
-    weights: np.ndarray | None = None  # of rows, in methods that take them
-    queries: np.ndarray | None = None  # rows to compare with those of the data set, in methods that take them
+    weights: np.ndarray | None = None
+    queries: np.ndarray | None = None
 
 
 class Method(BaseEstimator):  # type: ignore[misc]
@@ -122,7 +133,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         dataset : Dataset
-            A `Graph` for fast Newman; square where its rows are precomputed similarities.
+            A `mgclust.data.Graph` for fast Newman; square where its rows are precomputed similarities.
         on_progress : callable, optional
             Called with a dict of ``stage``, ``fraction``, ``elapsed`` (seconds), ``stage_rate`` and ``stage_eta`` (see
             `mgclust.progress.paced`) a few times a second; a method may add figures, such as ``n_clusters``, which
@@ -132,8 +143,8 @@ class Method(BaseEstimator):  # type: ignore[misc]
         checkpoint : CheckpointConfig, optional
             Save the state of the run now and then, and resume from what an earlier run with the same data and
             parameters saved there, on the same kind of device; the result is the same. Nothing is removed at the end:
-            see `CheckpointConfig.remove`. Density peaks, fuzzy c-means and both affinity propagations save and resume;
-            the other methods restart.
+            see `mgclust.engine.checkpoint.CheckpointConfig.remove`. Density peaks, fuzzy c-means and both affinity
+            propagations save and resume; the other methods restart.
 
         Returns
         -------

@@ -53,7 +53,7 @@ def open_dataset(
         Columns of a table by name or by position from 0; all by default.
     constant : {None, "drop", "refuse"}
         Of a volume: what to do with voxels that do not change over time in at least one run. By default they are left
-        out, and `Dataset.warnings` says how many.
+        out, and `mgclust.data.Dataset.warnings` says how many.
 
     Returns
     -------

@@ -58,8 +58,8 @@ def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None)
     Returns
     -------
     Graph
-        `Graph.names` tells what the source calls its nodes, None where it numbers them without gaps. Edges are checked
-        when they are read; text and tables are read once when they are opened, to count.
+        `mgclust.data.Graph.names` tells what the source calls its nodes, None where it numbers them without gaps. Edges
+        are checked when they are read; text and tables are read once when they are opened, to count.
 
     Raises
     ------

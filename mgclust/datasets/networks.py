@@ -117,7 +117,7 @@ def open_random_network(
     Returns
     -------
     RandomNetwork
-        A `Graph`; its `labels` are the clusters.
+        A `mgclust.data.Graph`; its `labels` are the clusters.
 
     Examples
     --------

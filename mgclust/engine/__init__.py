@@ -6,7 +6,8 @@
               └─ driver (caller) ── Dask ── tasks (worker) ─> rank.prepare, rank.execute
                                                                   └─ Context ─ Comm
 
-`rank.prepare` makes `rows` look for NaN and infinity, and `memory` compare what is needed with what there is.
-A `RunSpec` describes the run, the same for the caller and for all ranks. A `Comm` is a SoloComm, HostComm or NcclComm.
-`certificates` makes what a cluster with TLS needs, and `tls` keeps its connections from breaking each other.
+``rank.prepare`` makes ``rows`` look for NaN and infinity, and ``memory`` compare what is needed with what there is.
+A `mgclust.engine.run_spec.RunSpec` describes the run, the same for the caller and for all ranks. A
+`mgclust.engine.comm.Comm` is a SoloComm, HostComm or NcclComm.
+``certificates`` makes what a cluster with TLS needs, and ``tls`` keeps its connections from breaking each other.
 """

@@ -36,7 +36,29 @@ PIECE_NUMBERS = 1 << 24  # of rows that a function gets at a time: temporaries a
 
 
 class Context:
-    """One rank's view of a run."""
+    """One rank's view of a run.
+
+    Attributes
+    ----------
+    comm : Comm
+        The other ranks.
+    partition : Partition
+        Which rank owns which rows.
+    rows : Rows
+        This rank's.
+    kernels : mgclust.kernels.Kernels
+        Of this rank's device.
+    dtype : dtype
+        float32 or float64: the rows' type on the device.
+    dataset_shape : (int, int)
+        Of the whole data.
+    free : int
+        Bytes that this rank may use, as found before the run.
+    timings : dict
+        Seconds by stage.
+    checkpoint : Checkpointer
+        Where to resume from, and whether to save.
+    """
 
     def __init__(
         self,
@@ -51,14 +73,14 @@ class Context:
         checkpoint: CheckpointConfig | None = None,
         room: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.comm = comm  # the other ranks
-        self.partition = partition  # which rank owns which rows
-        self.rows = rows  # this rank's
-        self.kernels = kernels  # of this rank's device
-        self.dtype = rows.dtype  # float32 or float64: the rows' type on the device
-        self.dataset_shape = (partition.n_rows, rows.n_features)  # of the whole data
-        self.free = free  # bytes that this rank may use, as found before the run
-        self.timings: dict[str, float] = {}  # seconds by stage
+        self.comm = comm
+        self.partition = partition
+        self.rows = rows
+        self.kernels = kernels
+        self.dtype = rows.dtype
+        self.dataset_shape = (partition.n_rows, rows.n_features)
+        self.free = free
+        self.timings: dict[str, float] = {}
         self._abort = abort
         self._emit = emit if comm.rank == 0 else None
         self._stage, self._fraction = "", 0.0
@@ -66,7 +88,6 @@ class Context:
         self._emitted = 0.0
         # Streams are collective: all ranks go through as many chunks as the one that has most.
         self._chunks = int(comm.all_reduce(np.array([rows.chunk_count], np.int64), "max")[0])
-        # Where to resume from, and whether to save.
         self.checkpoint = Checkpointer(
             checkpoint, comm=comm, partition=partition, kernels=kernels, stage=self.stage, say=self.say, room=room
         )

@@ -32,13 +32,27 @@ def human(count: float) -> str:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes that one rank will need."""
+    """Bytes that one rank will need.
 
-    resident: int  # what shrinks as ranks are added: rows and per-row vectors
-    working: int  # what every rank needs whatever their number: tiles, columns, grids
-    what: Mapping[str, int] = field(default_factory=dict)  # the parts by name, for the refusal
-    fixed: int = 0  # the part of `working` that fewer rows would need as well
-    squared: int = 0  # the part of `resident` that grows with the square of the number of rows
+    Parameters
+    ----------
+    resident : int
+        What shrinks as ranks are added: rows and per-row vectors.
+    working : int
+        What every rank needs whatever their number: tiles, columns, grids.
+    what : mapping
+        The parts by name, for the refusal.
+    fixed : int
+        The part of `working` that fewer rows would need as well.
+    squared : int
+        The part of `resident` that grows with the square of the number of rows.
+    """
+
+    resident: int
+    working: int
+    what: Mapping[str, int] = field(default_factory=dict)
+    fixed: int = 0
+    squared: int = 0
 
     @property
     def needed(self) -> int:

@@ -35,11 +35,21 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Partition:
-    """Fixed-size row blocks and the ranks that own them."""
+    """Fixed-size row blocks and the ranks that own them.
 
-    n_rows: int  # all rows of the data
-    block_rows: int  # rows of a block; the last block may have fewer
-    size: int  # number of ranks. A rank owns no rows when there are fewer blocks than ranks.
+    Parameters
+    ----------
+    n_rows : int
+        All rows of the data.
+    block_rows : int
+        Rows of a block; the last block may have fewer.
+    size : int
+        Number of ranks. A rank owns no rows when there are fewer blocks than ranks.
+    """
+
+    n_rows: int
+    block_rows: int
+    size: int
 
     @classmethod
     def plan(cls, n_rows: int, size: int) -> Partition:

@@ -39,7 +39,15 @@ class Source(Protocol):
 
 
 class Block(NamedTuple):
-    """Consecutive rows, with their numbers in the whole data."""
+    """Consecutive rows, with their numbers in the whole data.
+
+    Attributes
+    ----------
+    start, stop : int
+        The first row's number, and one more than the last one's.
+    x : array
+        The rows, on the device.
+    """
 
     start: int
     stop: int

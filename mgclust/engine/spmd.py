@@ -34,12 +34,24 @@ __all__ = ["Context", "Outcome", "RunSpec", "run"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a run."""
+    """What came out of a run.
 
-    value: Any  # rank 0's return value
-    timings: dict[str, float]  # seconds by stage, as rank 0 saw them; "load" is reading and checking the rows
-    hardware: dict[str, Any]  # devices, hosts, versions
-    ranks: int  # how many there were
+    Attributes
+    ----------
+    value : object
+        Rank 0's return value.
+    timings : dict
+        Seconds by stage, as rank 0 saw them; "load" is reading and checking the rows.
+    hardware : dict
+        Devices, hosts, versions.
+    ranks : int
+        How many there were.
+    """
+
+    value: Any
+    timings: dict[str, float]
+    hardware: dict[str, Any]
+    ranks: int
 
 
 def run(spec: RunSpec, dataset: Dataset, cluster: Cluster, on_progress: Emit | None = None) -> Outcome:
@@ -52,7 +64,7 @@ def run(spec: RunSpec, dataset: Dataset, cluster: Cluster, on_progress: Emit | N
     dataset : Dataset
         Rows; each rank reads its own.
     cluster : Cluster
-        From `mgclust.engine.dask.cluster.connect`.
+        From ``mgclust.engine.dask.cluster.connect``.
     on_progress : callable, optional
         Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, see `mgclust.progress.paced`, in the thread
         that called `run`. What it raises ends the run on all ranks: raise RunCancelled to cancel.

@@ -83,7 +83,7 @@ class Service(Connection):
         remote : bool
             The paths are of files on the service's machine, below a folder that it may read.
         parameters
-            Of the method. An array, or the `Path` of its file, is uploaded.
+            Of the method. An array, or the `pathlib.Path` of its file, is uploaded.
 
         Returns
         -------
@@ -195,7 +195,7 @@ class Service(Connection):
         return RemoteJob(self, self.call("GET", f"/jobs/{_check_id(id_, 'mgclust jobs')}"))
 
     def jobs(self, state: str | None = None, limit: int = 50) -> list[RemoteJob]:
-        """List the latest jobs, without their requests, which `RemoteJob.refresh` gets."""
+        """List the latest jobs, without their requests, which `mgclust.service.client.RemoteJob.refresh` gets."""
         wanted: dict[str, Any] = {"state": state} if state else {}
         found: list[dict[str, Any]] = []
         while len(found) < limit:  # a page may end early

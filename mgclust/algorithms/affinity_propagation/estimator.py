@@ -186,7 +186,8 @@ class AffinityPropagation(ExemplarClusterer):
         Computed when it is asked for.
     n_iter_ : int
     converged_ : bool
-        Whether the exemplars stayed for `convergence_iter` iterations; if not, there was a `ConvergenceWarning`.
+        Whether the exemplars stayed for `convergence_iter` iterations; if not, there was a
+        `sklearn.exceptions.ConvergenceWarning`.
     net_similarity_ : float
         Sum of the similarities of rows to their exemplars and of the exemplars' preferences: what is maximised.
     preference_ : float or ndarray

@@ -46,7 +46,7 @@ class WeightedClusterer(Clusterer):
         checkpoint: CheckpointConfig | None = None,
         sample_weight: Any = None,
     ) -> Result:
-        """See `Method.fit_dataset` and `fit`."""
+        """See `mgclust.algorithms.Method.fit_dataset` and `fit`."""
         weights = checked_weights(sample_weight, dataset.shape[0])
         return self._run(Inputs(dataset, provenance, weights), on_progress, checkpoint)
 

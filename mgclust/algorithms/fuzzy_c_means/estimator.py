@@ -89,10 +89,10 @@ class FuzzyCMeans(WeightedClusterer):
         J at the initial centres and after each iteration.
     n_iter_ : int
     stop_reason_ : {"tol", "max_iter"}
-        If "max_iter", there was a `ConvergenceWarning`.
+        If "max_iter", there was a `sklearn.exceptions.ConvergenceWarning`.
     partition_coefficient_, partition_entropy_, xie_beni_ : float
-        Validity indices at the final centres, see `mgclust.algorithms.fuzzy_c_means.ranks`. Xie-Beni is infinite where
-        centres coincide, and NaN for one cluster.
+        Validity indices at the final centres, see ``mgclust.algorithms.fuzzy_c_means.ranks``. Xie-Beni is infinite
+        where centres coincide, and NaN for one cluster.
     computed_in_ : {"float32", "float64"}
         The type of rows, distances and memberships; see `dtype`.
     timings_, result_, n_features_in_

@@ -44,7 +44,7 @@ class NearestNeighbors(Method):
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances.
     device, client, memory_limit, verbose
-        As for `DensityPeaks`.
+        As for `mgclust.DensityPeaks`.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class NearestNeighbors(Method):
     indices_ : ndarray of shape (n_samples, n_neighbors), int64
         Numbers of these rows; of equally near ones the lower number comes first.
     timings_, result_, n_features_in_
-        As for `DensityPeaks`.
+        As for `mgclust.DensityPeaks`.
     """
 
     method = "nearest-neighbors"
@@ -139,7 +139,7 @@ def nearest_neighbors(
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances.
     device, client, memory_limit
-        Where to compute; see `DensityPeaks`.
+        Where to compute; see `mgclust.DensityPeaks`.
 
     Returns
     -------

@@ -66,7 +66,7 @@ class Silhouette(Method):
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances; sqeuclidean, cosine and correlation take float64 anyway.
     device, client, memory_limit, verbose
-        As for `DensityPeaks`.
+        As for `mgclust.DensityPeaks`.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Silhouette(Method):
     classes_ : ndarray of shape (n_clusters,)
         The labels that occur, ascending.
     timings_, result_, n_features_in_
-        As for `DensityPeaks`.
+        As for `mgclust.DensityPeaks`.
 
     References
     ----------
@@ -203,7 +203,7 @@ def silhouette_samples(
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances; sqeuclidean, cosine and correlation take float64 anyway.
     device, client, memory_limit
-        Where to compute; see `DensityPeaks`.
+        Where to compute; see `mgclust.DensityPeaks`.
 
     Returns
     -------

@@ -67,7 +67,7 @@ def load(name: str) -> Dataset:
     Returns
     -------
     Dataset
-        A `Graph` where the sample is one.
+        A `mgclust.data.Graph` where the sample is one.
     """
     file = path(name)
     if name == "localizer":
