@@ -44,7 +44,8 @@ class _Methods(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None:
-            raise InputError(f"method={args[0]!r} should be one of {', '.join(map(repr, _methods()))}.")
+            known = ", ".join(map(repr, _methods()))
+            raise InputError(f"method={args[0]!r} should be one of {known}; 'mgclust methods' describes them.")
         return super().resolve_command(ctx, args)
 
 

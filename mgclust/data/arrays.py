@@ -130,7 +130,7 @@ def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | No
     for column in columns:
         if isinstance(column, (int, np.integer)) and not isinstance(column, bool):
             if not 0 <= column < len(names):
-                raise InputError(f"columns={column} should be from 0 to {len(names) - 1}: {name} has that many.")
+                raise InputError(f"columns={column} should be from 0 to {len(names) - 1}, the last column of {name}.")
             chosen.append(int(column))
         elif column in names:
             chosen.append(names.index(column))

@@ -168,6 +168,7 @@ def test_standard_output_is_one_screen_wide(mgclust_):
         (["run", "fake", "points.npy"], "Missing option '-o' / '--output'"),
         (["run", "fake", "-o", "out"], "Missing argument 'INPUT...'"),
         (["run", "fale", "points.npy", "-o", "out"], "method='fale' should be one of 'density-peaks', "),
+        (["run", "fale", "--help"], "; 'mgclust methods' describes them."),
         (["rum"], "No such command 'rum'"),
         (["run", "fake", "points.npy", "-o", "out", "--nonsense"], "No such option"),
         (["run", "fake", "points.npy", "-o", "out", "--n-clusters", "0"], "n_clusters=0 should be an integer >= 1"),
