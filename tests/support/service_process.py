@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -19,6 +20,15 @@ from mgclust import Service
 from mgclust.errors import InputError
 from mgclust.service import access
 from mgclust.service.models import open_database
+
+
+def free_port() -> int:
+    """A port that stays free between two starts: none of those from which the system takes ports of connections."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with contextlib.suppress(OSError), socket.socket() as tried:
+            tried.bind(("127.0.0.1", port))
+            return port
 
 
 class Running:
@@ -46,15 +56,13 @@ class Running:
         settings: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.data, self.url = folder / "data", f"http://127.0.0.1:{self.port}"
         self.database = database or f"sqlite:///{self.data / 'service.db'}"
         self._options = (*options, "--database", database) if database else tuple(options)
         self._settings = {f"MGCLUST_SERVICE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
         self._environment = environment or {}
-        self.root = folder / "root"
+        self.root, self._errors = folder / "root", folder / "errors.txt"
         self.root.mkdir()
         self.start()
 
@@ -72,7 +80,8 @@ class Running:
             **self._settings,
             **self._environment,
         }
-        self.web = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        with self._errors.open("wb") as errors:
+            self.web = subprocess.Popen(command, env=environment, stderr=errors)
         end = time.monotonic() + 300  # of a machine that does much else
         while True:
             try:
@@ -80,7 +89,7 @@ class Running:
                     return
             except httpx.TransportError:
                 pass
-            assert self.web.poll() is None
+            assert self.web.poll() is None, self._errors.read_text()
             assert time.monotonic() < end
             time.sleep(0.1)
 
