@@ -116,7 +116,7 @@ class Stranger:
 
     def __enter__(self) -> Stranger:
         if os.geteuid() != 0:
-            pytest.skip("running as another account takes root")
+            pytest.skip("changing accounts takes root")
         self._process = subprocess.Popen(
             [sys.executable, "-c", SOURCE, str(UID)],  # it changes its account after it has loaded its modules
             cwd="/",

@@ -17,7 +17,7 @@ import pytest
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.service import caches
 from mgclust.service.confine import describe, landlock
-from mgclust.service.system_calls import is_filtered
+from tests.support.confinement import needs_landlock, needs_root, needs_seccomp
 
 # In place of reading data: look for what is none of a job's, and tell what was found.
 LOOK = """
@@ -80,7 +80,6 @@ reader_process.TASKS["preview"] = lambda order: look(json.loads(os.environ["LOOK
 reader_process.main()
 """
 )
-needs_landlock = pytest.mark.skipif(not landlock(), reason="there is no Landlock")
 
 
 @pytest.fixture
@@ -202,7 +201,8 @@ open(f"{sys.argv[1]}/file", "w").close()
 """
 
 
-@pytest.mark.skipif(not landlock() or os.geteuid(), reason="needs Landlock, and root to change owners")
+@needs_landlock
+@needs_root
 @pytest.mark.parametrize(("owner", "given", "written"), [(65534, False, False), (65534, True, True), (0, False, True)])
 def test_a_folder_of_mps_that_another_account_has_made(owner, given, written, tmp_path, monkeypatch):
     """In /tmp, any account may be the first to make it."""
@@ -229,7 +229,8 @@ print(json.dumps(failed))
 """
 
 
-@pytest.mark.skipif(not (landlock() and is_filtered()), reason="needs Landlock and seccomp")
+@needs_landlock
+@needs_seccomp
 @pytest.mark.parametrize("role", ["attempt", "reader"])
 def test_other_processes_and_files_of_the_account(role, tmp_path):
     """What the kernel allows to all processes of an account, and Landlock does not restrict."""
@@ -294,7 +295,8 @@ def test_what_cuda_writes_in_proc(gpus):
     assert json.loads(ran.stdout) == ([name, *refused] if gpus == "one" else refused), ran.stderr
 
 
-@pytest.mark.skipif(not landlock() or os.geteuid(), reason="needs Landlock, and root")
+@needs_landlock
+@needs_root
 def test_settings_of_the_kernel_that_cannot_be_closed():
     ran = subprocess.run([sys.executable, "-c", CUDA, "without rights", "[]"], capture_output=True, text=True)
     assert "cannot be closed to root here; run the service as another account, or give the job one GPU" in ran.stderr

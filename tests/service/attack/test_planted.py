@@ -15,7 +15,6 @@ import pytest
 from mgclust.errors import InputError
 from mgclust.service import attempt
 from mgclust.service.attempt_process import AttemptProcess
-from mgclust.service.confine import landlock
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import descriptors
 from mgclust.service.log import JobLog
@@ -24,6 +23,7 @@ from mgclust.service.reader_pool import _Reader
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
+from tests.support.confinement import needs_landlock
 
 A, B = "a" * 32, "b" * 32
 CONFINED = """
@@ -54,7 +54,7 @@ def job_of(id_, attempt, **more):
     return Job(id=id_, owner="ann", method="m", state="RUNNING", attempt=attempt, created=1.0, **more)
 
 
-@pytest.mark.skipif(not landlock(), reason="there is no Landlock")
+@needs_landlock
 @pytest.mark.parametrize("what", ["checkpoint", "checkpoint/1", "checkpoint/2", "sources", "attempt-2/tmp"])
 def test_a_link_leads_no_attempt_to_another_job(settings, what):
     own, target = settings.job_folder(A), settings.checkpoint_folder(B)
