@@ -10,8 +10,8 @@ Hidden are the data folder, the roots, files of secrets, and devices, such as di
 machine can still be read and executed: an attempt needs drivers, libraries and shared folders that no list could name
 in advance. Landlock lists what is reachable, so the siblings of the hidden paths are listed, at every level on the way
 to them. An entry that is made later, directly in one of these parent folders, is not reachable either. Written are only
-the job's own folders, devices of GPUs and networks, shared memory, and pipes of CUDA MPS. The environment has variables
-of a list (`environment`).
+the job's own folders, devices of GPUs and networks, shared memory, pipes of CUDA MPS, and, by jobs on several GPUs,
+files of the account's processes in ``/proc``. The environment has variables of a list (`environment`).
 
 Limits. The process has the user of the service: without Landlock it may read all that this user may. With a kernel
 before 6.12 it may send signals to the service. An attempt may use the network, for schedulers and data, and, where

@@ -162,6 +162,7 @@ class AllPairs:
         So equal rows have equal densities, bit for bit, and a weight of 2 means what a row given twice does.
         """
         xp = self._xp
+        self._exactness["rho"] = "all pairs"  # whatever the algorithm of the rest
         equal, others = (xp.zeros(len(self._context.rows), dtype="float64") for _ in range(2))
         for own, columns, s in self._tiles():
             add_density(

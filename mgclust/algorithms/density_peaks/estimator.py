@@ -110,7 +110,8 @@ class DensityPeaks(WeightedClusterer):
     halo_ : ndarray of shape (n_samples,), bool
         Whether the row is in its cluster's halo; all False without ``halo=True``.
     exactness_ : dict
-        How the figures were found: algorithm, passes for dc, rows whose rho was recomputed by the direct sum.
+        How the figures were found: algorithm, passes for dc, rows whose rho was recomputed by the direct sum; with
+        weights also "rho", which is then summed over all pairs whatever the algorithm.
     timings_ : dict of str to float
         Seconds per stage.
     result_ : Result

@@ -49,7 +49,10 @@ class DensityPeaksPresentation(Presentation):
             return []
         error = result.scores.get("dc_error", 0.0)
         how = "given" if result.parameters.get("dc") is not None else "exact: the same as sorting all distances"
-        return [("dc", f"sampled, within {error:.2g} of the exact value (95 %)" if error else how)]
+        found = [("dc", f"sampled, within {error:.2g} of the exact value (95 %)" if error else how)]
+        if "rho" in result.diagnostics.get("exactness", {}):
+            found.append(("density", "summed over all pairs"))
+        return found
 
     def sample(self, dataset: Any, result: Result, most: int) -> Sample | EdgeSample | None:
         if result.parameters.get("metric") == "precomputed":

@@ -142,3 +142,11 @@ def test_arrays_of_any_kind():
     expected = fit(X, weights, n_clusters=7).rho_
     for given_weights in (weights.tolist(), dask_array.from_array(weights, chunks=100)):
         np.testing.assert_array_equal(fit(X, given_weights, n_clusters=7).rho_, expected)
+
+
+def test_it_says_how_the_densities_were_found():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    model = fit(X, np.full(300, 2.0), algorithm="grid", n_clusters=2)
+    assert (model.exactness_["algorithm"], model.exactness_["rho"]) == ("grid", "all pairs")
+    assert ("density", "summed over all pairs") in model.presentation.exactness(model.result_)
+    assert "rho" not in fit(X, None, algorithm="grid", n_clusters=2).exactness_
