@@ -4,7 +4,7 @@ A concept's `Protocol` is in its ``__init__``, with the documentation of each fu
 both devices to. Its ``cpu.py`` is written in Numba, its ``gpu.py`` in CuPy with kernels in ``.cu`` files::
 
     memory                 arrays on their way to and from the device
-    pairs                  all pairs of rows: Gaussian sums, counts, histograms, nearest rows; metrics
+    pairs                  all pairs of rows: Gaussian sums, counts, histograms, nearest rows, densities; metrics
     low_dimension          the same figures in near-linear time where rows have one to three features
     affinity_propagation   similarities, the noise that breaks ties, one iteration of messages
     label_sums             sums over rows that share a label: silhouettes, cluster sums, nearest exemplars
@@ -14,6 +14,8 @@ both devices to. Its ``cpu.py`` is written in Numba, its ``gpu.py`` in CuPy with
     graph                  adjacency rows: moves between communities, matching, contraction
     greedy_merges          Newman's greedy merging
     toolkit                compilers, threads, vectors, hashing: what the concepts are written with
+    gpu_ahead              which kernels each method asks for first
+    masks                  whether all elements of a mask are true, or any
 
 An algorithm is handed one `Kernels` and does not ask for which device it is.
 """

@@ -14,9 +14,9 @@ from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.masks import any_true
+from mgclust.kernels.pairs.density import add_density, computed_tiles, density_of
 from mgclust.kernels.pairs.metrics import Metric
 from mgclust.kernels.pairs.neighbors import nearest_known
-from mgclust.kernels.pairs.stored import add_density, computed_tiles, density_of
 
 __all__ = ["AllPairs", "Neighbors"]
 

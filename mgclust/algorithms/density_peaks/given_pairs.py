@@ -17,8 +17,8 @@ from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
 from mgclust.algorithms.density_peaks.pair_quantile import pair_rank
 from mgclust.errors import InputError
 from mgclust.kernels.masks import any_true
+from mgclust.kernels.pairs.density import tile_numbers
 from mgclust.kernels.pairs.metrics import METRICS, Metric
-from mgclust.kernels.pairs.stored import tile_numbers
 
 __all__ = ["GivenPairs", "measure_of"]
 

@@ -19,8 +19,8 @@ from mgclust.algorithms.density_peaks.ranks import density_order
 from mgclust.engine.memory import Estimate
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.density import TILE_BYTES, add_density, computed_tiles
 from mgclust.kernels.pairs.metrics import METRICS, Metric
-from mgclust.kernels.pairs.stored import TILE_BYTES, add_density, computed_tiles
 
 __all__ = ["estimate_prediction", "predict_labels"]
 

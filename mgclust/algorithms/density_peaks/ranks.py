@@ -50,7 +50,7 @@ from mgclust.algorithms.density_peaks.pair_quantile import BINS, sample_sizes
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
-from mgclust.kernels.pairs.stored import TILE_BYTES
+from mgclust.kernels.pairs.density import TILE_BYTES
 
 __all__ = ["DensityPeaksOutput", "density_peaks", "estimate"]
 

@@ -1,9 +1,14 @@
-"""All pairs of rows, by tiles, never stored: sums, counts, histograms, nearest rows, and the metrics they know.
+"""All pairs of rows, by tiles: sums, counts, histograms, nearest rows, and the metrics they know.
 
 On the CPU `cpu` hands tasks (`cpu_tasks`) to the inner loops (`cpu_loops`), or skips columns that are far away
 (`cpu_column_boxes`). On a GPU `gpu` starts (`gpu_launch`) the kernels of ``few_features.cu`` (at most 16 features),
 ``many_features.cu`` and ``any_features.cu``, or decides (`gpu_products`) that tensor cores are for these rows:
-``split_products.cu`` filters, and ``listed_pairs.cu`` decides what the filter leaves open.
+``split_products.cu`` filters, and ``listed_pairs.cu`` decides what the filter leaves open. None of them stores a
+distance but `Pairs.reduced_distances`.
+
+Array expressions that both devices share, outside the contract: `density` sums the densities of weighted rows and of
+given distances from stored tiles, `neighbors` looks for nearest denser rows among those that a density pass kept,
+`metrics` says what the kernels need to know of a metric.
 """
 
 from __future__ import annotations
