@@ -11,8 +11,8 @@ import functools
 import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -30,7 +30,7 @@ from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, c
 from mgclust.progress import progress_text, worded
 from mgclust.result import Result, installed_versions
 
-__all__ = ["Clusterer", "Inputs", "Method", "Option"]
+__all__ = ["Clusterer", "Inputs", "Method", "Option", "WarmUp"]
 
 Progress = Callable[[dict[str, Any]], None]
 PLACE = ("client", "device", "verbose")  # the command line and the service set these, from options of their own
@@ -61,6 +61,25 @@ class Option:
         return {"values": values, "choices": list(kind.choices), "default": self.default, "help": kind.help}
 
 
+@dataclass(frozen=True)
+class WarmUp:
+    """A small fit of made rows, for ``mgclust warmup``: it compiles the kernels that larger ones use, too.
+
+    Attributes
+    ----------
+    shape : tuple of (int, int)
+        Of the rows; of a graph, edges and twice 1.
+    parameters : dict of str to object
+        Those that differ from their defaults.
+    seconds : float
+        About how long it takes on a core while nothing is compiled: the longest fits begin first.
+    """
+
+    shape: tuple[int, int]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 1.0
+
+
 class Inputs(NamedTuple):
     """What a run was given beside parameters.
 
@@ -85,7 +104,8 @@ class Method(BaseEstimator):  # type: ignore[misc]
     """Base of all methods: everything but the method itself.
 
     A method declares `method` (its name on the command line), `constraints` (its own parameters) and `presentation`
-    (how its results are shown), and implements `_run_spec` and `_publish`.
+    (how its results are shown), and implements `_run_spec` and `_publish`. `warm_ups` are small fits that compile its
+    kernels.
     """
 
     method: ClassVar[str]
@@ -111,6 +131,15 @@ class Method(BaseEstimator):  # type: ignore[misc]
     def summary(cls) -> str:
         """What it does, in a line: the first one of its docstring."""
         return (cls.__doc__ or "").strip().split("\n")[0]
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """Fits that compile what it uses by default; here one with default parameters.
+
+        A method has its own where another path is taken with few features or many, few rows or many, or where a
+        parameter has no default that fits.
+        """
+        return (WarmUp((3000, 2 if cls.opens == "graph" else 8)),)
 
     @classmethod
     @functools.cache  # the service asks with every job
@@ -143,8 +172,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
         checkpoint : CheckpointConfig, optional
             Save the state of the run now and then, and resume from what an earlier run with the same data and
             parameters saved there, on the same kind of device; the result is the same. Nothing is removed at the end:
-            see `mgclust.engine.checkpoint.CheckpointConfig.remove`. Density peaks, fuzzy c-means and both affinity
-            propagations save and resume; the other methods restart.
+            see `mgclust.engine.checkpoint.CheckpointConfig.remove`. A method that saves no state runs from its start.
 
         Returns
         -------

@@ -72,6 +72,12 @@ def test_on_the_command_line(registered, rows, tmp_path, monkeypatch, capsys):
     check_files("out")
 
 
+def test_in_the_warmup(registered, capsys):
+    """With what every method has: nothing in the command names it."""
+    assert cli.run_command(["warmup", "--cpu", "toy"]) == 0
+    assert capsys.readouterr().out.startswith("toy, 3,000 x 8: ")
+
+
 def test_in_the_progress(rows):
     told = []
     toy_method.Toy().fit_dataset(open_dataset(rows), told.append)

@@ -36,7 +36,7 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     median_ranks,
     similarity_matrix,
 )
-from mgclust.algorithms.base import Inputs
+from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.algorithms.common.pair_matrix import order_statistic
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, score_labelings, score_with_matrix
 from mgclust.engine.checkpoint import Saved
@@ -335,6 +335,11 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return (WarmUp((200, 8), seconds=3.5),)
 
     def labels_for(self, k: int) -> np.ndarray:
         """Labels of the candidate with k clusters.

@@ -37,7 +37,7 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     median_ranks,
     similarity_matrix,
 )
-from mgclust.algorithms.base import Inputs
+from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.algorithms.common.pair_matrix import order_statistic
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context, Outcome, RunSpec
@@ -246,6 +246,11 @@ class AffinityPropagation(ExemplarClusterer):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return (WarmUp((300, 20), seconds=2.5),)
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         few = inputs.dataset.shape[0] ** 2 <= FEW_SIMILARITIES

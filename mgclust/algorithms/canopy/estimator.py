@@ -26,7 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from mgclust.algorithms.base import Clusterer, Inputs
+from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.canopy.centers import BLOCK, Candidates, greedy_centers, pick_centers, threshold_of
 from mgclust.algorithms.canopy.members import Members, candidate_bytes, candidate_pieces, find_members, piece_bytes
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
@@ -247,6 +247,11 @@ class Canopy(Clusterer):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return (WarmUp((3000, 4), seconds=2),)
 
     @property
     def center_indices_(self) -> np.ndarray:

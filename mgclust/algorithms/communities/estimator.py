@@ -37,7 +37,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.base import Clusterer, Inputs, Method
+from mgclust.algorithms.base import Clusterer, Inputs, Method, WarmUp
 from mgclust.algorithms.communities.hierarchy import greedy_tree, nested_tree
 from mgclust.algorithms.communities.levels import MOST_RESOLUTION, SHARED_ENTRIES, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
@@ -210,6 +210,11 @@ class FastNewman(Clusterer):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return WarmUp((3000, 2), seconds=7), WarmUp((3000, 2), {"strategy": "parallel"}, seconds=4)
 
     @property
     def merges_(self) -> np.ndarray:

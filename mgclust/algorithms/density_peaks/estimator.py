@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mgclust.algorithms.base import Inputs
+from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.weights import WeightedClusterer
 from mgclust.algorithms.density_peaks.decision_graph import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
@@ -194,6 +194,11 @@ class DensityPeaks(WeightedClusterer):
         self.random_state = random_state
         self.verbose = verbose
         self.kernel = kernel
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return tuple(WarmUp(shape, {"halo": True}, seconds=3) for shape in ((12_000, 2), (3000, 20)))
 
     @classmethod
     def from_result(cls, result: Result) -> DensityPeaks:

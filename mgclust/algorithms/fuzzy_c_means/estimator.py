@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mgclust.algorithms.base import Inputs
+from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.algorithms.common.weights import WeightedClusterer
 from mgclust.algorithms.fuzzy_c_means.input import Start, kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
@@ -158,6 +158,11 @@ class FuzzyCMeans(WeightedClusterer):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return (WarmUp((3000, 8), {"n_clusters": 8}, seconds=4),)
 
     def predict(self, X: Any) -> np.ndarray:
         """Find each row's cluster: its nearest centre, of equally near ones the first.

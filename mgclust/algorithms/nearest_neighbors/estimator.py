@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from mgclust.algorithms.base import Inputs, Method
+from mgclust.algorithms.base import Inputs, Method, WarmUp
 from mgclust.algorithms.nearest_neighbors.presentation import NearestNeighborsPresentation
 from mgclust.algorithms.nearest_neighbors.ranks import NearestNeighborsOutput, estimate, search_neighbors
 from mgclust.data import Dataset, open_dataset
@@ -84,6 +84,11 @@ class NearestNeighbors(Method):
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.verbose = verbose
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return WarmUp((6000, 2), seconds=1.5), WarmUp((3000, 20))
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, n_neighbors, metric = inputs.dataset.shape[0], parameters["n_neighbors"], parameters["metric"]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mgclust.algorithms.base import Inputs, Method
+from mgclust.algorithms.base import Inputs, Method, WarmUp
 from mgclust.algorithms.common.preparation import prepare_rows
 from mgclust.algorithms.silhouette.labels import Labeling, encode_labels
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
@@ -119,6 +119,11 @@ class Silhouette(Method):
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.verbose = verbose
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return (WarmUp((3000, 8), {"labels": np.arange(3000) % 4}),)
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         labels, metric = parameters["labels"], parameters["metric"]
