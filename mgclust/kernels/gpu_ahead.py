@@ -14,6 +14,7 @@ import numpy as np
 
 from mgclust.kernels.fuzzy_c_means import gpu_products as fuzzy_products
 from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
+from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES
 from mgclust.kernels.pairs.gpu_launch import FEW_PAIRS, LOW_DIMENSIONS, few_features
 from mgclust.kernels.pairs.gpu_products import FEWEST_MULTIPLICATIONS
 from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper, is_hopper
@@ -22,8 +23,9 @@ __all__ = ["METHODS", "begin"]
 
 Arguments = Mapping[str, Any]
 Found = Iterator[tuple[Module, str]]
-SAMPLE = 2048  # rows of the first sample of density peaks; a further one has up to an eighth of the rows
-NEAR_LINEAR = 3  # features
+# Rows of the first sample of density peaks (`pair_quantile.FIRST_ROWS`; kernels import no method); a further one has up
+# to an eighth of the rows.
+SAMPLE = 2048
 PRODUCTS = {"gaussian": "gaussian", "histogram": "classify", "count": "classify", "nearest": "nearest"}  # their kernels
 
 
@@ -43,7 +45,7 @@ def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     yield from _pairs("histogram", n // 8, n // 8, d, dtype)
     yield from _pairs("count", SAMPLE, SAMPLE, d, dtype)
     yield _any_features("add_groups", dtype)
-    if d <= NEAR_LINEAR:
+    if d <= MOST_FEATURES:
         tree, grid = (compiled(f"low_dimension/{file}.cu", dtype.name, DIM=d) for file in ("tree", "grid"))
         yield from ((tree, "tree_histogram"), (tree, "tree_nearest"), (grid, "spread"), (grid, "interpolate"))
         yield from _pairs("gaussian", 1, n, d, dtype)

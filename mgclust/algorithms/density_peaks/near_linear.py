@@ -23,7 +23,7 @@ from mgclust.algorithms.density_peaks.equal_rows import first_of_equal
 from mgclust.algorithms.density_peaks.pair_quantile import LEAST_TREE_SAMPLE, Count
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
-from mgclust.kernels.low_dimension.box_tree import BoxTree
+from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES, BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid
 from mgclust.kernels.pairs.metrics import Metric
 
@@ -31,7 +31,6 @@ __all__ = ["NearLinear", "is_taken", "most_cells"]
 
 Array = Any
 
-MOST_FEATURES = 3
 WORTH_IT = 10_000  # rows from which "auto" takes this path
 RHO_TOLERANCE = 1e-6
 BYTES_PER_CELL = 40

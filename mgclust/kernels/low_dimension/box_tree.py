@@ -27,10 +27,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LEAF", "BoxTree"]
+__all__ = ["LEAF", "MOST_FEATURES", "BoxTree"]
 
 Array = Any
 LEAF = 32
+MOST_FEATURES = 3
 NOTHING = 2**31 - 1  # order and index of padding
 
 
