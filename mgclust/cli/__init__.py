@@ -4,6 +4,9 @@ Exit codes: 0 done, 1 failed, 2 wrong use (data, parameters, places, memory), 13
 line on standard error; ``--debug`` or ``MGCLUST_DEBUG=1`` adds the traceback. Standard output carries the
 summary, or with ``--json`` one JSON object and nothing else. Everything heavy is imported by the command
 that needs it, so that ``--help`` is quick.
+
+`run`, `demo`, `show` (methods, info), `warmup` and `certs` are the commands of this machine; `jobs`, `accounts` and
+`serve` those of the service. `options` and `output` are shared.
 """
 
 from __future__ import annotations

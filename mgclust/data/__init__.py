@@ -4,7 +4,8 @@
 
     open_dataset(source)  (dataset.py)
       |-- arrays.py    NumPy, CuPy and Dask arrays, memory maps, DataFrames, lists
-      |-- formats.py   suffix -> what opens it, as rows, graph or labels; Location: one local path or URL
+      |-- formats.py   suffix -> what opens it, as rows, graph or labels
+      |-- location.py  one local path or URL: opened, hashed, watched for changes
       |-- files.py     NumPy's formats, zarr
       |-- tables.py    delimited text, Parquet
       `-- volumes.py   BOLD series: nifti.py and cifti.py read them

@@ -10,4 +10,11 @@
 A `mgclust.engine.run_spec.RunSpec` describes the run, the same for the caller and for all ranks. A
 `mgclust.engine.comm.Comm` is a SoloComm, HostComm or NcclComm.
 ``certificates`` makes what a cluster with TLS needs, and ``tls`` keeps its connections from breaking each other.
+
+context             what the function sees of its run; ``partition`` says which rank owns which rows
+comm, cuda, wire    collectives, those of GPUs, and the sockets between processes
+checkpoint          what a run needs to resume; ``checkpoint_files`` are its files
+abort, silence      how a rank learns that it should stop, and for how long another has not changed
+devices             the GPUs of this process
+safe_path           keeps the current folder off the module path of processes that are started
 """

@@ -3,6 +3,10 @@
 Every function draws on the axes it is given, or makes its own figure, and returns the axes; the figure is
 ``ax.figure``. Only matplotlib's object-oriented interface is used: no global state, no window, safe in a
 thread of a service. Clusters keep their colour across pictures: it is a function of the label alone.
+
+`clusters` has the decision graph and rows in the plane, `canopies`, `silhouette`, `merges` (of communities),
+`iterations` (the objective), `adjacency` (of graphs) and `volumes` (slices of voxels) what their names say;
+`style` is shared.
 """
 
 from mgclust.plots.adjacency import adjacency

@@ -17,11 +17,16 @@
         jobs.py         the queue for users: each change is one transaction of the database
           models.py       the tables; migrations/; identity.py    checks of the database's files
           disk.py         limits and removal of what users keep
+          batches.py      calls that wait for the database share its next transaction
+        results.py, sent_file.py    logs and results, read as hostile files; one as an answer
+    settings.py     settings of all processes; caches.py    cache folders of libraries; log.py    the log of jobs
     supervisor.py   keeps a runner running
+      devices.py      the GPUs that each attempt has
       runner.py       claims jobs and runs attempts (attempts.py, fair_share.py), one runner at a time (runner_lock.py)
         attempt_process.py, attempt_limits.py    an attempt as the runner sees it: child_messages.py, liveness.py
-        attempt.py      its process, a fork of forkserver.py: confined (confine.py, system_calls.py), it fits and leaves
-                        one result; starts and ends the job's Dask cluster: file_run.placed, engine.dask.cluster.connect
+        attempt.py      its process, a fork of forkserver.py: confined (confine.py, system_calls.py), it reads
+                        (inputs.py), fits and leaves one result; starts and ends the job's Dask cluster:
+                        file_run.placed, engine.dask.cluster.connect
 
 The database is the record. A web process, a runner or an attempt may die, hang or be suspended at any time: a running
 job whose heartbeat does not change is queued again, and an attempt that was lost by mistake cannot end a job that has

@@ -1,1 +1,5 @@
-"""Canopies: the estimator, the choice of centres, and the members of each."""
+"""Canopies.
+
+`estimator` has the parameters. `centers` chooses the centres, `members` lists the rows of each, `presentation` shows
+results.
+"""

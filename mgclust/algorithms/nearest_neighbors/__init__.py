@@ -1,1 +1,4 @@
-"""Each row's nearest rows: the estimator, the search on the ranks, and how results are shown."""
+"""Each row's nearest rows.
+
+`estimator` is the method and two functions, `ranks` searches on the ranks, `presentation` shows results.
+"""

@@ -1,1 +1,5 @@
-"""Silhouettes of given labels: the estimator, the sums on the ranks, and labels from files."""
+"""Silhouettes of given labels.
+
+`estimator` is the method and two functions, `labels` checks and numbers the labels, `ranks` sums distances on the
+ranks, `presentation` shows results, also those of methods that choose by silhouettes.
+"""

@@ -1,1 +1,5 @@
-"""Runs on a Dask cluster: connecting to it or starting one, leases on its workers, and the caller's side of a run."""
+"""Runs on a Dask cluster.
+
+`cluster` connects to one; `local_cluster` starts one on this machine. `driver` is the caller's side of a run: `leases`
+reserves workers, `placement` brings them their rows, `tasks` is what runs on each.
+"""

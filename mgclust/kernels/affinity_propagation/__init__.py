@@ -1,4 +1,8 @@
-"""Similarities with the noise that breaks ties, and the messages of one iteration (the equations: `messages`)."""
+"""Similarities with the noise that breaks ties, and the messages of one iteration.
+
+`messages` has the equations and what a rank keeps. On the CPU `cpu` calls `cpu_similarities` and `cpu_messages`; on a
+GPU `gpu` starts ``similarity.cu``, ``messages.cu``, and ``matrices.cu``, which has sums over a matrix.
+"""
 
 from __future__ import annotations
 

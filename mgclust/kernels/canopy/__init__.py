@@ -1,4 +1,7 @@
-"""Canopies: a greedily chosen independent set of a few rows, and lists of the columns near to a row."""
+"""Canopies: a greedily chosen independent set of a few rows, and lists of the columns near to a row.
+
+`cpu`, with the boxes and loops of `mgclust.kernels.pairs`; `gpu` with ``canopy.cu``.
+"""
 
 from __future__ import annotations
 

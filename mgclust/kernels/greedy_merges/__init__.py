@@ -1,4 +1,8 @@
-"""Greedy modularity merging after Newman: merge by merge, exact."""
+"""Greedy modularity merging after Newman: merge by merge, exact.
+
+On the CPU `cpu` has the loop, `cpu_keys` says which pair is next, `cpu_rows` holds a hash table a community, `cpu_hubs`
+the pairs of long rows. On a GPU `gpu` starts ``greedy.cu``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sums over the rows that share a label, for many labelings at once; the nearest of given columns."""
+"""Sums over the rows that share a label, for many labelings at once; the nearest of given columns.
+
+`cpu`, with the loops of `mgclust.kernels.pairs`; `gpu`, with ``centred_sums.cu`` and files of other concepts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Near-linear figures in one to three features: a tree of boxes (`box_tree`), Gaussian sums on a grid."""
+"""One to three features without all pairs: a tree of boxes (`box_tree`), Gaussian sums on a grid (`gaussian_grid`).
+
+On the CPU `cpu` calls the inner loops of both, `cpu_tree` and `cpu_grid`; on a GPU `gpu` starts ``tree.cu`` and
+``grid.cu``.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,5 @@
-"""What the kernels are written with: compilers of both devices, threads, vectors of 32 columns, hashing."""
+"""What the kernels are written with.
+
+`cpu_compiler` (Numba) and `gpu_compiler` (the ``.cu`` files) compile; `threads` shares a loop out among threads;
+`simd`, `simd_steps` and `simd_panels` are vectors of 32 columns for Numba; ``hashing.cuh`` is hashing for CUDA.
+"""
