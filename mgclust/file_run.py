@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mgclust.algorithms.base import Option
+from mgclust.algorithms.base import Option, Progress
 from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset, open_graph
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -20,7 +20,6 @@ from mgclust.result import Result
 
 __all__ = ["GRAPH_OPTIONS", "ROW_OPTIONS", "compared", "fit", "open_sources", "placed", "save"]
 
-Progress = Callable[[dict[str, Any]], None]
 
 # How rows and graphs are read, as the command line and the service offer it; `open_sources` takes them.
 ROW_OPTIONS = (

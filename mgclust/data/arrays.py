@@ -17,6 +17,8 @@ from mgclust.quoting import shortened
 
 __all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "select_columns"]
 
+Columns = Sequence[str | int] | str | None
+
 
 class ArrayDataset(Dataset):
     """A NumPy array, or what could be made into one."""

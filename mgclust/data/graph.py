@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from mgclust.data.arrays import Columns
 from mgclust.data.formats import Asked, format_of
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
@@ -22,8 +22,6 @@ from mgclust.data.location import Location, is_path
 from mgclust.errors import InputError
 
 __all__ = ["Graph", "open_graph"]
-
-Columns = Sequence[str | int] | str | None
 
 
 def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None) -> Graph:

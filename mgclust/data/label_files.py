@@ -10,13 +10,13 @@ import numpy as np
 
 from mgclust.data.graphs.stored_array import StoredArray
 from mgclust.data.location import Location
+from mgclust.data.tables import DELIMITERS
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
 __all__ = ["read_npy", "read_npz", "read_text"]
 
 _LABEL_COLUMNS = ("label", "labels", "cluster", "cluster_id", "class", "y")
-_DELIMITERS = (",", ";", "\t", "|")
 
 
 def read_npy(location: Location, member: str | None = None) -> np.ndarray:
@@ -46,7 +46,7 @@ def read_text(location: Location) -> np.ndarray:
     with location.open() as file:
         lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="").read().splitlines()
     first = next((line for line in lines if line.strip()), "")
-    delimiter = max(_DELIMITERS, key=first.count)
+    delimiter = max(DELIMITERS, key=first.count)
     table = [(number + 1, fields) for number, fields in enumerate(csv.reader(lines, delimiter=delimiter)) if fields]
     if not table:
         raise InputError(f"labels={location.name!r} is empty; it should hold one label a line.")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import IO, Any
 
 import numpy as np
 
-from mgclust.data.arrays import select_columns
+from mgclust.data.arrays import Columns, select_columns
 from mgclust.data.base import Dataset, check_shape, float_dtype
 from mgclust.data.files import FileDataset, LoadedDataset
 from mgclust.data.inflation import check_memory
@@ -26,8 +26,7 @@ _LONGEST_FIRST = 2**24  # bytes
 _MOST_COLUMNS = 2**17
 _COLUMN_BYTES = 10_240  # that each costs the parser
 _BATCH_ROWS = 2**16  # of a row group at once
-_DELIMITERS = (",", ";", "\t", "|")
-Columns = Sequence[str | int] | str | None
+DELIMITERS = (",", ";", "\t", "|")
 
 
 class TextDataset(LoadedDataset):
@@ -243,7 +242,7 @@ def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
 
 
 def _guess_delimiter(line: str, location: Location) -> str:
-    best = max(_DELIMITERS, key=line.count)
+    best = max(DELIMITERS, key=line.count)
     if line.count(best):
         return best
     return "\t" if location.suffix == ".tsv" else ","

@@ -23,7 +23,7 @@ from mgclust.engine.abort import Abort
 from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
 from mgclust.engine.comm import Comm
 from mgclust.engine.partition import Partition
-from mgclust.engine.rows import Block, Rows
+from mgclust.engine.rows import PIECE_NUMBERS, Block, Rows
 from mgclust.kernels import Kernels
 
 __all__ = ["Context", "Emit"]
@@ -32,7 +32,6 @@ Array = Any
 Emit = Callable[[dict[str, Any]], None]
 EMIT_EVERY = 0.1  # seconds
 LARGEST_PIECE = 8 << 30  # bytes: kernels count what belongs to a piece with 32 bits
-PIECE_NUMBERS = 1 << 24  # of rows that a function gets at a time: temporaries are as large
 
 
 class Context:

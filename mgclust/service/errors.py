@@ -24,7 +24,7 @@ from mgclust.service.sources import TooLarge
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
 
-RETRY_AFTER_SECONDS = 2  # while the database does not answer
+RETRY_AFTER_SECONDS = 2  # while the database does not answer, or too many requests of a user are open
 READ_ONLY = "the service's database cannot be written at present, so nothing was changed; ask again later."
 NO_SPACE = "there is no space left where the service keeps its jobs; free some, then ask again."
 

@@ -21,7 +21,7 @@ from mgclust.service.access import TOKEN_PATTERN, Caller, Unauthorized, hash_of
 from mgclust.service.addresses import Proxies
 from mgclust.service.audit import Audit
 from mgclust.service.callers import Callers
-from mgclust.service.errors import CODES, answer
+from mgclust.service.errors import CODES, RETRY_AFTER_SECONDS, answer
 from mgclust.service.rates import RateLimited, Rates
 from mgclust.service.settings import Settings
 
@@ -31,7 +31,6 @@ UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/e
 # Reads of results and logs, which the audit log records; other methods than GET are always recorded.
 DOWNLOAD_PATH = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
 BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
-RETRY_AFTER_SECONDS = 2  # for a user with too many open requests
 
 
 class ClientGone(Exception):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.engine.rank import not_finite
-from mgclust.engine.rows import few_digits
+from mgclust.engine.rows import PIECE_NUMBERS, few_digits
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.masks import any_true
@@ -30,7 +30,6 @@ Array = Any
 # 2e-6 for every pair. Where (d/dc)^2 goes with s^2, the error grows with s: no products there.
 DOT_CONDITION = 8.0
 MIN_FEATURES_FOR_DOT = 17
-PIECE_NUMBERS = 1 << 24  # of rows that are looked at together: temporaries are as large
 SIDE_BY_SIDE = 4096
 
 

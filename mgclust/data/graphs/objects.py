@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.arrays import select_columns
+from mgclust.data.arrays import Columns, select_columns
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, row_number
 from mgclust.data.graphs.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
@@ -27,8 +27,6 @@ __all__ = [
     "open_networkx",
     "open_pairs",
 ]
-
-Columns = Sequence[str | int] | str | None
 
 
 def open_networkx(graph: Any) -> Graph:

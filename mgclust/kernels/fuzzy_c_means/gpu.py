@@ -13,7 +13,7 @@ import numpy as np
 
 from mgclust.kernels.fuzzy_c_means import gpu_products
 from mgclust.kernels.pairs.gpu_launch import SIDE, launch, run_length
-from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
+from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, or_null
 
 __all__ = ["fuzzy_sums", "memberships", "weighted_means"]
 
@@ -178,7 +178,7 @@ def _sums_in_one(
             centers,
             np.int32(c),
             *exponents,
-            _or_null(heavy),
+            or_null(heavy),
             np.int32(group),
         )
         fused.kernel((models, groups), (layout.threads,), (*sizes, partial), shared_mem=layout.shared(d, x.itemsize))
@@ -279,7 +279,7 @@ def _memberships_of_tile(
 ) -> None:
     kernel = compiled("fuzzy_c_means/fuzzy.cu", tile.dtype.name, POWER=exponents.power).get_function("tile_memberships")
     sizes = (tile, np.int32(tile.shape[0]), np.int32(tile.shape[1]), *exponents)
-    kernel((-(-len(tile) // WARPS),), (32 * WARPS,), (*sizes, _or_null(weights), np.bool_(only_u), scores))
+    kernel((-(-len(tile) // WARPS),), (32 * WARPS,), (*sizes, or_null(weights), np.bool_(only_u), scores))
 
 
 def _add_runs(
@@ -320,7 +320,3 @@ def _fused(dtype: str, d: int, layout: Layout, power: int) -> _Fused:
     kernel = module.get_function("fuzzy_sums")
     kernel.max_dynamic_shared_size_bytes = layout.shared(d, np.dtype(dtype).itemsize)
     return _Fused(kernel, module.get_function("add_groups"))
-
-
-def _or_null(array: Array | None) -> Any:
-    return np.uint64(0) if array is None else array

@@ -11,7 +11,7 @@ import numpy as np
 
 from mgclust.errors import InsufficientMemoryError
 from mgclust.kernels.graph.adjacency import Adjacency
-from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
+from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors, or_null
 
 __all__ = ["Bins", "bins", "contract", "contract_parts", "pair_parts", "sum_pairs", "sum_parts", "to_rows", "whole"]
 
@@ -120,8 +120,8 @@ def _sum_keys(
     row, column = cp.empty(pairs, cp.int32), cp.empty(pairs, cp.int32)
     needed = kind is not None or kept != pairs
     sums = cp.zeros(pairs, kind or cp.int32) if needed else None
-    arguments = (keys, np.int32(bits), slot, _or_null(weight), _or_null(order), np.int64(count))
-    _module(kind)("pair_sums", m, *arguments, row, column, _or_null(sums))
+    arguments = (keys, np.int32(bits), slot, or_null(weight), or_null(order), np.int64(count))
+    _module(kind)("pair_sums", m, *arguments, row, column, or_null(sums))
     return row, column, sums
 
 
@@ -130,7 +130,7 @@ def _keys_of_pairs(row: Array, column: Array, weight: Array | None, count: int, 
     bits = 0 if weight is None else _weight_bits(count, largest)
     keys = cp.empty(len(row), cp.int64)
     kind = None if weight is None else weight.dtype
-    _module(kind)("keys_of_pairs", len(row), row, column, _or_null(weight), np.int64(count), np.int32(bits), keys)
+    _module(kind)("keys_of_pairs", len(row), row, column, or_null(weight), np.int64(count), np.int32(bits), keys)
     return keys, bits
 
 
@@ -140,7 +140,7 @@ def _keys_of_groups(rows: Adjacency, ids: Array, count: int, largest: int) -> tu
     keys = cp.empty(rows.entries, cp.int64)
     bits = 0 if kind is None else _weight_bits(count, largest)
     if rows.entries:
-        own = (np.int32(rows.first), np.int32(rows.rows), rows.starts, rows.columns, _or_null(rows.weights))
+        own = (np.int32(rows.first), np.int32(rows.rows), rows.starts, rows.columns, or_null(rows.weights))
         arguments = (ids, np.int64(count), np.int32(bits), keys)
         grid = (max(1, min(-(-rows.rows // THREADS), 16 * multiprocessors())),)
         _functions(kind).get_function("keys_short")(grid, (THREADS,), (*own, *arguments))
@@ -170,14 +170,10 @@ def _cut(keys: Array, weight: Array | None, bits: int, count: int, bounds: Seque
     _functions(kind).get_function("place_parts")(
         grid,
         (THREADS,),
-        (*which, _or_null(weight if beside else None), limits, np.int32(owners), after, parts),
+        (*which, or_null(weight if beside else None), limits, np.int32(owners), after, parts),
         shared_mem=12 * owners,
     )
     return [parts[start:stop] for start, stop in pairwise([0, *stops.tolist()])]
-
-
-def _or_null(array: Array | None) -> Any:
-    return np.uint64(0) if array is None else array
 
 
 def _weight_bits(count: int, largest: int) -> int:

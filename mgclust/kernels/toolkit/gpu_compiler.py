@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import cupy as cp
+import numpy as np
 from cupy_backends.cuda.libs import nvrtc
 
-__all__ = ["Module", "compile_ahead", "compiled", "compiled_for_hopper", "is_hopper", "multiprocessors"]
+__all__ = ["Module", "compile_ahead", "compiled", "compiled_for_hopper", "is_hopper", "multiprocessors", "or_null"]
 
 HEADERS = ("pairs/split_products.cuh", "pairs/pairs.cuh", "toolkit/hashing.cuh")
 NORMS = {"l2": "NORM_L2", "l2-dot": "NORM_DOT", "l1": "NORM_L1"}
@@ -159,3 +160,8 @@ def is_hopper() -> bool:
 def multiprocessors() -> int:
     """How many the device has."""
     return int(cp.cuda.Device().attributes["MultiProcessorCount"])
+
+
+def or_null(array: Any) -> Any:
+    """The array as an argument of a kernel; a null pointer for None."""
+    return np.uint64(0) if array is None else array
