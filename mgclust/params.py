@@ -104,7 +104,20 @@ class Constraint:
         return self._check(name, _plain(value))
 
     def parse(self, text: str | Beneath, name: str = "value") -> Any:
-        """Convert what was written on the command line, or a file beneath a root, then `check` it."""
+        """Convert what was written on the command line, or a file beneath a root, then `check` it.
+
+        Parameters
+        ----------
+        text : str or Beneath
+            Its text, or the file that holds the value.
+        name : str
+            Of the parameter, for the message.
+
+        Returns
+        -------
+        object
+            What `check` returns.
+        """
         if isinstance(text, Beneath):
             return self.check(name, self._read(text))
         if self.optional and text.strip().lower() == "none":
@@ -112,7 +125,19 @@ class Constraint:
         return self.check(name, self._convert(text.strip()))
 
     def refuse(self, name: str, value: Any) -> InputError:
-        """Make the error for a value that is not allowed."""
+        """Make the error for a value that is not allowed.
+
+        Parameters
+        ----------
+        name : str
+            Of the parameter.
+        value : object
+
+        Returns
+        -------
+        InputError
+            To be raised.
+        """
         return InputError(f"{name}={_shown(value)} should be {self.expected}; {self._advice(value)}")
 
     def _advice(self, value: Any) -> str:
@@ -219,7 +244,13 @@ class Integer(_Bounded):
 
 
 class Boolean(Constraint):
-    """True or False."""
+    """True or False.
+
+    Parameters
+    ----------
+    optional, help, remedy
+        As for `Constraint`.
+    """
 
     type = "flag"
 
@@ -271,7 +302,13 @@ class Choice(Constraint):
 
 
 class Bytes(Constraint):
-    """An amount of memory: a number of bytes, or text such as ``"16 GiB"``, ``"500MB"``."""
+    """An amount of memory: a number of bytes, or text such as ``"16 GiB"``, ``"500MB"``.
+
+    Parameters
+    ----------
+    optional, help, remedy
+        As for `Constraint`.
+    """
 
     type = "size"
 
@@ -346,7 +383,15 @@ def finite_array(name: str, array: np.ndarray, ndim: int, expected: str) -> np.n
 
 
 class RealOrPerRow(Real):
-    """A finite number for all rows, or an array with one for each; the command line takes a number or a .npy file."""
+    """A finite number for all rows, or an array with one for each; the command line takes a number or a .npy file.
+
+    Parameters
+    ----------
+    above, at_least, below, at_most : float, optional
+        Bounds of a number for all rows, as for `Real`.
+    optional, help, remedy
+        As for `Constraint`.
+    """
 
     type = "number|FILE"
 

@@ -48,5 +48,16 @@ METHODS: dict[str, type[Method]] = {
 
 
 def presentation_of(method: str) -> Presentation:
-    """How results of the method of this name are shown; in general terms where there is no such method."""
+    """How the results of a method are shown.
+
+    Parameters
+    ----------
+    method : str
+        Name in the registry.
+
+    Returns
+    -------
+    Presentation
+        In general terms where there is no such method.
+    """
     return METHODS[method].presentation if method in METHODS else Presentation()

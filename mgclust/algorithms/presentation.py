@@ -129,7 +129,17 @@ class Presentation:
     }
 
     def title_of(self, method: str) -> str:
-        """Title of the method of this name."""
+        """Title of the method of this name.
+
+        Parameters
+        ----------
+        method : str
+            Name in the registry.
+
+        Returns
+        -------
+        str
+        """
         return self.title or method.replace("-", " ").capitalize()
 
     def all_scores(self) -> dict[str, Score | None]:
@@ -143,11 +153,31 @@ class Presentation:
         }
 
     def lead(self, result: Result) -> list[str]:
-        """What the line below the title says beside the size of the data and where they were computed."""
+        """What the line below the title says beside the size of the data and where they were computed.
+
+        Parameters
+        ----------
+        result : Result
+
+        Returns
+        -------
+        list of str
+            Parts of the line; none by default.
+        """
         return []
 
     def exactness(self, result: Result) -> list[tuple[str, Any]]:
-        """Facts that lead the section on exactness; the diagnostics follow."""
+        """Facts that lead the section on exactness; the diagnostics follow.
+
+        Parameters
+        ----------
+        result : Result
+
+        Returns
+        -------
+        list of (str, object)
+            Names and values; none by default.
+        """
         return []
 
     def sample(self, dataset: Any, result: Result, most: int) -> Sample | EdgeSample | None:
@@ -174,15 +204,49 @@ class Presentation:
         return Sample(index, rows[np.searchsorted(wanted, index)], own)
 
     def centers(self, result: Result) -> np.ndarray | None:
-        """Centres that are no rows but points among them."""
+        """Centres that are no rows but points among them.
+
+        Parameters
+        ----------
+        result : Result
+
+        Returns
+        -------
+        ndarray of shape (n_clusters, n_features), or None
+            In label order; None, the default: there are none.
+        """
         return None
 
     def faint(self, result: Result, index: np.ndarray) -> np.ndarray | None:
-        """Which of these rows hardly belong to their cluster."""
+        """Which of these rows hardly belong to their cluster.
+
+        Parameters
+        ----------
+        result : Result
+        index : ndarray of shape (m,), int
+            Row numbers.
+
+        Returns
+        -------
+        ndarray of shape (m,), bool, or None
+            True where a row is drawn faintly; None, the default: nowhere.
+        """
         return None
 
     def draw(self, result: Result, sample: Any) -> Drawn:
-        """Draw what suits the result, by name; without a sample only what needs none."""
+        """Draw what suits the result, by name; without a sample only what needs none.
+
+        Parameters
+        ----------
+        result : Result
+        sample : Sample, EdgeSample or None
+            What `sample` has read.
+
+        Returns
+        -------
+        dict of str to matplotlib.axes.Axes
+            By default a scatter plot of the rows in the colours of their clusters.
+        """
         from mgclust import plots
 
         if sample is None or result.labels is None:
@@ -193,7 +257,16 @@ class Presentation:
         return {"scatter": ax}
 
     def tables(self, result: Result) -> list[Table]:
-        """By default a row for each cluster: how large it is, where its centre is; none without clusters."""
+        """By default a row for each cluster: how large it is, where its centre is; none without clusters.
+
+        Parameters
+        ----------
+        result : Result
+
+        Returns
+        -------
+        list of Table
+        """
         from mgclust import plots
 
         sizes = result.cluster_sizes
@@ -214,11 +287,32 @@ class Presentation:
         return [Table(f"{len(sizes):,} clusters", list(columns), rows, plots.cluster_colors(len(sizes)))]
 
     def columns(self, result: Result, sizes: np.ndarray) -> dict[str, Iterable[Any]]:
-        """More columns of the table of clusters, a value for each cluster."""
+        """More columns of the table of clusters, a value for each cluster.
+
+        Parameters
+        ----------
+        result : Result
+        sizes : ndarray of shape (n_clusters,), int
+            Rows of each cluster.
+
+        Returns
+        -------
+        dict of str to iterable
+            Values by the column's heading; none by default.
+        """
         return {}
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
-        """Lines of the command line, each a word and what it says."""
+        """Lines of the command line, each a word and what it says.
+
+        Parameters
+        ----------
+        result : Result
+
+        Returns
+        -------
+        list of (str, str)
+        """
         sizes = result.cluster_sizes
         if not len(sizes):
             return []
@@ -227,7 +321,20 @@ class Presentation:
 
 
 def sample_index(shape: tuple[int, int], most: int) -> np.ndarray:
-    """The rows that stand for all: the same ones whenever they are asked for."""
+    """The rows that stand for all: the same ones whenever they are asked for.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Of the data set.
+    most : int
+        Rows to choose at most; fewer where rows are wide.
+
+    Returns
+    -------
+    ndarray of int
+        Row numbers, ascending.
+    """
     n, d = shape
     most = min(most, max(1000, SAMPLE_BYTES // (8 * d)))
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, size=most, replace=False))

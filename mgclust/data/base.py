@@ -28,14 +28,17 @@ class InputTypeError(InputError, TypeError):
 class Dataset:
     """Rows that are read when they are asked for.
 
-    Attributes
+    Parameters
     ----------
     shape : tuple of int
-        (n_samples, n_features).
+        (n_samples, n_features); also an attribute, as the following are.
     dtype : numpy.dtype
         float32 or float64: what `read` returns.
     name : str
         For messages and for the provenance of a result.
+
+    Attributes
+    ----------
     labels : ndarray of shape (n_samples,) or None
         The known truth, where the source holds one.
     dask_array : dask.array.Array or None
@@ -89,6 +92,11 @@ class Dataset:
         """Say that this process is going to read rows ``start`` to ``stop - 1`` only.
 
         A source that can only be read as a whole then keeps no more than those. Reading others stays possible.
+
+        Parameters
+        ----------
+        start, stop : int
+            ``0 <= start <= stop <= n_samples``.
         """
 
     def read(self, start: int, stop: int) -> Any:

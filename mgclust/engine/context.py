@@ -193,7 +193,17 @@ class Context:
         return list(pairwise(edges))
 
     def gather_rows(self, indices: np.ndarray) -> Array:
-        """Collect some rows, given by ascending global number, on the device of every rank."""
+        """Collect some rows on the device of every rank.
+
+        Parameters
+        ----------
+        indices : ndarray of int
+            Global numbers of the rows, ascending.
+
+        Returns
+        -------
+        array of shape (len(indices), n_features)
+        """
         parts = []
         for chunk in self.rows.chunks():
             here = indices[(indices >= chunk.start) & (indices < chunk.stop)] - chunk.start

@@ -71,7 +71,19 @@ def cluster_colors(n_clusters: int) -> np.ndarray:
 
 
 def png(ax: Axes, dpi: int = 160) -> bytes:
-    """Encode the figure of `ax` as a PNG file."""
+    """Encode a figure as a PNG file.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes of the figure.
+    dpi : int
+        Pixels an inch.
+
+    Returns
+    -------
+    bytes
+    """
     buffer = io.BytesIO()
     figure: Any = ax.figure
     figure.savefig(buffer, format="png", dpi=dpi)

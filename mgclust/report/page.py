@@ -57,12 +57,36 @@ def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> S
 
 
 def draw_pictures(result: Result, sample: Sample | EdgeSample | None = None) -> dict[str, bytes]:
-    """Draw what suits the method, as PNG files by name; `sample` is needed for the scatter, and for the adjacency."""
+    """Draw what suits the method.
+
+    Parameters
+    ----------
+    result : Result
+    sample : Sample or EdgeSample, optional
+        Needed for the scatter, and for the adjacency.
+
+    Returns
+    -------
+    dict of str to bytes
+        PNG files by name.
+    """
     return {name: plots.png(ax) for name, ax in presentation_of(result.method).draw(result, sample).items()}
 
 
 def draw_volume(result: Result, dataset: Any) -> dict[str, bytes]:
-    """Draw the clusters in their place where the rows are voxels, as PNG files by name."""
+    """Draw the clusters in their place where the rows are voxels.
+
+    Parameters
+    ----------
+    result : Result
+    dataset : Dataset
+        What was clustered.
+
+    Returns
+    -------
+    dict of str to bytes
+        PNG files by name; none where the rows have no place.
+    """
     grid = None if result.labels is None else dataset.label_volume(result.labels)
     return {} if grid is None else {"label_slices": plots.png(plots.label_slices(**grid))}
 

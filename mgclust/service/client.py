@@ -118,7 +118,23 @@ class Service(Connection):
         return RemoteJob(self, self.call("POST", "/jobs", json=request))
 
     def upload(self, path: str | os.PathLike[str]) -> str:
-        """Upload a file and return its id."""
+        """Upload a file.
+
+        Parameters
+        ----------
+        path : path-like
+            A file, no folder.
+
+        Returns
+        -------
+        str
+            Its id.
+
+        Raises
+        ------
+        InputError
+            It is not a file, or the service rejects it.
+        """
         path = Path(path)
         if not path.is_file():
             raise InputError(f"{path} is not a file; a folder (zarr) is read from where the service may read it.")
@@ -132,11 +148,31 @@ class Service(Connection):
         return str(answer["id"])
 
     def uploads(self, limit: int = 50) -> list[dict[str, Any]]:
-        """List the latest uploads: ``id``, ``owner``, ``name``, ``size`` in bytes, ``sha256``, ``created``."""
+        """List the latest uploads: ``id``, ``owner``, ``name``, ``size`` in bytes, ``sha256``, ``created``.
+
+        Parameters
+        ----------
+        limit : int
+            Uploads to list at most.
+
+        Returns
+        -------
+        list of dict
+        """
         return list(self.call("GET", "/uploads", params={"limit": limit}))
 
     def delete_upload(self, id_: str) -> dict[str, Any]:
         """Delete an upload and return what it was.
+
+        Parameters
+        ----------
+        id_ : str
+            Id of the upload.
+
+        Returns
+        -------
+        dict
+            As in `uploads`.
 
         Raises
         ------
@@ -150,11 +186,32 @@ class Service(Connection):
         return list(self.call("GET", "/users"))
 
     def create_user(self, name: str, role: str = "user") -> dict[str, Any]:
-        """Create a user; for administrators."""
+        """Create a user; for administrators.
+
+        Parameters
+        ----------
+        name : str
+        role : {"user", "admin"}
+
+        Returns
+        -------
+        dict
+            The new user, as in `users`.
+        """
         return dict(self.call("POST", "/users", json={"name": name, "role": role}))
 
     def tokens(self, user: str | None = None) -> list[dict[str, Any]]:
-        """List a user's tokens, by default your own, without their secrets."""
+        """List a user's tokens, without their secrets.
+
+        Parameters
+        ----------
+        user : str, optional
+            By default yourself; for administrators, any user.
+
+        Returns
+        -------
+        list of dict
+        """
         if user is not None and not re.fullmatch("[a-z0-9._@-]+", user):
             raise InputError(f"user={user[:80]!r} should be a user's name; 'mgclust user list' lists those there are.")
         return list(self.call("GET", "/tokens" if user is None else f"/tokens/{user}"))
@@ -177,7 +234,13 @@ class Service(Connection):
         return dict(self.call("POST", "/tokens", json=given))
 
     def revoke_token(self, id_: str) -> None:
-        """Revoke a token."""
+        """Revoke a token.
+
+        Parameters
+        ----------
+        id_ : str
+            Id of the token, as `tokens` lists it.
+        """
         if not re.fullmatch("[0-9a-f]{16}", id_):
             raise InputError(
                 f"id={id_[:80]!r} should be 16 of 0-9 and a-f; 'mgclust token list' lists those there are."
@@ -187,6 +250,15 @@ class Service(Connection):
     def job(self, id_: str) -> RemoteJob:
         """Get a job.
 
+        Parameters
+        ----------
+        id_ : str
+            Id of the job.
+
+        Returns
+        -------
+        mgclust.service.client.RemoteJob
+
         Raises
         ------
         InputError
@@ -195,7 +267,20 @@ class Service(Connection):
         return RemoteJob(self, self.call("GET", f"/jobs/{_check_id(id_, 'mgclust jobs')}"))
 
     def jobs(self, state: str | None = None, limit: int = 50) -> list[RemoteJob]:
-        """List the latest jobs, without their requests, which `mgclust.service.client.RemoteJob.refresh` gets."""
+        """List the latest jobs, without their requests, which `mgclust.service.client.RemoteJob.refresh` gets.
+
+        Parameters
+        ----------
+        state : str, optional
+            Only jobs in this state; by default, in any.
+        limit : int
+            Jobs to list at most.
+
+        Returns
+        -------
+        list of mgclust.service.client.RemoteJob
+            The latest first.
+        """
         wanted: dict[str, Any] = {"state": state} if state else {}
         found: list[dict[str, Any]] = []
         while len(found) < limit:  # a page may end early
@@ -210,13 +295,17 @@ class Service(Connection):
 class RemoteJob:
     """A job of a service.
 
+    Parameters
+    ----------
+    service : Service
+    info : dict
+        All that the service answers, kept as an attribute.
+
     Attributes
     ----------
     id : str
     state : {"PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"}
         As of the last answer; `refresh` asks again.
-    info : dict
-        All that the service answers.
     """
 
     def __init__(self, service: Service, info: dict[str, Any]) -> None:
@@ -306,7 +395,20 @@ class RemoteJob:
                 retries.wait(error)
 
     def download(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
-        """Fetch the result directory, which appears when it is complete."""
+        """Fetch the result directory, which appears when it is complete.
+
+        Parameters
+        ----------
+        path : path-like
+            Of the directory to write.
+        overwrite : bool
+            Whether to replace a result that is there.
+
+        Returns
+        -------
+        pathlib.Path
+            The directory.
+        """
         target = Path(path)
         check_target(target, overwrite)
         with atomic_directory(target, overwrite) as directory:
@@ -315,7 +417,17 @@ class RemoteJob:
         return target
 
     def result(self, path: str | os.PathLike[str]) -> Result:
-        """`download`, then `mgclust.load_result`."""
+        """`download`, then `mgclust.load_result`.
+
+        Parameters
+        ----------
+        path : path-like
+            Of the directory to write; nothing may be there.
+
+        Returns
+        -------
+        mgclust.Result
+        """
         return load_result(self.download(path))
 
     def _fetch(self, name: str, size: int, directory: Path) -> None:

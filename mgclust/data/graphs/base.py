@@ -34,18 +34,30 @@ Where = Callable[[int], str]
 class Graph(Dataset):
     """Undirected edges that are read when they are asked for; every one is a row.
 
+    Parameters
+    ----------
+    n_edges : int
+    n_nodes : int
+        Nodes are 0 to n_nodes - 1, whether they have edges or not; also an attribute.
+    name : str
+        For messages and for the provenance of a result.
+    weighted : bool
+        Whether edges have weights.
+    directed : bool
+        Whether the source said that its edges have a direction, which is dropped; also an attribute.
+    names : array of shape (n_nodes,), str or int, optional
+        What the source calls the nodes.
+    labels : array of shape (n_nodes,), optional
+        The known truth.
+
     Attributes
     ----------
     shape : tuple of int
         (n_edges, 2), or (n_edges, 3) where edges have weights.
     dtype : numpy.dtype
         int32 for the columns u, v; float64 for u, v, weight.
-    n_nodes : int
-        Nodes are 0 to n_nodes - 1, whether they have edges or not.
     names : ndarray of shape (n_nodes,), str or int, or None
         What the source calls the nodes; None where it numbers them.
-    directed : bool
-        Whether the source said that its edges have a direction, which is dropped.
     labels : ndarray of shape (n_nodes,) or None
         The known truth, where the source holds one.
 
