@@ -58,7 +58,7 @@ class InFile(Dataset):
     _stamp: Any
 
     def read(self, start: int, stop: int) -> Any:
-        """Rows ``start`` to ``stop - 1``; see `Dataset.read`."""
+        """Rows ``start`` to ``stop - 1``; see `mgclust.data.Dataset.read`."""
         self.location.check(self._stamp)
         with self.location.reading():
             return super().read(start, stop)
@@ -70,7 +70,19 @@ class InFile(Dataset):
 
 
 class FileDataset(InFile):
-    """Rows at a `Location`; pickles as the path and what was asked of it."""
+    """Rows at a `mgclust.data.location.Location`; pickles as the path and what was asked of it.
+
+    A format implements ``_read(start, stop)``, which gets valid bounds and returns these rows.
+
+    Parameters
+    ----------
+    location : Location
+        Of the file, which must stay as it is.
+    shape : tuple of int
+        (n_samples, n_features), as the file says.
+    dtype : numpy.dtype
+        Of the numbers in the file; rows are read as float32 or float64.
+    """
 
     def __init__(self, location: Location, shape: Any, dtype: Any) -> None:
         super().__init__(check_shape(shape, location.name), float_dtype(dtype, location.name), location.name)
@@ -83,13 +95,16 @@ class FileDataset(InFile):
 
 
 class LoadedDataset(FileDataset):
-    """Rows of a format that can only be read as a whole: once, when the first of them is wanted."""
+    """Rows of a format that can only be read as a whole: once, when the first of them is needed.
+
+    A format implements ``_load()``, which returns all rows. Parameters are those of `mgclust.data.files.FileDataset`.
+    """
 
     def _load(self) -> np.ndarray:
         raise NotImplementedError
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows ``start`` to ``stop - 1``; see `Dataset.read`."""
+        """Rows ``start`` to ``stop - 1``; see `mgclust.data.Dataset.read`."""
         if self._opened is None:
             self.location.check(self._stamp)
             with self.location.reading():

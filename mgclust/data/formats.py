@@ -29,7 +29,17 @@ What = Literal["rows", "graph", "labels"]
 
 
 class Asked(NamedTuple):
-    """What was said beside the path."""
+    """What was said beside the path; None where nothing was.
+
+    Attributes
+    ----------
+    delimiter : str or None
+        Between the fields of a line.
+    columns : sequence of str or int, str or None
+        Columns of a table to read.
+    n_nodes : int or None
+        Nodes of a graph.
+    """
 
     delimiter: str | None = None
     columns: Sequence[str | int] | str | None = None
@@ -37,14 +47,30 @@ class Asked(NamedTuple):
 
 
 class Format(NamedTuple):
-    """What opens files of one format; None where they are not read as that."""
+    """What opens files of one format; None where they are not read as that.
+
+    Attributes
+    ----------
+    rows : callable or None
+        Makes a data set of a location and of what was said beside it.
+    graph : callable or None
+        Makes a graph of these.
+    labels : callable or None
+        Reads labels at a location.
+    table : bool
+        Whether `columns` chooses some.
+    delimited : bool
+        Whether rows have a `delimiter`.
+    gzip : bool
+        Whether as a graph it may be gzipped.
+    """
 
     rows: Callable[[Location, Asked], Dataset] | None = None
     graph: Callable[[Location, Asked], Graph] | None = None
     labels: Callable[[Location], Any] | None = None
-    table: bool = False  # `columns` chooses some
-    delimited: bool = False  # rows have a `delimiter`
-    gzip: bool = False  # as a graph it may be gzipped
+    table: bool = False
+    delimited: bool = False
+    gzip: bool = False
 
 
 def _text(location: Location, asked: Asked) -> Dataset:

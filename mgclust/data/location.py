@@ -41,11 +41,21 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Location:
-    """Where a dataset is stored."""
+    """Where a dataset is stored.
 
-    name: str  # as the user wrote it
-    path: str  # absolute local path, or a URL
-    beneath: Beneath | None = None  # the local file as one beneath a root: then it is never opened by its path
+    Attributes
+    ----------
+    name : str
+        As the user wrote it.
+    path : str
+        Absolute local path, or a URL.
+    beneath : Beneath or None
+        The local file as one beneath a root: then it is never opened by its path.
+    """
+
+    name: str
+    path: str
+    beneath: Beneath | None = None
 
     @classmethod
     def of(cls, source: str | os.PathLike[str] | Beneath) -> Location:

@@ -161,7 +161,7 @@ def row_number(name: str, start: int = 0) -> Where:
 
 
 def edge_rows(pairs: Any, weights: Any, n_nodes: int, where: Where) -> Any:
-    """Check edges, and put them into the rows that `Graph.read` returns.
+    """Check edges, and put them into the rows that `mgclust.data.Graph.read` returns.
 
     Parameters
     ----------

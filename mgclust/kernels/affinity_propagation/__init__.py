@@ -78,7 +78,7 @@ class AffinityPropagation(Protocol):
         scale : float
             Of the fixed-point sums.
         negligible : float
-            An E of at most this share of the larger of its row's |u| and its |S| counts as zero.
+            An E of at most this share of the larger of the magnitudes of its row's u and its S counts as zero.
         """
 
     def similarities(

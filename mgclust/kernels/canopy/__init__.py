@@ -16,7 +16,10 @@ Array = Any
 
 
 class Canopy(Protocol):
-    """Functions that both devices have, with these meanings; norm and threshold are those of `Pairs`."""
+    """Functions that both devices have, with these meanings.
+
+    Norm and threshold are those of `mgclust.kernels.pairs.Pairs`.
+    """
 
     def first_independent(self, x: Array, *, norm: str, threshold: float, out: Array) -> None:
         """Pick rows in their order, each that no picked row before it is near (s < threshold).

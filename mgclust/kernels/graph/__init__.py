@@ -34,6 +34,7 @@ class Graph(Protocol):
     labels : int32 array of shape (n,)
         Community of each node, a number below n.
     gain : Gain
+        How the gain of a merge or a move is computed.
     """
 
     def apply_moves(self, proposal: Array, strength: Array, labels: Array, totals: Array) -> None:

@@ -27,7 +27,7 @@ class LowDimension(Protocol):
     x : array of shape (m, d), d <= 3
         Rows, float32 or float64.
     plan : GaussianGrid
-        Covers the rows; see `mgclust.kernels.low_dimension.gaussian_grid`.
+        Covers the rows; see ``mgclust.kernels.low_dimension.gaussian_grid``.
     tree : BoxTree
         Over all rows.
     start, stop : int

@@ -93,7 +93,7 @@ class Pairs(Protocol):
             Global number of the first column, a multiple of 1024.
         near : array of shape (m, NEIGHBORS), the rows' type, optional
             The smallest s so far, the row's own among them, ascending (infinity at first), in place: what
-            `mgclust.kernels.pairs.neighbors` needs. Only where NEIGHBORS is not 0.
+            ``mgclust.kernels.pairs.neighbors`` needs. Only where NEIGHBORS is not 0.
         near_index : int64 array of shape (m, NEIGHBORS), optional
             Their global numbers (-1 at first), in place.
         """
