@@ -1,4 +1,8 @@
-"""The methods, by their names on the command line."""
+"""The methods, by their names on the command line.
+
+A folder each; `base` is what they have in common, `presentation` how results are shown unless a method says otherwise,
+`common` what several share.
+"""
 
 from mgclust.algorithms.affinity_propagation.adaptive import AdaptiveAffinityPropagation
 from mgclust.algorithms.affinity_propagation.estimator import AffinityPropagation

@@ -1,4 +1,7 @@
-"""Generated data whose truth is known: Gaussian clusters, BOLD series, random networks."""
+"""Generated data whose truth is known: Gaussian clusters (`gaussians`), BOLD series (`bold`), random `networks`.
+
+`npz` writes them as files.
+"""
 
 from __future__ import annotations
 

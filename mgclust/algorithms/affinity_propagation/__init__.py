@@ -2,5 +2,5 @@
 
 `estimator` and `adaptive` are the two estimators. Both make similarities (`similarity_matrix`), pass messages
 (`message_passing`) and assign rows to exemplars (`exemplars`); the rules of the scan are in `adaptive_scan`, over what
-it has seen (`adaptive_state`).
+it has seen (`adaptive_state`); `presentation` shows results.
 """

@@ -1,4 +1,7 @@
-"""Sums of float64 parts whose bits do not depend on their order."""
+"""Sums of float64 parts whose bits do not depend on their order.
+
+On the CPU in `cpu`; on a GPU in `gpu` with ``sums.cu``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Arrays on their way between the host's memory and the one in which kernels read them."""
+"""Arrays on their way between the host's memory and the one in which kernels read them.
+
+On the CPU in `cpu`; on a GPU in `gpu`.
+"""
 
 from __future__ import annotations
 
