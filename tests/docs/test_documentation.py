@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 
 import mgclust
+from mgclust.kernels import Kernels
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PUBLIC = ("", ".algorithms", ".data", ".data.samples", ".datasets", ".errors", ".kernels", ".plots", ".report")
+CONCEPTS = tuple(f".kernels.{concept}" for concept in Kernels.__annotations__)
+PUBLIC = (
+    *("", ".algorithms", ".data", ".data.samples", ".datasets", ".errors", ".kernels", ".params", ".plots", ".report"),
+    *CONCEPTS,
+)
 
 
 def _object(path):
