@@ -37,22 +37,33 @@ LARGEST_PIECE = 8 << 30  # bytes: kernels count what belongs to a piece with 32 
 class Context:
     """One rank's view of a run.
 
-    Attributes
+    Parameters
     ----------
     comm : Comm
-        The other ranks.
+        The other ranks; an attribute, as are the following up to `free`.
     partition : Partition
         Which rank owns which rows.
     rows : Rows
         This rank's.
     kernels : mgclust.kernels.Kernels
         Of this rank's device.
+    free : int
+        Bytes that this rank may use, as found before the run.
+    abort : Abort
+        Ends every wait of a cancelled run.
+    emit : callable or None
+        Called with the events of the progress, on rank 0.
+    checkpoint : CheckpointConfig, optional
+        Where to save and to resume from.
+    room : callable
+        Says how many bytes of host memory copies for checkpoints may take now.
+
+    Attributes
+    ----------
     dtype : dtype
         float32 or float64: the rows' type on the device.
     dataset_shape : (int, int)
         Of the whole data.
-    free : int
-        Bytes that this rank may use, as found before the run.
     timings : dict
         Seconds by stage.
     checkpoint : Checkpointer
