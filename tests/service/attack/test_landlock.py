@@ -17,7 +17,7 @@ import pytest
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.service import caches
 from mgclust.service.confine import describe, landlock
-from tests.support.confinement import needs_landlock, needs_root, needs_seccomp
+from support.confinement import needs_landlock, needs_root, needs_seccomp
 
 # In place of reading data: look for what is none of a job's, and tell what was found.
 LOOK = """

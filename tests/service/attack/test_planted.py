@@ -23,7 +23,7 @@ from mgclust.service.reader_pool import _Reader
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
-from tests.support.confinement import needs_landlock
+from support.confinement import needs_landlock
 
 A, B = "a" * 32, "b" * 32
 CONFINED = """
