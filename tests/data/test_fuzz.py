@@ -14,11 +14,10 @@ from support import fuzz
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.quick("1")
+@pytest.mark.slow
 @pytest.mark.timeout(170)
-@pytest.mark.parametrize("seconds", ["1", "12"])
-def test_for_some_seconds(seconds):
-    command = [sys.executable, "-m", "tests.support.fuzz", "--seconds", seconds]
+def test_for_some_seconds():
+    command = [sys.executable, "-m", "tests.support.fuzz", "--seconds", "12"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(fuzz.TARGETS)

@@ -485,6 +485,7 @@ SCRIPTS = [*DEPLOY.rglob("*.sbatch"), *DEPLOY.rglob("*.sh"), DEPLOY / "lab"]
 SCRIPTS += [path for path in LAB if path.suffix == ".sh"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed (Debian: apt install)")
 def test_shellcheck_finds_nothing():
     command = ["shellcheck", "--severity=warning", "--external-sources", f"--source-path={ROOT}", *map(str, SCRIPTS)]

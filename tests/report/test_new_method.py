@@ -72,6 +72,7 @@ def test_on_the_command_line(registered, rows, tmp_path, monkeypatch, capsys):
     check_files("out")
 
 
+@pytest.mark.slow
 def test_in_the_warmup(registered, capsys):
     """With what every method has: nothing in the command names it."""
     assert cli.run_command(["warmup", "--cpu", "toy"]) == 0
@@ -148,6 +149,7 @@ def test_every_method_says_what_its_scores_mean(method):
     assert describe_methods()[method.method]["scores"]
 
 
+@pytest.mark.slow
 def test_no_fit_loads_matplotlib():
     code = (
         "import sys, numpy as np, mgclust, mgclust.algorithms\n"
