@@ -292,9 +292,11 @@ def test_workers_of_attempts(tmp_path, monkeypatch):
                 try:
                     visible = process.environ().get("CUDA_VISIBLE_DEVICES")
                     spawned = "spawn_main" in " ".join(process.cmdline())
+                    parent = process.ppid()
                 except psutil.Error:
                     continue
-                if spawned:
+                # What a worker starts has the worker's command line until it has its own.
+                if spawned and parent not in workers.get(attempt.job.id, ()):
                     workers.setdefault(attempt.job.id, set()).add(process.pid)
                     seen.setdefault(attempt.job.id, set()).add(visible)
         time.sleep(0.02)

@@ -70,21 +70,20 @@ def ended(pid):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["as its job ends", "while its job runs"])
-def test_a_daemon_is_killed(served: Served, tmp_path, monkeypatch, when):  # noqa: F811
+def test_a_daemon_is_killed(served: Served, tmp_path, when):  # noqa: F811
     """Before its job has ended, or, where the attempt does not own its orphans, at the next check."""
     become_subreaper()
     served.runner._server = NoForkServer()
     ends = when == "as its job ends"
-    if ends:
-        served.runner._next_check = float("inf")  # no check between jobs
-    else:
-        monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.1)
+    served.runner._next_check = float("inf")  # no check before the daemon has said its number
     daemon = tmp_path / "daemon"
     wait = f"\nwhile not os.path.exists({str(daemon)!r}): time.sleep(0.01)\n"
     job = served.submit(DAEMON.format(str(daemon)) + wait + ("say({'scores': {'n': 1}}); sys.exit()" if ends else ""))
     served.wait(lambda: written(daemon))
     if ends:
         served.wait(lambda: served.http.get(job).json()["state"] != "RUNNING")
+    else:
+        served.runner._next_check = 0
     served.wait(lambda: ended(int(daemon.read_text())), 20)
     assert served.http.get(job).json()["state"] == ("SUCCEEDED" if ends else "RUNNING")
 
