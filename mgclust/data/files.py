@@ -59,9 +59,12 @@ class InFile(Dataset):
 
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start`` to ``stop - 1``; see `mgclust.data.Dataset.read`."""
-        self.location.check(self._stamp)
+        self._check()
         with self.location.reading():
             return super().read(start, stop)
+
+    def _check(self) -> None:
+        self.location.check(self._stamp)
 
     def fingerprint(self) -> str:
         """SHA-256 of the file's bytes."""
@@ -103,15 +106,13 @@ class LoadedDataset(FileDataset):
     def _load(self) -> np.ndarray:
         raise NotImplementedError
 
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows ``start`` to ``stop - 1``; see `mgclust.data.Dataset.read`."""
-        if self._opened is None:
-            self.location.check(self._stamp)
-            with self.location.reading():
-                self._opened = self._load()
-        return Dataset.read(self, start, stop)
+    def _check(self) -> None:
+        if self._opened is None:  # what is in memory stays as it was; behind a URL, each check is a request
+            super()._check()
 
     def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._opened is None:
+            self._opened = self._load()
         return np.ascontiguousarray(self._opened[start:stop], dtype=self.dtype)
 
 

@@ -7,7 +7,8 @@ word behind the language of a fenced block says what it needs::
     bash exit=2            ends with that code
     bash | python cluster  run against a local cluster in place of tcp://scheduler:8786
     bash | python service  run against a service; ID is the last job's number
-    bash | python gpu, bash tls, bash serve, bash install    names of options, parameters and extras are checked
+    bash tls               run against a cluster with TLS, whose PEM files lie in the directory
+    bash | python gpu, bash serve, bash install    names of options, parameters and extras are checked
     bash develop           files and folders that the commands name exist
     python sketch          compiles
     text                   what the block before it prints
@@ -267,11 +268,31 @@ def test_blocks_for_a_service(directory, monkeypatch):
         assert json.loads((directory / name / "result.json").read_text())["scores"]["n_clusters"] == 15
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_blocks_for_a_cluster_with_tls(directory, monkeypatch):
+    import distributed
+
+    security = distributed.security.Security.temporary()
+    for name, text in (
+        ("ca", security.tls_ca_file), ("cert", security.tls_client_cert), ("key", security.tls_client_key),
+    ):  # fmt: skip
+        (directory / f"{name}.pem").write_text(text)
+    (block,) = (block for block in BLOCKS if block.needs == "tls")
+    export, run = block.code.splitlines()
+    for word in shlex.split(export)[1:]:
+        monkeypatch.setenv(*word.split("="))
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=security, protocol="tls"
+    ) as running:
+        _run_shell(block._replace(code=run.replace("tls://scheduler:8786", running.scheduler_address)))
+    assert json.loads((directory / "out-tls" / "result.json").read_text())["hardware"]["ranks"] == 2
+
+
 def test_blocks_that_need_more_than_this_machine_name_what_exists():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    source = (Path(mgclust.__file__).parent / "engine" / "dask" / "cluster.py").read_text(encoding="utf-8")
     for block in BLOCKS:
-        if block.needs not in ("gpu", "tls", "install", "serve", "develop", "sketch"):
+        if block.needs not in ("gpu", "install", "serve", "develop", "sketch"):
             continue
         if block.language == "python":
             calls = [n for n in ast.walk(ast.parse(block.code)) if isinstance(n, ast.Call)]
@@ -286,9 +307,6 @@ def test_blocks_that_need_more_than_this_machine_name_what_exists():
                 assert all((ROOT / each).exists() for each in named), f"{block.place}: {named}"
             elif program == "mgclust":
                 _parse(arguments)
-            elif program == "export":
-                for name in (argument.split("=")[0] for argument in arguments):
-                    assert name.startswith("MGCLUST_TLS_") and name.removeprefix("MGCLUST_TLS_") in source
             elif program.endswith("pip"):
                 assert {each for some in re.findall(r"\[(.*)\]", arguments[-1]) for each in some.split(",")} <= set(
                     extras
