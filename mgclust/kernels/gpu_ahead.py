@@ -38,7 +38,7 @@ def begin(function: str, arguments: Arguments, shape: tuple[int, int], rows: int
 def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     n, d = shape
     if arguments["metric"] == "precomputed":
-        yield compiled("affinity_propagation/matrices.cu", dtype.name), "value_histogram"
+        yield compiled("pairs/stored_values.cu", dtype.name), "value_histogram"
         return
     yield from _prepared(rows, d, dtype)
     yield from _pairs("histogram", SAMPLE, SAMPLE, d, dtype)
@@ -60,7 +60,7 @@ def _fuzzy_c_means(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     d = shape[1]
     yield from _prepared(rows, d, dtype)
     yield from _exact_sums()
-    yield compiled("affinity_propagation/matrices.cu", dtype.name), "group_sums"
+    yield compiled("label_sums/label_sums.cu", dtype.name), "group_sums"
     yield from _pairs("nearest", rows, 1, d, dtype)
     tiles = compiled("fuzzy_c_means/fuzzy.cu", dtype.name, POWER=int(arguments["m"] != 2))
     yield tiles, "tile_memberships"
@@ -99,8 +99,8 @@ def _silhouette(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: 
         yield few_features(rows, d, dtype, "l2")[0], "cluster_sums"
     else:
         yield compiled("pairs/many_features.cu", dtype.name), "distances"
-        yield compiled("affinity_propagation/matrices.cu", dtype.name), "add_by_label"
-    yield compiled("affinity_propagation/matrices.cu", dtype.name), "group_sums"
+        yield compiled("label_sums/label_sums.cu", dtype.name), "add_by_label"
+    yield compiled("label_sums/label_sums.cu", dtype.name), "group_sums"
     if d > LOW_DIMENSIONS and _by_products(dtype):
         yield from (
             (compiled_for_hopper("label_sums/centred_sums.cu"), name) for name in ("centred_sums", "pack_about")
@@ -123,15 +123,17 @@ def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: in
     d = shape[1]
     yield from _prepared(rows, d, dtype)
     if d <= LOW_DIMENSIONS:
-        yield compiled("affinity_propagation/matrices.cu", dtype.name, DIM=d), "similarities_low"
+        yield compiled("affinity_propagation/few_features.cu", dtype.name, DIM=d), "similarities_low"
     elif dtype == np.float32:
         split = compiled("affinity_propagation/similarity.cu", "float32")
         yield from ((split, "split_rows"), (split, "similarities_split"))
     else:
         yield compiled("pairs/many_features.cu", dtype.name), "similarities"
-    messages, matrices = (compiled(f"affinity_propagation/{file}.cu", dtype.name) for file in ("messages", "matrices"))
+    messages = compiled("affinity_propagation/messages.cu", dtype.name)
     yield from ((messages, "pass_rows"), (messages, "pass_columns"))
-    yield from ((matrices, name) for name in ("value_histogram", "best_columns", "same_label_sums"))
+    yield compiled("pairs/stored_values.cu", dtype.name), "value_histogram"
+    sums = compiled("label_sums/label_sums.cu", dtype.name)
+    yield from ((sums, "best_columns"), (sums, "same_label_sums"))
 
 
 def _fast_newman(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:

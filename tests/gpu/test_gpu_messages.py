@@ -117,8 +117,8 @@ def test_value_histogram(gpu, cpu, dtype):
     bits = 8 * s.dtype.itemsize
     for low, shift in ((-(1 << (bits - 1)), bits - 11), (-(1 << (bits - 2)), bits - 20), (0, bits - 14)):
         ours, theirs = gpu.xp.zeros(2049, "int64"), np.zeros(2049, np.int64)
-        gpu.affinity_propagation.value_histogram(gpu.memory.to_device(s), n=700, low=low, shift=shift, out=ours)
-        cpu.affinity_propagation.value_histogram(s, n=700, low=low, shift=shift, out=theirs)
+        gpu.pairs.value_histogram(gpu.memory.to_device(s), n=700, low=low, shift=shift, out=ours)
+        cpu.pairs.value_histogram(s, n=700, low=low, shift=shift, out=theirs)
         np.testing.assert_array_equal(gpu.memory.to_host(ours), theirs)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mgclust.kernels import load
-from mgclust.kernels.affinity_propagation import cpu_similarities as _cpu_similarities
 from mgclust.kernels.affinity_propagation.messages import padded
 from mgclust.kernels.label_sums import cpu as _cpu_labels
+from mgclust.kernels.toolkit import threads
 
 cpu = load("cpu")
 
@@ -36,7 +36,7 @@ def by_label(values: np.ndarray, labels: np.ndarray, clusters: int) -> np.ndarra
 @pytest.fixture(params=[1 << 20, 1])
 def task(request, monkeypatch) -> int:
     """Elements of a task: one task in all, and as many as there can be."""
-    monkeypatch.setattr(_cpu_similarities, "TASK_ELEMENTS", request.param)
+    monkeypatch.setattr(threads, "TASK_ELEMENTS", request.param)
     return request.param
 
 

@@ -8,6 +8,7 @@ import pytest
 from mgclust.kernels import load
 from mgclust.kernels.pairs import cpu_tasks as _cpu_tasks
 from mgclust.kernels.pairs.neighbors import nearest_known
+from mgclust.kernels.toolkit import threads
 
 cpu = load("cpu")
 
@@ -321,3 +322,36 @@ def test_nearest_known_is_right_where_it_is_certain(make):
     known, known_index, certain = nearest_known(order, order, near, index, np)
     assert (known[certain] == best[certain]).all() and (known_index[certain] == best_index[certain]).all()
     assert certain.mean() > {"lattice": 0.5, "continuous": 0.98, "fewer than kept": 0.99}[make]
+
+
+def keys(v: np.ndarray) -> list[int]:
+    bits = (v + v.dtype.type(0)).view(INTEGER[v.itemsize])
+    largest = np.iinfo(bits.dtype).max
+    return [int(b) if b >= 0 else int(b ^ largest) for b in bits.ravel()]
+
+
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("n", [1, 32, 77])
+def test_value_histogram(n, dtype, monkeypatch):
+    monkeypatch.setattr(threads, "TASK_ELEMENTS", 100)
+    rng = np.random.default_rng(n)
+    v = np.full((9, n + 3), 5, dtype)
+    v[:, :n] = rng.choice([-1.0, 1.0], (9, n)) * 10.0 ** rng.uniform(-30, 30, (9, n))
+    v[0, :n], v[1, :n], v[2, :n] = -np.inf, -0.0, 0.0
+    v[3, 0] = np.finfo(dtype).max
+    own = np.sort(keys(v[:, :n][v[:, :n] > -np.inf]))
+    assert keys(np.sort(v[3, :n])) == sorted(keys(v[3, :n]))
+    limits, half = np.iinfo(INTEGER[v.itemsize]), v.itemsize * 8 - 8
+    cases = [(int(limits.min), half, 256), (int(own[len(own) // 3]), half - 9, 64), (0, half - 20, 1000)]
+    cases += [(int(limits.max), 3, 8), (int(own[0]), 0, 4), (int(own[-1]), 0, 1)]
+    for low, shift, bins in cases:
+        out = np.ones(bins + 1, np.int64)
+        cpu.pairs.value_histogram(v, n=n, low=low, shift=shift, out=out)
+        expected = np.ones(bins + 1, np.int64)
+        for key in own.tolist():
+            b = (key - low) >> shift
+            if key < low:
+                expected[0] += 1
+            elif b < bins:
+                expected[1 + b] += 1
+        np.testing.assert_array_equal(out, expected)

@@ -1,4 +1,4 @@
-"""Similarities, their tie noise and their histogram on the CPU against plain NumPy and published numbers."""
+"""Similarities and their tie noise on the CPU against plain NumPy and published numbers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import pytest
 from numba import njit
 
 from mgclust import kernels
-from mgclust.kernels.affinity_propagation import cpu_similarities as _cpu_similarities
 from mgclust.kernels.affinity_propagation.messages import padded
+from mgclust.kernels.toolkit.cpu_compiler import signed
 from mgclust.kernels.toolkit.simd import load, store
 from mgclust.kernels.toolkit.simd_steps import random_bytes
 
 cpu = kernels.load("cpu")
 
 REALS = (np.float32, np.float64)
-INTEGER = {4: np.int32, 8: np.int64}
 
 
 def philox(counter: tuple[int, ...], key: tuple[int, int]) -> list[int]:
@@ -90,7 +89,7 @@ def drawn(out, first, row, draw, seed):
 )
 def test_random_bytes_are_philox(seed, draw, row, first, dtype):
     out = np.zeros(32, dtype)
-    drawn(out, first, row, draw, _cpu_similarities.signed(seed))
+    drawn(out, first, row, draw, signed(seed))
     assert (out == draws(seed, draw, range(row, row + 1), range(first, first + 32))[0]).all()
 
 
@@ -148,36 +147,3 @@ def test_jitter(dtype):
     np.testing.assert_array_equal(out[:, :n], expected)
     assert (out[:, n:] == -np.inf).all() and (np.isfinite(out) == np.isfinite(s)).all()
     assert (out[:, :n] != s[:, :n]).mean() > 0.5
-
-
-def keys(v: np.ndarray) -> list[int]:
-    bits = (v + v.dtype.type(0)).view(INTEGER[v.itemsize])
-    largest = np.iinfo(bits.dtype).max
-    return [int(b) if b >= 0 else int(b ^ largest) for b in bits.ravel()]
-
-
-@pytest.mark.parametrize("dtype", REALS)
-@pytest.mark.parametrize("n", [1, 32, 77])
-def test_value_histogram(n, dtype, monkeypatch):
-    monkeypatch.setattr(_cpu_similarities, "TASK_ELEMENTS", 100)
-    rng = np.random.default_rng(n)
-    v = np.full((9, padded(n)), 5, dtype)
-    v[:, :n] = rng.choice([-1.0, 1.0], (9, n)) * 10.0 ** rng.uniform(-30, 30, (9, n))
-    v[0, :n], v[1, :n], v[2, :n] = -np.inf, -0.0, 0.0
-    v[3, 0] = np.finfo(dtype).max
-    own = np.sort(keys(v[:, :n][v[:, :n] > -np.inf]))
-    assert keys(np.sort(v[3, :n])) == sorted(keys(v[3, :n]))
-    limits, half = np.iinfo(INTEGER[v.itemsize]), v.itemsize * 8 - 8
-    cases = [(int(limits.min), half, 256), (int(own[len(own) // 3]), half - 9, 64), (0, half - 20, 1000)]
-    cases += [(int(limits.max), 3, 8), (int(own[0]), 0, 4), (int(own[-1]), 0, 1)]
-    for low, shift, bins in cases:
-        out = np.ones(bins + 1, np.int64)
-        cpu.affinity_propagation.value_histogram(v, n=n, low=low, shift=shift, out=out)
-        expected = np.ones(bins + 1, np.int64)
-        for key in own.tolist():
-            b = (key - low) >> shift
-            if key < low:
-                expected[0] += 1
-            elif b < bins:
-                expected[1 + b] += 1
-        np.testing.assert_array_equal(out, expected)

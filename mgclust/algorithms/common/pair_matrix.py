@@ -45,7 +45,7 @@ def order_statistic(context: Context, parts: Callable[[], Iterable[Array]], rank
         shift = max(0, left - BIN_BITS)
         counts = xp.zeros(1 + (1 << (left - shift)), dtype="int64")
         for s in parts():
-            context.kernels.affinity_propagation.value_histogram(s, n=n, low=low, shift=shift, out=counts)
+            context.kernels.pairs.value_histogram(s, n=n, low=low, shift=shift, out=counts)
         upto = np.cumsum(context.kernels.memory.to_host(context.comm.all_reduce(counts, "sum")))
         low += int(np.searchsorted(upto[1:], rank)) << shift
         left = shift

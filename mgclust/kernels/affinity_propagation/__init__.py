@@ -1,7 +1,7 @@
 """Similarities with the noise that breaks ties, and the messages of one iteration.
 
 `messages` has the equations and what a rank keeps. On the CPU `cpu` calls `cpu_similarities` and `cpu_messages`; on a
-GPU `gpu` starts ``similarity.cu``, ``messages.cu``, and ``matrices.cu``, which has sums over a matrix.
+GPU `gpu` starts ``few_features.cu``, ``similarity.cu`` and ``messages.cu``.
 """
 
 from __future__ import annotations
@@ -100,22 +100,6 @@ class AffinityPropagation(Protocol):
             Below 2**64.
         out : array of shape (m, padded(n)), the rows' type
             Columns y_start .. y_start + k - 1 are written; -inf where a row meets itself.
-        """
-
-    def value_histogram(self, values: Array, *, n: int, low: int, shift: int, out: Array) -> None:
-        """Count values by their bits, as integers in the values' order (-0.0 as 0.0); -inf is left out.
-
-        Parameters
-        ----------
-        values : array of shape (m, at least n)
-            float32 or float64, C-contiguous; the first n columns count.
-        n : int
-            Columns.
-        low, shift : int
-            With b = (key - low) >> shift: values with key < low are added to out[0], values with
-            0 <= b < bins to out[1 + b], the others to none; -inf is no value. bins <= 2048.
-        out : int64 array of shape (bins + 1,)
-            Added to in place.
         """
 
 

@@ -1,4 +1,4 @@
-"""Affinity propagation on the CPU: similarities, their noise and histogram, and one iteration of messages."""
+"""Affinity propagation on the CPU: similarities, their noise, and one iteration of messages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 from mgclust.kernels.affinity_propagation import cpu_similarities
 from mgclust.kernels.affinity_propagation.cpu_messages import pass_columns, pass_rows
-from mgclust.kernels.affinity_propagation.cpu_similarities import jitter, noise_of, signed, value_histogram
+from mgclust.kernels.affinity_propagation.cpu_similarities import jitter, noise_of
 from mgclust.kernels.pairs.cpu_tasks import each_task
+from mgclust.kernels.toolkit.cpu_compiler import signed
 
-__all__ = ["jitter", "pass_columns", "pass_rows", "similarities", "value_histogram"]
+__all__ = ["jitter", "pass_columns", "pass_rows", "similarities"]
 
 Array = Any
 

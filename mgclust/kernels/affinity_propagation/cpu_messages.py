@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.affinity_propagation.cpu_similarities import rows_of_a_task
 from mgclust.kernels.affinity_propagation.messages import Messages
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import WIDTH, add, element, first_lane, lanes_of, load, multiply, splat, store
@@ -34,7 +33,7 @@ from mgclust.kernels.toolkit.simd_steps import (
     subtract,
     zero_unless,
 )
-from mgclust.kernels.toolkit.threads import run_tasks, thread_count
+from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_count
 
 __all__ = ["pass_columns", "pass_rows"]
 

@@ -1,4 +1,4 @@
-"""Similarities on the CPU: their making, the noise that breaks ties, and their histogram.
+"""Similarities on the CPU: their making, and the noise that breaks ties.
 
 Noise moves a value by no, one or two units of its last place, so a random byte is enough, and one block of Philox
 serves 16 columns. `simd_steps.random_bytes` says which column gets which byte.
@@ -11,21 +11,14 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.pairs.cpu_loops import pair_distances
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
-from mgclust.kernels.toolkit.simd import WIDTH, add_to, first_lane, lanes_of, load, multiply, splat, store
-from mgclust.kernels.toolkit.simd_steps import finite_or, fma, integers_below, lanes_above, ordered_keys, random_bytes
-from mgclust.kernels.toolkit.threads import run_tasks
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, signed
+from mgclust.kernels.toolkit.simd import WIDTH, load, multiply, splat, store
+from mgclust.kernels.toolkit.simd_steps import finite_or, fma, random_bytes
+from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks
 
-__all__ = ["TASK_ELEMENTS", "jitter", "similarities", "value_histogram"]
+__all__ = ["jitter", "similarities"]
 
 Array = Any
-TASK_ELEMENTS = 1 << 20
-FULL = (1 << WIDTH) - 1
-
-
-def rows_of_a_task(columns: int) -> int:
-    """How many rows of a matrix make a task that is worth waking a thread for."""
-    return max(1, TASK_ELEMENTS // max(columns, 1))
 
 
 def noise_of(dtype: np.dtype, tiny: float) -> tuple[Any, Any]:
@@ -43,34 +36,6 @@ def jitter(s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: floa
         add_noise(flat, width, start, stop, n, first_row, signed(seed), draw, eps, offset)
 
     run_tasks(-(-len(s) // rows), task)
-
-
-def value_histogram(values: Array, *, n: int, low: int, shift: int, out: Array) -> None:
-    limits = np.iinfo(f"i{values.itemsize}")
-    bottom = min(max(low, int(limits.min)), int(limits.max))
-    high = min(max(low + ((len(out) - 1) << shift), int(limits.min)), int(limits.max))
-    flat, rows, width = values.reshape(-1), rows_of_a_task(n), values.shape[1]
-
-    def task(index: int, _: int) -> None:
-        start, stop = index * rows, min((index + 1) * rows, len(values))
-        counts, keys = np.zeros(len(out), np.int64), np.empty(WIDTH, limits.dtype)
-        count_keys(flat, width, start, stop, n, bottom, high, low, shift, keys, counts)
-        merge(counts, out)
-
-    run_tasks(-(-len(values) // rows), task)
-
-
-def signed(seed: int) -> int:
-    """The same 64 bits as a signed number."""
-    return (seed + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-@compiled
-def merge(counts: Any, out: Any) -> None:
-    """Add one task's counts to those of all."""
-    for b in range(len(counts)):
-        if counts[b]:
-            add_to(out, b, counts[b])
 
 
 @inlined
@@ -153,45 +118,3 @@ def similarities(
         j = first_row + i - first_column
         if 0 <= j < columns:
             out[i * width + first_row + i] = -np.inf
-
-
-@compiled
-def count_keys(
-    values: Any,
-    width: int,
-    start: int,
-    stop: int,
-    n: int,
-    bottom: int,
-    high: int,
-    low: int,
-    shift: int,
-    keys: Any,
-    out: Any,
-) -> None:
-    """Add the keys of rows start..stop-1: below `bottom` to out[0], below `high` to their bins above `low`."""
-    tail = np.empty(WIDTH, values.dtype)
-    below = 0
-    for i in range(start, stop):
-        for k in range(0, n, WIDTH):
-            lanes = min(WIDTH, n - k)
-            at = i * width + k
-            if lanes == WIDTH:
-                v = load(values, at)
-            else:
-                tail[:] = -np.inf
-                for lane in range(lanes):
-                    tail[lane] = values[at + lane]
-                v = load(tail, 0)
-            key = ordered_keys(v)
-            valid = lanes_above(v, values.dtype.type(-np.inf))
-            less = integers_below(key, bottom) & valid
-            within = (integers_below(key, high) & valid) & ~less
-            below += lanes_of(less)
-            if within:
-                store(keys, 0, key)
-            while within:
-                difference = np.uint64(keys[first_lane(within)]) - np.uint64(low)
-                out[1 + np.int64(difference >> np.uint64(shift))] += 1
-                within &= within - 1
-    out[0] += below

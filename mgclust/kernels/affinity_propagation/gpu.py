@@ -11,10 +11,10 @@ from mgclust.kernels.affinity_propagation.messages import Messages
 from mgclust.kernels.pairs.gpu_launch import direct, is_low, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
-__all__ = ["jitter", "pass_columns", "pass_rows", "similarities", "value_histogram"]
+__all__ = ["jitter", "pass_columns", "pass_rows", "similarities"]
 
 Array = Any
-THREADS = 256  # also of a block in messages.cu and matrices.cu
+THREADS = 256  # also of a block in messages.cu and few_features.cu
 SIDE = 128  # of a tile in pairs/many_features.cu and similarity.cu
 SLAB = 32  # features of a stage in similarity.cu
 SPLIT_SHARED = max(2 * 4 * SIDE * (SLAB + 8) * 2, SIDE * 133 * 4 + SIDE * SIDE)  # bytes of its blocks
@@ -33,7 +33,7 @@ def similarities(
     if norm == "l2-dot" and x.dtype == np.float32:
         _split_similarities(x, y, first_row == y_start, place)
     elif is_low(x, norm):
-        kernel = compiled("affinity_propagation/matrices.cu", x.dtype.name, direct(norm), DIM=d).get_function(
+        kernel = compiled("affinity_propagation/few_features.cu", x.dtype.name, direct(norm), DIM=d).get_function(
             "similarities_low"
         )
         grid = (-(-k // (4 * THREADS)), _rows_of_grid(m, -(-k // (4 * THREADS))))
@@ -67,22 +67,11 @@ def _split_similarities(x: Array, y: Array, same_place: bool, place: tuple[Any, 
 def jitter(s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: float) -> None:
     if not s.shape[0]:
         return
-    kernel = compiled("affinity_propagation/matrices.cu", s.dtype.name).get_function("jitter")
+    kernel = compiled("affinity_propagation/few_features.cu", s.dtype.name).get_function("jitter")
     columns = -(-n // (4 * THREADS))
     least = s.dtype.type(tiny * np.finfo(s.dtype).tiny)
     sizes = (s, np.int32(s.shape[0]), np.int32(n), np.int64(s.shape[1]), np.int32(first_row))
     kernel((columns, _rows_of_grid(s.shape[0], columns)), (THREADS,), (*sizes, np.uint64(seed), np.uint32(draw), least))
-
-
-def value_histogram(values: Array, *, n: int, low: int, shift: int, out: Array) -> None:
-    if not values.shape[0]:
-        return
-    key = np.int32 if values.dtype == np.float32 else np.int64
-    kernel = compiled("affinity_propagation/matrices.cu", values.dtype.name).get_function("value_histogram")
-    columns = min(32, -(-n // THREADS))
-    grid = (columns, max(1, min(values.shape[0], 16 * multiprocessors() // columns)))
-    sizes = (values, np.int32(values.shape[0]), np.int32(n), np.int64(values.shape[1]))
-    kernel(grid, (THREADS,), (*sizes, key(low), np.int32(shift), np.int32(out.size - 1), out))
 
 
 def pass_rows(

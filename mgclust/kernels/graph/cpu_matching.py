@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.affinity_propagation.cpu_similarities import signed
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 from mgclust.kernels.graph.cpu_adjacency import (
     clear_others,
@@ -18,7 +17,7 @@ from mgclust.kernels.graph.cpu_adjacency import (
     weight_of,
     weights_or_none,
 )
-from mgclust.kernels.toolkit.cpu_compiler import compiled
+from mgclust.kernels.toolkit.cpu_compiler import compiled, signed
 
 __all__ = ["best_partners", "match_mutual"]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.affinity_propagation.cpu_similarities import signed
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 from mgclust.kernels.graph.cpu_adjacency import (
     EMPTY,
@@ -26,7 +25,7 @@ from mgclust.kernels.graph.cpu_adjacency import (
     weight_of,
     weights_or_none,
 )
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, signed
 
 __all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves"]
 

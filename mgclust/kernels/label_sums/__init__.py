@@ -1,6 +1,6 @@
 """Sums over the rows that share a label, for many labelings at once; the nearest of given columns.
 
-`cpu`, with the loops of `mgclust.kernels.pairs`; `gpu`, with ``centred_sums.cu`` and files of other concepts.
+`cpu`, with loops of `mgclust.kernels.pairs`; `gpu`, with ``label_sums.cu``, ``centred_sums.cu`` and those of `pairs`.
 """
 
 from __future__ import annotations

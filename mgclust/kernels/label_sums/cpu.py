@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.affinity_propagation.cpu_similarities import merge, rows_of_a_task
 from mgclust.kernels.pairs.cpu_loops import pack, pair_distances
+from mgclust.kernels.pairs.cpu_values import merge
 from mgclust.kernels.toolkit.cpu_compiler import compiled
 from mgclust.kernels.toolkit.simd import WIDTH, add, load, splat, store
 from mgclust.kernels.toolkit.simd_steps import add_fixed, fixed, square_root
-from mgclust.kernels.toolkit.threads import run_tasks, thread_count
+from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_count
 
 __all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "near_share", "same_label_sums"]
 

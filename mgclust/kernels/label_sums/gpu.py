@@ -1,4 +1,4 @@
-"""Sums over columns that share a label, on a CUDA device (in the ``.cu`` files of pairs and affinity propagation).
+"""Sums over columns that share a label, on a CUDA device (``label_sums.cu``, and the ``.cu`` files of pairs).
 
 A partial sum adds the columns of one label within a group of 1024 in their order; partial sums are added as integers.
 So no bit depends on how columns are split over calls, rows over ranks, or blocks over the device. Distances to clusters
@@ -24,7 +24,7 @@ THREADS = 256
 LOW_THREADS = 128  # of a block in pairs/few_features.cu
 SIDE = 128  # rows of a block in pairs/many_features.cu
 FOUR = 4  # columns that are added to each other first
-PIECE = 32  # columns of a partial sum in affinity_propagation/matrices.cu
+PIECE = 32  # columns of a partial sum in label_sums.cu
 PARTIAL = 512  # columns of a partial sum in pairs/few_features.cu and pairs/many_features.cu
 STAGED = 16  # rows that a block of add_by_label holds
 FEWEST_ROWS = 1 << 16  # of the whole data, for means to pay
@@ -86,7 +86,7 @@ def add_by_label(values: Array, labels: Array, *, n: int, scale: float, out: Arr
 
 def group_sums(x: Array, labels: Array, *, scale: float, out: Array) -> None:
     if x.size:
-        kernel = compiled("affinity_propagation/matrices.cu", x.dtype.name).get_function("group_sums")
+        kernel = compiled("label_sums/label_sums.cu", x.dtype.name).get_function("group_sums")
         sizes = (np.int64(x.size), np.int32(x.shape[1]))
         kernel((-(-x.size // THREADS),), (THREADS,), (x, *sizes, labels, np.float64(scale), out))
 
@@ -96,20 +96,20 @@ def same_label_sums(s: Array, labels: Array, *, n: int, first_row: int, scale: f
     if m:
         columns = -(-n // THREADS)
         rows = max(1, -(-m * columns // (32 * multiprocessors())))
-        kernel = compiled("affinity_propagation/matrices.cu", s.dtype.name).get_function("same_label_sums")
+        kernel = compiled("label_sums/label_sums.cu", s.dtype.name).get_function("same_label_sums")
         sizes = (s, np.int32(m), np.int32(n), np.int64(s.shape[1]), np.int32(first_row))
         kernel((columns, -(-m // rows)), (THREADS,), (*sizes, labels, np.float64(scale), np.int32(rows), out))
 
 
 def best_columns(s: Array, columns: Array, *, out: Array) -> None:
     if s.shape[0]:
-        kernel = compiled("affinity_propagation/matrices.cu", s.dtype.name).get_function("best_columns")
+        kernel = compiled("label_sums/label_sums.cu", s.dtype.name).get_function("best_columns")
         sizes = (s, np.int32(s.shape[0]), np.int64(s.shape[1]), columns, np.int32(columns.size))
         kernel((-(-s.shape[0] // (THREADS // 32)),), (THREADS,), (*sizes, out))
 
 
 class _Pieces(NamedTuple):
-    """Columns sorted by labeling, group and label, cut into pieces (see add_by_label in matrices.cu)."""
+    """Columns sorted by labeling, group and label, cut into pieces (see add_by_label in label_sums.cu)."""
 
     order: Array  # (n_labelings * n,) columns
     start: Array  # (pieces + 1,) where in `order` each begins
@@ -149,7 +149,7 @@ def _piece_begins(key: Array, most: int) -> Array:
 def _add_pieces(values: Array, n: int, pieces: _Pieces, first: int, scale: float, out: Array) -> None:
     """Values of columns ``first`` to ``first + n - 1``; first is a multiple of GROUP."""
     m, stride = values.shape
-    kernel = compiled("affinity_propagation/matrices.cu", values.dtype.name).get_function("add_by_label")
+    kernel = compiled("label_sums/label_sums.cu", values.dtype.name).get_function("add_by_label")
     shared = STAGED * (GROUP + 1) * values.itemsize
     kernel.max_dynamic_shared_size_bytes = shared
     grid = (-(-m // STAGED), -(-n // GROUP))

@@ -4,7 +4,7 @@ On the CPU `cpu` hands tasks (`cpu_tasks`) to the inner loops (`cpu_loops`), or 
 (`cpu_column_boxes`). On a GPU `gpu` starts (`gpu_launch`) the kernels of ``few_features.cu`` (at most 16 features),
 ``many_features.cu`` and ``any_features.cu``, or decides (`gpu_products`) that tensor cores are for these rows:
 ``split_products.cu`` filters, and ``listed_pairs.cu`` decides what the filter leaves open. None of them stores a
-distance but `Pairs.reduced_distances`.
+distance but `Pairs.reduced_distances`. `cpu_values` and ``stored_values.cu`` count values that are stored.
 
 Array expressions that both devices share, outside the contract: `density` sums the densities of weighted rows and of
 given distances from stored tiles, `neighbors` looks for nearest denser rows among those that a density pass kept,
@@ -171,6 +171,22 @@ class Pairs(Protocol):
         -------
         array of shape (m, k)
             In the rows' type.
+        """
+
+    def value_histogram(self, values: Array, *, n: int, low: int, shift: int, out: Array) -> None:
+        """Count values by their bits, as integers in the values' order (-0.0 as 0.0); -inf is left out.
+
+        Parameters
+        ----------
+        values : array of shape (m, at least n)
+            float32 or float64, C-contiguous; the first n columns count.
+        n : int
+            Columns.
+        low, shift : int
+            With b = (key - low) >> shift: values with key < low are added to out[0], values with
+            0 <= b < bins to out[1 + b], the others to none; -inf is no value. bins <= 2048.
+        out : int64 array of shape (bins + 1,)
+            Added to in place.
         """
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from mgclust.kernels.pairs import cpu_loops as pairs
 from mgclust.kernels.pairs.cpu_column_boxes import box_border, box_count, box_nearest, boxes_for
 from mgclust.kernels.pairs.cpu_tasks import chunk_columns, each_task, nearest_in_chunk, padded
+from mgclust.kernels.pairs.cpu_values import value_histogram
 from mgclust.kernels.toolkit.simd import WIDTH
 from mgclust.kernels.toolkit.threads import thread_count
 
@@ -38,6 +39,7 @@ __all__ = [
     "nearest_rows",
     "pair_histogram",
     "reduced_distances",
+    "value_histogram",
 ]
 
 Array = Any

@@ -15,6 +15,7 @@ import numpy as np
 
 from mgclust.kernels.pairs import gpu_products
 from mgclust.kernels.pairs.gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
+from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = [
     "NEIGHBORS",
@@ -26,6 +27,7 @@ __all__ = [
     "nearest_rows",
     "pair_histogram",
     "reduced_distances",
+    "value_histogram",
 ]
 
 Array = Any
@@ -34,6 +36,7 @@ NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `n
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
 SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # distances that are sorted together
 LOG2_E = 1.4426950408889634
+VALUE_THREADS = 256  # of a block in stored_values.cu
 
 
 def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array) -> None:
@@ -156,3 +159,14 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
     out = cp.empty((x.shape[0], y.shape[0]), dtype=x.dtype)
     distances(x, y, norm=direct(norm), root=False, out=out)
     return out
+
+
+def value_histogram(values: Array, *, n: int, low: int, shift: int, out: Array) -> None:
+    if not values.shape[0]:
+        return
+    key = np.int32 if values.dtype == np.float32 else np.int64
+    kernel = compiled("pairs/stored_values.cu", values.dtype.name).get_function("value_histogram")
+    columns = min(32, -(-n // VALUE_THREADS))
+    grid = (columns, max(1, min(values.shape[0], 16 * multiprocessors() // columns)))
+    sizes = (values, np.int32(values.shape[0]), np.int32(n), np.int64(values.shape[1]))
+    kernel(grid, (VALUE_THREADS,), (*sizes, key(low), np.int32(shift), np.int32(out.size - 1), out))

@@ -16,7 +16,7 @@ from typing import Any
 from numba import njit, types
 from numba.core import caching, config
 
-__all__ = ["OWN_CACHE", "called", "compiled", "inlined", "uncounted"]
+__all__ = ["OWN_CACHE", "called", "compiled", "inlined", "signed", "uncounted"]
 
 # Names a folder where this process keeps what it compiles: it may only read the usual ones.
 OWN_CACHE = "MGCLUST_KERNEL_CACHE"
@@ -140,3 +140,8 @@ uncounted = functools.partial(_compiler, _nrt=False)
 compiled = _compiler()
 called = _compiler(no_cpython_wrapper=True)
 inlined = _compiler(no_cpython_wrapper=True, forceinline=True)
+
+
+def signed(bits: int) -> int:
+    """The same 64 bits as the signed number that compiled functions take."""
+    return (bits + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -14,7 +14,9 @@ import os
 import threading
 from collections.abc import Callable
 
-__all__ = ["run_tasks", "thread_count"]
+__all__ = ["rows_of_a_task", "run_tasks", "thread_count"]
+
+TASK_ELEMENTS = 1 << 20
 
 
 def thread_count() -> int:
@@ -22,6 +24,11 @@ def thread_count() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return min(int(asked), cores) if asked.isdigit() and int(asked) > 0 else cores
+
+
+def rows_of_a_task(columns: int) -> int:
+    """How many rows of a matrix make a task that is worth waking a thread for."""
+    return max(1, TASK_ELEMENTS // max(columns, 1))
 
 
 def run_tasks(count: int, task: Callable[[int, int], None]) -> None:

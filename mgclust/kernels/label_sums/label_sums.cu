@@ -1,79 +1,9 @@
-// What is asked of matrices that are stored: own rows, `stride` columns of which the first n count; -inf is no value.
+// Sums over columns that share a label, of matrices that are stored: own rows, `stride` columns of which the first n
+// count; -inf is no value. Sums of rows by label, and the largest of given columns.
 #include "pairs/pairs.cuh"
-#include "toolkit/hashing.cuh"
 
 #define THREADS 256
-#define BINS 2048       // of the histogram in shared memory: a call has no more
 #define STAGED 16       // rows that add_by_label holds in shared memory
-
-// Similarities of few features, four columns a thread: direct differences, y in registers, x broadcast.
-#ifdef DIM
-extern "C" __global__ void __launch_bounds__(THREADS)
-similarities_low(const real* __restrict__ x, int m, const real* __restrict__ y, int columns, real factor, int first_row,
-                 int y_start, uint64 seed, real tiny, int64 stride, real* out) {
-    const int k = (blockIdx.x * THREADS + threadIdx.x) * 4;
-    if (k >= columns) return;
-    const Noise noise{seed, 0, tiny};
-    real b[4][DIM];
-#pragma unroll
-    for (int q = 0; q < 4; ++q)
-#pragma unroll
-        for (int f = 0; f < DIM; ++f) b[q][f] = k + q < columns ? y[(int64)(k + q) * DIM + f] : (real)0;
-    for (int i = blockIdx.y; i < m; i += gridDim.y) {
-        const unsigned int word = word_of(noise.words(first_row + i, (y_start + k) & ~15), (y_start + k) / 4 & 3);
-#pragma unroll
-        for (int q = 0; q < 4; ++q) {
-            real s = 0;
-#pragma unroll
-            for (int f = 0; f < DIM; ++f) s = accumulate(x[(int64)i * DIM + f], b[q][f], s);
-            const bool itself = first_row + i == y_start + k + q;
-            if (k + q < columns)
-                out[i * stride + y_start + k + q] = itself ? -infinity() : noise.add(-factor * s, word >> (8 * q));
-        }
-    }
-}
-#endif
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-jitter(real* s, int m, int n, int64 stride, int first_row, uint64 seed, unsigned int draw, real tiny) {
-    const int k = (blockIdx.x * THREADS + threadIdx.x) * 4;
-    if (k >= n) return;
-    const Noise noise{seed, draw, tiny};
-    for (int i = blockIdx.y; i < m; i += gridDim.y) {
-        const unsigned int word = word_of(noise.words(first_row + i, k & ~15), k / 4 & 3);
-#pragma unroll
-        for (int q = 0; q < 4; ++q)
-            if (k + q < n) s[i * stride + k + q] = noise.add(s[i * stride + k + q], word >> (8 * q));
-    }
-}
-
-// Integers in the order of the values, also of negative ones.
-__device__ __forceinline__ sbits key_of(real v) {
-    const sbits b = Bits<real>::of(v == 0 ? (real)0 : v);
-    return b >= 0 ? b : b ^ (sbits)((ubits)-1 >> 1);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-value_histogram(const real* __restrict__ values, int m, int n, int64 stride, sbits low, int shift, int bins,
-                uint64* out) {
-    __shared__ unsigned int count[BINS + 1];
-    for (int b = threadIdx.x; b <= BINS; b += THREADS) count[b] = 0;
-    __syncthreads();
-    for (int i = blockIdx.y; i < m; i += gridDim.y)
-        for (int k = blockIdx.x * THREADS + threadIdx.x; k < n; k += gridDim.x * THREADS) {
-            const real v = values[i * stride + k];
-            if (!(v > -infinity())) continue;
-            const sbits key = key_of(v);
-            if (key < low) atomicAdd(count, 1u);
-            else {
-                const ubits b = ((ubits)key - (ubits)low) >> shift;
-                if (b < (ubits)bins) atomicAdd(count + 1 + b, 1u);
-            }
-        }
-    __syncthreads();
-    for (int b = threadIdx.x; b <= bins; b += THREADS)
-        if (count[b]) atomicAdd(out + b, (uint64)count[b]);
-}
 
 // One warp a row.
 extern "C" __global__ void __launch_bounds__(THREADS)
