@@ -39,6 +39,19 @@ autosummary_ignore_module_all = False
 autodoc_typehints = "none"  # numpydoc's types say more
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
+# All parameters are described, none that is not there, in sentences; of what is public.
+numpydoc_validation_checks = {"PR01", "PR02", "PR05", "PR06", "PR08", "PR09", "PR10"}
+# The contracts of kernels describe once what their functions share. Checkpointer is made by the engine alone.
+numpydoc_validation_exclude = {r"^mgclust\.kernels\.", r"\.comm\.Comm$", r"\.Checkpointer$"}
+# Records describe their fields as attributes; others say which docstring has their parameters.
+numpydoc_validation_overrides = {
+    "PR01": [
+        r"(?s)\A(?!.*\nParameters\n).*\nAttributes\n",
+        r"[Pp]arameters (are|as) (those of|for) `",
+        "[Ss]ee `",
+        r"\ADeprecated",
+    ]
+}
 numpydoc_class_members_toctree = False
 add_module_names = False
 

@@ -75,7 +75,15 @@ class RunCancelled(MgclustError):
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Write what a terminal might obey, or cannot show, as escapes; but for the characters to keep."""
+    """Escape control sequences and characters that a terminal cannot show, but for the characters to keep.
+
+    Parameters
+    ----------
+    text : str
+        For a terminal or a log.
+    keep : str
+        Characters that stay as they are.
+    """
 
     def escape(found: re.Match[str]) -> str:
         return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in found.group())

@@ -59,14 +59,30 @@ class EdgeSample:
 
 
 class Score(NamedTuple):
-    """A score in the reader's words, and how its value is written: by default with four significant digits."""
+    """A score in the reader's words, and how its value is written: by default with four significant digits.
+
+    Parameters
+    ----------
+    name : str
+        A few words.
+    form : str
+        A format of `format`.
+    """
 
     name: str
     form: str = ""
 
 
 class Fact(NamedTuple):
-    """A diagnostic in the reader's words, and what its values mean."""
+    """A diagnostic in the reader's words, and what its values mean.
+
+    Parameters
+    ----------
+    name : str
+        A few words.
+    values : mapping
+        From values to words; others are shown as they are.
+    """
 
     name: str
     values: Mapping[Any, str] = {}

@@ -33,7 +33,7 @@ class Dataset:
     shape : tuple of int
         (n_samples, n_features); also an attribute, as the following are.
     dtype : numpy.dtype
-        float32 or float64: what `read` returns.
+        Float32 or float64: what `read` returns.
     name : str
         For messages and for the provenance of a result.
 

@@ -59,7 +59,13 @@ class Location:
 
     @classmethod
     def of(cls, source: str | os.PathLike[str] | Beneath) -> Location:
-        """Resolve a user's path or URL."""
+        """Resolve a user's path or URL.
+
+        Parameters
+        ----------
+        source : path, URL or Beneath
+            As the user wrote it.
+        """
         if isinstance(source, Beneath):
             return cls(source.path, source.path, source)
         name = os.fspath(source)
@@ -144,7 +150,13 @@ class Location:
         return self.exists() and self.beneath.is_directory()
 
     def holds(self, name: str) -> bool:
-        """Whether there is a local directory with a file of this name."""
+        """Whether there is a local directory with a file of this name.
+
+        Parameters
+        ----------
+        name : str
+            Without folders.
+        """
         if self.beneath is None:
             return os.path.isfile(os.path.join(self.path, name))
         return self.is_directory() and (name, False) in self.beneath.listed()
@@ -158,7 +170,13 @@ class Location:
             return Stamp(status.st_size, status.st_mtime_ns, self._probe(status.st_size))
 
     def check(self, stamp: Stamp) -> None:
-        """Refuse to read on if the content is no longer what ``stamp`` described."""
+        """Refuse to read on if the content is no longer what ``stamp`` described.
+
+        Parameters
+        ----------
+        stamp : Stamp
+            Of an earlier `stamp`.
+        """
         with self.reading():
             if self.remote:
                 changed = self._remote_size() != stamp.size

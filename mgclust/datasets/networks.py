@@ -71,9 +71,9 @@ def make_random_network(
     n_clusters, cluster_size : int
         C and s: node ``i`` is in cluster ``i // cluster_size``.
     degree : float
-        d, the mean number of edges of a node.
+        Mean number of edges of a node, d.
     p_in : float
-        pin, from 0 to 1.
+        Share of edges within clusters, from 0 to 1.
     random_state : int or numpy.random.Generator
         Equal numbers give equal networks, on any device.
     device : {"cpu", "cuda"}

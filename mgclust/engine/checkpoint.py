@@ -92,7 +92,13 @@ class CheckpointConfig:
             raise InputError(f"share={self.share!r} of a checkpoint should be > 0 and <= 1; 0.02 is customary.")
 
     def of_run(self, facts: Mapping[str, Any]) -> CheckpointConfig:
-        """Say what the run is: whatever its result depends on, arrays by their hashes."""
+        """Say what the run is: whatever its result depends on, arrays by their hashes.
+
+        Parameters
+        ----------
+        facts : mapping of str to object
+            By name; equal for runs that may resume from each other.
+        """
         facts_text = {name: json.dumps(value, sort_keys=True, default=_briefly) for name, value in facts.items()}
         return replace(self, run=facts_text)
 

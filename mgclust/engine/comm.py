@@ -42,37 +42,101 @@ class Comm(Protocol):
     size: int
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
-        """Element by element over all ranks: "sum" (integers only), "max" or "min"; a new array."""
+        """Sum (integers only), maximum or minimum over all ranks, element by element; a new array.
+
+        Parameters
+        ----------
+        array : array
+            Of the same shape and type on all ranks.
+        op : str
+            "sum", "max" or "min".
+        """
 
     def queue_reduce(self, array: Array, op: str = "sum") -> None:
-        """Replace an array by its `all_reduce`; later kernels see the new values, the host after `settle`."""
+        """Replace an array by its `all_reduce`; later kernels see the new values, the host after `settle`.
+
+        Parameters
+        ----------
+        array : array
+            Of the same shape and type on all ranks.
+        op : str
+            As of `all_reduce`.
+        """
 
     def mark(self) -> Any:
         """The end of what is queued by now, for `settle`."""
 
     def settle(self, mark: Any = None) -> None:
-        """Wait for everything that was queued, or for what was before a mark; the run can be stopped meanwhile."""
+        """Wait for everything that was queued, or for what was before a mark; the run can be stopped meanwhile.
+
+        Parameters
+        ----------
+        mark : object, optional
+            What `mark` returned.
+        """
 
     def all_gather(self, array: Array) -> Array:
-        """Arrays of all ranks one behind the other along axis 0, in rank order; lengths may differ."""
+        """Arrays of all ranks one behind the other along axis 0, in rank order; lengths may differ.
+
+        Parameters
+        ----------
+        array : array
+            Of the same type, and shape but for its first axis, on all ranks.
+        """
 
     def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
-        """Fill in what other ranks have: rank r knows ``array[bounds[r]:bounds[r + 1]]``; queued as `queue_reduce`."""
+        """Fill in what other ranks have: rank r knows ``array[bounds[r]:bounds[r + 1]]``; queued as `queue_reduce`.
+
+        Parameters
+        ----------
+        array : array
+            Of the same shape and type on all ranks.
+        bounds : sequence of int
+            Ascending; one more than there are ranks.
+        """
 
     def exchange(self, parts: list[Array]) -> Array:
-        """Give each rank one array, its length at choice; those from all ranks, one behind the other in rank order."""
+        """Give each rank one array, its length at choice; those from all ranks, one behind the other in rank order.
+
+        Parameters
+        ----------
+        parts : list of array
+            One for each rank, in rank order; of one type and number of columns.
+        """
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
-        """The root's array on all ranks; the others pass None."""
+        """The root's array on all ranks; the others pass None.
+
+        Parameters
+        ----------
+        array : array or None
+            Of the root.
+        root : int
+            The rank that has it.
+        """
 
     def agree(self, value: Any, root: int = 0) -> Any:
-        """The root's small picklable value on all ranks."""
+        """The root's small picklable value on all ranks.
+
+        Parameters
+        ----------
+        value : object
+            Of the root; that of other ranks is ignored.
+        root : int
+            The rank that has it.
+        """
 
     def barrier(self) -> None:
         """Wait for all ranks."""
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        """All rows of the data in global order, span by span, on every rank; no other collective in between."""
+        """All rows of the data in global order, span by span, on every rank; no other collective in between.
+
+        Parameters
+        ----------
+        rows : Rows
+            Those of this rank.
+        """
 
     def stream_length(self) -> int:
         """How many blocks `stream` yields; equal on all ranks."""

@@ -53,7 +53,15 @@ class Partition:
 
     @classmethod
     def plan(cls, n_rows: int, size: int) -> Partition:
-        """The partition of a data set: about 256 blocks of 1024 to 65536 rows, multiples of 1024."""
+        """The partition of a data set: about 256 blocks of 1024 to 65536 rows, multiples of 1024.
+
+        Parameters
+        ----------
+        n_rows : int
+            All rows of the data.
+        size : int
+            Number of ranks.
+        """
         wanted = -(-n_rows // BLOCKS)
         rounded = -(-wanted // SMALLEST_BLOCK) * SMALLEST_BLOCK
         return cls(n_rows, max(SMALLEST_BLOCK, min(LARGEST_BLOCK, rounded)), size)
@@ -64,20 +72,44 @@ class Partition:
         return -(-self.n_rows // self.block_rows)
 
     def bounds(self, block: int) -> tuple[int, int]:
-        """First row of a block and the row behind its last one."""
+        """First row of a block and the row behind its last one.
+
+        Parameters
+        ----------
+        block : int
+            Its number.
+        """
         return block * self.block_rows, min((block + 1) * self.block_rows, self.n_rows)
 
     def blocks_of(self, rank: int) -> range:
-        """Blocks that a rank owns; their numbers differ by at most one between ranks."""
+        """Blocks that a rank owns; their numbers differ by at most one between ranks.
+
+        Parameters
+        ----------
+        rank : int
+            Its number.
+        """
         return range(rank * self.blocks // self.size, (rank + 1) * self.blocks // self.size)
 
     def rows_of(self, rank: int) -> tuple[int, int]:
-        """First row of a rank and the row behind its last one."""
+        """First row of a rank and the row behind its last one.
+
+        Parameters
+        ----------
+        rank : int
+            Its number.
+        """
         own = self.blocks_of(rank)
         return min(own.start * self.block_rows, self.n_rows), min(own.stop * self.block_rows, self.n_rows)
 
     def owner(self, block: int) -> int:
-        """The rank that owns a block."""
+        """The rank that owns a block.
+
+        Parameters
+        ----------
+        block : int
+            Its number.
+        """
         return ((block + 1) * self.size - 1) // self.blocks
 
     def spans(self, max_rows: int) -> Iterator[Span]:

@@ -199,7 +199,13 @@ class Rows:
         self._replace(self._device, transform)
 
     def read(self, start: int, stop: int) -> Array:
-        """Own rows by global number, on the device; a view where they are resident: do not write into it."""
+        """Own rows by global number, on the device; a view where they are resident: do not write into it.
+
+        Parameters
+        ----------
+        start, stop : int
+            The first row, and one more than the last one.
+        """
         if self._device is not None:
             return self._device[start - self.start : stop - self.start]
         if start == stop:
@@ -214,7 +220,13 @@ class Rows:
         self._device = self._host = self._source = None
 
     def block(self, block: int) -> Array:
-        """Rows of one own block, on the device."""
+        """Rows of one own block, on the device.
+
+        Parameters
+        ----------
+        block : int
+            Its number among all blocks.
+        """
         start = block * self.block_rows
         return self.read(start, min(start + self.block_rows, self.stop))
 

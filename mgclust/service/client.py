@@ -82,7 +82,7 @@ class Service(Connection):
             Whether the result has pictures and ``report.html``.
         remote : bool
             The paths are of files on the service's machine, below a folder that it may read.
-        parameters
+        **parameters : object
             Of the method. An array, or the `pathlib.Path` of its file, is uploaded.
 
         Returns

@@ -63,7 +63,19 @@ class Connection:
         self._http = httpx.Client(base_url=f"{base}/api/v1", headers=headers, timeout=60.0, transport=transport)
 
     def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
-        """Send a request, again if nothing answers; return the JSON answer, or raise the service's error."""
+        """Send a request, again if nothing answers; return the JSON answer, or raise the service's error.
+
+        Parameters
+        ----------
+        verb : str
+            Of HTTP, such as ``"GET"``.
+        path : str
+            Below ``/api/v1``, beginning with a slash.
+        parts : callable, optional
+            Makes an iterator of the parts of a body that is not JSON; called again for another try.
+        **how : object
+            ``json``, the body; what else ``httpx.Client.request`` takes.
+        """
         body: bytes | None = None
         if "json" in how:
             try:
@@ -84,18 +96,38 @@ class Connection:
             return self.parse(answer.content)
 
     def parse(self, text: str | bytes) -> Any:
-        """Parse the JSON of an answer."""
+        """Parse the JSON of an answer.
+
+        Parameters
+        ----------
+        text : str or bytes
+            The answer.
+        """
         try:
             return parse_json(text)
         except ValueError:
             raise RunFailed(f"what answers at {self.url} is no mgclust service; set MGCLUST_URL to one.") from None
 
     def stream(self, path: str, **headers: str) -> Any:
-        """Send a request whose answer is read in parts."""
+        """Send a request whose answer is read in parts.
+
+        Parameters
+        ----------
+        path : str
+            Below ``/api/v1``, beginning with a slash.
+        **headers : str
+            Of the request.
+        """
         return self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(60.0, read=60.0))
 
     def unreachable(self, error: Exception) -> RunFailed:
-        """The error for a service that does not answer."""
+        """The error for a service that does not answer.
+
+        Parameters
+        ----------
+        error : Exception
+            What sending a request raised.
+        """
         # The error of an invalid request quotes it, with the token.
         reason = "the request is not valid HTTP" if isinstance(error, httpx.LocalProtocolError) else error
         return RunFailed(
