@@ -19,6 +19,7 @@
 // Rows have 128 features here; those of fewer are filled up with zeros.
 #include "pairs/pairs.cuh"
 #include "pairs/split_products.cuh"
+#include "fuzzy_c_means/approximations.cuh"
 
 #define CHUNKS 2
 #define TILE_BYTES (CHUNKS * 2 * HALF_BYTES)
@@ -31,19 +32,6 @@
 #define COINCIDENT 7.5231638e-37f    // 2^-120: in place of 0, a distance that leaves nothing to others
 #define LEAST_TOTAL 1e-30
 #define MOST_TOTAL 4e37              // the inverse of more is subnormal
-#define SMALLEST 1e-37f              // log2 of less is not asked for: 0 log 0 is 0
-#define LN2 0.6931471805599453
-
-__device__ __forceinline__ float inverse_of(float s) {
-    float q;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(q) : "f"(s));
-    return q;
-}
-__device__ __forceinline__ float log2_of(float s) {
-    float t;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(s));
-    return t;
-}
 
 // LANES threads a row of the padded tiles. geometry[row]: the squared length, infinite in padded rows, and the power of two that
 // halves are to be multiplied by.
