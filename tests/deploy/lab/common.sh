@@ -106,6 +106,29 @@ make_root() {
     touch "$root.done"
 }
 
+# enter_root ROOT [FOLDER PLACE]...: in namespaces of its own, a process takes ROOT as its root, with these folders at these places.
+# What it runs is written to a file: declare -f enter_root.
+enter_root() {
+    local root=$1
+    shift
+    mount --make-rprivate /
+    mount --bind "$root" "$root"
+    mount -t proc proc "$root/proc"
+    mount -t sysfs sysfs "$root/sys"
+    mount --rbind /dev "$root/dev"
+    mount -t tmpfs tmpfs "$root/run"
+    mount -t tmpfs tmpfs "$root/tmp"
+    while (($#)); do
+        mkdir -p "$root$2"
+        mount --rbind "$1" "$root$2"
+        shift 2
+    done
+    mkdir -p "$root/run/old"
+    cd "$root"
+    pivot_root . run/old
+    umount -l /run/old
+}
+
 # Certificates, resolver and pip's index as they are on this machine.
 own_configuration() {
     local root=$1 index

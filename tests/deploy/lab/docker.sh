@@ -18,25 +18,13 @@ docker_roots() {
 
 start_docker() {
     network_up
-    mkdir -p "$work/shared" "$LAB/docker" "$docker_root/work" "$docker_root/var/lib/docker"
+    mkdir -p "$work/shared" "$LAB/docker"
     copy_source "$work/shared/src"
-    cat >"$work/dockerd.sh" <<'END'
+    declare -f enter_root >"$work/dockerd.sh"
+    cat >>"$work/dockerd.sh" <<'END'
 set -e
 root=$1 shared=$2 docker=$3 mtu=$4 cgroup=$5
-mount --make-rprivate /
-mount --bind "$root" "$root"
-mount --bind "$shared" "$root/work"
-mount --bind "$docker" "$root/var/lib/docker"
-mount -t proc proc "$root/proc"
-mount -t sysfs sysfs "$root/sys"
-mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup"
-mount --rbind /dev "$root/dev"
-mount -t tmpfs tmpfs "$root/run"
-mount -t tmpfs tmpfs "$root/tmp"
-mkdir -p "$root/run/old"
-cd "$root"
-pivot_root . run/old
-umount -l /run/old
+enter_root "$root" "$shared" /work "$docker" /var/lib/docker /sys/fs/cgroup /sys/fs/cgroup
 ulimit -n "$(ulimit -Hn)"
 hostname mgclust-lab
 exec dockerd --mtu "$mtu" --cgroup-parent "/$cgroup" --exec-opt native.cgroupdriver=cgroupfs --log-level warn

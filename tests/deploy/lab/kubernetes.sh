@@ -68,22 +68,11 @@ END
 start_server() {
     mkdir -p "$work/shared"
     copy_source "$work/shared/src"
-    cat >"$work/shared/init.sh" <<'END'
+    declare -f enter_root >"$work/shared/init.sh"
+    cat >>"$work/shared/init.sh" <<'END'
 set -e
 root=$1 shared=$2 address=$3
-mount --make-rprivate /
-mount --bind "$root" "$root"
-mkdir -p "$root/lab"
-mount --bind "$shared" "$root/lab"
-mount -t proc proc "$root/proc"
-mount -t sysfs sysfs "$root/sys"
-mount --rbind /dev "$root/dev"
-mount -t tmpfs tmpfs "$root/run"
-mount -t tmpfs tmpfs "$root/tmp"
-mkdir -p "$root/run/old"
-cd "$root"
-pivot_root . run/old
-umount -l /run/old
+enter_root "$root" "$shared" /lab
 ip link set lo up
 ip address add "$address/32" dev lo
 cd /lab

@@ -75,23 +75,12 @@ start() {
         ip -n "lab-$host" link set lo up
         address=$((address + 1))
     done
-    cat >"$work/init.sh" <<'END'
+    declare -f enter_root >"$work/init.sh"
+    cat >>"$work/init.sh" <<'END'
 set -e
 host=$1 root=$2 shared=$3 logs=$4
-mount --make-rprivate /
-mount --bind "$root" "$root"
-mount --bind "$shared" "$root/shared"
-mount --bind "$logs" "$root/var/log/lab"
-mount -t proc proc "$root/proc"
-mount -t sysfs sysfs "$root/sys"
-mount --rbind /dev "$root/dev"
-mount -t tmpfs tmpfs "$root/run"
-mount -t tmpfs tmpfs "$root/tmp"
-mount -t tmpfs tmpfs "$root/var/spool"
-mkdir -p "$root/run/old"
-cd "$root"
-pivot_root . run/old
-umount -l /run/old
+enter_root "$root" "$shared" /shared "$logs" /var/log/lab
+mount -t tmpfs tmpfs /var/spool
 hostname "$host"
 install -d -o munge -g munge -m 0755 /run/munge
 setpriv --reuid=munge --regid=munge --init-groups munged --foreground &
