@@ -163,7 +163,7 @@ def write_csv(path: Path, labels: np.ndarray, halo: np.ndarray | None) -> None:
 
 
 def _comes_from(package: str, array: Any) -> bool:
-    """Whether a package made the array, without importing it."""
+    """Return whether a package made the array, without importing it."""
     return type(array).__module__.partition(".")[0] == package
 
 
@@ -206,7 +206,7 @@ def _open_zarr(path: Path | Beneath) -> Any:
 
 
 def _zarr_metadata(path: str | Beneath) -> Iterator[tuple[str, bytes]]:
-    """What a store says of its arrays: of itself, and of each that it is a group of."""
+    """Metadata of a store's arrays: of itself, and of each that it is a group of."""
     if isinstance(path, str):
         for name in (".zarray", "zarr.json", "*/.zarray", "*/zarr.json"):
             for file in Path(path).glob(name):

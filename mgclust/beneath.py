@@ -78,7 +78,7 @@ class Beneath:
         return os.path.join(self.root, self.name).rstrip("/")
 
     def order(self) -> dict[str, Any]:
-        """What another process makes the same of: ``Beneath(**order)``."""
+        """Arguments from which another process makes the same: ``Beneath(**order)``."""
         return {"root": self.root, "name": self.name, "quotable": self.quotable}
 
     def descriptor(self) -> int:
@@ -86,11 +86,11 @@ class Beneath:
         return self._open().number
 
     def status(self) -> os.stat_result:
-        """Of what was opened, as it is now."""
+        """Status of what was opened, as it is now."""
         return os.fstat(self._open().number)
 
     def is_directory(self) -> bool:
-        """Whether it is a folder."""
+        """Return whether it is a folder."""
         return stat.S_ISDIR(self.status().st_mode)
 
     def open(self) -> IO[bytes]:
@@ -141,7 +141,7 @@ class Beneath:
 
 
 def protection() -> str:
-    """By what means paths are held beneath their roots on this machine: for the service's log."""
+    """Means by which paths are held beneath their roots on this machine, for the service's log."""
     return "openat2" if _has_openat2() else "O_NOFOLLOW"
 
 
@@ -157,7 +157,7 @@ class _Descriptor:
 
 
 class _Bytes(io.RawIOBase):
-    """What a descriptor leads to, with a position of its own."""
+    """Bytes behind a descriptor, with a position of its own."""
 
     def __init__(self, kept: _Descriptor) -> None:
         self._kept, self._position = kept, 0

@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""Errors that can occur, as one tree.
 
 ::
 

@@ -1,4 +1,4 @@
-"""From files to a result directory: what ``mgclust run`` and a job of the service do."""
+"""Run from files to a result directory, as ``mgclust run`` and a job of the service do it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def open_sources(method: Any, sources: Sequence[str | Beneath], *, columns: str 
 def placed(
     scheduler: str | None = None, gpus: int | None = None, cpu: bool = False, workers: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Where to run, as parameters of an estimator; workers that this starts live as long as the block."""
+    """Place of a run, as parameters of an estimator; workers that this starts live as long as the block."""
     device = "cpu" if cpu else "cuda" if gpus else "auto"
     count = gpus or workers
     if not scheduler and count in (None, 1):

@@ -184,7 +184,7 @@ def _write_dlabel(path: Path, keys: np.ndarray, names: list[str], colors: np.nda
 
 
 def _voxel_columns(dataset: VolumeDataset, labels: np.ndarray, centers: Any) -> dict[str, Any]:
-    """Where each cluster lies: the mean of its voxels, and its exemplar."""
+    """Position of each cluster: the mean of its voxels, and its exemplar."""
     voxels = dataset.voxels
     affine = np.array(dataset.runs[0].grid.affine)
     own = labels >= 0

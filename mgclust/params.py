@@ -49,7 +49,7 @@ _POWER_OF_PREFIX = {None: 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class Constraint:
-    """What a parameter's value has to be.
+    """Condition on a parameter's value.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How far a run is, how fast its stage goes, in words and figures: for people, logs and the service."""
+"""Progress of a run and rate of its stage, in words and figures: for people, logs and the service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["details_text", "pace_text", "paced", "progress_text", "told_details"
 Report = Callable[[dict[str, Any]], None]
 
 MEMORY = 30.0  # seconds: what happened longer ago says little about how fast a stage goes now
-LEAST = 0.5  # seconds of a stage before its rate is told
+LEAST = 0.5  # seconds of a stage before its rate is given
 LONGEST_DETAIL = 200  # characters of one figure in words; events may come from another machine
 LONGEST_DETAILS = 1000  # of all of them
 
@@ -42,7 +42,7 @@ def worded(report: Report | None, formats: Mapping[str, str]) -> Report | None:
 
 
 def paced(report: Report | None) -> Report | None:
-    """Let a receiver of events know as well how fast the stage goes and when it ends if it goes on so.
+    """Add to each event the rate of its stage, and when the stage ends at that rate.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def paced(report: Report | None) -> Report | None:
     Returns
     -------
     callable or None
-        Takes events with ``stage``, ``fraction`` and ``elapsed``; None if nothing is to be told.
+        Takes events with ``stage``, ``fraction`` and ``elapsed``; None if there is none.
     """
     if report is None:
         return None
@@ -66,8 +66,8 @@ def paced(report: Report | None) -> Report | None:
 class _Pace:
     """The rate of a stage: shares done, over seconds, both forgotten little by little.
 
-    Time counts from the first share on: what precedes it is preparation, or was done by the run that this one goes on
-    from. A stage that begins again has a rate of its own.
+    Time counts from the first share on: what precedes it is preparation, or was done by the run that this one
+    resumes. A stage that begins again has a rate of its own.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a file says, put into a sentence: shortened, or left out where its content is not to be shown.
+"""Content of files in sentences: shortened, or left out where it is not to be shown.
 
 Errors travel far: to a user, a log, another process. Where a file is named by a path or a URL that the reader of the
 sentence may not be able to open, the sentence says what is wrong and where, not what stands there.
@@ -41,12 +41,12 @@ def without_quotes() -> Iterator[None]:
 
 
 def quoting() -> bool:
-    """Whether content may be shown."""
+    """Return whether content may be shown."""
     return not (_nowhere or _here.depth)
 
 
 def shortened(text: object, most: int = 200) -> str:
-    """What a file says, which may be long, in a sentence."""
+    """Shorten what a file says, which may be long, for a sentence."""
     if not quoting():
         return _LEFT_OUT
     said = str(text)

@@ -1,4 +1,4 @@
-"""What a run leaves behind, and its directory on disk.
+"""Result of a run, and its directory on disk.
 
 A result directory is written under a temporary name beside its final one and renamed when it is complete::
 
@@ -48,7 +48,7 @@ __all__ = [
 
 FORMAT = "mgclust-result"
 FORMAT_VERSION = 1
-# The part of `Result` that is kept as JSON, in the order in which a reader wants it.
+# The part of `Result` that is kept as JSON, in the order of interest.
 JSON_FIELDS = (
     "method",
     "parameters",

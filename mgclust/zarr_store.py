@@ -80,7 +80,7 @@ class BeneathStore(Store):  # type: ignore[misc]
         return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
     async def exists(self, key: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether there is such a file."""
         try:
             with self._folder.open_inside(key):
                 return True
@@ -142,7 +142,7 @@ class BeneathStore(Store):  # type: ignore[misc]
 
 
 def _is_more(codec: str, part: bytes, most: int) -> bool:
-    """Whether a chunk is decoded to more than so many bytes; what is damaged is left to zarr."""
+    """Return whether a chunk is decoded to more than so many bytes; what is damaged is left to zarr."""
     if codec == "blosc":
         return int.from_bytes(part[4:8], "little") > most
     if codec == "lz4":

@@ -52,7 +52,7 @@ METHODS: dict[str, type[Method]] = {
 
 
 def presentation_of(method: str) -> Presentation:
-    """How the results of a method are shown.
+    """The presentation of a method's results.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the methods of mgclust have in common: parameters, running on a cluster, and a result.
+"""Common base of the methods of mgclust: parameters, running on a cluster, and a result.
 
 A `Method` declares its parameters once, in `constraints`. The same declaration checks them before a run and makes
 the options of the command line; their values go into a result. A `Clusterer` is a method that is a scikit-learn
@@ -55,7 +55,7 @@ class Option:
     constraint: Constraint
 
     def describe(self) -> dict[str, Any]:
-        """What it takes, in plain values that fit into JSON."""
+        """Describe the values that it takes, in plain values that fit into JSON."""
         kind = self.constraint
         values = "|".join(kind.choices) or kind.type
         return {"values": values, "choices": list(kind.choices), "default": self.default, "help": kind.help}
@@ -81,7 +81,7 @@ class WarmUp:
 
 
 class Inputs(NamedTuple):
-    """What a run was given beside parameters.
+    """Inputs of a run beside its parameters.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def summary(cls) -> str:
-        """What it does, in a line: the first one of its docstring."""
+        """Purpose of the method in a line: the first one of its docstring."""
         return (cls.__doc__ or "").strip().split("\n")[0]
 
     @classmethod
@@ -211,7 +211,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
         return check_parameters({**self.constraints, **self.common}, self.get_params())
 
     def _facts(self, spec: RunSpec, dataset: Dataset, digest: str | None, device: str) -> dict[str, Any]:
-        """What the result depends on: a run resumes from a checkpoint where all of it is the same."""
+        """Facts that the result depends on: a run resumes from a checkpoint where all of them are the same."""
         data = {name: fact for name, fact in dataset.describe().items() if name not in NAMES_OF_DATA}
         return {
             "mgclust": __version__,
@@ -248,7 +248,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
-        """What the ranks run, from checked parameters; refuses those that do not fit the data."""
+        """Describe what the ranks run, from checked parameters; refuse those that do not fit the data."""
 
     @abstractmethod
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:

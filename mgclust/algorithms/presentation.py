@@ -1,4 +1,4 @@
-"""How the results of a method are shown: `Presentation`, which each method extends in its own folder.
+"""Presentation of a method's results: `Presentation`, which each method extends in its own folder.
 
 Command line, report, service and progress ask the method for its presentation and know no method by name. Modules of
 presentations import no matplotlib before they draw: an estimator has its presentation as an attribute.
@@ -115,7 +115,7 @@ class Table:
 
 
 class Presentation:
-    """How the results of a method are shown; what a method does not replace is shown in general terms.
+    """Presentation of a method's results; what a method does not replace is shown in general terms.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ class Presentation:
         }
 
     def lead(self, result: Result) -> list[str]:
-        """What the line below the title says beside the size of the data and where they were computed.
+        """Text of the line below the title beside the size of the data and where they were computed.
 
         Parameters
         ----------
@@ -234,7 +234,7 @@ class Presentation:
         return None
 
     def faint(self, result: Result, index: np.ndarray) -> np.ndarray | None:
-        """Which of these rows hardly belong to their cluster.
+        """Mask of these rows that hardly belong to their cluster.
 
         Parameters
         ----------
@@ -273,7 +273,7 @@ class Presentation:
         return {"scatter": ax}
 
     def tables(self, result: Result) -> list[Table]:
-        """By default a row for each cluster: how large it is, where its centre is; none without clusters.
+        """A row for each cluster: how large it is, where its centre is; no table without clusters.
 
         Parameters
         ----------

@@ -20,7 +20,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 def debugging() -> bool:
-    """Whether tracebacks are wanted."""
+    """Return whether tracebacks are requested."""
     return os.environ.get("MGCLUST_DEBUG", "0") not in ("", "0")
 
 

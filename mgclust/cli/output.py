@@ -1,4 +1,4 @@
-"""How far a run is, and what came out of it, in a few lines of text."""
+"""Progress and outcome of a run, in a few lines of text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds 
 
 
 class ShownProgress:
-    """How far a run is: a bar on a terminal, plain lines in a log."""
+    """Progress of a run: a bar on a terminal, plain lines in a log."""
 
     def __init__(self) -> None:
         self.stage, self.printed = "", 0.0

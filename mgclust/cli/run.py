@@ -110,7 +110,7 @@ def _metavar(option: Any) -> str:
 
 
 def _source_options(method: Any) -> list[click.Parameter]:
-    """How the input is read: passed on as text, which is checked when the input is opened."""
+    """Options of reading the input: passed on as text, which is checked when the input is opened."""
     from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
 
     shown = {"mask": "FILE", "columns": "U,V[,W]" if method.opens == "graph" else "A,B,...", "delimiter": "CHAR"}

@@ -1,4 +1,4 @@
-"""What a source of rows offers, and which shapes and types of number it may have."""
+"""Base of all sources of rows, and the shapes and types of number that they may have."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Dataset:
 
     @property
     def warnings(self) -> list[str]:
-        """What the user of a result should know of these rows, as sentences."""
+        """Sentences that the user of a result should know of these rows."""
         return []
 
     def write_labels(self, labels: Any, directory: str | os.PathLike[str], **how: Any) -> list[Path]:

@@ -11,7 +11,7 @@ __all__ = ["brain_models", "grayordinate"]
 
 
 def brain_models(location: Location) -> Any:
-    """What each grayordinate is: nibabel's BrainModelAxis."""
+    """Meaning of each grayordinate: nibabel's BrainModelAxis."""
     return cifti_axes(read_header(location))[1]
 
 

@@ -52,7 +52,7 @@ _MOST_ACROSS = 2**14  # files that are opened to read a row of a zarr array
 
 
 class InFile(Dataset):
-    """What is at a `Location`, and must stay as it was when it was opened."""
+    """Rows or edges at a `Location`, which must stay as it was when it was opened."""
 
     location: Location
     _stamp: Any
@@ -118,7 +118,7 @@ class LoadedDataset(FileDataset):
 
 @dataclass(frozen=True)
 class Layout:
-    """What the header of a .npy file says."""
+    """Header of a .npy file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -127,7 +127,7 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Of the numbers, without the header."""
+        """Bytes of the numbers, without the header."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property

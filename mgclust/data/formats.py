@@ -29,7 +29,7 @@ What = Literal["rows", "graph", "labels"]
 
 
 class Asked(NamedTuple):
-    """What was said beside the path; None where nothing was.
+    """Options that were given beside the path; None where nothing was.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Asked(NamedTuple):
 
 
 class Format(NamedTuple):
-    """What opens files of one format; None where they are not read as that.
+    """Functions that open files of one format; None where they are not read as that.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ _MORE = {"rows": f", {' and '.join(VOLUMES)}", "graph": ", text as .gz too", "la
 
 
 def suffixes(what: What) -> str:
-    """Which files are read as rows, as a graph or as labels, for messages and help."""
+    """List what is read as rows, as a graph or as labels, for messages and help."""
     return ", ".join(suffix for suffix, each in FORMATS.items() if getattr(each, what)) + _MORE[what]
 
 
@@ -154,7 +154,7 @@ def _suffix(location: Location) -> str:
 
 
 def _inside_zarr(location: Location) -> bool:
-    """Whether it is a store, or an array in one, without the suffix."""
+    """Return whether it is a store, or an array in one, without the suffix."""
     if location.remote:
         return ".zarr/" in location.path
     return any(location.holds(name) for name in ("zarr.json", ".zarray", ".zgroup"))

@@ -165,7 +165,7 @@ def _array(source: Any) -> Any:
 
 
 def _is_adjacency(edges: Any) -> bool:
-    """Whether an array is an adjacency matrix rather than edges."""
+    """Return whether an array is an adjacency matrix rather than edges."""
     n, d = edges.shape
     if n != d:
         return False
@@ -191,5 +191,5 @@ def _agreed(graph: Graph, n_nodes: int | None, columns: Columns) -> Graph:
 
 
 def _is_a(source: Any, package: str, name: str) -> bool:
-    """Whether an object is of a class of a package, or of one made from it, without importing the package."""
+    """Return whether an object is of a class of a package, or of one made from it, without importing the package."""
     return any(kind.__module__.partition(".")[0] == package and kind.__name__ == name for kind in type(source).__mro__)

@@ -1,4 +1,4 @@
-"""What a file may grow to in memory, decided by its size and its header before memory is taken for it."""
+"""Bounds of what a file may grow to in memory, decided by its size and its header before memory is taken for it."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def read_text(location: Location) -> np.ndarray:
 
 
 def _columns(names: list[str], location: Location) -> tuple[int, int | None]:
-    """Where the labels are, and the row numbers if there are any."""
+    """Find the column of the labels, and that of the row numbers if there are any."""
     candidates = [name for name in _LABEL_COLUMNS if name in names]
     if candidates:
         return names.index(candidates[0]), names.index("row") if "row" in names else None
@@ -83,7 +83,7 @@ def _columns(names: list[str], location: Location) -> tuple[int, int | None]:
 
 
 def _is_header(table: list[tuple[int, list[str]]], column: int) -> bool:
-    """Whether the first line names columns: a known name, or no number above numbers."""
+    """Return whether the first line names columns: a known name, or no number above numbers."""
     name = table[0][1][column].strip()
     if name.lower() in _LABEL_COLUMNS:
         return True

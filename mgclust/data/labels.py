@@ -16,7 +16,7 @@ __all__ = ["labels_location", "read_labels"]
 
 
 def labels_location(source: str | os.PathLike[str] | Beneath) -> Location:
-    """Where labels are: a file, or that of a result directory."""
+    """Location of labels: a file, or that of a result directory."""
     location = Location.of(source)
     if location.remote or not location.is_directory():
         return location

@@ -32,7 +32,7 @@ _PROBE_BYTES = 2**14
 
 @dataclass(frozen=True)
 class Stamp:
-    """What told one version of a file from another."""
+    """Properties that tell one version of a file from another."""
 
     size: int  # bytes
     modified: int  # time of change in nanoseconds; equal time and size are taken for an unchanged file
@@ -41,7 +41,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Location:
-    """Where a dataset is stored.
+    """Location of a dataset: a path or a URL.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Location:
 
     @property
     def remote(self) -> bool:
-        """Whether fsspec is needed to read it."""
+        """True if fsspec is needed to read it."""
         return self.beneath is None and "://" in self.path
 
     @property
@@ -134,7 +134,7 @@ class Location:
                     yield file
 
     def exists(self) -> bool:
-        """Whether there is a local file or directory."""
+        """Return whether there is a local file or directory."""
         if self.beneath is None:
             return os.path.exists(self.path)
         try:
@@ -144,13 +144,13 @@ class Location:
         return True
 
     def is_directory(self) -> bool:
-        """Whether there is a local directory."""
+        """Return whether there is a local directory."""
         if self.beneath is None:
             return os.path.isdir(self.path)
         return self.exists() and self.beneath.is_directory()
 
     def holds(self, name: str) -> bool:
-        """Whether there is a local directory with a file of this name.
+        """Return whether there is a local directory with a file of this name.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class Location:
 
 
 def is_path(source: Any) -> bool:
-    """Whether a source is the path or URL of something, as `Location.of` takes it."""
+    """Return whether a source is the path or URL of something, as `Location.of` takes it."""
     return isinstance(source, (str, os.PathLike, Beneath))
 
 

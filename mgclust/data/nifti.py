@@ -47,7 +47,7 @@ _LONGEST_HEADER = 2**26
 
 @dataclass(frozen=True)
 class Grid:
-    """Where the voxels are."""
+    """Grid of the voxels."""
 
     shape: tuple[int, ...]  # voxels along i, j and k; of a CIFTI file the number of its grayordinates
     affine: tuple[tuple[float, ...], ...]  # maps (i, j, k, 1) to millimetres
@@ -59,7 +59,7 @@ class Grid:
         return math.prod(self.shape)
 
     def same_as(self, other: Grid) -> bool:
-        """Whether both have the same shape, and put their voxels at the same places to a thousandth of a millimetre."""
+        """Return whether both have one shape, and their voxels the same places to a thousandth of a millimetre."""
         if self.shape != other.shape:
             return False
         # The largest difference that any voxel sees lies at a corner of the grid.
@@ -74,7 +74,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class SeriesFile:
-    """What has to be known to read one file again: small, so that it travels well."""
+    """Facts that are needed to read one file again: small, so that they travel well."""
 
     location: Location
     stamp: Stamp
@@ -90,11 +90,11 @@ class SeriesFile:
 
     @property
     def lossless(self) -> bool:
-        """Whether float32 holds every stored number."""
+        """True if float32 holds every stored number."""
         return float_dtype(self.dtype, self.location.name) == np.float32
 
     def nonzero(self) -> np.ndarray:
-        """Which voxels, in C order of the grid, have a value other than 0 at some time."""
+        """Mask of the voxels, in C order of the grid, that have a value other than 0 at some time."""
         chosen = np.zeros(self.grid.size, dtype=bool)
 
         def look(voxels: slice, times: slice, stored: np.ndarray) -> None:
@@ -167,7 +167,7 @@ _PARTS = {"nifti": "volumes", "cifti": "series"}
 
 
 def is_volume(location: Location) -> bool:
-    """Whether the name is that of a NIfTI or CIFTI file."""
+    """Return whether the name is that of a NIfTI or CIFTI file."""
     return location.path.lower().endswith(VOLUMES)
 
 
@@ -256,7 +256,7 @@ def cifti_axes(header: Any) -> list[Any]:
 
 
 def read_mask(location: Location, grid: Grid, of: str) -> np.ndarray:
-    """Which voxels a mask chooses.
+    """Read the mask of the chosen voxels.
 
     Parameters
     ----------

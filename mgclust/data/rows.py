@@ -23,7 +23,7 @@ _NUMBERS_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class RowTransform:
-    """What happens to each row, in this order."""
+    """Steps that change each row, in this order."""
 
     detrend: bool  # subtract the row's least-squares line
     zscore: bool  # subtract the row's mean and divide by its standard deviation (divisor: n_features)

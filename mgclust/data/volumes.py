@@ -69,7 +69,7 @@ class VolumeDataset(Dataset):
 
     @property
     def chosen(self) -> np.ndarray:
-        """Which voxels are rows: (grid size,) of bool, in C order of the grid."""
+        """Mask of the voxels that are rows: (grid size,) of bool, in C order of the grid."""
         return np.unpackbits(self._packed, count=self.runs[0].grid.size).astype(bool)
 
     @property
@@ -79,7 +79,7 @@ class VolumeDataset(Dataset):
 
     @property
     def warnings(self) -> list[str]:
-        """What the user of a result should know of these rows."""
+        """Sentences that the user of a result should know of these rows."""
         if not self.dropped:
             return []
         parts = "voxels" if self.kind == "nifti" else "grayordinates"

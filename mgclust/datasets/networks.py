@@ -33,7 +33,7 @@ class Network(NamedTuple):
 
     @property
     def n_nodes(self) -> int:
-        """How many nodes there are; some may have no edge."""
+        """Number of nodes; some may have no edge."""
         return len(self.labels)
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -1,4 +1,4 @@
-"""How a rank learns that it should stop."""
+"""Signal by which a rank learns that it should stop."""
 
 from __future__ import annotations
 

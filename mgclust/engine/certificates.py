@@ -53,7 +53,7 @@ EARLIER = datetime.timedelta(days=1)  # for machines whose clocks are late
 
 @dataclass(frozen=True)
 class Credentials:
-    """What one end of a connection with TLS has, as PEM text.
+    """Certificates and key of one end of a connection with TLS, as PEM text.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Expiry:
-    """Until when a certificate is good."""
+    """End of a certificate's validity."""
 
     path: Path  # of the file
     until: datetime.datetime  # its last moment
@@ -154,7 +154,7 @@ def throwaway() -> dict[str, Credentials]:
 
 
 def read_expiries(folder: str | Path) -> list[Expiry]:
-    """Until when the certificates in a folder are good, those of its roles or of one role; the next to expire first.
+    """Read when the certificates in a folder expire, those of its roles or of one role; the next to expire first.
 
     Parameters
     ----------

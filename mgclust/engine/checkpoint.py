@@ -61,7 +61,7 @@ DUE_POLL_SECONDS = 0.2  # seconds between two questions whether a checkpoint is 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Where and how often a run writes checkpoints; it resumes from one of the same run.
+    """Folder and interval of a run's checkpoints; the run resumes from one of the same run.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class CheckpointConfig:
 
 
 class Checkpointer:
-    """What an algorithm sees of checkpoints, as ``context.checkpoint``.
+    """Checkpoints as an algorithm sees them, ``context.checkpoint``.
 
     Without a `CheckpointConfig` nothing is due and nothing found. All ranks call the same methods in the same order.
     `stage` and `say` are those of the context; `room` says how many bytes of host memory copies may take now.
@@ -154,7 +154,7 @@ class Checkpointer:
         self._next = self._asked + plan.seconds
 
     def due(self, *, seldom: bool = False) -> bool:
-        """Whether to `save` now: the same on all ranks, by the clock of rank 0.
+        """Return whether to `save` now: the same on all ranks, by the clock of rank 0.
 
         Parameters
         ----------
@@ -363,16 +363,16 @@ class Checkpointer:
         return sum(float(each.get("seconds", 0)) for each in reports)
 
     def _set_next(self) -> None:
-        """When the next one is due: those of before have their share of the time, and no more."""
+        """Set when the next one is due: those of before have their share of the time, and no more."""
         assert self._plan is not None
         self._next = self._asked + max(self._plan.seconds, self._cost / self._plan.share - self._cost)
 
     def _all(self, own: bool) -> bool:
-        """Whether it is so on all ranks."""
+        """Return whether it is so on all ranks."""
         return bool(self._comm.all_reduce(np.array([own], np.int64), "min")[0])
 
     def _everyone(self, own: list[dict[str, str]]) -> list[dict[str, str]]:
-        """What all ranks have to tell; each has come so far once it is known."""
+        """Gather what each rank has to tell; each has come so far once it is known."""
         lines = "".join(json.dumps(each) + "\n" for each in own)
         every = self._comm.all_gather(np.frombuffer(lines.encode(), np.uint8))
         return [parse_json(line) for line in every.tobytes().decode().splitlines()]
@@ -412,7 +412,7 @@ class _Writing:
 
 
 class _Unwritten(Exception):
-    """Some rank could not write its part, or was not to."""
+    """Failure of some rank to write its part, or its decision not to."""
 
 
 def _reason(error: Exception) -> str:
@@ -420,7 +420,7 @@ def _reason(error: Exception) -> str:
 
 
 def _briefly(value: Any) -> Any:
-    """What JSON does not know, so that equal values give equal text."""
+    """Encode what JSON does not know, so that equal values give equal text."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):

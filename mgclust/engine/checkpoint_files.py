@@ -78,7 +78,7 @@ class Writer:
         self._waiting.append((file, size))
 
     def done(self) -> bool:
-        """Whether nothing is left to be done, well or not."""
+        """Return whether nothing is left to be done, well or not."""
         return all(file.done() for file in self._files)
 
     def files(self) -> list[dict[str, Any]]:
@@ -138,14 +138,14 @@ def ours(folder: Path) -> list[Path]:
 
 
 def number_of(path: Path) -> int:
-    """Of a checkpoint's path, its number."""
+    """Number of a checkpoint, from its path."""
     match = OURS.fullmatch(path.name)
     assert match is not None
     return int(match["whole"] or match["torn"])
 
 
 def name_of(number: int) -> str:
-    """Of a checkpoint, the name of its folder."""
+    """Name of a checkpoint's folder."""
     return f"checkpoint-{number}"
 
 
@@ -200,7 +200,7 @@ def _digest_of(content: Mapping[str, Any]) -> str:
 
 
 def are_whole(folder: Path, files: Mapping[str, str], blocks: Container[int]) -> bool:
-    """Whether the files that a rank with these blocks is going to read are as they were written."""
+    """Return whether the files that a rank with these blocks is going to read are as they were written."""
     mine = [name for name in files if (block := OF_A_BLOCK.fullmatch(name)) is None or int(block[1]) in blocks]
     try:
         with ThreadPoolExecutor(WRITERS) as readers:
@@ -211,7 +211,7 @@ def are_whole(folder: Path, files: Mapping[str, str], blocks: Container[int]) ->
 
 
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """What a checkpoint's run and this one do not have in common, in words."""
+    """Differences between a checkpoint's run and this one, in words."""
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
     sentences = [
         f"{name}={there.get(name, 'unknown')} there, {here.get(name, 'unknown')} here" for name in names[:SHOWN]

@@ -1,4 +1,4 @@
-"""How ranks meet: a handful of collectives, and a stream in which every block visits every rank.
+"""Communication between ranks: a handful of collectives, and a stream in which every block visits every rank.
 
 ::
 
@@ -33,7 +33,7 @@ REDUCE: dict[str, Callable[..., np.ndarray]] = {"sum": np.add, "max": np.maximum
 
 
 class Comm(Protocol):
-    """What an algorithm may ask of the other ranks.
+    """Operations that an algorithm may ask of the other ranks.
 
     All forms take the partition, and `span_rows`, equal on all ranks: the most rows of a block in `stream`.
     """
@@ -139,7 +139,7 @@ class Comm(Protocol):
         """
 
     def stream_length(self) -> int:
-        """How many blocks `stream` yields; equal on all ranks."""
+        """Number of blocks that `stream` yields; equal on all ranks."""
 
     def close(self) -> None:
         """Leave, after all ranks are done."""

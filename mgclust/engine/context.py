@@ -1,4 +1,4 @@
-"""What an algorithm sees of a run: its rows, the other ranks, the kernels, and a clock.
+"""View of a run that an algorithm gets: its rows, the other ranks, the kernels, and a clock.
 
 An algorithm is a function ``f(context, **parameters)`` that runs on every rank. All ranks call the same
 collectives in the same order; rank 0's return value is the result. The usual shape::
@@ -109,7 +109,7 @@ class Context:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return self.comm.size
 
     @contextlib.contextmanager

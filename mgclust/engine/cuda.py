@@ -276,10 +276,10 @@ class NcclComm:
     def _connect(self) -> Any:
         """The NCCL communicator, made in a thread: NCCL waits for all ranks without a limit.
 
-        The host links have met already, so no rank is missing here unless it dies right now, or a stranger connects to
-        NCCL's port in this moment, which NCCL may wait for without a limit. Then the thread is left behind, and the run
-        ends with CollectiveTimeout after CONNECT_SECONDS. NCCL takes no message from connections that do not begin
-        with its random number, which the ranks have from the host links.
+        The host links have met already, so no rank is missing here unless it dies right now, or another program
+        connects to NCCL's port in this moment, which NCCL may wait for without a limit. Then the thread is left behind,
+        and the run ends with CollectiveTimeout after CONNECT_SECONDS. NCCL takes no message from connections that do
+        not begin with its random number, which the ranks have from the host links.
         """
         # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older one 0.1 s; both
         # then carry as much. NCCL looks once in a process, before it first connects.
@@ -381,7 +381,7 @@ class NcclComm:
 
 
 def _limit_sockets(address: str) -> None:
-    """Keep NCCL's ports to this machine where no other can ever have a rank; and open none that answers strangers.
+    """Keep NCCL's ports to this machine where no other can ever have a rank; and open none that answers any client.
 
     NCCL reads the variables once in a process, before it first connects. What the administrator has set stays.
     """

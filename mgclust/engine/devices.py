@@ -28,7 +28,7 @@ class Gpu:
 
     @property
     def visible_name(self) -> str:
-        """Its name in CUDA_VISIBLE_DEVICES, which does not depend on the order of devices."""
+        """Name in CUDA_VISIBLE_DEVICES, which does not depend on the order of devices."""
         return f"{'MIG' if ' MIG ' in self.name else 'GPU'}-{UUID(self.uuid)}"
 
 
@@ -57,7 +57,7 @@ def _describe(driver: Any, ordinal: int) -> Gpu:
 
 
 def why_no_gpu() -> str:
-    """Why this process cannot compute on a GPU, as half a sentence; empty where it can."""
+    """Reason why this process cannot compute on a GPU, as half a sentence; empty where it can."""
     if not gpus():
         if os.environ.get("CUDA_VISIBLE_DEVICES", "x").strip() in ("", "-1"):
             return "CUDA_VISIBLE_DEVICES hides every GPU"

@@ -1,4 +1,4 @@
-"""What a run will need, compared with what there is before it starts.
+"""Memory that a run will need, compared with what there is before it starts.
 
 A rank's memory, or the part of it that `memory_limit` grants, is shared out like this::
 
@@ -103,7 +103,7 @@ EstimateFunction = Callable[[tuple[int, int], int, int, int], Estimate]
 
 @dataclass(frozen=True)
 class Residency:
-    """How a rank's rows sit in its memory."""
+    """Placement of a rank's rows in its memory."""
 
     free: int  # bytes that the rank may use
     row_bytes: int  # bytes of one row in the type that kernels see
@@ -116,7 +116,7 @@ class Residency:
         return self.free // 2
 
     def resident(self, rows: int) -> bool:
-        """Whether so many rows stay in memory for the whole run."""
+        """Return whether so many rows stay in memory for the whole run."""
         return self.keep and rows * self.row_bytes <= self.resident_limit
 
     @property
@@ -133,7 +133,7 @@ class Residency:
         return max(1, min(LARGEST_SPAN_BYTES, self.free // 16) // self.row_bytes)
 
     def rows_estimate(self, rows: int) -> Estimate:
-        """What rows and travelling blocks need by themselves."""
+        """Memory that rows and travelling blocks need by themselves."""
         own = rows * self.row_bytes if self.resident(rows) else self.chunk_rows * self.row_bytes
         travelling = TRAVELLING_BLOCKS * self.block_rows * self.row_bytes
         parts = {"rows": own, "blocks on their way": travelling}

@@ -1,4 +1,4 @@
-"""Which rank owns which rows.
+"""Assignment of rows to the ranks that own them.
 
 Rows are cut into blocks whose size depends on the data alone, never on the number of ranks: sums that are
 added block by block in global order are then the same, bit for bit, on any number of ranks. A rank owns a
@@ -68,7 +68,7 @@ class Partition:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return -(-self.n_rows // self.block_rows)
 
     def bounds(self, block: int) -> tuple[int, int]:

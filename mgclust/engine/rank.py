@@ -1,4 +1,4 @@
-"""What happens on one rank, in-process or on a worker: prepare (load, check, refuse), then execute."""
+"""Work of one rank, in-process or on a worker: prepare (load, check, refuse), then execute."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Assignment", "Meeting", "Report", "State", "execute", "hardware", "n
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a rank is told before it loads its rows."""
+    """Instructions that a rank gets before it loads its rows."""
 
     spec: RunSpec  # the same for all ranks
     run: str  # unique name of the run
@@ -45,7 +45,7 @@ class Assignment:
 
 @dataclass
 class State:
-    """What a rank keeps between prepare and execute."""
+    """State of a rank between prepare and execute."""
 
     assignment: Assignment
     rows: Rows
@@ -62,7 +62,7 @@ class State:
 
 @dataclass
 class Report:
-    """What a rank says after prepare."""
+    """Report of a rank after prepare."""
 
     bad: int = 0  # values that are not finite
     first: int | None = None  # first row with one, by its global number
@@ -76,7 +76,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Meeting:
-    """What a rank is told once no rank refuses: how the ranks meet."""
+    """Instructions once no rank refuses: how the ranks communicate."""
 
     span_rows: int = 1  # most rows of a block in `stream`: the smallest of all reports
     address: tuple[str, int] = ("", 0)  # where rank 0 listens
@@ -212,7 +212,7 @@ def execute(
 
 
 def hardware(reports: list[Report], device: str) -> dict[str, Any]:
-    """Where a run took place, for its provenance."""
+    """Hardware of a run, for its provenance."""
     return {
         "device": device,
         "ranks": len(reports),
@@ -277,7 +277,7 @@ def _room(assignment: Assignment) -> int:
 
 
 def _keep_on_host(assignment: Assignment, source: Source, row_bytes: int) -> bool:
-    """Whether streamed rows of a GPU are to be copied to host memory that is fast to read from: if they fit there."""
+    """Return whether a GPU's streamed rows are copied to host memory that is fast to read: if they fit there."""
     start, stop = assignment.partition.rows_of(assignment.rank)
     if assignment.device != "cuda" or start == stop or (stop - start) * row_bytes >= _host_share(assignment) // 2:
         return False

@@ -25,7 +25,7 @@ OFFSET_ROWS = 1024
 
 
 class Source(Protocol):
-    """Where rows are read from; a `mgclust.data.Dataset` is one."""
+    """Source of rows; a `mgclust.data.Dataset` is one."""
 
     shape: tuple[int, int]
     dtype: np.dtype
@@ -143,12 +143,12 @@ class Rows:
 
     @property
     def resident(self) -> bool:
-        """Whether all rows are on the device."""
+        """True if all rows are on the device."""
         return self._chunk_rows is None
 
     @property
     def chunk_count(self) -> int:
-        """How many chunks this rank has; at least one."""
+        """Number of chunks of this rank; at least one."""
         return 1 if self._chunk_rows is None else max(1, -(-len(self) // self._chunk_rows))
 
     def load(self) -> tuple[int, int | None]:

@@ -1,4 +1,4 @@
-"""What a run is: one description, for the caller, for every rank, and for what lies between them."""
+"""Description of a run: one for the caller, for every rank, and for what lies between them."""
 
 from __future__ import annotations
 

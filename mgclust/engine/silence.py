@@ -1,4 +1,4 @@
-"""For how long marks have not changed, in the time during which the one that looks ran itself.
+"""Time for which marks have not changed, of the time during which the observer ran itself.
 
 Clocks are set, machines are suspended, processes and containers are stopped and continued. Two clocks are therefore
 never compared, and an observer that was stopped does not count that time.
@@ -32,7 +32,7 @@ class Awake:
 
 
 class Silence(Generic[Key]):
-    """For how long marks have not changed.
+    """Time for which marks have not changed.
 
     Parameters
     ----------

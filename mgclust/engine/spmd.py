@@ -34,7 +34,7 @@ __all__ = ["Context", "Outcome", "RunSpec", "run"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a run.
+    """Outcome of a run.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ def run(spec: RunSpec, dataset: Dataset, cluster: Cluster, on_progress: Emit | N
     Raises
     ------
     InputError, InsufficientMemoryError
-        Refused before the run; ClusterUnavailableError if workers have left, so that it would wait in vain.
+        Refused before the run; ClusterUnavailableError if fewer workers are left than it asks for.
     WorkerLost, CollectiveTimeout, RunFailed
         It could not be finished.
     KeyboardInterrupt

@@ -30,7 +30,7 @@ def guard() -> None:
 
 
 def dask_setup(server: Any) -> None:
-    """What Dask calls in a process that loads this module, before the process has connections."""
+    """Prepare a process that loads this module; Dask calls it before the process has connections."""
     guard()
 
 
@@ -54,7 +54,7 @@ def _emptying(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Socket(ssl.SSLSocket):
-    """What calls OpenSSL to read, write, begin or end; the other methods call these."""
+    """Calls of OpenSSL to read, write, begin or end; the other methods call these."""
 
     do_handshake = _emptying(ssl.SSLSocket.do_handshake)
     read = _emptying(ssl.SSLSocket.read)

@@ -10,8 +10,9 @@ How two ranks meet, inside TLS where the cluster has it::
             ── proof over both ──>
             <────────── ready ──────────
 
-The end that accepts says nothing before the first proof, so that a stranger hears nothing. All handshakes share one
-thread and go side by side, each with one deadline; of too many, the oldest that has proven nothing is dropped.
+The end that accepts says nothing before the first proof, so that a connection without the key gets no answer. All
+handshakes share one thread and go side by side, each with one deadline; of too many, the oldest that has proven nothing
+is dropped.
 
 Not `multiprocessing.connection`: it cannot give up a wait, and copies what it receives twice.
 """
@@ -60,7 +61,7 @@ class PeerLost(RunFailed):
 
 
 class Wire:
-    """What all links of a rank share.
+    """State that all links of a rank share.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ class Wire:
         self.watch: Callable[[int], None] = lambda waiting_for: None
 
     def proof(self, step: bytes, rank: bytes, nonces: bytes) -> bytes:
-        """What shows that one knows the key."""
+        """Proof that this end knows the key."""
         return hmac.digest(self.key, step + rank + nonces, "sha256")
 
 
@@ -139,7 +140,7 @@ class Link:
         return array
 
     def hung_up(self) -> bool:
-        """Whether the other end is closed, found without reading."""
+        """Return whether the other end is closed, found without reading."""
         poll = select.poll()
         poll.register(self._sock.fileno(), select.POLLRDHUP)
         return bool(poll.poll(0))
@@ -151,7 +152,7 @@ class Link:
         self._sock.close()
 
     def _announced(self, header: bytes) -> tuple[str, np.ndarray]:
-        """Which collective the other end is in, and room for the array that it sends."""
+        """Read which collective the other end is in, and make room for the array that it sends."""
         try:
             sent, name, shape = parse_json(header)
             dtype = np.dtype(name)
@@ -225,7 +226,7 @@ def listen(*hosts: str) -> socket.socket:
 
 
 def accept(server: socket.socket, wire: Wire, size: int) -> dict[int, Link]:
-    """Rank 0's links to all other ranks, once they have dialled; strangers are turned away."""
+    """Rank 0's links to all other ranks, once they have connected; connections without the key are rejected."""
     links: dict[int, Link] = {}
     end = time.monotonic() + wire.timeout
     with contextlib.closing(_Handshakes(server, wire, size)) as handshakes:
@@ -233,7 +234,7 @@ def accept(server: socket.socket, wire: Wire, size: int) -> dict[int, Link]:
             while len(links) < size - 1:
                 for peer, sock in handshakes.turn():
                     if peer in links:
-                        links[peer].close()  # it has dialled again, and so given up the one before
+                        links[peer].close()  # it has connected again, and so given up the one before
                     links[peer] = Link(sock, wire, peer)
                 wire.abort.check()
                 if time.monotonic() > end and len(links) < size - 1:
@@ -370,7 +371,7 @@ def _welcome(sock: socket.socket, wire: Wire, size: int, pending: _Pending) -> H
         rank, nonce, proof = first[: NUMBER.size], first[NUMBER.size : -PROOF], first[-PROOF:]
         peer = NUMBER.unpack(rank)[0]
         if not hmac.compare_digest(proof, wire.proof(b"dial", rank, nonce)) or not 0 < peer < size:
-            raise ValueError("a stranger")
+            raise ValueError("not a rank of this run")
         pending.proven = True
         nonces = nonce + secrets.token_bytes(NONCE)
         yield from _write(sock, nonces[NONCE:] + wire.proof(b"accept", rank, nonces))

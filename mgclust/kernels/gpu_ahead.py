@@ -1,4 +1,4 @@
-"""Which kernels each method asks for first, so that they are compiled side by side while its rows load.
+"""Lists of the kernels that each method asks for first, so that they are compiled side by side while its rows load.
 
 The lists are those of a method's default path. A kernel that is missing is compiled when it is asked for; one too many
 takes a fraction of a second of an idle core. CuPy's own kernels are in no list: its compiler works on one at a time,

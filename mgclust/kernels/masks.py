@@ -1,4 +1,4 @@
-"""Whether all elements of a mask are true, or any."""
+"""Tests of whether all elements of a mask are true, or any."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Array = Any
 
 
 def all_true(mask: Array) -> bool:
-    """Whether every element is true."""
+    """Return whether every element is true."""
     return not mask.size or bool(mask.view("uint8").min())
 
 
 def any_true(mask: Array) -> bool:
-    """Whether an element is true."""
+    """Return whether an element is true."""
     return bool(mask.size) and bool(mask.view("uint8").max())

@@ -88,7 +88,7 @@ def adjacency(
 
 
 def _places(ids: np.ndarray, labels: np.ndarray, by_size: np.ndarray, n: int) -> np.ndarray:
-    """Where each node stands: by community, within it those with many edges first."""
+    """Place of each node: by community, within it those with many edges first."""
     degree = np.zeros(n, dtype=np.int64)
     for start in range(0, len(ids), BLOCK):
         degree += np.bincount(ids[start : start + BLOCK].astype(np.int64).ravel(), minlength=n)

@@ -130,7 +130,7 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def _squeezed(values: np.ndarray, centers: np.ndarray) -> bool:
-    """Whether a linear axis would press most centres into the lowest tenth of the picture."""
+    """Return whether a linear axis would press most centres into the lowest tenth of the picture."""
     return len(centers) > 2 and bool(np.median(values[centers]) < 0.1 * values.max())
 
 
@@ -206,5 +206,5 @@ def _plane(X: np.ndarray, centers: np.ndarray | None) -> tuple[np.ndarray, np.nd
 
 
 def _comparable(spans: np.ndarray) -> bool:
-    """Whether equal scales on both axes would still leave a picture rather than a line."""
+    """Return whether equal scales on both axes would still leave a picture rather than a line."""
     return bool(spans.min() > 0.2 * spans.max())

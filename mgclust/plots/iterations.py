@@ -1,4 +1,4 @@
-"""How the objective of an iterative method came down."""
+"""Decrease of the objective of an iterative method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How communities were merged: modularity along the way, and the last merges as a tree."""
+"""Merges of communities: modularity along the way, and the last merges as a tree."""
 
 from __future__ import annotations
 

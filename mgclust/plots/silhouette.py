@@ -134,7 +134,7 @@ def scan(result_or_scan: Result | Mapping[str, Any], ax: Axes | None = None) -> 
 
 
 def _colors(names: np.ndarray) -> np.ndarray:
-    """By the label where labels are numbers of clusters, else by its place."""
+    """Colour by the label where labels are numbers of clusters, else by its place."""
     numbered = names.dtype.kind in "iu" and len(names) > 0 and int(names.max()) < 2 * len(names)
     return cluster_colors(int(names.max()) + 1)[names] if numbered else cluster_colors(len(names))
 

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, axes, how many points are drawn, PNG files."""
+"""Style that all pictures share: colours, axes, how many points are drawn, PNG files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page is made of; its look is in the templates."""
+"""Content of the page; its look is in the templates."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _title(shown: Presentation, result: Result) -> str:
 
 
 def _lead(shown: Presentation, result: Result) -> list[str]:
-    """How large the data are, and where they were computed."""
+    """Text on the size of the data, and where they were computed."""
     facts = []
     shape = result.source.get("shape")
     if "n_nodes" in result.source:
@@ -188,7 +188,7 @@ def _pictures(shown: Presentation, pictures: Mapping[str, bytes]) -> list[dict[s
 
 
 def _log(result: Result) -> str:
-    """What the method did, in its own lines; empty if it said nothing."""
+    """Log of the method, in its own lines; empty if it said nothing."""
     lines = result.diagnostics.get("log") or ()
     return lines if isinstance(lines, str) else "\n".join(map(str, lines))
 

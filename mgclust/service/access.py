@@ -84,7 +84,7 @@ class Caller:
 
     @property
     def is_admin(self) -> bool:
-        """Whether all jobs and uploads are visible."""
+        """True if all jobs and uploads are visible."""
         return self.role == "admin" and "admin" in self.scopes
 
     def check(self, scope: str) -> None:
@@ -101,11 +101,11 @@ class Caller:
             raise PermissionError(f"this token has the scopes {has}, and this needs {scope}; show a token with it.")
 
     def may_manage(self, user: str) -> bool:
-        """Whether tokens of a user may be managed: by an administrator, or by the user with a token of all scopes."""
+        """Return whether a user's tokens may be managed: by administrators, or by the user with all scopes."""
         return self.is_admin or (self.name == user and self.scopes.issuperset(ROLES[self.role]))
 
     def may_see(self, owner: str) -> bool:
-        """Whether jobs and uploads of an owner are visible."""
+        """Return whether jobs and uploads of an owner are visible."""
         return self.is_admin or self.name == owner
 
     def check_new_token(self, user: str, role: str, scopes: Iterable[str] | None, days: float | None) -> float | None:

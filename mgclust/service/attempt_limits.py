@@ -43,7 +43,7 @@ class RunningAttempt:
         self._stopped: Silence[int] = Silence(self._clock)
 
     def reason_to_kill(self) -> tuple[str, str] | None:
-        """Why it has to be killed, and the fault; None if it may continue."""
+        """Reason why it has to be killed, and the fault; None if it may continue."""
         ran = self._clock()
         if self.process.violation:
             return self.process.violation, "mgclust"

@@ -66,7 +66,7 @@ class AttemptProcess:
 
     @property
     def pid(self) -> int:
-        """Its pid, and the id of its session."""
+        """Process id, which is also the id of its session."""
         return int(self._process.pid)
 
     def send(self, order: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class AttemptProcess:
             self._orders.flush()
 
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         return self._wait(0)
 
     def drain(self) -> None:
@@ -85,7 +85,7 @@ class AttemptProcess:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop."""
+        """True if it was told to stop."""
         return self._stop_requested is not None
 
     def interrupt(self) -> None:
@@ -149,7 +149,7 @@ class AttemptProcess:
                 os.kill(self.pid, number)
 
     def _wait(self, seconds: float) -> bool:
-        """Whether it has ended."""
+        """Wait for its end; return whether it has ended."""
         try:
             self._code = self._process.wait(seconds)
         except psutil.TimeoutExpired:

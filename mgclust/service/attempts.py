@@ -192,7 +192,7 @@ class Attempts(Jobs):
         return session.scalars(wanted.with_for_update()).first()
 
     def _is_uncounted(self, attempt: int) -> bool:
-        """Whether an attempt that a runner's fault ended does not count."""
+        """Return whether an attempt that a runner's fault ended does not count."""
         return attempt <= FREE_ATTEMPTS_FACTOR * self._settings.attempts
 
     def _apply_failure(self, session: Session, job: Job, error: str, fault: str, files: int) -> None:

@@ -150,7 +150,7 @@ class Audit:
         self._open(path, 0)
 
     def _has(self, path: Path) -> bool:
-        """Whether the path still leads to the open file."""
+        """Return whether the path still leads to the open file."""
         try:
             there, here = os.lstat(path), os.fstat(self._file)
         except FileNotFoundError:

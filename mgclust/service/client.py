@@ -316,12 +316,12 @@ class RemoteJob:
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """Identifier of the job."""
         return str(self.info["id"])
 
     @property
     def state(self) -> str:
-        """Its state as of the last answer."""
+        """State as of the last answer."""
         return str(self.info["state"])
 
     def refresh(self) -> RemoteJob:

@@ -145,7 +145,7 @@ class RetryAfter(Exception):
 
 
 class Retries:
-    """When one request is sent again."""
+    """Rules for sending one request again."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._failures, self._until = connection, 0, time.monotonic() + MAX_RETRY_SECONDS
@@ -200,7 +200,7 @@ def _checked_url(text: str) -> str:
 
 
 def _is_own(url: httpx.URL, settings: Settings) -> bool:
-    """Whether a service of this machine with these settings listens there."""
+    """Return whether a service of this machine with these settings listens there."""
     try:
         here = url.host == "localhost" or ipaddress.ip_address(url.host).is_loopback
     except ValueError:

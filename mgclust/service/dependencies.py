@@ -1,4 +1,4 @@
-"""What endpoints depend on: the parts of the service, the caller and the scopes of its token, and pages of lists."""
+"""Dependencies of endpoints: the parts of the service, the caller and the scopes of its token, and pages of lists."""
 
 import re
 from dataclasses import dataclass

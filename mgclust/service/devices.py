@@ -46,7 +46,7 @@ class Devices:
         return asked or min(1, count)
 
     def free(self, number: int, held: Iterable[Iterable[str]]) -> list[str] | None:
-        """So many GPUs, those of the fewest jobs first; None while not enough are free.
+        """Pick so many GPUs, those of the fewest jobs first; None while not enough are free.
 
         Parameters
         ----------

@@ -323,7 +323,7 @@ def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
 
 
 def _exists_again(session: Session, id_: str) -> bool:
-    """Whether a job with this id, of the same key, exists again; its first attempt removes the folder."""
+    """Return whether a job with this id, of the same key, exists again; its first attempt removes the folder."""
     return session.scalar(select(Job.id).where(Job.id == id_)) is not None
 
 

@@ -60,7 +60,7 @@ UNICAST_NETWORK = ipaddress.ip_network("2000::/3")
 
 
 def is_public(address: str) -> bool:
-    """Whether an address, in any notation, belongs to the public Internet."""
+    """Return whether an address, in any notation, belongs to the public Internet."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if ip.version == 6 and ip not in UNICAST_NETWORK:
         return False
@@ -341,7 +341,7 @@ def _port(parts: SplitResult) -> int:
 
 
 def _below(parts: SplitResult, prefix: SplitResult) -> bool:
-    """Whether a URL has the scheme, host and port of a prefix, and a path below it."""
+    """Return whether a URL has the scheme, host and port of a prefix, and a path below it."""
     folder = prefix.path.rstrip("/") + "/"
     same = all(
         getattr(parts, name) == getattr(prefix, name) for name in ("scheme", "hostname")

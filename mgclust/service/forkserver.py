@@ -65,27 +65,27 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Its pid."""
+        """Process id."""
         return int(self._process.pid)
 
     def is_alive(self) -> bool:
-        """Whether it runs, and is not stopped."""
+        """Return whether it runs, and is not stopped."""
         with contextlib.suppress(psutil.Error):
             return bool(self._process.poll() is None and self._process.status() != psutil.STATUS_STOPPED)
         return False
 
     def is_ready(self) -> bool:
-        """Whether it has imported everything."""
+        """Return whether it has imported everything."""
         if not self._ready and self._readable(0):
             self._ready = self._receive() == "ready"
         return self._ready
 
     def is_loading(self) -> bool:
-        """Whether it is still importing, within its time."""
+        """Return whether it is still importing, within its time."""
         return not self.is_ready() and self.is_alive() and time.monotonic() < self._load_deadline
 
     def has_failed(self) -> bool:
-        """Whether it has ended or is stopped, and should be replaced; while it imports, only after its time.
+        """Return whether it has ended or is stopped, and should be replaced; while it imports, only after its time.
 
         Without that time, one that cannot import would be restarted again and again.
         """

@@ -174,7 +174,7 @@ class Identity:
         return False
 
     def _was_truncated(self, ending: str, size: int) -> bool:
-        """Whether a file was truncated by another program, not by a VACUUM or a checkpoint."""
+        """Return whether a file was truncated by another program, not by a VACUUM or a checkpoint."""
         if size >= self._sizes[ending]:
             return False
         try:
@@ -238,7 +238,7 @@ def _stat(path: str) -> os.stat_result | None:
 
 
 def _has_header(path: str) -> bool | None:
-    """Whether a log has a valid header, by its checksum; None if it is empty."""
+    """Return whether a log has a valid header, by its checksum; None if it is empty."""
     try:
         number = os.open(
             path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -65,7 +65,7 @@ class TooManyJobs(Exception):
 
 @dataclass
 class _Quota:
-    """What a user has: active jobs, jobs in all, and bytes."""
+    """Usage of a user: active jobs, jobs in all, and bytes."""
 
     owner: str
     limits: Settings
@@ -162,7 +162,7 @@ class Jobs:
         return [refused.get(order.id) or jobs[order.id] for order in orders]
 
     def _quota(self, session: Session, owner: str) -> _Quota:
-        """What a user has, valid while the transaction locks the user."""
+        """Usage of a user, valid while the transaction locks the user."""
         limits = self._settings
         active = select(Job.id).where(Job.owner == owner, Job.state.in_(("PENDING", "RUNNING")))
         all_ = select(Job.id).where(Job.owner == owner)

@@ -239,7 +239,7 @@ def _writer_lock(engine: Engine) -> Iterator[None]:
 
 
 def full(error: DBAPIError) -> bool:
-    """Whether the database's disk has no space left."""
+    """Return whether the database's disk has no space left."""
     if isinstance(error.orig, sqlite3.Error):
         # SQLite reports a full disk as an I/O error while the log is made or grows, and other I/O errors likewise.
         code = error.orig.sqlite_errorcode
@@ -249,7 +249,7 @@ def full(error: DBAPIError) -> bool:
 
 
 def read_only(error: DBAPIError) -> bool:
-    """Whether the database can be read, but not written."""
+    """Return whether the database can be read, but not written."""
     if isinstance(error.orig, sqlite3.Error):
         return error.orig.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY
     return getattr(error.orig, "sqlstate", None) == "25006"

@@ -270,15 +270,15 @@ class Connection(HttpToolsProtocol):
             self._extend_deadline()
 
     def is_closing(self) -> bool:
-        """Whether the client has disconnected, or gets no answer."""
+        """Return whether the client has disconnected, or gets no answer."""
         return self._ended
 
     def is_answered(self) -> bool:
-        """Whether a complete request is being answered."""
+        """Return whether a complete request is being answered."""
         return self._complete and self.cycle is not None and not self.cycle.response_complete
 
     def is_sending(self) -> bool:
-        """Whether a request is being answered, or its body is arriving."""
+        """Return whether a request is being answered, or its body is arriving."""
         return self.is_answered() or not (self._complete or self._in_head)
 
     def drop(self) -> None:

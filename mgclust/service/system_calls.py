@@ -95,7 +95,7 @@ def filter_calls(*, sockets: bool, unix_sockets: bool) -> None:
 
 @functools.cache
 def is_filtered() -> bool:
-    """Whether system calls can be filtered here."""
+    """Return whether system calls can be filtered here."""
     if not sys.platform.startswith("linux") or platform.machine() not in _ARCHITECTURES or sys.maxsize < 1 << 32:
         return False
     try:

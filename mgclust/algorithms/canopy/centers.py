@@ -1,4 +1,4 @@
-"""Which rows become centres of canopies: the block-greedy method, exact on any number of ranks.
+"""Choice of the rows that become centres of canopies: the block-greedy method, exact on any number of ranks.
 
 The definition takes the first candidate, drops every candidate within t2 of it, and starts again. What it picks is the
 lexicographically first maximal independent set of the graph that joins rows within t2: one answer for every order of

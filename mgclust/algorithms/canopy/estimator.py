@@ -142,7 +142,7 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
 
 
 def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
-    """What a rank needs beside its rows, but for the centres and memberships, whose number the data decide."""
+    """Memory of a rank beside its rows, but for the centres and memberships, whose number the data decide."""
     n, d = shape
     own = -(-n // size)
     rows = own * d * itemsize
@@ -330,7 +330,7 @@ class Canopy(Clusterer):
         self.labels_ = members.labels
         self.cluster_centers_ = inputs.dataset.take(self.cluster_centers_indices_)
         flags = np.ones(len(members.indices), bool)
-        # SciPy wants one type for both: int32 while it holds the number of memberships.
+        # SciPy needs one type for both: int32 while it holds the number of memberships.
         starts = np.zeros(n + 1, np.int32 if len(flags) < 2**31 else np.int64)
         np.cumsum(members.counts, out=starts[1:])
         self._alerts = [(text, UserWarning) for text in _warnings(n, k, self.t1_, self.t2_)]

@@ -1,4 +1,4 @@
-"""Which rows belong to which canopies, as compressed sparse rows: count, sum up, fill.
+"""Memberships of rows in canopies, as compressed sparse rows: count, sum up, fill.
 
 Every rank meets its rows with all centres: the counts say where each row's list begins, and the lists are written in
 place, columns ascending. The nearest centre is among a row's canopies, since t1 > t2. Lists travel to rank 0 in
@@ -104,7 +104,7 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float) 
 
 
 def _count(context: Context, centers: Array, norm: str, threshold: float) -> tuple[Array, Array]:
-    """In how many canopies each own row is, and its nearest centre; on the device."""
+    """Number of canopies that each own row is in, and its nearest centre; on the device."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     narrow = xp.empty(len(rows), dtype="int32")
     nearest = xp.empty(len(rows), dtype="int32")

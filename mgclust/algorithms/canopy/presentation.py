@@ -1,4 +1,4 @@
-"""How canopies are shown."""
+"""Presentation of canopies."""
 
 from __future__ import annotations
 

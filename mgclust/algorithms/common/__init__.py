@@ -1,4 +1,4 @@
-"""What several methods share.
+"""Parts that several methods share.
 
 `preparation` makes rows ready for the kernels and finds the arithmetic that their distances can afford; `pair_matrix`
 is for a matrix of all pairs, whose rows the ranks own; `weights` is for weights of rows.

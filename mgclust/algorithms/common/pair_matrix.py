@@ -1,4 +1,4 @@
-"""What methods share that are given a matrix of all pairs, whose rows the ranks share out among them."""
+"""Parts shared by methods that are given a matrix of all pairs, whose rows are divided among the ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BIN_BITS = 11  # of one pass
 
 
 def check_square(dataset: Dataset, parameter: str, what: str) -> None:
-    """Refuse rows that are no square matrix of so called figures of all pairs."""
+    """Refuse rows that are no square matrix of all pairs; `what` names its figures in the error."""
     n, d = dataset.shape
     if n != d:
         raise InputError(

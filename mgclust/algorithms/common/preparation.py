@@ -1,4 +1,4 @@
-"""How rows are made ready for the kernels, and which arithmetic their distances can afford."""
+"""Preparation of rows for the kernels, and the arithmetic that their distances can afford."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIDE_BY_SIDE = 4096
 
 
 class Prepared(NamedTuple):
-    """What was done to the rows."""
+    """Prepared rows, and the changes that were made to them."""
 
     radius: float  # largest squared length of a row since
     origin: np.ndarray  # (n_features,) what was subtracted from every row, float64; 0 where rows are scaled instead

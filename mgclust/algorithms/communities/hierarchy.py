@@ -150,7 +150,7 @@ def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np
 
 
 def _gpu_pays(level: Level, entries: int) -> bool:
-    """Whether a GPU is there, merges so dense a graph faster than its host does, and has the memory for it."""
+    """Return whether a GPU is there, merges so dense a graph faster than its host does, and has the memory for it."""
     if level.kernels.device != "cuda" or not DENSE * level.n <= entries < 2**31:
         return False
     return 100 * (entries + level.n) <= level.kernels.memory.free_memory()

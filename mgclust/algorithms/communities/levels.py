@@ -53,7 +53,7 @@ class Level:
 
 @dataclass(frozen=True)
 class WeightScale:
-    """How weights became integers: multiplied by ``2**shift``, and rounded."""
+    """Scale by which weights became integers: multiplied by ``2**shift``, and rounded."""
 
     shift: int = 0
     rounding: float = 0.0  # by how much a weight may have changed, as a share of the mean weight; 0 for integers
@@ -153,7 +153,7 @@ def modularity_of(level: Level, labels: Array) -> float:
 
 
 def _weight_scale(context: Context) -> tuple[WeightScale | None, bool]:
-    """How to make integers of the weights, None where there are none, and whether they are integers as they are."""
+    """Find the scale that makes weights integers, None without weights, and whether they are integers already."""
     if context.dataset_shape[1] == 2:
         return None, True
     xp, comm = context.kernels.xp, context.comm

@@ -28,7 +28,7 @@ KEPT_LARGE, LARGE = 0.25, 1 << 28  # of graphs so large that levels crowd the me
 
 
 class Round(NamedTuple):
-    """What one round merged."""
+    """Merges of one round."""
 
     level: Level  # before
     partner: Array

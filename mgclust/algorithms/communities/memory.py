@@ -1,4 +1,4 @@
-"""How much memory a graph takes on its way from edges to communities."""
+"""Memory that a graph takes on its way from edges to communities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEVEL_BYTES = 24  # coarser graphs, for each entry of the first
 def estimate(
     shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, n: int, levels: bool = False
 ) -> Estimate:
-    """What a rank needs beside its edges; see `mgclust.engine.memory.EstimateFunction`.
+    """Memory of a rank beside its edges; see `mgclust.engine.memory.EstimateFunction`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What greedy merging leaves behind: the list of merges, its modularity curve, and every cut of it.
+"""Result of greedy merging: the list of merges, its modularity curve, and every cut of it.
 
 A community is known by its smallest node. The merge (i, j), i < j, folds community j into i, so that j is absorbed
 exactly once and the list is a forest: parent[j] = i. The first n - k merges alone give the cut into k communities.

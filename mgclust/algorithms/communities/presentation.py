@@ -1,4 +1,4 @@
-"""How communities are shown."""
+"""Presentation of communities."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class AllPairs:
         return self._context.comm.all_reduce(out, "sum")
 
     def sample_histogram(self, norm: str, x: Array) -> Count:
-        """How to count the pairs i < j of a sample, which every rank has, as `pair_histogram` does."""
+        """Prepare the count of the pairs i < j of a sample, which every rank has, as `pair_histogram` does."""
 
         def count(first: int, shift: int, bins: int) -> Array:
             out = self._xp.zeros(1 + bins, dtype="int64")
@@ -178,7 +178,7 @@ class AllPairs:
         return self._context.comm.all_gather(density_of(equal, others, xp))
 
     def _tiles(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Which own rows, which columns, and their reduced distances; columns ascend."""
+        """Own rows, columns, and their reduced distances, tile by tile; columns ascend."""
         for chunk, block in self._context.all_pairs():
             own = self._own(chunk)
             for rows, columns, s in computed_tiles(
@@ -187,7 +187,7 @@ class AllPairs:
                 yield _shifted(rows, own.start), _shifted(columns, block.start), s
 
     def count_within(self, norm: str, threshold: float) -> Array:
-        """How many rows lie within a reduced distance of each, itself included; int64."""
+        """Number of rows within a reduced distance of each, itself included; int64."""
         mine = self._xp.zeros(len(self._context.rows), dtype="int64")
         for chunk, block in self._context.all_pairs():
             self._kernels.pairs.count_within(
@@ -229,7 +229,7 @@ class AllPairs:
         return context.comm.all_gather(best), context.comm.all_gather(index)
 
     def border(self, norm: str, threshold: float, labels: Array) -> Array:
-        """Which rows have a row of another label within a reduced distance; uint8."""
+        """Mask of the rows that have a row of another label within a reduced distance; uint8."""
         mine = self._xp.zeros(len(self._context.rows), dtype="uint8")
         for chunk, block in self._context.all_pairs():
             self._kernels.pairs.border(
@@ -257,7 +257,7 @@ class AllPairs:
         return float(context.comm.all_reduce(largest, "max")[0])
 
     def _own(self, chunk: Block) -> slice:
-        """Where a chunk lies among the own rows."""
+        """Position of a chunk among the own rows."""
         return slice(chunk.start - self._context.rows.start, chunk.stop - self._context.rows.start)
 
 

@@ -1,4 +1,4 @@
-"""Which rows of a decision graph are centres, and which cluster that gives to the others."""
+"""Choice of centres from a decision graph, and the clusters that it gives to the other rows."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _given_centers(indices: np.ndarray, rho: np.ndarray) -> np.ndarray:
 
 
 def automatic_count(gamma: np.ndarray, n: int) -> int:
-    """How many centres stand out: the k, from 2 on, where the sorted gamma falls by the largest factor.
+    """Number of centres that stand out: the k, from 2 on, where the sorted gamma falls by the largest factor.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def automatic_count(gamma: np.ndarray, n: int) -> int:
 
 
 def gamma_drop(rho: np.ndarray, delta: np.ndarray, centers: np.ndarray) -> float:
-    """How many times larger the least ``rho * delta`` of the centres is than that of any other row."""
+    """Ratio of the least ``rho * delta`` of the centres to the largest of any other row."""
     gamma = rho * delta
     least = float(gamma[centers].min())
     gamma[centers] = 0.0

@@ -28,7 +28,7 @@ PIECE_NUMBERS, PIECE_NUMBERS_ON_GPU = 1 << 16, 1 << 22  # hashed together: a cor
 
 
 class EqualRows:
-    """For each row of this rank, the first row of all that is equal to it.
+    """First row of all that is equal to it, for each row of this rank.
 
     Parameters
     ----------

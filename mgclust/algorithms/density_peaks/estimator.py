@@ -341,7 +341,7 @@ class DensityPeaks(WeightedClusterer):
             raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
         density, k, weights = self._density(parameters), parameters["k"], _unequal(inputs.weights)
         if density == "knn" and k >= n:
-            raise InputError(f"k={k} should be < n_samples={n}: a row is none of its own neighbours; ask for fewer.")
+            raise InputError(f"k={k} should be < n_samples={n}: a row is not its own neighbour; ask for fewer.")
         if density == "knn" and weights is not None:
             raise InputError(
                 "density='knn' takes no sample_weight: the k-th nearest row has none; use 'gaussian' or 'cutoff'."
@@ -375,7 +375,7 @@ class DensityPeaks(WeightedClusterer):
         return tags
 
     def _density(self, parameters: dict[str, Any]) -> str:
-        """What rho is, by the parameter or its deprecated name."""
+        """Kind of density, by the parameter or its deprecated name."""
         density, kernel = parameters["density"], parameters["kernel"]
         self._alerts = []
         if kernel is None:
@@ -431,7 +431,7 @@ def _unequal(weights: np.ndarray | None) -> np.ndarray | None:
 
 
 def _may_shift(metric: str) -> bool:
-    """Whether one point may be subtracted from all rows."""
+    """Return whether one point may be subtracted from all rows."""
     return metric != "precomputed" and not METRICS[metric].unit_rows
 
 

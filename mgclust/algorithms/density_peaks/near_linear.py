@@ -40,7 +40,7 @@ LEAST_CELLS, MOST_CELLS = 1 << 21, 1 << 24
 
 
 def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
-    """Whether a run takes this path."""
+    """Return whether a run takes this path."""
     n, d = shape
     possible = d <= MOST_FEATURES and metric.norm == "l2"
     if algorithm == "grid" and not possible:
@@ -86,7 +86,7 @@ class NearLinear(AllPairs):
         return self._context.comm.all_reduce(out, "sum")
 
     def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
-        """By the FFT; from all pairs where the exponent is s squared, or where the grid would be too large."""
+        """Sum by the FFT; from all pairs where the exponent is s squared, or where the grid would be too large."""
         kernels, xp, tree, n = self._kernels, self._xp, self._tree, len(self._tree.index)
         scale = self._measure.scale(dc)
         low, high = (kernels.memory.to_host(end).tolist() for end in (tree.rows.min(axis=0), tree.rows.max(axis=0)))

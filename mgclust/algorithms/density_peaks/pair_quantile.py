@@ -42,7 +42,7 @@ STANDARD_ERRORS = 4.0
 
 @dataclass(frozen=True)
 class Sample:
-    """What a sample of the rows says of the wanted quantile.
+    """Evidence of a sample of the rows on the wanted quantile.
 
     Attributes
     ----------

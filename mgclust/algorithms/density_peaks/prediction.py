@@ -131,7 +131,7 @@ def estimate_prediction(
     k: int,
     weighted: bool,
 ) -> Estimate:
-    """What a rank needs beside the fitted rows."""
+    """Memory of a rank beside the fitted rows."""
     what = {"new rows": rows * (shape[1] * (16 + itemsize) + k * (itemsize + 8) + 64), "vectors of n": 32 * shape[0]}
     if weighted:
         what["tile"] = TILE_BYTES

@@ -1,4 +1,4 @@
-"""How results of density peaks are shown."""
+"""Presentation of density peaks."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class CutoffDistance(NamedTuple):
 
 @dataclass
 class DensityState:
-    """What the passes have found. A pass that was interrupted restarts, so this is all there is to save."""
+    """Results of the passes so far. A pass that was interrupted restarts, so this is all there is to save."""
 
     exactness: dict[str, Any] = field(default_factory=dict)  # how it was found, for `DensityPeaks.exactness_`
     cut: CutoffDistance | None = None
@@ -216,7 +216,7 @@ def density_order(xp: Any, rho: Array) -> Array:
 
 
 def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -> np.ndarray:
-    """Whether each row is in its cluster's halo, given which rows are in a border."""
+    """Mask of the rows in the halo of their cluster, given which rows are in a border."""
     on_border = context.kernels.memory.to_host(border).astype(bool)
     label = context.kernels.memory.to_host(labels)
     densest_border = np.full(int(label.max()) + 1, -np.inf)
@@ -235,7 +235,7 @@ def estimate(
     k: int,
     weighted: bool,
 ) -> Estimate:
-    """What a rank needs beside its rows; k: of the nearest rows that are kept for densities, or 0."""
+    """Memory of a rank beside its rows; k: of the nearest rows that are kept for densities, or 0."""
     n, d = shape
     near = near_linear.is_taken(shape, measure_of(metric), algorithm)
     # rho, delta, nearest_higher, order, labels, and one copy while they are gathered; what `EqualRows` sorts before.

@@ -299,7 +299,7 @@ def _xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
 
 
 def alerts_of(model: FuzzyCMeans, fit: Fit, nearest: np.ndarray, scale: float) -> list[tuple[str, type[Warning]]]:
-    """What should not be overlooked."""
+    """Warnings that should not be overlooked."""
     alerts: list[tuple[str, type[Warning]]] = []
     c = len(fit.centers)
     if fit.stop_reason == "max_iter":

@@ -1,4 +1,4 @@
-r"""Where centres start: k-means++, k-means||, random rows, or canopies. The same rows on any number of ranks.
+r"""Initial centres: k-means++, k-means||, random rows, or canopies. The same rows on any number of ranks.
 
 With D^2(x) the squared distance of x to the nearest centre chosen so far and w its weight:
 
@@ -91,13 +91,13 @@ def starting_centers(
 
 
 def _by_rank_0(context: Context, function: Any) -> np.ndarray:
-    """What a function returns on rank 0, on all ranks."""
+    """Return on all ranks what a function returns on rank 0."""
     value: np.ndarray = context.comm.agree(function() if context.rank == 0 else None)
     return value
 
 
 def _gather(context: Context, chosen: np.ndarray | None) -> Array:
-    """Some rows, by ascending number, or all, on every rank."""
+    """Gather some rows, by ascending number, or all, on every rank."""
     everything = np.arange(context.dataset_shape[0])
     return context.gather_rows(everything if chosen is None else chosen)
 

@@ -1,4 +1,4 @@
-"""How fuzzy c-means may be told to start."""
+"""Initial centres or memberships that a user gives."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Start(Constraint):
 
 
 def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:
-    """Whether an array holds centres or memberships."""
+    """Find whether an array holds centres or memberships."""
     if given.shape == (c, d):
         return "centers"
     if given.shape != (n, c):

@@ -68,7 +68,7 @@ class Memberships:
 
     @staticmethod
     def are_small(n: int, c: int, dtype: str) -> bool:
-        """Whether a fit should hand them over at once."""
+        """Return whether a fit should hand them over at once."""
         return n * c * np.dtype(dtype).itemsize <= SMALL
 
     @property
@@ -113,7 +113,7 @@ class Memberships:
         return zarr.open_array(target, mode="r")
 
     def somewhere(self) -> Any:
-        """In memory if half of what is free holds them, else in a zarr store that goes with the array returned."""
+        """Compute them in memory if half of what is free holds them, else in a zarr store that the array keeps."""
         if 2 * self.nbytes <= psutil.virtual_memory().available:
             return self.array()
         folder = tempfile.mkdtemp(prefix="mgclust-")
@@ -140,7 +140,7 @@ class Memberships:
 
 
 def memberships_of_rows(context: Context, *, clusters: Clusters, what: str) -> np.ndarray | None:
-    """On every rank: "labels", "memberships", or the path of a zarr store to write the latter into."""
+    """Compute on every rank "labels", "memberships", or the path of a zarr store to write the latter into."""
     with context.stage("prepare"):
         prepare_again(context, METRICS[clusters.metric], clusters.prepared)
     with context.stage("memberships"):
@@ -210,7 +210,7 @@ def _pieces(context: Context, centers: np.ndarray, m: float) -> Any:
 
 
 def estimate_rows(n: int, d: int, c: int, itemsize: int) -> dict[str, int]:
-    """What labels and memberships of some rows take on a rank."""
+    """Memory that labels and memberships of some rows take on a rank."""
     block = min(n, LARGEST_BLOCK) * itemsize
     return {"labels": 12 * n, "memberships of some rows": max(PIECE if n * c > PIECE else 0, block * c) + block * d}
 

@@ -1,4 +1,4 @@
-"""How results of fuzzy c-means are shown."""
+"""Presentation of fuzzy c-means."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def _checked_centers(context: Context, given: np.ndarray | None, origin: np.ndar
 def estimate(
     shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, models: int, c: int, weighted: bool
 ) -> Estimate:
-    """What a rank needs beside its rows."""
+    """Memory of a rank beside its rows."""
     n, d = shape
     blocks = -(-Partition.plan(n, size).blocks // size)
     sums = 8 * models * (c * d + c + 3)

@@ -1,6 +1,6 @@
 """Nearest rows as a method: `NearestNeighbors` for the command line, two functions for Python.
 
-How they are found is told in `mgclust.algorithms.nearest_neighbors.ranks`.
+How they are found is described in `mgclust.algorithms.nearest_neighbors.ranks`.
 """
 
 from __future__ import annotations
@@ -97,8 +97,7 @@ class NearestNeighbors(Method):
             raise InputError(f"n_neighbors={n_neighbors} should be <= n_samples={n}; ask for fewer.")
         if queries is None and n_neighbors >= n:
             raise InputError(
-                f"n_neighbors={n_neighbors} should be < n_samples={n}: a row is none of its own neighbours; ask for "
-                "fewer."
+                f"n_neighbors={n_neighbors} should be < n_samples={n}: a row is not its own neighbour; ask for fewer."
             )
         arguments = {"metric": metric, "n_neighbors": n_neighbors, "queries": queries}
         need = partial(estimate, n_neighbors=n_neighbors, queries=None if queries is None else len(queries))

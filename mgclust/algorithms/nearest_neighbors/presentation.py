@@ -1,4 +1,4 @@
-"""How nearest rows are shown."""
+"""Presentation of nearest rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["NearestNeighborsPresentation"]
 
 
 class NearestNeighborsPresentation(Presentation):
-    """How far away the last neighbour of a row is."""
+    """Distances of the last neighbour of each row."""
 
     scores = {
         "median_distance": Score("distance to the last neighbour, median of all rows"),

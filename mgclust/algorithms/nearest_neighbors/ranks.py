@@ -71,7 +71,7 @@ def search_neighbors(
 def estimate(
     shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, n_neighbors: int, queries: int | None
 ) -> Estimate:
-    """What a rank needs beside its rows: rank 0 has the lists of all rows, twice while they arrive."""
+    """Memory of a rank beside its rows: rank 0 has the lists of all rows, twice while they arrive."""
     lists = n_neighbors * (itemsize + 8)
     piece = 2 * LEAST_PIECE * lists
     what = {

@@ -1,6 +1,6 @@
 """The silhouette as a method: `Silhouette` for the command line, two functions for Python.
 
-How silhouettes are computed is told in `mgclust.algorithms.silhouette.ranks`.
+How silhouettes are computed is described in `mgclust.algorithms.silhouette.ranks`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How silhouettes are shown, by themselves and where another method chose by them."""
+"""Presentation of silhouettes, by themselves and where another method chose by them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ LOOKS = 50  # each look at the rows counts as so small a part, where all pairs f
 
 @dataclass(frozen=True)
 class SilhouetteScores:
-    """What the silhouettes of one labeling say."""
+    """Summary of the silhouettes of one labeling."""
 
     score: float  # mean over all rows
     cluster_means: np.ndarray  # shape (K,), float64
@@ -121,7 +121,7 @@ def score_with_matrix(
 
 
 def has_closed_form(measure: Metric) -> bool:
-    """Whether sums of distances follow from the means of the clusters."""
+    """Return whether sums of distances follow from the means of the clusters."""
     return measure.norm == "l2" and measure.squared
 
 
@@ -139,7 +139,7 @@ class _Scorer:
         self.samples = [xp.zeros(own, dtype="float64") for _ in labelings]
 
     def scores(self, keep_samples: bool) -> list[SilhouetteScores]:
-        """What the silhouettes of all ranks say."""
+        """Summarize the silhouettes of all ranks."""
         results = []
         for first, labels, values, sizes in zip(self.edges, self.labels, self.samples, self.sizes, strict=False):
             samples = self.context.kernels.memory.to_host(self.context.comm.all_gather(values))
@@ -303,7 +303,7 @@ def _fixed_point(bound: float) -> float:
 def estimate(
     shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, metric: str, n_clusters: int
 ) -> Estimate:
-    """What a rank needs beside its rows."""
+    """Memory of a rank beside its rows."""
     n, d = shape
     what = {"labels and silhouettes": 40 * n}
     piece = LEAST_PIECE * 40 * n_clusters

@@ -1,4 +1,4 @@
-"""What a source of edges offers: a `Graph` is to a community method what a `Dataset` is to the others."""
+"""Base of all sources of edges: a `Graph` is to a community method what a `Dataset` is to the others."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class Graph(Dataset):
 
     @property
     def weighted(self) -> bool:
-        """Whether edges have weights."""
+        """True if edges have weights."""
         return self.shape[1] == 3
 
     @property
     def names(self) -> np.ndarray | None:
-        """What the source calls the nodes; None where it numbers them."""
+        """Names of the nodes in the source; None where it numbers them."""
         return None if self._names is None else self._names.array
 
     @property
@@ -104,7 +104,7 @@ class Graph(Dataset):
 
     @property
     def warnings(self) -> list[str]:
-        """What the user of a result should know of these edges, as sentences."""
+        """Sentences that the user of a result should know of these edges."""
         if not self.directed:
             return []
         return [

@@ -29,7 +29,7 @@ _HEADER_WORDS = {"source", "target", "src", "dst", "from", "to", "node1", "node2
 
 @dataclass
 class Head:
-    """How a file begins."""
+    """First lines of a file."""
 
     comments: str  # what stands before the first line that is no comment
     lines: list[str]  # that line and others after it, without blank ones and comments
@@ -116,7 +116,7 @@ def open_edge_list(
 def _dialect(
     head: Head, suffix: str, columns: Sequence[str | int] | str | None, location: Location
 ) -> tuple[Dialect, bool]:
-    """How the lines are to be read, and whether the first of them names the columns."""
+    """Find the dialect of the lines, and whether the first of them names the columns."""
     if not head.lines:
         return Dialect(location.name, " ", 2, (0, 1)), False
     delimiter = _delimiter(head.lines[0], suffix)
@@ -153,7 +153,7 @@ def _is_header(fields: list[list[str]], chosen: tuple[int, ...], text: bool) -> 
 
 
 def _named(fields: list[str], nodes: tuple[int, ...]) -> bool:
-    """Whether one of the nodes of a line is no number."""
+    """Return whether one of the nodes of a line is no number."""
     return any(j < len(fields) and fields[j] != "" and not _is_number(fields[j]) for j in nodes)
 
 

@@ -1,6 +1,6 @@
 """Lines of edges: how a file separates and orders its fields, parsed by pyarrow, and faults found line by line.
 
-pyarrow is fast but wants one separator, no comments, and says little about a fault. So a chunk is tidied first where it
+pyarrow is fast but needs one separator, no comments, and says little about a fault. So a chunk is tidied first where it
 needs it, and looked at again in Python, a line at a time, only to name the line that is wrong.
 """
 
@@ -28,7 +28,7 @@ _MOST_DIGITS = 25  # more than an id has; Python itself refuses thousands
 
 @dataclass(frozen=True)
 class Dialect:
-    """How lines are to be read."""
+    """Rules by which lines are read."""
 
     name: str  # of the file, for messages
     delimiter: str  # one character; a space stands for any spaces and tabs
@@ -39,7 +39,7 @@ class Dialect:
 
     @property
     def weighted(self) -> bool:
-        """Whether there are weights."""
+        """True if there are weights."""
         return len(self.columns) == 3
 
 

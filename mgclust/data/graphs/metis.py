@@ -24,7 +24,7 @@ _BLANKS_TO_NEWLINES = bytes.maketrans(b" \t\r\x0b\x0c", b"\n\n\n\n\n")
 
 @dataclass(frozen=True)
 class _Format:
-    """What the first line says."""
+    """Content of the first line."""
 
     name: str  # of the file
     n_nodes: int

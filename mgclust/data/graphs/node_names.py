@@ -191,7 +191,7 @@ def number_nodes(u: Any, v: Any) -> tuple[np.ndarray, int, np.ndarray | None]:
 
 
 def without_gaps(names: np.ndarray) -> bool:
-    """Whether sorted distinct integers are 0, 1, ... up to their number less one."""
+    """Return whether sorted distinct integers are 0, 1, ... up to their number less one."""
     return not len(names) or (int(names[-1]) == len(names) - 1 and int(names[0]) == 0)
 
 

@@ -74,7 +74,7 @@ def random_network_edges(
 
 
 class NetworkShape(NamedTuple):
-    """How many edges a random network has, and pairs of nodes that may be one."""
+    """Number of edges of a random network, and of pairs of nodes that may be one."""
 
     edges: int
     pairs_within: int
@@ -101,7 +101,7 @@ def network_shape(n_clusters: Any, cluster_size: Any, degree: Any, p_in: Any) ->
 
 
 def _permute(numbers: Any, size: int, keys: Sequence[int]) -> Any:
-    """Where a permutation of 0 to ``size - 1`` takes some numbers: a Feistel network that is walked until it is back.
+    """Apply a permutation of 0 to ``size - 1`` to some numbers: a Feistel network that is walked until it is back.
 
     The network permutes the next power of two; a number beyond `size` takes further steps, less than one in the
     mean.

@@ -56,7 +56,7 @@ class StoredArray:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name for messages."""
         return (
             self.location.name
             if self._member is None
@@ -65,12 +65,12 @@ class StoredArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As written."""
+        """Shape as written."""
         return self._layout.shape
 
     @property
     def dtype(self) -> np.dtype:
-        """As written."""
+        """Type as written."""
         return self._layout.dtype
 
     def read(self, start: int, stop: int) -> np.ndarray:

@@ -17,7 +17,7 @@ CHUNK_BYTES = 2**24
 
 
 class Chunk(NamedTuple):
-    """Where whole lines lie."""
+    """Position of whole lines."""
 
     # offset, length: bytes, of the text that was compressed where it is
     offset: int

@@ -1,4 +1,4 @@
-"""Where ranks run: in this process, on all GPUs or cores of this machine, or on a running Dask cluster.
+"""Places where ranks run: in this process, on all GPUs or cores of this machine, or on a running Dask cluster.
 
 `connect` decides and checks before any data is read; what cannot work is said in one sentence. In-process
 runs import neither Dask nor CuPy here.
@@ -204,7 +204,7 @@ def _security(address: str) -> Any:
 
 
 def workers_of(client: Any) -> dict[str, Any]:
-    """What the scheduler knows of each worker that is there now, by address.
+    """Records of the scheduler on each worker that is there now, by address.
 
     `Client.scheduler_info` may tell of none: the client forgets them every two seconds, and reads what it keeps.
     """
@@ -212,7 +212,7 @@ def workers_of(client: Any) -> dict[str, Any]:
 
 
 def too_few(client: Any, found: int, wanted: int) -> ClusterUnavailableError:
-    """What to say when workers are missing for longer than WORKERS_TIMEOUT."""
+    """Make the error for workers that are missing for longer than WORKERS_TIMEOUT."""
     return ClusterUnavailableError(
         f"the cluster at {client.scheduler.address} has {found} worker(s) after {WORKERS_TIMEOUT:g} "
         f"s, {wanted} are needed; start some (dask worker, or dask cuda worker for GPUs)."

@@ -159,7 +159,7 @@ class Driver:
         return [values[rank] for rank in sorted(values)]
 
     def _value(self, rank: int, future: Future) -> Any:
-        """What a finished task returned; anything that Dask itself did to it as a Failure."""
+        """Result of a finished task; anything that Dask itself did to it as a Failure."""
         if future.status == "finished":
             return future.result(timeout=self._first.spec.timeout)
         if future.status == "error":
@@ -194,7 +194,7 @@ class Driver:
         )
 
     def _reason(self, values: dict[int, Any], pending: dict[int, Future]) -> BaseException:
-        """Why the run failed: the first failure is often only the echo of another rank's."""
+        """Find why the run failed: the first failure is often only the echo of another rank's."""
         self._tell(tasks.stop, self._run, "another rank failed")
         end = time.monotonic() + WATCH_POLL_SECONDS + 1.0
         while True:

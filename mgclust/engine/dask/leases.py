@@ -1,4 +1,4 @@
-"""Which run has which workers: kept on the scheduler, so that runs of all clients have disjoint workers.
+"""Leases of workers, kept on the scheduler, so that runs of all clients have disjoint workers.
 
 First come, first served: a run that asks for more than is free waits, and those behind it wait, too. A lease ends with
 its run. That of a killed client counts no more once its connection is closed, at the latest after
@@ -21,7 +21,7 @@ CLIENT_SILENCE_SECONDS = 60.0  # seconds; clients let the scheduler hear of them
 
 @dataclass
 class Lease:
-    """What a run has asked for, and what it was given."""
+    """Request of a run for workers, and the workers that it was given."""
 
     client: str
     size: int
@@ -62,13 +62,13 @@ def give_back(run: str, dask_scheduler: Any) -> None:
 
 
 def _leases(dask_scheduler: Any) -> dict[str, Lease]:
-    """By run, in order of arrival."""
+    """Leases by run, in order of arrival."""
     leases: dict[str, Lease] = vars(dask_scheduler).setdefault("mgclust_leases", {})
     return leases
 
 
 def _near_each_other(free: set[str], size: int) -> list[str]:
-    """On the host that has just enough, else on as few hosts as may be."""
+    """Pick free workers on the host that has just enough, else on as few hosts as may be."""
     hosts: dict[str, list[str]] = {}
     for address in sorted(free):
         hosts.setdefault(get_address_host(address), []).append(address)

@@ -1,4 +1,4 @@
-"""How rows get to the ranks that own them.
+"""Transport of rows to the ranks that own them.
 
 =====================  ============================================================================
 Dask array             its chunks stay where they are; ranks are numbered so that most rows need not move

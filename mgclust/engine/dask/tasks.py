@@ -1,4 +1,4 @@
-"""What runs on a Dask worker, around `prepare` and `execute`.
+"""Tasks that run on a Dask worker, around `prepare` and `execute`.
 
 Tasks return failures instead of raising them: Dask would log a traceback on every worker, where the caller
 needs one sentence.
@@ -46,7 +46,7 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class Offer:
-    """What a worker has to compute with."""
+    """Devices that a worker has to compute with."""
 
     gpu: str
     why_no_gpu: str
@@ -164,7 +164,7 @@ def _close(entry: tuple[str, Abort, State | None], reason: str) -> None:
 
 
 def _orphaned(worker: Worker) -> Any:
-    """Whether Dask has lost interest in the calling task, as it does when the client dies."""
+    """Return whether Dask has lost interest in the calling task, as it does when the client dies."""
     key = worker.get_current_task()
     tasks = worker.state.tasks
 

@@ -1,4 +1,4 @@
-"""What canopies need on the CPU: a greedily chosen independent set of a few rows, and lists of near columns.
+"""CPU kernels of canopies: a greedily chosen independent set of a few rows, and lists of near columns.
 
 Both decide with the reduced distances of every other kernel, so that a pair is near for all of them or for none.
 """

@@ -97,7 +97,7 @@ def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
 
 
 def _plan(c: int, d: int, itemsize: int) -> tuple[bool, int]:
-    """Whether the features are the lanes of the sums, and the rows of a run."""
+    """Decide whether the features are the lanes of the sums, and the rows of a run."""
     if 4 * c * d >= 3 * (-(-c // CENTERS) * CENTERS * padded(d)):
         return True, SHORT
     run = TILE
@@ -107,7 +107,7 @@ def _plan(c: int, d: int, itemsize: int) -> tuple[bool, int]:
 
 
 def _constants(m: float, log2_scale: float, dtype: Any) -> Array:
-    """What the powers need, and the largest number (see `_weigh`)."""
+    """Constants of the powers, and the largest number (see `_weigh`)."""
     return np.array([1 / (m - 1), m, log2_scale, HIGHEST[dtype.itemsize], np.finfo(dtype).max], dtype)
 
 

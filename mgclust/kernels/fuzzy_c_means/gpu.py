@@ -33,7 +33,7 @@ STAGED_NUMBERS = 3 * 2 * 16 * 128  # STAGES of DEPTH rows of the tile and of x, 
 
 
 class _Exponents(NamedTuple):
-    """What the powers of memberships need, in the rows' type: `Powers` in ``fuzzy.cu``."""
+    """Constants of the powers of memberships, in the rows' type: `Powers` in ``fuzzy.cu``."""
 
     m: Any
     slope: Any  # 1 / (m - 1)
@@ -50,7 +50,7 @@ class _Exponents(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the threads of a block share the work; see ``fuzzy.cu``."""
+    """Division of the work among the threads of a block; see ``fuzzy.cu``."""
 
     rows: int  # of a thread
     clusters: int  # of a thread

@@ -1,7 +1,7 @@
 """Sums of fuzzy c-means with many centres by products of split halves: how ``products.cu`` is started.
 
-For m = 2 and float32 rows of 33 to 128 features on Hopper: by the data alone, since the bits differ from those of
-direct differences. Pieces of rows that products do not suit are told, and left to these.
+For m = 2 and float32 rows of 33 to 128 features on compute capability 9.0: by the data alone, since the bits differ
+from those of direct differences. Pieces of rows that products do not suit are marked, and left to these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WAVES = 16  # blocks a multiprocessor gets
 
 
 def suit(dtype: Any, d: int, power: int) -> bool:
-    """Whether these kernels are for such rows, of more centres than one block holds."""
+    """Return whether these kernels are for such rows, of more centres than one block holds."""
     return not power and dtype == np.float32 and FEWEST_FEATURES <= d <= MOST_FEATURES and is_hopper()
 
 

@@ -23,18 +23,18 @@ class Adjacency:
 
     @property
     def rows(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.starts) - 1
 
     @property
     def entries(self) -> int:
-        """How many neighbours they have together."""
+        """Number of neighbours of all nodes together."""
         return len(self.columns)
 
 
 @dataclass(frozen=True)
 class Gain:
-    """How the gain of a merge or a move is computed: ``two_m w - resolution d D``, the larger the better."""
+    """Formula of the gain of a merge or a move: ``two_m w - resolution d D``, the larger the better."""
 
     two_m: int  # sum of all strengths
     resolution: float

@@ -1,4 +1,4 @@
-"""What the kernels of graphs share on the CPU: parts of rows for threads, weights, and sums by key of one row.
+"""Parts that kernels of graphs share on the CPU: parts of rows for threads, weights, and sums by key of one row.
 
 Sums by key live in a small hash table that a task owns: it fits the longest row rather than the graph, so that it
 stays in the nearest cache and many threads cost no memory. Weights are integers, and so are their sums: neither the

@@ -147,7 +147,7 @@ def propose(
 
 @inlined
 def better(g: Any, b: Any, best: Any, to: Any) -> bool:
-    """Whether a community's score comes before the best so far."""
+    """Return whether a community's score comes before the best so far."""
     return to < 0 or g > best or (g == best and b < to)
 
 
@@ -187,7 +187,7 @@ def best_of_many(
     sums: Any,
     slots: Any,
 ) -> Any:
-    """As `best_of_few`, by a table that is empty before and after."""
+    """Do what `best_of_few` does, by a table that is empty before and after."""
     bits = table_bits(k)
     for i in range(k):
         slot = slot_of(keys, bits, near[i])

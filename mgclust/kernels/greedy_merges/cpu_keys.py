@@ -1,4 +1,4 @@
-"""Which pair of communities comes next: each community's best pair as its key, and a tree of these keys.
+"""Choice of the next pair of communities: each community's best pair as its key, and a tree of these keys.
 
 A community is a *slot*, the number of the node whose row it keeps, and has a *label*, its smallest node. A key may be
 an upper bound of what the slot has, never less. Keys are compared by gain, then by tie, so that the top of the tree
@@ -56,7 +56,7 @@ KEYS = {
 
 
 class Graph(NamedTuple):
-    """What a run holds, a tuple of arrays."""
+    """State of a run, a tuple of arrays."""
 
     cells: Array  # (slot, weight): tables of 2^bits cells each, see `cpu_rows`
     seen: Array  # for hubs, beside each cell: the neighbour's strength when it was last looked at
@@ -105,7 +105,7 @@ def new_keys(n: int, dtype: Any) -> tuple[Array, Array]:
 
 @inlined
 def gain_of(graph: Graph, weight: Any, d: Any, e: Any) -> Any:
-    """What a merge adds, as written: nothing is accumulated."""
+    """Gain of a merge, as written: nothing is accumulated."""
     return graph.two_m * weight - graph.factor * (d * e)
 
 
@@ -117,7 +117,7 @@ def tie_of(a: int, b: int) -> Any:
 
 @inlined
 def better(gain: Any, tie: int, than: Any) -> bool:
-    """Whether a gain and a tie come before a key."""
+    """Return whether a gain and a tie come before a key."""
     return gain > than.gain or (gain == than.gain and tie < than.tie)
 
 

@@ -33,13 +33,13 @@ CELLS = {
 
 @inlined
 def home(slot: int, bits: int) -> int:
-    """Where in a table the search for a slot begins."""
+    """Place in a table where the search for a slot begins."""
     return ((slot * GOLDEN) & 0xFFFFFFFF) >> (32 - bits)
 
 
 @inlined
 def is_full(length: int, bits: int) -> bool:
-    """Whether so many neighbours are too many for a table."""
+    """Return whether so many neighbours are too many for a table."""
     return length > (3 << bits) >> 2
 
 

@@ -104,7 +104,7 @@ class LabelSums(Protocol):
         """
 
     def near_share(self, x: Array, *, n: int, norm: str, root: bool, labelings: int, clusters: int) -> float:
-        """Which pairs cost `cluster_sums` much more than others, if it is given means.
+        """Bound of the near pairs, which cost `cluster_sums` much more than others, if it is given means.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What clusters need on the CPU: nearest exemplars, and sums over the members of many labelings at once.
+"""CPU kernels of clusters: nearest exemplars, and sums over the members of many labelings at once.
 
 `cluster_sums` meets a panel of 32 rows, one a lane, with groups of 1024 columns::
 
@@ -139,7 +139,7 @@ class _Segments:
 
 
 def _begins(ordered: Array) -> Array:
-    """Where, in rows of ascending labels, a new label begins, or one has lasted for PARTIAL columns."""
+    """Positions, in rows of ascending labels, where a new label begins, or one has lasted for PARTIAL columns."""
     layers, size = ordered.shape
     new = np.ones((layers, size), bool)
     new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]

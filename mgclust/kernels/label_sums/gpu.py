@@ -235,5 +235,5 @@ def _centred_sums(x: Array, y: Array, labels: Array, means: Array, spread: Array
 
 
 def _share(chunks: int) -> float:
-    """As `near_share`: products are cut off once every 16 features, so the more of them, the earlier a pair is near."""
+    """Value of `near_share`: products are cut off every 16 features; the more of them, the earlier a pair is near."""
     return max(2, chunks) / 512

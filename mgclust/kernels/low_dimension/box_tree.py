@@ -93,7 +93,7 @@ class BoxTree:
 
     @property
     def n_leaves(self) -> int:
-        """How many leaves there are."""
+        """Number of leaves."""
         return len(self.panels)
 
     def minima(self, values: Array) -> tuple[Array, Array]:

@@ -143,14 +143,14 @@ def nearest(
 
 @inlined
 def _nodes(panel: int, level: int, n: int) -> int:
-    """How many nodes a panel has."""
+    """Number of nodes of a panel."""
     size = WIDTH << (LOG_WIDTH * level)
     return min(WIDTH, (n + size - 1) // size - panel * WIDTH)
 
 
 @inlined
 def _rows_in(mask: int, panel: int, level: int, nodes: int, n: int) -> int:
-    """How many rows a mask's nodes hold together: all are full but the last of all."""
+    """Number of rows that a mask's nodes hold together: all are full but the last of all."""
     size = WIDTH << (LOG_WIDTH * level)
     rows = lanes_of(mask) * size
     if (mask >> (nodes - 1)) & 1:

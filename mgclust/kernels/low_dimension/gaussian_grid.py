@@ -55,7 +55,7 @@ ROUNDING = 2e-14
 
 @dataclass(frozen=True)
 class GaussianGrid:
-    """Where the grid lies, and how good it is."""
+    """Position of the grid, and how good it is."""
 
     shape: tuple[int, ...]  # cells along each axis
     origin: tuple[float, ...]  # coordinates of cell 0
@@ -66,7 +66,7 @@ class GaussianGrid:
 
     @property
     def cells(self) -> int:
-        """How many cells the grid has."""
+        """Number of cells of the grid."""
         return math.prod(self.shape)
 
     @property

@@ -279,7 +279,7 @@ def _next_panel(
 def visits(
     x: Any, d: int, rows: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool, limit: Any
 ) -> int:
-    """How many panels some rows have to look at."""
+    """Number of panels that some rows have to look at."""
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     seen = 0
     for row in range(rows):

@@ -39,7 +39,7 @@ def each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int
 
 
 def chunk_columns(x: Array) -> int:
-    """How many columns are packed at a time."""
+    """Number of columns that are packed at a time."""
     return int(max(1, CHUNK_BYTES // (x.shape[1] * x.itemsize * SUM_TILE)) * SUM_TILE)
 
 

@@ -28,7 +28,7 @@ TASK_ROWS = 128  # of a thread: 1,024 columns of these fit into a core's cache
 
 
 def tile_numbers(xp: Any, free: int) -> int:
-    """How many numbers a tile may have where so many bytes are free."""
+    """Count of the numbers that a tile may have where so many bytes are free."""
     return max(LEAST_TILE, min(MOST_ON_CPU if xp is np else MOST_ON_GPU, free // 256))
 
 
@@ -73,7 +73,7 @@ def add_density(
         values = part / cut
         if power == 2:
             values *= values
-        near = values < most  # beyond, exp would take several times as long to make next to nothing
+        near = values < most  # beyond, exp is below the smallest normal number, and takes several times as long
         xp.minimum(values, most, out=values)
         values = xp.exp(xp.negative(values, out=values), out=values)
         values *= near

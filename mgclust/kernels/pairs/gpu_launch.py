@@ -1,4 +1,4 @@
-"""How the all-pairs kernels are started: which file, which grid."""
+"""Launch of the all-pairs kernels: which file, which grid."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FEW_PAIRS = 1 << 16  # one thread a pair does for these
 
 
 def is_low(x: Array, norm: str) -> bool:
-    """Whether few_features.cu is for these rows."""
+    """Return whether few_features.cu is for these rows."""
     return x.shape[1] <= LOW_DIMENSIONS and norm != "l2-dot"
 
 

@@ -98,11 +98,11 @@ class Products:
                 yield rows, rows if same else self.columns(first, min(self.most, self.k - first))
 
     def rows(self, start: int, count: int) -> Packed:
-        """Some of the rows."""
+        """Select some of the rows."""
         return self._pack(self.x, self._x_which, start, count)
 
     def columns(self, start: int, count: int) -> Packed:
-        """Some of the columns."""
+        """Select some of the columns."""
         return self._pack(self.y, self._y_which, start, count)
 
     def launch(self, name: str, x: Packed, y: Packed, run: int, *arguments: Any) -> None:
@@ -155,7 +155,7 @@ def pack_about(module: Any, x: Array, centre: Array, which: Array | None = None)
 
 
 def most_rows(chunks: int) -> int:
-    """How many rows of so many chunks of features are packed at a time."""
+    """Largest number of rows of so many chunks of features that are packed at a time."""
     return max(GROUP, _affordable(PACKED_BYTES) // (chunks * CHUNK * 4) // GROUP * GROUP)
 
 
@@ -165,12 +165,12 @@ def _affordable(most: int) -> int:
 
 
 def suit(x: Array, norm: str) -> bool:
-    """Whether these kernels are for such rows."""
+    """Return whether these kernels are for such rows."""
     return x.dtype == np.float32 and norm != "l1" and x.shape[1] >= FEWEST_FEATURES and is_hopper()
 
 
 def pay(x: Array, y: Array, norm: str) -> bool:
-    """Whether they are faster, too."""
+    """Return whether they are faster, too."""
     return suit(x, norm) and x.size * y.shape[0] >= FEWEST_MULTIPLICATIONS
 
 
@@ -233,7 +233,7 @@ class Doubtful:
 def pair_histogram(
     x: Array, y: Array, *, norm: str, diagonal: bool, low: int, width: int, shift: int, out: Array
 ) -> bool:
-    """As `Pairs.pair_histogram`; the bracket is [low, low + width), as bits."""
+    """Do what `Pairs.pair_histogram` does; the bracket is [low, low + width), as bits."""
     if x.dtype != np.float32:
         return False
     ends = np.array([low, low + width], dtype=np.int32).view(np.float32)
@@ -241,7 +241,7 @@ def pair_histogram(
 
 
 def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> bool:
-    """As `Pairs.count_within`."""
+    """Do what `Pairs.count_within` does."""
     return _classify(x, y, norm, np.full(2, threshold, dtype=np.float32), out, False, "count", np.float32(threshold))
 
 
@@ -278,7 +278,7 @@ def _classify(
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> bool:
-    """As `Pairs.border`."""
+    """Do what `Pairs.border` does."""
     if not pay(x, y, norm) or not (call := Products(x, y)).fits:
         return False
     limit = np.float32(threshold)
@@ -302,7 +302,7 @@ def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, t
 def nearest_higher(
     x: Array, y: Array, x_order: Array, y_order: Array, *, norm: str, y_start: int, best: Array, best_index: Array
 ) -> bool:
-    """As `Pairs.nearest_higher`. By ascending order, half of the tiles hold no column of higher density."""
+    """Do what `Pairs.nearest_higher` does. By ascending order, half of the tiles hold no column of higher density."""
     if not pay(x, y, norm):
         return False
     x_which, y_which = cp.argsort(x_order), cp.argsort(y_order)
@@ -341,7 +341,7 @@ def nearest_rows(
     own: Array,
     direct: Callable[..., None],
 ) -> bool:
-    """As `Pairs.nearest_rows`; `direct` does it for rows that have too many columns at about the same distance."""
+    """Do what `Pairs.nearest_rows` does; `direct` does it for rows with too many columns at about one distance."""
     count = near.shape[1]
     runs = min(MOST_MINIMA // MINIMA, max(8, -(-4 * (count + 1) // MINIMA)))
     room = min(MOST_KEYS - count, 2 * count + 1024)  # distances that differ little leave many columns

@@ -1,4 +1,4 @@
-"""What the kernels need to know of a metric.
+"""Metrics, as the kernels need to know them.
 
 A kernel never computes a distance; it computes a *reduced distance* s, cheaper and monotone in it:
 
@@ -87,7 +87,7 @@ class Metric:
         return self._to_unit_rows
 
     def undefined(self, x: Array) -> Array:
-        """Which rows have no direction, so that no distance to them is defined; all False where none is needed.
+        """Mask of the rows without a direction, to which no distance is defined; all False where none is needed.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What each row's k nearest rows say about its nearest denser row.
+"""Conclusions from each row's k nearest rows about its nearest denser row.
 
 The density pass sees all distances; keeping the k smallest of each row costs little, and once all densities are known,
 the nearest denser row is among them for all but a few rows in a thousand (those are density maxima, or have many

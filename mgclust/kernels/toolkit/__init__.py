@@ -1,4 +1,4 @@
-"""What the kernels are written with.
+"""Tools that the kernels are written with.
 
 `cpu_compiler` (Numba) and `gpu_compiler` (the ``.cu`` files) compile; `threads` shares a loop out among threads;
 `simd`, `simd_steps` and `simd_panels` are vectors of 32 columns for Numba; ``hashing.cuh`` is hashing for CUDA.

@@ -1,4 +1,4 @@
-"""How Numba compiles the CPU kernels: on first use, into a cache on disk where there is room for one.
+"""Compilation of the CPU kernels by Numba: on first use, into a cache on disk where there is room for one.
 
 A function that only kernels call needs no entry from Python, and none needs one from C: wrappers take longer to compile
 than many a body. Assign slices in loops: what NumPy says of shapes that do not fit takes Numba two seconds to compile.

@@ -69,7 +69,7 @@ def only_kernel(code: str, name: str) -> str:
 
 
 def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
-    """Compile kernels side by side, while this thread goes on: the compiler does not hold Python's lock."""
+    """Compile kernels side by side, while this thread continues: the compiler does not hold Python's lock."""
     device = cp.cuda.Device().id
     pool = ThreadPoolExecutor(initializer=lambda: cp.cuda.Device(device).use())
     for module, name in kernels:
@@ -152,13 +152,13 @@ def _text(file: str, constants: dict[str, Any]) -> str:
 
 @functools.cache
 def is_hopper() -> bool:
-    """Whether the device has compute capability 9.0: wgmma and bulk copies."""
+    """Return whether the device has compute capability 9.0: wgmma and bulk copies."""
     return str(cp.cuda.Device().compute_capability) == "90"
 
 
 @functools.cache
 def multiprocessors() -> int:
-    """How many the device has."""
+    """Number of multiprocessors of the device."""
     return int(cp.cuda.Device().attributes["MultiProcessorCount"])
 
 

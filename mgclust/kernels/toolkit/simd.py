@@ -323,7 +323,7 @@ def values_differ(_: Any, vector: Any, value: Any) -> Any:
 
 @intrinsic
 def lanes_of(_: Any, mask: Any) -> Any:
-    """How many bits of a mask are set."""
+    """Number of bits of a mask that are set."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return call_intrinsic(builder, "llvm.ctpop.i64", [arguments[0]])

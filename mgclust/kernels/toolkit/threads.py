@@ -20,14 +20,14 @@ TASK_ELEMENTS = 1 << 20
 
 
 def thread_count() -> int:
-    """How many threads a kernel uses."""
+    """Number of threads that a kernel uses."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return min(int(asked), cores) if asked.isdigit() and int(asked) > 0 else cores
 
 
 def rows_of_a_task(columns: int) -> int:
-    """How many rows of a matrix make a task that is worth waking a thread for."""
+    """Number of rows of a matrix that make a task worth waking a thread for."""
     return max(1, TASK_ELEMENTS // max(columns, 1))
 
 
