@@ -537,9 +537,9 @@ def test_a_batch_job_ends_with_the_workers_of_a_node(tmp_path, during):
     """Dask's workers that have lost the scheduler end with code 0, which srun takes for a good end."""
     programs = {
         "srun": "sleep 1",
-        "dask": 'while [[ "$1" != --scheduler-file ]]; do shift; done; echo "{}" >"$2"; exec sleep 60',
-        "python": '[[ "$1" == -c ]] && echo tls://host:1 || { [[ "$during" == "the command" ]] || exec sleep 60; }',
-        "mgclust": '[[ "$1" == certs ]] || exec sleep 60',
+        "dask": 'while [[ "$1" != --scheduler-file ]]; do shift; done; echo "{}" >"$2"; exec sleep 600',
+        "python": '[[ "$1" == -c ]] && echo tls://host:1 || { [[ "$during" == "the command" ]] || exec sleep 600; }',
+        "mgclust": '[[ "$1" == certs ]] || exec sleep 600',
     }
     for program, lines in programs.items():
         path = tmp_path / "bin" / program
@@ -548,7 +548,7 @@ def test_a_batch_job_ends_with_the_workers_of_a_node(tmp_path, during):
         path.chmod(0o755)
     given = {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2", "SLURM_SUBMIT_DIR": str(tmp_path), "during": during}
     done = subprocess.run(
-        ["bash", str(DEPLOY / "slurm" / "mgclust.sbatch"), "--cpu", "info"], timeout=50,
+        ["bash", str(DEPLOY / "slurm" / "mgclust.sbatch"), "--cpu", "info"], timeout=150,
         env=given | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}, capture_output=True, text=True,
     )  # fmt: skip
     log = tmp_path / "mgclust-1-dask.log"
@@ -593,15 +593,15 @@ def test_steps_of_the_lab_fail_and_are_ended(tmp_path):
     def told(lines):
         # As the targets begin: bash takes no notice of failures within `if`, `||` and the like.
         begin = f"set -euo pipefail; LAB={tmp_path} target=trial; . {ROOT}/tests/deploy/lab/common.sh\n"
-        return subprocess.run(["bash", "-c", begin + lines], capture_output=True, text=True, timeout=60)
+        return subprocess.run(["bash", "-c", begin + lines], capture_output=True, text=True, timeout=150)
 
-    assert told("works() { echo well; }; step 5 'it works' works").returncode == 0
-    failed = told("fails() { false; echo not reached; }; step 5 'it fails' fails; echo not reached")
+    assert told("works() { echo well; }; step 60 'it works' works").returncode == 0
+    failed = told("fails() { false; echo not reached; }; step 60 'it fails' fails; echo not reached")
     assert failed.returncode == 1 and "not reached" not in failed.stdout + failed.stderr
-    hung = told("hangs() { sleep 60; }; step 1 'it hangs' hangs")
+    hung = told("hangs() { sleep 600; }; step 1 'it hangs' hangs")
     assert hung.returncode == 1 and "not done within 1 s" in hung.stderr
-    assert told("fails() { never true; echo on; }; step 5 'never' fails").returncode == 1
-    assert told("fails() { echo a secret | has_not secret; echo on; }; step 5 'has not' fails").returncode == 1
+    assert told("fails() { never true; echo on; }; step 60 'never' fails").returncode == 1
+    assert told("fails() { echo a secret | has_not secret; echo on; }; step 60 'has not' fails").returncode == 1
     steps = [line.split("\t") for line in (tmp_path / "trial" / "steps.tsv").read_text().splitlines()]
     assert [(what, result) for what, _, result in steps] == [
         ("it works", "ok"), ("it fails", "failed"), ("it hangs", "failed"), ("never", "failed"), ("has not", "failed"),

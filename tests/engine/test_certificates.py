@@ -27,7 +27,6 @@ from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask.cluster import connect, workers_of
 from mgclust.errors import InputError
 
-pytestmark = pytest.mark.timeout(120)
 DASK = str(Path(sys.executable).with_name("dask"))
 
 
@@ -133,7 +132,7 @@ def test_another_authority_is_refused(scheduler, tmp_path, monkeypatch):
 def test_a_worker_of_another_authority_is_refused(scheduler, trusted, tmp_path):
     make_certificates(tmp_path / "others")
     command = [DASK, "worker", scheduler, "--death-timeout=4", "--no-nanny", *tls(tmp_path / "others" / "worker")]
-    subprocess.run(command, timeout=60, capture_output=True, cwd=tmp_path)
+    subprocess.run(command, timeout=120, capture_output=True, cwd=tmp_path)
     with connect(scheduler, "cpu", n_workers=2) as found:
         assert len(workers_of(found.client)) == 2
 

@@ -25,7 +25,7 @@ from mgclust.engine.wire import Link, PeerLost, Wire, accept, dial, listen
 from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from support import rank_jobs
 
-pytestmark = pytest.mark.timeout(60)
+SOON = 60.0  # seconds, on a busy machine; what ends nothing lasts longer
 SIZES = [1, 2, 3, 4]
 
 
@@ -36,7 +36,7 @@ def contexts():
     return connect["ssl_context"], listens["ssl_context"]
 
 
-def run_threads(function, size, x=None, *, parameters=None, timeout=10.0, memory_limit=None, aborts=None):
+def run_threads(function, size, x=None, *, parameters=None, timeout=100.0, memory_limit=None, aborts=None):
     """Results of all ranks, exceptions included."""
     dataset = open_dataset(np.arange(5000.0).reshape(-1, 2) if x is None else x)
     partition = Partition.plan(dataset.shape[0], size)
@@ -134,15 +134,30 @@ def test_ranks_in_different_collectives_are_told():
 def test_failure_of_one_rank_ends_all_at_once(failing):
     began = time.monotonic()
     errors = run_threads(rank_jobs.fail_on, 3, parameters={"rank": failing})
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < SOON
     for rank, error in enumerate(errors):
         assert isinstance(error, InputError if rank == failing else PeerLost)
 
 
+def hangs_until_the_others_end():
+    """A function for ranks of which rank 1 keeps the others waiting, until both have an error."""
+    ended, both = threading.Semaphore(0), 2
+
+    def hang(context):
+        if context.rank == 1:
+            for _ in range(both):
+                assert ended.acquire(timeout=SOON)
+            return
+        try:
+            context.comm.barrier()
+        finally:
+            ended.release()
+
+    return hang
+
+
 def test_a_rank_that_hangs_runs_into_the_deadline():
-    began = time.monotonic()
-    errors = run_threads(rank_jobs.hang, 3, parameters={"rank": 1, "seconds": 3}, timeout=0.5)
-    assert time.monotonic() - began < 4
+    errors = run_threads(hangs_until_the_others_end(), 3, timeout=0.5)
     assert isinstance(errors[0], CollectiveTimeout)
     assert "rank 1" in str(errors[0])
     assert isinstance(errors[2], RunFailed)
@@ -151,9 +166,7 @@ def test_a_rank_that_hangs_runs_into_the_deadline():
 def test_abort_ends_a_wait():
     aborts = [Abort() for _ in range(3)]
     threading.Timer(0.5, aborts[0].set, ["it was cancelled"]).start()
-    began = time.monotonic()
-    errors = run_threads(rank_jobs.hang, 3, parameters={"rank": 1, "seconds": 1.5}, aborts=aborts)
-    assert time.monotonic() - began < 3
+    errors = run_threads(hangs_until_the_others_end(), 3, aborts=aborts)
     assert isinstance(errors[0], RunCancelled)
     assert "it was cancelled" in str(errors[0])
 
@@ -161,7 +174,7 @@ def test_abort_ends_a_wait():
 def test_strangers_and_wrong_keys_are_turned_away():
     server = listen("127.0.0.1")
     address = ("127.0.0.1", server.getsockname()[1])
-    wire, wrong = Wire(b"right", Abort(), 5.0), Wire(b"wrong", Abort(), 1.0)
+    wire, wrong = Wire(b"right", Abort(), SOON), Wire(b"wrong", Abort(), 1.0)
     with ThreadPoolExecutor(1) as pool:
         links = pool.submit(accept, server, wire, 2)
         with socket.create_connection(address) as stranger:
@@ -185,12 +198,12 @@ def hears(sock) -> bytes:
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_strangers_do_not_keep_ranks_out(encrypted, monkeypatch):
     """One that drips, more that are silent than there may be, and garbage: all before the true rank."""
-    monkeypatch.setattr(wire_module, "HANDSHAKE_SECONDS", 10.0)
+    monkeypatch.setattr(wire_module, "HANDSHAKE_SECONDS", 60.0)
     tls = contexts() if encrypted else ()
     server, wire = listen("127.0.0.1"), Wire(b"key", Abort(), 60.0, *tls)
     address = server.getsockname()
     over = threading.Event()
-    strangers = [socket.create_connection(address, timeout=10) for _ in range(200)]
+    strangers = [socket.create_connection(address, timeout=60) for _ in range(200)]
 
     def drip(sock):
         with contextlib.suppress(OSError):
@@ -209,22 +222,22 @@ def test_strangers_do_not_keep_ranks_out(encrypted, monkeypatch):
         links.result()[1].send("x", np.arange(3))
         assert link.receive("x").tolist() == [0, 1, 2]
         over.set()
-    assert took < 8  # some 0.1 s, and less than the limit of one handshake; before, each silent one cost that much
+    assert took < 50  # some 0.1 s, and less than the limit of one handshake; before, each silent one cost that much
     told = [hears(sock) for sock in strangers]
     assert [words for words in told if words and not (encrypted and words[:2] == b"\x15\x03" and len(words) == 7)] == []
 
 
 def test_a_dripping_stranger_is_given_one_limit(monkeypatch):
-    monkeypatch.setattr(wire_module, "HANDSHAKE_SECONDS", 0.5)
     server = listen("127.0.0.1")
     with ThreadPoolExecutor(1) as pool, socket.create_connection(server.getsockname()) as stranger:
-        links = pool.submit(accept, server, Wire(b"key", Abort(), 30.0), 2)
-        began = time.monotonic()
-        with pytest.raises(OSError):
-            while time.monotonic() - began < 10:
-                stranger.sendall(b"x")
-                time.sleep(0.1)
-        assert time.monotonic() - began < 5
+        with monkeypatch.context() as patch:
+            patch.setattr(wire_module, "HANDSHAKE_SECONDS", 0.5)
+            links = pool.submit(accept, server, Wire(b"key", Abort(), 100.0), 2)
+            began = time.monotonic()
+            with pytest.raises(OSError):
+                while time.monotonic() - began < SOON:
+                    stranger.sendall(b"x")
+                    time.sleep(0.1)
         dial(server.getsockname(), Wire(b"key", Abort(), 30.0), 1)
         links.result()
 
@@ -246,19 +259,20 @@ def test_a_flood_does_not_outlast_the_deadline():
                 accept(server, Wire(b"k", Abort(), 0.5), 2)
         finally:
             over.set()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SOON
 
 
 def test_a_proof_of_earlier_opens_nothing():
     """What a rank has said in one handshake, said again in another."""
-    server, wire = listen("127.0.0.1"), Wire(b"key", Abort(), 2.0)
+    server, abort = listen("127.0.0.1"), Abort()
+    wire = Wire(b"key", abort, SOON)
     number, nonce = struct.pack("!I", 1), bytes(32)
     first = number + nonce + wire.proof(b"dial", number, nonce)
     with ThreadPoolExecutor(1) as pool:
         links = pool.submit(accept, server, wire, 2)
         with (
-            socket.create_connection(server.getsockname(), timeout=5) as rank,
-            socket.create_connection(server.getsockname(), timeout=5) as replay,
+            socket.create_connection(server.getsockname(), timeout=SOON) as rank,
+            socket.create_connection(server.getsockname(), timeout=SOON) as replay,
         ):
             for sock in (rank, replay):
                 sock.sendall(first)
@@ -266,7 +280,9 @@ def test_a_proof_of_earlier_opens_nothing():
             assert len(replay.recv(64)) == 64
             replay.sendall(last)
             assert hears(replay) == b""
-        with pytest.raises(CollectiveTimeout):
+            assert not links.done()
+        abort.set("nobody else comes")
+        with pytest.raises(RunCancelled):
             links.result()
 
 
@@ -276,7 +292,7 @@ def test_a_rank_0_that_says_nothing_is_given_up():
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PeerLost, match=r"no handshake within 0\.3 s"):
         patch.setattr(wire_module, "HANDSHAKE_SECONDS", 0.3)
         dial(silent.getsockname(), Wire(b"k", Abort(), 0.5), 1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SOON
     silent.close()
 
 

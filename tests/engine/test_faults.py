@@ -21,7 +21,10 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.errors import CollectiveTimeout, WorkerLost
 from support import rank_jobs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.slow
+
+SOON = 60.0  # seconds, on a busy machine; what is not noticed lasts for minutes
+ENDLESS = 6000  # steps of a run of some minutes
 
 
 @pytest.fixture
@@ -29,7 +32,7 @@ def dataset():
     return open_dataset(np.random.default_rng(3).normal(size=(4500, 3)).astype(np.float32))
 
 
-def until(condition, seconds=15.0):
+def until(condition, seconds=SOON):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -65,14 +68,14 @@ def test_killed_worker_ends_the_run_and_is_named(client, dataset, tmp_path, vict
 
     with connect(client, "cpu") as cluster, when(lambda: len(names(tmp_path, "pid-*")) == 4, kill):
         with pytest.raises(WorkerLost, match=rf"rank {victim} was lost") as caught:
-            spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(tmp_path)}), dataset, cluster)
-        assert time.monotonic() - killed[0] < 5
+            spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(tmp_path), "tiles": ENDLESS}), dataset, cluster)
+        assert time.monotonic() - killed[0] < SOON
         assert cluster.workers[victim] in str(caught.value)
     survivors = [f"left-{rank}" for rank in range(4) if rank != victim]
     assert names(tmp_path, "left-*") == survivors
     with connect(client, "cpu", n_workers=3) as cluster:
         spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster)
-    client.wait_for_workers(4, timeout=30)
+    client.wait_for_workers(4, timeout=SOON)
     with connect(client, "cpu") as cluster:
         assert spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster).ranks == 4
 
@@ -81,7 +84,7 @@ def test_worker_that_dies_in_a_collective(client, dataset):
     began = time.monotonic()
     with connect(client, "cpu") as cluster, pytest.raises(WorkerLost, match="rank 3"):
         spmd.run(spmd.RunSpec(rank_jobs.die, {"rank": 3}), dataset, cluster)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < SOON
 
 
 def test_worker_that_dies_while_it_loads(client, dataset):
@@ -91,7 +94,7 @@ def test_worker_that_dies_while_it_loads(client, dataset):
 
 def run_with_a_stopped_worker(client, dataset, folder, timeout):
     """Stop the process of rank 1 once all ranks compute; it continues afterwards."""
-    stopped = []
+    stopped, given = [], {"folder": str(folder), "tiles": ENDLESS}
 
     def freeze():
         stopped.append(int((folder / "pid-1").read_text()))
@@ -99,7 +102,7 @@ def run_with_a_stopped_worker(client, dataset, folder, timeout):
 
     try:
         with connect(client, "cpu") as cluster, when(lambda: len(names(folder, "pid-*")) == 4, freeze):
-            spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(folder)}, timeout=timeout), dataset, cluster)
+            spmd.run(spmd.RunSpec(rank_jobs.slow, given, timeout=timeout), dataset, cluster)
     finally:
         os.kill(stopped[0], signal.SIGCONT)
 
@@ -113,8 +116,8 @@ def check_that_the_next_run_works(client, dataset, folder):
 def test_worker_that_hangs(client, dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "STOP_GRACE_SECONDS", 0.5)
     monkeypatch.setattr(driver, "NOTIFY_LIMIT_SECONDS", 0.5)
-    with pytest.raises(CollectiveTimeout, match=r"rank 1 .* timeout=1 s"):
-        run_with_a_stopped_worker(client, dataset, tmp_path, timeout=1.0)
+    with pytest.raises(CollectiveTimeout, match=r"rank 1 .* timeout=5 s"):
+        run_with_a_stopped_worker(client, dataset, tmp_path, timeout=5.0)
     check_that_the_next_run_works(client, dataset, tmp_path)
 
 
@@ -135,8 +138,8 @@ def test_ctrl_c_stops_all_ranks_before_it_is_raised(client, dataset, tmp_path):
     with connect(client, "cpu") as cluster, when(lambda: len(names(tmp_path, "pid-*")) == 4, interrupt):
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(tmp_path)}), dataset, cluster)
-        assert time.monotonic() - began < 5
+            spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(tmp_path), "tiles": ENDLESS}), dataset, cluster)
+        assert time.monotonic() - began < SOON
         assert len(names(tmp_path, "left-*")) == 4
         assert not names(tmp_path, "done-*")
         spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster)
@@ -166,7 +169,7 @@ def test_a_caller_that_dies_frees_ranks_and_lock(client, dataset, tmp_path):
         "from mgclust.engine import spmd\n"
         "from mgclust.engine.dask.cluster import connect\n"
         f"with connect({client.scheduler.address!r}, 'cpu') as cluster:\n"
-        f"    spec = spmd.RunSpec(rank_jobs.slow, dict(folder={str(tmp_path)!r}))\n"
+        f"    spec = spmd.RunSpec(rank_jobs.slow, dict(folder={str(tmp_path)!r}, tiles={ENDLESS}))\n"
         "    spmd.run(spec, open_dataset(np.ones((9, 2))), cluster)\n"
     )
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
@@ -179,7 +182,7 @@ def test_a_caller_that_dies_frees_ranks_and_lock(client, dataset, tmp_path):
     began = time.monotonic()
     with connect(client, "cpu") as cluster:
         spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < SOON
     assert len(names(tmp_path, "left-*")) == 4
     assert not names(tmp_path, "done-*")
 
@@ -195,7 +198,8 @@ from mgclust.engine import spmd
 from mgclust.engine.dask.cluster import connect
 if __name__ == "__main__":
     with connect("local", "cpu", n_workers=2) as cluster:
-        spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": sys.argv[1]}), open_dataset(np.ones((9, 2))), cluster)
+        spec = spmd.RunSpec(rank_jobs.slow, {"folder": sys.argv[1], "tiles": 6000})
+        spmd.run(spec, open_dataset(np.ones((9, 2))), cluster)
 """
 
 
@@ -211,9 +215,9 @@ def test_ctrl_c_in_a_terminal_reaches_a_local_cluster_in_order(tmp_path):
         start_new_session=True,
     )
     try:
-        until(lambda: len(names(tmp_path, "pid-*")) == 2, 30)
+        until(lambda: len(names(tmp_path, "pid-*")) == 2)
         os.killpg(caller.pid, signal.SIGINT)
-        _, noise = caller.communicate(timeout=10)
+        _, noise = caller.communicate(timeout=SOON)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(caller.pid, signal.SIGKILL)

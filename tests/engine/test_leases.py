@@ -23,10 +23,10 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.errors import ClusterUnavailableError, InputError, RunCancelled
 from support import rank_jobs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.slow
 
 
-def until(condition, seconds=15.0):
+def until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -35,7 +35,7 @@ def until(condition, seconds=15.0):
 
 def pids(folder):
     """Of the ranks of a run that has begun."""
-    return {int(path.read_text()) for path in folder.glob("pid-*") if path.stat().st_size}
+    return {int(path.read_text()) for path in folder.glob("pid-*")}
 
 
 def waiting(client):
@@ -124,7 +124,7 @@ def test_a_run_that_gives_up_waiting_delays_no_other(client, begin):
     until(lambda: waiting(client) == 1)
     small, last = begin(1)
     with pytest.raises(RunCancelled):
-        impatient.result(10)
+        impatient.result(60)
     until(lambda: pids(small))
     assert not first.done()
     for folder in (one, small):
@@ -150,21 +150,21 @@ def test_a_client_that_is_killed_frees_its_workers(client, begin, tmp_path):
     try:
         for ready in (lambda: len(pids(folder)) == 3, lambda: waiting(client) == 1):
             callers.append(subprocess.Popen([sys.executable, "-c", code, folder], env=environment))
-            until(ready, 30)
+            until(ready)
     finally:
         for caller in callers:
             caller.kill()
         for caller in callers:
             caller.wait()
     every, run = begin(4)
-    until(lambda: len(pids(every)) == 4, 10)
+    until(lambda: len(pids(every)) == 4)
     (every / "end").touch()
     assert run.result()[0] == 4
 
 
 def test_more_workers_than_are_left(client, begin, monkeypatch):
     """A run that waits for workers that have left is refused, and delays no other run."""
-    monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 1.0)
+    monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 5.0)  # time for what follows to see it wait
     with connect(client, "cpu") as found:
         grown = cluster_module.Cluster(5, "cpu", client, found.workers)
         with ThreadPoolExecutor(1) as pool:
@@ -172,8 +172,8 @@ def test_more_workers_than_are_left(client, begin, monkeypatch):
             until(lambda: waiting(client) == 1)
             small, _ = begin(4)
             until(lambda: len(pids(small)) == 4)
-            with pytest.raises(ClusterUnavailableError, match=r"has 4 worker\(s\) after 1 s, 5 are needed"):
-                asked.result(10)
+            with pytest.raises(ClusterUnavailableError, match=r"has 4 worker\(s\) after 5 s, 5 are needed"):
+                asked.result(60)
     assert waiting(client) == 0
 
 

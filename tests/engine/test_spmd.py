@@ -17,7 +17,7 @@ from mgclust.engine import spmd
 from mgclust.errors import InputError, InsufficientMemoryError, RunCancelled, RunFailed
 from support import rank_jobs
 
-pytestmark = [pytest.mark.xdist_group("workers"), pytest.mark.timeout(60)]
+pytestmark = pytest.mark.xdist_group("workers")
 SIZES = [1, 2, 3, 4]
 
 
@@ -184,8 +184,8 @@ def test_errors_keep_their_type(ranks, size, x):
 
 
 def test_a_rank_that_hangs_is_a_timeout(ranks, x):
-    with ranks(3) as cluster, pytest.raises(RunFailed, match=r"rank 2 .* timeout=0.5 s"):
-        spmd.run(spmd.RunSpec(rank_jobs.hang, {"rank": 2, "seconds": 2}, timeout=0.5), open_dataset(x), cluster)
+    with ranks(3) as cluster, pytest.raises(RunFailed, match=r"rank 2 .* timeout=1.5 s"):
+        spmd.run(spmd.RunSpec(rank_jobs.hang, {"rank": 2, "seconds": 3}, timeout=1.5), open_dataset(x), cluster)
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -213,8 +213,10 @@ def test_cancelled_from_the_progress(ranks, size, x, tmp_path):
 
     began = time.monotonic()
     with ranks(size) as cluster, pytest.raises(RunCancelled, match="enough"):
-        spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(tmp_path)}), open_dataset(x), cluster, cancel)
-    assert time.monotonic() - began < 5
+        spmd.run(
+            spmd.RunSpec(rank_jobs.slow, {"folder": str(tmp_path), "tiles": 6000}), open_dataset(x), cluster, cancel
+        )
+    assert time.monotonic() - began < 60  # and not the five minutes of all steps
     assert len(list(tmp_path.glob("left-*"))) == size
     assert not list(tmp_path.glob("done-*"))
 

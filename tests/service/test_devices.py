@@ -17,6 +17,8 @@ from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.models import migrate, open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
+from support.raw_http import wait_for
+from support.service_process import has_ended
 from support.stranger import family
 
 ANN, BOB, CAT, ROOT = *(Caller(name, "user") for name in ("ann", "bob", "cat")), Caller("root", "admin")
@@ -296,8 +298,8 @@ def test_workers_of_attempts(tmp_path, monkeypatch):
                 except psutil.Error:
                     continue
                 # What a worker starts has the worker's command line until it has its own.
-                if spawned and parent not in workers.get(attempt.job.id, ()):
-                    workers.setdefault(attempt.job.id, set()).add(process.pid)
+                if spawned and parent not in {each.pid for each in workers.get(attempt.job.id, ())}:
+                    workers.setdefault(attempt.job.id, set()).add(process)
                     seen.setdefault(attempt.job.id, set()).add(visible)
         time.sleep(0.02)
     jobs = [served.jobs.get(ROOT, id_) for id_ in ids]
@@ -306,4 +308,4 @@ def test_workers_of_attempts(tmp_path, monkeypatch):
         frozenset([",".join(served.names[:2])]), frozenset([",".join(served.names[2:4])]),
     }  # fmt: skip
     assert [len(workers[id_]) for id_ in ids] == [2, 2]
-    assert not any(psutil.pid_exists(pid) for pids in workers.values() for pid in pids)
+    wait_for(lambda: all(has_ended(process) for of_job in workers.values() for process in of_job))

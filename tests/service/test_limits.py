@@ -38,8 +38,7 @@ def test_a_job_that_takes_more_than_it_may(running, tmp_path, resources, error, 
         job.wait()
     assert (job.info["state"], job.info["fault"], job.info["attempt"]) == ("FAILED", fault, 1)
     assert job.info["request"]["resources"] == resources
-    attempts = running.processes("mgclust.service.attempt")
-    assert not [each for each in attempts if any(job.id in file.path for file in each.open_files())]
+    assert not running.computing(job.id)
 
 
 def test_bounds_of_the_service(tmp_path):

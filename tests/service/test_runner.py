@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from mgclust.engine.dask import cluster as cluster_module
 from mgclust.errors import ClusterUnavailableError
 from mgclust.service import attempt
 from mgclust.service.models import open_database
+from support.service_process import free_port
 
 POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
 
@@ -48,11 +48,10 @@ def database(request):
 def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
     """A scheduler that comes back in time costs no attempt; one that does not is the cluster's fault."""
     distributed = pytest.importorskip("distributed")
+    connect_timeout = cluster_module.CONNECT_TIMEOUT
     monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 0.5)
     np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(300, 3)))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     order = {
         "request": {"method": "density-peaks", "parameters": {"n_clusters": 3}, "report": False},
         "place": {"scheduler": f"tcp://127.0.0.1:{port}", "workers": 1, "cpu": True},
@@ -72,6 +71,7 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
 
         def begin(event):
             if event == {"stage": "waiting for the cluster"}:
+                monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", connect_timeout)
                 stack.enter_context(
                     distributed.LocalCluster(
                         n_workers=1, processes=False, scheduler_port=port, dashboard_address="127.0.0.1:0"
@@ -89,9 +89,7 @@ def test_a_runner_loads_nothing_that_only_attempts_need():
 
 @pytest.mark.slow
 def test_a_runner_beside_the_web_process(database, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     data, url = tmp_path / "data", f"http://127.0.0.1:{port}"
     np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(300, 3)))
     processes = []
@@ -113,18 +111,18 @@ def test_a_runner_beside_the_web_process(database, tmp_path):
         service = Service(url, (data / "token").read_text().strip())
         job = service.submit("density-peaks", tmp_path / "points.npy", report=False, n_clusters=3)
         time.sleep(1)
-        assert job.info["state"] == "PENDING"  # there is no runner to compute it
+        assert job.refresh().state == "PENDING"  # there is no runner to compute it
         first = start("runner", "--cpu")
         assert job.wait().info["scores"]["n_clusters"] == 3
         second = start("runner", "--cpu")  # waits for the first one's end
         first.terminate()
-        assert first.wait(40) == 0
+        assert first.wait(120) == 0
         job = service.submit("density-peaks", tmp_path / "points.npy", report=False, n_clusters=4)
         assert job.wait().info["scores"]["n_clusters"] == 4
         second.terminate()
-        assert second.wait(40) == 0
+        assert second.wait(120) == 0
     finally:
         for process in processes:
             process.terminate()
         for process in processes:
-            process.wait(40)
+            process.wait(120)

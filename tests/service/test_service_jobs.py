@@ -291,7 +291,7 @@ def test_the_last_place_is_for_one(engine, settings):
     """Of several web processes, which have connections of their own."""
     one = replace(settings, jobs_per_user=1)
     engines = [open_database(engine.url.render_as_string(hide_password=False)) for _ in range(6)]
-    together = threading.Barrier(len(engines), timeout=20)
+    together = threading.Barrier(len(engines), timeout=60)
     for caller in (ANN, BOB, ROOT):
         answers = []
 
@@ -348,7 +348,7 @@ def test_deleted_twice_at_once(jobs, engine, settings):
     id_ = submit(jobs).id
     jobs.cancel(ANN, id_)
     leave(settings, id_)
-    answers, together = [], threading.Barrier(4, timeout=20)
+    answers, together = [], threading.Barrier(4, timeout=60)
 
     def ask():
         together.wait()
@@ -417,7 +417,7 @@ def test_no_job_of_a_deleted_jobs_key_starts_while_the_folder_is_renamed(jobs, e
     another = threading.Thread(target=start, daemon=True)
     monkeypatch.setattr(disk, "_exists_again", ask)
     jobs.delete(ANN, id_)
-    assert started.wait(30) and early == [False]
+    assert started.wait(60) and early == [False]
     another.join()
 
 
@@ -538,7 +538,6 @@ def test_pages(jobs):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_every_job_is_claimed_once(jobs):
     ids = [submit(jobs).id for _ in range(40)]
     claimed, errors = [], []

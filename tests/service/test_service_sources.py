@@ -76,7 +76,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing(running, ann, sent):
         first = f"PUT /api/v1/uploads/x.npy HTTP/1.1\r\nHost: x\r\nAuthorization: {header_of(ann)['Authorization']}\r\n"
         connection.sendall(first.encode() + sent)
         time.sleep(0.1)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while uploads(running) != before:
         assert time.monotonic() < end, uploads(running)
         time.sleep(0.05)
@@ -85,7 +85,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing(running, ann, sent):
 @pytest.mark.slow
 def test_more_than_was_said_is_not_part_of_the_upload(running, ann):
     with socket.create_connection(("127.0.0.1", running.port)) as connection:
-        connection.settimeout(20)
+        connection.settimeout(60)
         first = f"PUT /api/v1/uploads/x.npy HTTP/1.1\r\nHost: x\r\nAuthorization: {header_of(ann)['Authorization']}\r\n"
         connection.sendall(first.encode() + b"Content-Length: 4\r\nConnection: close\r\n\r\n0123 and more")
         answer = b""

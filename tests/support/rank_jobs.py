@@ -124,10 +124,17 @@ def early(context):
         context.comm.barrier()
 
 
+def write_pid(folder, rank):
+    """Write this process's number into a file that is there once it is whole."""
+    beside = folder / f".pid-{rank}"
+    beside.write_text(str(os.getpid()))
+    beside.rename(folder / f"pid-{rank}")
+
+
 def slow(context, folder, tiles=600, seconds=0.05):
     """Runs for a while; writes each rank's pid, and whether it came to its end."""
     here = Path(folder)
-    (here / f"pid-{context.rank}").write_text(str(os.getpid()))
+    write_pid(here, context.rank)
     try:
         with context.stage("slow"):
             for i in range(tiles):
@@ -142,7 +149,7 @@ def slow(context, folder, tiles=600, seconds=0.05):
 def die(context, rank):
     if context.rank == rank:
         os.kill(os.getpid(), signal.SIGKILL)
-    for _ in range(1000):
+    for _ in range(20_000):
         time.sleep(0.01)
         context.comm.all_reduce(np.zeros(1000, np.int64))
 
@@ -239,8 +246,8 @@ def same_answers(context):
 def until_told(context, folder):
     """Runs until there is a file ``end``; the number of ranks, when it began and when it ended."""
     here, began = Path(folder), time.time()
-    (here / f"pid-{context.rank}").write_text(str(os.getpid()))
-    for _ in range(600):
+    write_pid(here, context.rank)
+    for _ in range(3000):
         if context.comm.agree((here / "end").exists()):
             return context.comm.size, began, time.time()
         time.sleep(0.05)

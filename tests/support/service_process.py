@@ -31,6 +31,20 @@ def free_port() -> int:
             return port
 
 
+def holds(process: psutil.Process | None, words: str) -> bool:
+    """Whether a process has a file open in whose path these words are; one that has ended has none."""
+    with contextlib.suppress(psutil.Error):
+        return process is not None and any(words in file.path for file in process.open_files())
+    return False
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process has ended, though its parent, or this process, has not asked for its exit status yet."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_ZOMBIE
+    return True
+
+
 class Running:
     """A service, started and started again.
 
@@ -105,28 +119,25 @@ class Running:
         return access.new_token(engine, user)
 
     def processes(self, module: str) -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter(["cmdline", "environ"]):
-            words = process.info["cmdline"] or []
-            if module in words and process.ppid() and self._ours(process):
-                found.append(process)
-        return found
+        found = psutil.process_iter(["cmdline"])
+        return [each for each in found if module in (each.info["cmdline"] or []) and self._ours(each)]
 
     def _ours(self, process: psutil.Process) -> bool:
         """Whether it holds a file of this service's folder, or its parent does."""
-        for each in (process, process.parent()):
-            try:
-                if each and any(str(self.data) in file.path for file in each.open_files()):
-                    return True
-            except psutil.Error:
-                continue
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return holds(process, str(self.data)) or holds(process.parent(), str(self.data))
         return False
+
+    def computing(self, id_: str) -> list[psutil.Process]:
+        """The processes of attempts that hold files of a job; another one waits for the next job."""
+        return [each for each in self.processes("mgclust.service.attempt") if holds(each, id_)]
 
     def stop(self) -> None:
         self.web.send_signal(signal.SIGTERM)
         try:
-            self.web.wait(40)
+            self.web.wait(90)
         except subprocess.TimeoutExpired:
             self.web.kill()
         for process in self.processes("mgclust.service.runner"):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()

@@ -135,7 +135,7 @@ class Stranger:
 
     def finish(self) -> tuple[int, dict[str, str]]:
         """How many tries there were, and what each port answered."""
-        out, _ = self._process.communicate(timeout=90)
+        out, _ = self._process.communicate(timeout=200)
         said = json.loads(out)
         return said["tries"], said["heard"]
 

@@ -11,7 +11,7 @@ from mgclust.service.models import Job, open_database, writing
 from support.raw_http import Raw, bearer, seconds_of_a_look, wait_for
 from support.service_process import Running
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 PLACES, OF_ONE, REQUESTS, STREAMS = 30, 20, 4, 3
 

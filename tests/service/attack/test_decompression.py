@@ -170,7 +170,7 @@ def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
     before = time.monotonic()
     with pytest.raises(LimitExceeded, match=r"took more than the 0.05 s"):
         readers.serve(slow, dict)
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 60
     assert len(readers.serve(order, dict)["index"]) == 20
 
 

@@ -13,6 +13,7 @@ from test_answers import Served, served  # noqa: F401
 from mgclust.service import runner
 from mgclust.service.confine import become_subreaper
 from mgclust.service.liveness import process_tree
+from support.service_process import has_ended
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux")
 
@@ -23,7 +24,8 @@ if not os.fork():
     if os.fork():
         os._exit(0)
     taken = bytearray(64 << 20)
-    open({!r}, "w").write(str(os.getpid()))
+    open({0!r} + ".new", "w").write(str(os.getpid()))
+    os.rename({0!r} + ".new", {0!r})
     time.sleep(600)
 """
 
@@ -43,29 +45,24 @@ class NoForkServer:
         return None
 
 
-def written(path):
-    return path.exists() and path.read_text()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["say({'scores': {'n': 1}}); sys.exit()", "say(b'hello\\n')"])
 def test_a_daemon_ends_with_its_attempt(served: Served, tmp_path, end):  # noqa: F811
     """Whether the attempt succeeds or is ended."""
     become_subreaper()
     served.runner._server = NoForkServer()
+    served.runner._next_check = float("inf")  # no check before the daemon has said its number
     daemon = tmp_path / "daemon"
     wait = f"\nwhile not os.path.exists({str(daemon)!r}): time.sleep(0.01)\n"
     job = served.submit(DAEMON.format(str(daemon)) + wait + end)
-    served.wait(lambda: written(daemon))
+    served.wait(daemon.exists)
+    served.runner._next_check = 0
     served.wait(lambda: served.http.get(job).json()["state"] != "RUNNING")
     served.wait(lambda: not psutil.pid_exists(int(daemon.read_text())))
 
 
 def ended(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    return not psutil.pid_exists(pid) or has_ended(psutil.Process(pid))
 
 
 @pytest.mark.slow
@@ -79,12 +76,12 @@ def test_a_daemon_is_killed(served: Served, tmp_path, when):  # noqa: F811
     daemon = tmp_path / "daemon"
     wait = f"\nwhile not os.path.exists({str(daemon)!r}): time.sleep(0.01)\n"
     job = served.submit(DAEMON.format(str(daemon)) + wait + ("say({'scores': {'n': 1}}); sys.exit()" if ends else ""))
-    served.wait(lambda: written(daemon))
+    served.wait(daemon.exists)
     if ends:
         served.wait(lambda: served.http.get(job).json()["state"] != "RUNNING")
     else:
         served.runner._next_check = 0
-    served.wait(lambda: ended(int(daemon.read_text())), 20)
+    served.wait(lambda: ended(int(daemon.read_text())))
     assert served.http.get(job).json()["state"] == ("SUCCEEDED" if ends else "RUNNING")
 
 
@@ -93,7 +90,7 @@ def test_a_daemon_counts_while_its_attempt_runs(tmp_path):
     begin = "from mgclust.service.confine import become_subreaper; become_subreaper()\n"
     code = f"import os, time\n{begin}{DAEMON.format(str(daemon))}\ntime.sleep(600)"
     with psutil.Popen([sys.executable, "-c", code]) as attempt:
-        while not written(daemon):
+        while not daemon.exists():
             time.sleep(0.01)
         try:
             found = {each.pid: each.memory for each in process_tree(attempt.pid)}
@@ -109,7 +106,7 @@ def test_nothing_waits_for_a_removal(served: Served, monkeypatch):  # noqa: F811
 
     def endless(folder):
         began.set()
-        goes_on.wait(60)
+        goes_on.wait(150)
 
     monkeypatch.setattr(runner, "remove", endless)
     job = served.submit("time.sleep(600)")
@@ -119,5 +116,5 @@ def test_nothing_waits_for_a_removal(served: Served, monkeypatch):  # noqa: F811
     (checkpoint / "x").mkdir(parents=True)
     served.http.post(f"{job}/cancel")
     served.wait(lambda: served.http.get(job).json()["state"] == "CANCELLED")
-    assert began.wait(10) and not checkpoint.exists()
+    assert began.wait(60) and not checkpoint.exists()
     goes_on.set()

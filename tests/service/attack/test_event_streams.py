@@ -51,7 +51,7 @@ def change(engine, id_, **values):
 
 
 async def until(condition):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -118,7 +118,7 @@ def test_other_requests_have_their_turn_while_many_are_told(served, monkeypatch,
             with writing(engine) as session:
                 session.execute(update(Job).values(state="RUNNING"))
             before, most = 0, 0
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while len(told) < len(ids):
                     await asyncio.sleep(0)  # the turn of another request
                     most, before = max(most, len(told) - before), len(told)

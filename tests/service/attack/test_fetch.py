@@ -68,7 +68,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_endless_heads(tmp_path, name):
     server = Server(*FLOODS[name], 0.0)
     try:
@@ -83,7 +83,7 @@ def test_endless_heads(tmp_path, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FLOODS)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_heads_that_come_in_drips(tmp_path, name, monkeypatch):
     monkeypatch.setattr(fetch_module, "STALL_SECONDS", 1.0)
     first, again = FLOODS[name]
@@ -94,7 +94,7 @@ def test_heads_that_come_in_drips(tmp_path, name, monkeypatch):
             get(server, tmp_path)
     finally:
         server.close()
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 60
     assert list(tmp_path.iterdir()) == []
 
 
@@ -111,7 +111,7 @@ def test_heads_that_come_in_drips(tmp_path, name, monkeypatch):
     ids=["file", "chunks", "length of a chunk", "extension of a chunk", "trailers"],
 )
 @pytest.mark.parametrize("bound", ["rate", "deadline"])
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_files_that_come_in_drips(tmp_path, first, again, bound, monkeypatch):
     monkeypatch.setattr(fetch_module, "STALL_SECONDS", 1.0 if bound == "rate" else 60.0)
     server = Server(first, again, 0.1)
@@ -125,11 +125,11 @@ def test_files_that_come_in_drips(tmp_path, first, again, bound, monkeypatch):
             get(server, tmp_path, seconds=60.0 if bound == "rate" else 1.0)
     finally:
         server.close()
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 60
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_resolver_that_does_not_answer(tmp_path):
     asked = threading.Event()
     server = Server(b"", b"", 0.0)

@@ -23,7 +23,7 @@ from support.service_process import Running
 from support.stranger import Stranger, family, keys_shown, listening
 
 TRIES = 32  # at each address
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 LOCAL = """
 import sys
@@ -64,7 +64,7 @@ def test_a_local_cluster():
         assert {host for host, _ in addresses} == {"127.0.0.1"}
         assert not keys_shown(family(process))
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_folder_for_dask_that_another_account_has_made_before(tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_a_run(points, expected, tmp_path):
     options = ("--n-clusters", 4, "--algorithm", "brute", "--no-report", "--cpu", "--workers", 2)
     with Stranger() as stranger, start("-m", "mgclust", "run", "density-peaks", points, "-o", out, *options) as process:
         with stranger.attacking(lambda: family(process)):
-            assert process.wait(100) == 0
+            assert process.wait(200) == 0
         _, heard = stranger.finish()
         assert not heard
         assert not stranger.keys_shown
@@ -146,7 +146,7 @@ def test_no_code_comes_from_the_current_folder(command, tmp_path, monkeypatch):
     np.save(tmp_path / "points.npy", np.random.default_rng(5).normal(size=(60, 2)))
     more = (tmp_path / "points.npy", "-o", tmp_path / "out", "--no-report") if command[0] == "run" else ("canopy",)
     arguments = map(str, (sys.executable, scripts / "script.py", *command, *more, "--cpu"))
-    ran = subprocess.run(arguments, cwd=planted, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(arguments, cwd=planted, capture_output=True, text=True, timeout=240)
     assert not (tmp_path / "executed").exists()
     assert ran.returncode == 0, ran.stderr
 
@@ -210,7 +210,7 @@ def test_another_web_process_of_the_data_folder_with_the_same_port(tmp_path, mon
         with other, contextlib.ExitStack() as ends:
             ends.enter_context(contextlib.suppress(psutil.NoSuchProcess))
             ends.callback(other.kill)
-            told, end = "", time.monotonic() + 60
+            told, end = "", time.monotonic() + 120
             while "Address already in use" not in told:
                 assert other.poll() is None and path.stat().st_ino == own and time.monotonic() < end
                 time.sleep(0.05)
@@ -218,7 +218,7 @@ def test_another_web_process_of_the_data_folder_with_the_same_port(tmp_path, mon
             assert f"no socket at {path} (Address already in use)" in told
             assert Service().jobs() == []
             other.terminate()
-            other.wait(30)
+            other.wait(60)
         assert path.stat().st_ino == own and Service().jobs() == []
         service.web.kill()  # leaves the socket, which the next one replaces
         service.web.wait()
@@ -239,7 +239,7 @@ def test_a_web_process_takes_the_place_of_one_that_has_ended(tmp_path, monkeypat
         other = start("-m", "mgclust", *command, service.port, "--data", service.data)
         with other, contextlib.ExitStack() as ends:
             ends.callback(other.kill)
-            told, end = "", time.monotonic() + 60
+            told, end = "", time.monotonic() + 120
             while "Address already in use" not in told:
                 assert other.poll() is None and time.monotonic() < end
                 time.sleep(0.05)

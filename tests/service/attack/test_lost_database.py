@@ -277,7 +277,7 @@ def test_a_log_that_was_overwritten_before_the_start_keeps_none_from_starting(se
 
 def http_of(running):
     token = (running.data / "token").read_text().strip()
-    return httpx.Client(base_url=running.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+    return httpx.Client(base_url=running.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
 
 def restart(running):
@@ -319,7 +319,7 @@ def test_a_backup_is_restored_as_it_is_said(running):
     other.close()
     copy.close()
     assert submitted(http, "l").status_code == 201
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     os.truncate(path, 0)
     while (answer := http.get("/healthz")).status_code == 200:
         assert time.monotonic() < end

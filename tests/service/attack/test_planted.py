@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import psutil
@@ -24,6 +25,7 @@ from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 from support.confinement import needs_landlock
+from support.raw_http import wait_for
 
 A, B = "a" * 32, "b" * 32
 CONFINED = """
@@ -88,12 +90,11 @@ def test_the_runner_removes_a_link_and_not_what_it_leads_to(settings, what):
     process = SimpleNamespace(
         ended=lambda: True, close=lambda: None, drain=lambda: None, violation="it lied.", answer=None
     )
-    runner, before = Runner(settings), threading.active_count()
+    runner = Runner(settings)
     runner._check(SimpleNamespace(job=job_of(A, 2), process=process, cancelled=True, end_reason=None))
-    while threading.active_count() > before:
-        threading.Event().wait(0.01)
+    wait_for(lambda: not list(settings.data.glob("jobs/*.deleted")))
     assert sorted(os.listdir(settings.checkpoint_folder(B))) == ["1", "2"]
-    assert not os.path.lexists(planted) and not list(settings.data.glob("jobs/*.deleted"))
+    assert not os.path.lexists(planted)
 
 
 def test_an_empty_folder_of_checkpoints_is_removed(settings):
@@ -123,7 +124,7 @@ def test_the_log_of_jobs_is_a_regular_file(settings, what):
     os.symlink(settings.data / "token", settings.log) if what == "link" else os.mkfifo(settings.log)
     writes = threading.Thread(target=JobLog(settings.log), args=("job.ended", job_of(A, 1)), daemon=True)
     writes.start()
-    writes.join(10)
+    writes.join(60)
     assert not writes.is_alive() and (settings.data / "token").read_text() == "secret"
 
 
@@ -156,15 +157,17 @@ def child(request, monkeypatch, tmp_path):
             ends.append(server.close)
             while not server.is_ready():
                 assert server.is_alive()
+                time.sleep(0.02)
             return server.pid
         if request.param == "reader":
-            reader = _Reader(threading.Event())
+            reader = _Reader(threading.Event())  # which waits until it is ready
             ends.append(reader.kill)
             return reader._process.pid
         process = AttemptProcess(None)
         ends.append(lambda: process.close(at_once=True))
         while not process.signs:
             assert not process.ended()
+            time.sleep(0.02)
         return process.pid
 
     yield start

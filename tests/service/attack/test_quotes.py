@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,6 +15,7 @@ from mgclust.data import open_dataset
 from mgclust.data.labels import read_labels
 from mgclust.errors import MgclustError
 from mgclust.quoting import quote_nothing
+from support.attempt_answers import answer_to
 
 SECRET = "mgc_4x7Kq9"
 
@@ -143,12 +141,7 @@ def test_neither_the_answer_nor_the_log_of_an_attempt(tmp_path, method, name, co
         "place": {"cpu": True}, "fetch_seconds": 60.0,
         "checkpoint": str(tmp_path / "job" / "checkpoint"), "checkpoint_seconds": 60.0,
     }  # fmt: skip
-    with subprocess.Popen(
-        [sys.executable, "-m", "mgclust.service.attempt"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        process.stdin.write(json.dumps(order) + "\n")
-        process.stdin.flush()
-        answer = json.loads(process.stdout.readlines()[-1])
+    answer = answer_to(order)
     log = (tmp_path / "job" / "attempt-1" / "log.txt").read_text()
     assert answer["fault"] == "input" and "InputError" in log
     assert (SECRET in answer["error"]) == (SECRET in log) == quotable

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,9 +15,10 @@ import pytest
 from mgclust.beneath import Beneath
 from mgclust.data import open_dataset
 from mgclust.errors import InputError
+from support.attempt_answers import answer_to
 from support.service_process import Running
 
-SOON = 10.0  # seconds on a busy machine; what waits for a FIFO waits for ever
+SOON = 60.0  # seconds on a busy machine; what waits for a FIFO waits for ever
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +126,5 @@ def test_an_attempt_refuses_it(tmp_path, name):
         "hidden": [], "max_rows": 0, "place": {"cpu": True}, "fetch_seconds": 60.0,
         "checkpoint": str(tmp_path / "job" / "checkpoint"), "checkpoint_seconds": 60.0,
     }  # fmt: skip
-    with subprocess.Popen(
-        [sys.executable, "-m", "mgclust.service.attempt"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        process.stdin.write(json.dumps(order) + "\n")
-        process.stdin.flush()
-        answer = json.loads(process.stdout.readlines()[-1])
+    answer = answer_to(order)
     assert answer["fault"] == "input" and "is a FIFO, not a file" in answer["error"]
