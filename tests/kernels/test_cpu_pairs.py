@@ -234,25 +234,6 @@ def test_no_rows_is_no_work():
     assert (out == 0).all()
 
 
-def test_an_error_in_a_thread_reaches_the_caller(monkeypatch):
-    from mgclust.kernels.toolkit.threads import run_tasks
-
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-
-    def fail(index: int, thread: int) -> None:
-        raise KeyError(index)
-
-    with pytest.raises(KeyError):
-        run_tasks(5, fail)
-
-
-def test_device_functions():
-    assert cpu.memory.free_memory() > 0
-    strided = np.arange(12.0).reshape(3, 4)[:, ::2]
-    assert cpu.memory.to_device(strided).flags.c_contiguous and (cpu.memory.to_host(strided) == strided).all()
-    assert cpu.memory.synchronize() is None
-
-
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("m, k, d", SHAPES)

@@ -23,7 +23,6 @@ from mgclust.algorithms.density_peaks.ranks import density_peaks
 from mgclust.algorithms.fuzzy_c_means.ranks import fuzzy_c_means
 from mgclust.algorithms.nearest_neighbors.ranks import search_neighbors
 from mgclust.algorithms.silhouette.estimator import silhouette
-from mgclust.kernels.masks import all_true, any_true
 
 FOLDER = Path(mgclust.kernels.__file__).parent
 FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*.cu"))
@@ -179,11 +178,3 @@ def test_what_has_not_begun_is_not_waited_for(gpu):
         gate.set()
     assert module.get_function("first") == "function first"
     assert len(builds.codes) == 1
-
-
-@pytest.mark.parametrize("mask", [[], [True], [False], [True, False], [[True, True], [True, True]]])
-def test_masks(mask):
-    array = np.array(mask, bool)
-    assert all_true(array) is bool(array.all())
-    assert any_true(array) is bool(array.any())
-    assert all_true(array[::2]) is bool(array[::2].all())
