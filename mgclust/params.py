@@ -40,6 +40,7 @@ __all__ = [
     "Integer",
     "Real",
     "RealOrPerRow",
+    "RowNumbers",
     "Seed",
     "check_parameters",
 ]
@@ -412,6 +413,33 @@ class RealOrPerRow(Real):
 
     def _read(self, file: Beneath) -> Any:
         return read_npy(file, "a number or a .npy")
+
+
+class RowNumbers(Constraint):
+    """Different row numbers, at least one.
+
+    Parameters
+    ----------
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "integers"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return "a list of different row numbers from 0 on, and not empty"
+
+    def _check(self, name: str, value: Any) -> np.ndarray:
+        try:
+            rows = np.asarray(value)
+        except ValueError:  # lists of several lengths
+            raise self.refuse(name, value) from None
+        numbers = rows.ndim == 1 and rows.size > 0 and rows.dtype.kind in "iu"
+        if not numbers or rows.min() < 0 or np.unique(rows).size != rows.size:
+            raise self.refuse(name, value)
+        return rows.astype(np.int64)
 
 
 class Anything(Constraint):

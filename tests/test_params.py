@@ -16,6 +16,7 @@ from mgclust.params import (
     Integer,
     Real,
     RealOrPerRow,
+    RowNumbers,
     Seed,
     check_parameters,
 )
@@ -189,3 +190,10 @@ def test_a_check_returns_a_valid_value_or_an_input_error(value):
 @given(value=st.floats(min_value=0, exclude_min=True, allow_infinity=False))
 def test_what_is_printed_parses_to_the_same_bits(value):
     assert Real(above=0).parse(repr(value)) == value
+
+
+@pytest.mark.parametrize("rows", [[], [-1, 3], [2, 2], [10**30], [1.5], 7, [[1, 2]], [[1], [1, 2]], "3"])
+def test_row_numbers(rows):
+    assert RowNumbers().check("indices", np.array([4, 0])).tolist() == [4, 0]
+    with pytest.raises(InputError, match="should be a list of different row numbers from 0 on, and not empty"):
+        RowNumbers().check("indices", rows)

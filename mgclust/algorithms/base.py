@@ -112,9 +112,11 @@ class Method(BaseEstimator):  # type: ignore[misc]
     opens: ClassVar[str] = "rows"  # what the command line opens for it; or "graph"
     constraints: ClassVar[dict[str, Constraint]]
     presentation: ClassVar[Presentation] = Presentation()
-    # Parameters that decide the centres. A method that has some can choose others without another pass: its class
-    # method `from_result` makes an estimator of a result, whose `select_centers` takes them.
-    center_parameters: ClassVar[tuple[str, ...]] = ()
+    # A method that has some can choose other centres of a result without another pass: its class method `from_result`
+    # makes an estimator of the result, whose `select_centers` takes these. They replace parameters of the same name;
+    # the second are parameters of the method that have no meaning for another choice.
+    center_parameters: ClassVar[dict[str, Constraint]] = {}
+    discarded_by_centers: ClassVar[tuple[str, ...]] = ()
     common: ClassVar[dict[str, Constraint]] = {
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),

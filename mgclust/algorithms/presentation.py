@@ -18,7 +18,18 @@ from mgclust.result import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Drawn", "EdgeSample", "Fact", "Presentation", "Sample", "Score", "Table", "number_text", "sample_index"]
+__all__ = [
+    "Axis",
+    "Drawn",
+    "EdgeSample",
+    "Fact",
+    "Presentation",
+    "Sample",
+    "Score",
+    "Table",
+    "number_text",
+    "sample_index",
+]
 
 Drawn: TypeAlias = "dict[str, Axes]"  # pictures by name
 SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
@@ -114,6 +125,21 @@ class Table:
     words: bool = False
 
 
+class Axis(NamedTuple):
+    """A quantity of rows by which centres are chosen, between limits that are parameters of the choice.
+
+    Parameters
+    ----------
+    name : str
+        Of the result's array, and of the limits: NAME_min and NAME_max.
+    words : str
+        A few words.
+    """
+
+    name: str
+    words: str
+
+
 class Presentation:
     """Presentation of a method's results; what a method does not replace is shown in general terms.
 
@@ -131,6 +157,8 @@ class Presentation:
         Pictures over the whole width of the page.
     progress : mapping of str to str
         Formats of the figures that come with the progress, in the order in which they are shown; others follow by name.
+    decision_graph : tuple of two Axis
+        Where other centres can be chosen as a box in a plane: what is drawn to the right and upwards. Else empty.
     """
 
     title: str = ""
@@ -143,6 +171,7 @@ class Presentation:
         "n_clusters": "K={:,}",
         "rate": "{:,.0f} it/s",
     }
+    decision_graph: tuple[Axis, ...] = ()
 
     def title_of(self, method: str) -> str:
         """Title of the method of this name.

@@ -9,9 +9,9 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from sqlalchemy import Engine
 
 from mgclust.algorithms import METHODS
@@ -41,30 +41,18 @@ __all__ = [
 
 CHUNK_BYTES = 1 << 20
 
-Limit = Annotated[float, Field(allow_inf_nan=False)]
+Value = bool | int | float | str | None
 
 
 class Centers(BaseModel):
-    """Centres: a box of the decision graph, row numbers, or their number; by default the automatic ones."""
+    """Centres, by the parameters that `/methods` describes as the method's `centers`; by default automatic ones."""
 
-    model_config = ConfigDict(extra="forbid")
-    n_clusters: int | None = None
-    rho_min: Limit | None = None
-    delta_min: Limit | None = None
-    rho_max: Limit | None = None
-    delta_max: Limit | None = None
-    indices: Annotated[list[int], Field(max_length=10_000)] | None = None
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if self.indices is not None and len(self.given()) > 1:
-            raise ValueError("indices go with nothing else")
-        return self
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Value | Annotated[list[int], Field(max_length=10_000)]]
 
     def given(self) -> dict[str, Any]:
-        """The given fields, as arguments of `select_centers` of the method."""
-        names = ("n_clusters", "rho_min", "delta_min", "rho_max", "delta_max", "indices")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        """The given parameters, for `select_centers` of the method, which checks them."""
+        return {name: value for name, value in (self.model_extra or {}).items() if value is not None}
 
 
 class PreviewRequest(Centers):
@@ -183,7 +171,8 @@ def save_as_job(
     if (known := jobs.get(caller, id_)) is not None:
         return known
     given = centers.given()
-    before = METHODS[parent.method].center_parameters
+    method = METHODS[parent.method]
+    before = {*method.center_parameters, *method.discarded_by_centers}
     parameters = {name: v for name, v in parent.request["parameters"].items() if name not in before}
     request = parent.request | {"parameters": parameters, "parent": parent.id, "centers": given}
     if any("url" in source for source in named_sources(request).values()):

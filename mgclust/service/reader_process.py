@@ -35,6 +35,7 @@ from mgclust.beneath import Beneath
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
 from mgclust.file_run import compared, save
 from mgclust.json_text import parse_json
+from mgclust.params import check_parameters
 from mgclust.report import sample_index, sample_rows
 from mgclust.result import Result, load_result
 from mgclust.service.caches import cache_folders
@@ -223,7 +224,8 @@ def _limit_resources(order: dict[str, Any]) -> None:
 
 
 def _with_centers(order: dict[str, Any]) -> Any:
-    return _model(order).select_centers(**order["centers"])
+    model = _model(order)
+    return model.select_centers(**check_parameters(model.center_parameters, order["centers"]))
 
 
 def _model(order: dict[str, Any]) -> Any:

@@ -178,7 +178,11 @@ def describe_methods() -> dict[str, Any]:
             "scores": {score: words.name for score, words in method.presentation.all_scores().items() if words},
             "summary": method.summary(),
             "reads": method.opens,
-            "decision": bool(method.center_parameters),
+            "centers": {
+                parameter: Option(parameter, None, constraint).describe()
+                for parameter, constraint in method.center_parameters.items()
+            },
+            "decision_graph": [axis._asdict() for axis in method.presentation.decision_graph],
             "parameters": _describe(method.options()),
             "options": _describe(
                 option

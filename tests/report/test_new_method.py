@@ -88,14 +88,18 @@ def test_in_the_progress(rows):
 
 def test_other_centres(registered, rows, tmp_path):
     """The service asks the method, whichever it is, and refuses a result of one that cannot choose."""
-    assert describe_methods()["toy"]["decision"] and not describe_methods()["canopy"]["decision"]
+    about = describe_methods()
+    assert about["toy"]["centers"]["first"]["help"] == "The first row of the other side."
+    assert not about["canopy"]["centers"] and not about["toy"]["decision_graph"]
     dataset = open_dataset(rows)
     toy_method.Toy().fit_dataset(dataset).save(tmp_path / "toy")
-    found = reader_process.preview(
-        {"result": Beneath(str(tmp_path), "toy"), "centers": {"indices": [3, 5]}, "labels": True}
-    )
-    assert found["n_clusters"] == 2 and found["sizes"] == [38, 2] and found["centers"] == [3, 5]
-    assert np.flatnonzero(found["labels"]).tolist() == [3, 5]
+    result = Beneath(str(tmp_path), "toy")
+    found = reader_process.preview({"result": result, "centers": {"first": 38}, "labels": True})
+    assert found["n_clusters"] == 2 and found["sizes"] == [38, 2] and found["centers"] == [0, 38]
+    assert np.flatnonzero(found["labels"]).tolist() == [38, 39]
+    for wrong, says in (({"first": -1}, "first=-1 should be"), ({"rho_min": 1.0}, "not a parameter; known are first")):
+        with pytest.raises(InputError, match=says):
+            reader_process.preview({"result": result, "centers": wrong, "labels": False})
     METHODS["canopy"](client=None).fit_dataset(dataset).save(tmp_path / "canopy")
     with pytest.raises(InputError, match="only a result of density-peaks or toy has a decision graph"):
         reader_process.preview({"result": Beneath(str(tmp_path), "canopy"), "centers": {}, "labels": False})
@@ -111,8 +115,9 @@ def test_in_the_service(running, rows, tmp_path):
     assert job.info["scores"]["n_clusters"] == 2
     job.download(tmp_path / "out")
     check_files(tmp_path / "out")
-    saved = ann.call("POST", f"/jobs/{job.id}/centers/save", json={"indices": [3, 5]})
-    assert saved["state"] == "SUCCEEDED" and saved["method"] == "toy"
+    saved = ann.call("POST", f"/jobs/{job.id}/centers/save", json={"first": 38})
+    assert saved["state"] == "SUCCEEDED" and saved["method"] == "toy" and saved["request"]["centers"] == {"first": 38}
+    assert saved["request"]["parameters"] == {"threshold": 0.1}
 
 
 @pytest.mark.slow
@@ -129,6 +134,13 @@ def test_on_the_page(running, rows, tmp_path):
         browser.press("Enter", 13)
         browser.wait("document.querySelector('#title')?.innerText.includes('Toy sides SUCCEEDED')")
         assert "balance of the sides" in browser.run("document.querySelector('#scores').innerText")
+        browser.wait("document.querySelector('#count').textContent === '2 clusters'")
+        assert browser.run("document.querySelector('#graph-figure').hidden")  # it has no decision graph
+        sizes = "document.querySelector('#sizes').getAttribute('aria-label')"
+        assert "40 rows" in browser.run(sizes)
+        browser.run("document.querySelector('#first').focus()")
+        browser.type("30")
+        browser.wait(f"{sizes}.includes('30 rows')")
         browser.open(running.url)
         browser.wait("Array.from(document.querySelectorAll('#method option')).some((each) => each.value === 'toy')")
         assert browser.errors == []

@@ -594,7 +594,7 @@ def test_a_million_rows_are_drawn(browser, running):
           const rho = Float64Array.from({ length: n }, () => Math.random());
           const delta = Float64Array.from({ length: n }, () => Math.random() ** 8);
           const begun = performance.now();
-          new Graph(graph, box, rho, delta, () => {}).draw([0, 1, 2]);
+          new Graph(graph, box, ['rho', 'delta'], rho, delta, () => {}).draw([0, 1, 2]);
           graph.getContext('2d').getImageData(0, 0, 1, 1);
           return performance.now() - begun;
         })()"""

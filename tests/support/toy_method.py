@@ -11,7 +11,7 @@ from mgclust.algorithms import METHODS, Clusterer
 from mgclust.algorithms.presentation import Fact, Presentation, Score, Table
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import RunSpec
-from mgclust.params import Real
+from mgclust.params import Integer, Real
 from mgclust.result import Result
 
 
@@ -52,7 +52,7 @@ class Toy(Clusterer):
 
     method = "toy"
     presentation = ToyPresentation()
-    center_parameters = ("threshold",)
+    center_parameters = {"first": Integer(at_least=0, help="The first row of the other side.")}
     constraints = {"threshold": Real(help="Where the sides meet.")}
 
     def __init__(
@@ -69,10 +69,10 @@ class Toy(Clusterer):
         model.result_ = result
         return model
 
-    def select_centers(self, indices):
-        """The chosen rows on one side, all others on the other one."""
-        self.labels_ = np.isin(np.arange(len(self.result_.labels)), indices).astype(np.int32)
-        self.n_clusters_, self.cluster_centers_indices_ = 2, np.asarray(indices)
+    def select_centers(self, first=0):
+        """The rows before this one on one side, all others on the other one."""
+        self.labels_ = (np.arange(len(self.result_.labels)) >= first).astype(np.int32)
+        self.n_clusters_, self.cluster_centers_indices_ = 2, np.array([0, first])
         self.result_ = replace(self.result_, labels=self.labels_)
         return self
 

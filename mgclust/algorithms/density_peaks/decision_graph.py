@@ -97,9 +97,7 @@ def _by_gamma(gamma: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def _given_centers(indices: np.ndarray, rho: np.ndarray) -> np.ndarray:
     n = rho.shape[0]
-    if indices.ndim != 1 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
-        raise InputError("indices should be a list of row numbers, one per cluster, and not empty.")
-    if indices.min() < 0 or indices.max() >= n or np.unique(indices).size != indices.size:
+    if indices.max() >= n:
         raise InputError(f"indices should be different row numbers from 0 to {n - 1}.")
     densest = int(np.argmax(rho))
     if densest not in indices:

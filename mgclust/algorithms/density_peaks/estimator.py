@@ -26,7 +26,7 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.params import Boolean, Choice, Constraint, Integer, Real, check_parameters
+from mgclust.params import Boolean, Choice, Constraint, Integer, Real, RowNumbers, check_parameters
 from mgclust.result import Result
 
 __all__ = ["DensityPeaks"]
@@ -135,7 +135,6 @@ class DensityPeaks(WeightedClusterer):
 
     method = "density-peaks"
     presentation = DensityPeaksPresentation()
-    center_parameters = ("n_clusters", "rho_min", "delta_min", "halo")
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(
             at_least=1, optional=True, help="Number of clusters; automatic if left out.",
@@ -153,6 +152,15 @@ class DensityPeaks(WeightedClusterer):
         "algorithm": Choice("auto", "brute", "grid", help="All pairs, or near-linear in 1 to 3 dimensions."),
         "kernel": Choice("gaussian", "cutoff", optional=True, help="Deprecated: density."),
     }  # fmt: skip
+    center_parameters: ClassVar[dict[str, Constraint]] = {
+        "n_clusters": constraints["n_clusters"],
+        "rho_min": constraints["rho_min"],
+        "rho_max": Real(optional=True, help="Centres have no larger rho."),
+        "delta_min": constraints["delta_min"],
+        "delta_max": Real(optional=True, help="Centres have no larger delta."),
+        "indices": RowNumbers(optional=True, help="The centres themselves; goes with nothing else."),
+    }
+    discarded_by_centers = ("halo",)
 
     def __init__(
         self,
@@ -262,10 +270,11 @@ class DensityPeaks(WeightedClusterer):
         """
         check_is_fitted(self, "rho_")
         wanted: dict[str, Any] = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
-        check_parameters({name: self.constraints[name] for name in wanted}, wanted)
         upper: dict[str, Any] = {"rho_max": rho_max, "delta_max": delta_max}
-        check_parameters({name: Real(optional=True) for name in upper}, upper)
-        centers = choose_centers(self.rho_, self.delta_, indices=indices, **wanted, **upper)
+        checked = check_parameters(self.center_parameters, wanted | upper | {"indices": indices})
+        if indices is not None and any(value is not None for value in (wanted | upper).values()):
+            raise InputError("indices go with nothing else; leave out n_clusters and the limits.")
+        centers = choose_centers(self.rho_, self.delta_, **checked)
         self._relabel(centers, assign_labels(np, self.nearest_higher_, centers), None)
         chosen_by: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
         if indices is not None:

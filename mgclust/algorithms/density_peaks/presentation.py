@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import Drawn, EdgeSample, Fact, Presentation, Sample, Score, number_text
+from mgclust.algorithms.presentation import Axis, Drawn, EdgeSample, Fact, Presentation, Sample, Score, number_text
 from mgclust.result import Result
 
 __all__ = ["DensityPeaksPresentation"]
@@ -43,6 +43,7 @@ class DensityPeaksPresentation(Presentation):
         "decision_graph": "Each point is a row. Centres are dense and far from anything denser; the numbers are "
         "their labels. The dashed line is what set them apart.",
     }
+    decision_graph = (Axis("rho", "density rho"), Axis("delta", "distance delta to a denser row"))
 
     def exactness(self, result: Result) -> list[tuple[str, Any]]:
         if "dc" not in result.scores:

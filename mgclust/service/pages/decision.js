@@ -1,12 +1,11 @@
-// The decision graph: draw a box, preview the clusters of its centres, store them.
+// Other centres, by a box on the decision graph or by numbers: preview their clusters, store them.
 
 import { ask, askJson, newKey, post } from "./session.js";
-import { bytes, clusters, show } from "./words.js";
+import { bytes, clusters, element, show } from "./words.js";
 import { Graph, drawMap, drawSizes } from "./drawing.js";
 
-const MAX_ROWS = 5e6; // 80 MB of rho and delta
+const MAX_ROWS = 5e6; // 80 MB of two quantities
 const by = (id) => document.getElementById(id);
-const LIMITS = ["rho_min", "rho_max", "delta_min", "delta_max"];
 
 // Parse a one-dimensional .npy file.
 function numbers(buffer) {
@@ -21,39 +20,60 @@ function numbers(buffer) {
   return new kind(buffer.slice(start));
 }
 
-export async function showDecision(path, job, download) {
+// A field for each parameter of the choice that is a number.
+function fields(parameters) {
+  const named = Object.entries(parameters).filter(([, about]) => ["number", "integer"].includes(about.values));
+  return named.map(([name, about]) => {
+    const input = element("input");
+    Object.assign(input, { id: name, type: "number", step: about.values === "integer" ? "1" : "any" });
+    const label = element("label", name);
+    label.append(input, element("small", about.help));
+    return label;
+  });
+}
+
+export async function showDecision(path, job, method, download) {
   const fetched = async (name) => numbers(await (await ask(`${path}/files/${name}.npy`)).arrayBuffer());
   by("decision").hidden = false;
+  by("limits").replaceChildren(...fields(method.centers));
+  const inputs = Array.from(by("limits").querySelectorAll("input"));
+  const axes = method.decision_graph;
   const files = await askJson(`${path}/files`);
-  const size = files.find((file) => file.name === "rho.npy")?.size || 0;
-  if (size > 8 * MAX_ROWS) {
-    by("decision-help").textContent = `There are too many rows to draw here (${bytes(size)} of densities); give limits below.`;
+  const size = Math.max(0, ...files.filter((file) => axes.some(({ name }) => file.name === `${name}.npy`)).map((file) => file.size));
+  const drawable = axes.length === 2 && size <= 8 * MAX_ROWS;
+  if (axes.length === 2) {
+    const words = `${axes[0].words} to the right, ${axes[1].words} upwards`;
+    by("graph-caption").textContent = `${words[0].toUpperCase()}${words.slice(1)}; the centres are coloured.`;
+    by("box").setAttribute("aria-label", `Decision graph: ${words}. Arrow keys move the box.`);
   }
-  const [rho, delta, own, points] = await Promise.all([
-    size > 8 * MAX_ROWS ? new Float64Array(0) : fetched("rho"),
-    size > 8 * MAX_ROWS ? new Float64Array(0) : fetched("delta"),
-    fetched("centers"),
+  if (!drawable) {
+    const why = axes.length === 2 ? `There are too many rows to draw here (${bytes(size)} of ${axes[0].words}); give` : "Give";
+    by("decision-help").textContent = `${why} numbers below. Labels follow at once; nothing is computed again.`;
+  }
+  by("graph-figure").hidden = axes.length !== 2;
+  const [x, y, points] = await Promise.all([
+    ...[0, 1].map((axis) => (drawable ? fetched(axes[axis].name) : new Float64Array(0))),
     askJson(`${path}/points`),
   ]);
-  const asJob = { indices: Array.from(own, Number) };
+  const before = { ...job.request.parameters, ...job.request.centers };
+  const asJob = Object.fromEntries(Object.entries(before).filter(([name]) => name in method.centers));
   let choice = asJob;
   let key = newKey();
   let told = null;
   by("map-figure").hidden = !points.index.length;
   by("map-caption").textContent = `${points.index.length.toLocaleString("en")} of the rows by their first two features.`;
 
-  const graph = new Graph(by("graph"), by("box"), rho, delta, (box) => {
-    for (const name of LIMITS) by(name).value = box[name] === null ? "" : Number(box[name].toPrecision(6));
+  const graph = new Graph(by("graph"), by("box"), axes.map(({ name }) => name), x, y, (box) => {
+    for (const [name, limit] of Object.entries(box)) by(name).value = limit === null ? "" : Number(limit.toPrecision(6));
     choose(limits());
   });
 
   function limits() {
-    const given = LIMITS.filter((name) => by(name).value !== "").map((name) => [name, Number(by(name).value)]);
-    return Object.fromEntries(given);
+    return Object.fromEntries(inputs.filter((input) => input.value !== "").map((input) => [input.id, Number(input.value)]));
   }
 
   function paint() {
-    graph.draw(told ? told.centers : []);
+    if (axes.length === 2) graph.draw(told ? told.centers : []);
     if (told?.labels) drawMap(by("map"), points, told.labels);
     if (told) drawSizes(by("sizes"), told.sizes);
   }
@@ -87,7 +107,7 @@ export async function showDecision(path, job, download) {
 
   by("limits").addEventListener("input", () => {
     const given = limits();
-    graph.place({ rho_min: 0, delta_min: 0, rho_max: null, delta_max: null, ...given });
+    graph.place(given);
     choose(given);
   });
   by("limits").addEventListener("submit", (event) => event.preventDefault());

@@ -50,12 +50,13 @@ function ticks(low, high) {
 }
 
 export class Graph {
-  // `chosen` is called with { rho_min, rho_max, delta_min, delta_max }; an upper limit beyond all rows is null.
-  constructor(canvas, overlay, rho, delta, chosen) {
-    Object.assign(this, { canvas, overlay, rho, delta, chosen, corners: null });
-    const some = rho.length > 0;
-    this.x = some ? extent(rho) : [0, 1];
-    this.y = some ? [0, extent(delta)[1]] : [0, 1];
+  // `names` are those of two quantities of rows, `right` and `up` their values. `chosen` is called with the limits NAME_min
+  // and NAME_max of a box; an upper limit beyond all rows is null.
+  constructor(canvas, overlay, names, right, up, chosen) {
+    Object.assign(this, { canvas, overlay, names, right, up, chosen, corners: null });
+    const some = right.length > 0;
+    this.x = some ? extent(right) : [0, 1];
+    this.y = some ? [0, extent(up)[1]] : [0, 1];
     overlay.addEventListener("pointerdown", (event) => this.begin(event));
     overlay.addEventListener("pointermove", (event) => this.drag(event));
     for (const end of ["pointerup", "pointercancel"]) overlay.addEventListener(end, () => (this.anchor = null));
@@ -67,9 +68,9 @@ export class Graph {
     return { width: width - LEFT - EDGE, height: height - BOTTOM - EDGE };
   }
 
-  // Shares of the plot, 0 to 1 from the lower left, of a row's rho and delta.
-  share(rho, delta) {
-    return [(rho - this.x[0]) / (this.x[1] - this.x[0]), (delta - this.y[0]) / (this.y[1] - this.y[0])];
+  // Shares of the plot, 0 to 1 from the lower left, of a row's two values.
+  share(right, up) {
+    return [(right - this.x[0]) / (this.x[1] - this.x[0]), (up - this.y[0]) / (this.y[1] - this.y[0])];
   }
 
   draw(centers) {
@@ -89,10 +90,10 @@ export class Graph {
       context.fillText(tick.toLocaleString("en"), LEFT - 8, at + 4);
       context.strokeRect(LEFT, at, width - LEFT - EDGE, 0);
     }
-    if (this.rho.length <= MAX_DISCS) this.drawDiscs(context, inner);
+    if (this.right.length <= MAX_DISCS) this.drawDiscs(context, inner);
     else this.drawDensity(context, inner, scale);
     for (let k = Math.min(centers.length, MAX_DISCS) - 1; k >= 0; k--) {
-      const [x, y] = this.share(this.rho[centers[k]], this.delta[centers[k]]);
+      const [x, y] = this.share(this.right[centers[k]], this.up[centers[k]]);
       context.fillStyle = clusterColour(k);
       context.beginPath();
       context.arc(LEFT + x * inner.width, EDGE + (1 - y) * inner.height, 5, 0, 7);
@@ -104,8 +105,8 @@ export class Graph {
   drawDiscs(context, inner) {
     context.fillStyle = colour("--quiet", this.canvas);
     context.globalAlpha = 0.6;
-    for (let i = 0; i < this.rho.length; i++) {
-      const [x, y] = this.share(this.rho[i], this.delta[i]);
+    for (let i = 0; i < this.right.length; i++) {
+      const [x, y] = this.share(this.right[i], this.up[i]);
       context.beginPath();
       context.arc(LEFT + x * inner.width, EDGE + (1 - y) * inner.height, 2, 0, 7);
       context.fill();
@@ -121,9 +122,9 @@ export class Graph {
     const [x0, x1] = this.x;
     const [y0, y1] = this.y;
     let most = 1;
-    for (let i = 0; i < this.rho.length; i++) {
-      const x = Math.min(wide - 1, Math.floor(((this.rho[i] - x0) / (x1 - x0)) * wide));
-      const y = Math.min(high - 1, Math.floor((1 - (this.delta[i] - y0) / (y1 - y0)) * high));
+    for (let i = 0; i < this.right.length; i++) {
+      const x = Math.min(wide - 1, Math.floor(((this.right[i] - x0) / (x1 - x0)) * wide));
+      const y = Math.min(high - 1, Math.floor((1 - (this.up[i] - y0) / (y1 - y0)) * high));
       const count = ++counts[y * wide + x];
       if (count > most) most = count;
     }
@@ -159,12 +160,12 @@ export class Graph {
     context.strokeRect(...box);
   }
 
-  // Show a box given by numbers; null: none.
+  // Show a box given by its limits; null: none.
   place(box) {
-    if (!box) this.corners = null;
+    const limits = ["min", "max"].map((end) => this.names.map((name) => box?.[`${name}_${end}`]));
+    if (limits.flat().every((limit) => limit === undefined)) this.corners = null;
     else {
-      const low = this.share(box.rho_min, box.delta_min);
-      const high = this.share(box.rho_max ?? Infinity, box.delta_max ?? Infinity);
+      const [low, high] = [0, Infinity].map((none, end) => this.share(...limits[end].map((limit) => limit ?? none)));
       this.corners = [...low, ...high].map((share) => Math.max(0, Math.min(1, share)));
     }
     this.drawBox();
@@ -211,9 +212,10 @@ export class Graph {
     this.drawBox();
     const [x0, y0, x1, y1] = this.corners;
     const of = (share, [low, high]) => low + share * (high - low);
+    const [right, up] = this.names;
     this.chosen({
-      rho_min: of(x0, this.x), delta_min: of(y0, this.y),
-      rho_max: x1 >= 1 ? null : of(x1, this.x), delta_max: y1 >= 1 ? null : of(y1, this.y),
+      [`${right}_min`]: of(x0, this.x), [`${up}_min`]: of(y0, this.y),
+      [`${right}_max`]: x1 >= 1 ? null : of(x1, this.x), [`${up}_max`]: y1 >= 1 ? null : of(y1, this.y),
     });
   }
 }

@@ -9,7 +9,7 @@ const LOG_POLL_MS = 3000;
 const by = (id) => document.getElementById(id);
 const id = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/jobs/${encodeURIComponent(id)}`;
-let methodInfo = { title: "", scores: {}, decision: false }; // as the service describes it
+let methodInfo = { title: "", scores: {}, centers: {} }; // as the service describes it
 let shown = null; // the attempt whose result is on the page
 let last = null;
 
@@ -84,7 +84,7 @@ async function showResult(job) {
   by("files").replaceChildren(...files.map(fileEntry));
   const asks = [];
   if (files.some((file) => file.name === "report.html")) asks.push(showReport());
-  if (methodInfo.decision) asks.push(showDecision(path, job, download));
+  if (Object.keys(methodInfo.centers).length) asks.push(showDecision(path, job, methodInfo, download));
   await Promise.all(asks);
 }
 
