@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,9 @@ def test_docstrings_begin_with_an_imperative_or_a_noun_phrase():
     files = [f for f in (ROOT / "mgclust").rglob("*.py") if f.parent.name != "affinity_propagation"]
     assert len(files) > 200
     assert not [(str(f.relative_to(ROOT)), *found) for f in files if (found := begin.findall(f.read_text("utf-8")))]
+
+
+def test_the_order_of_imports_on_the_page_is_that_of_the_linter():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    page = (DOCS / "design" / "architecture.md").read_text(encoding="utf-8")
+    assert " > ".join(contracts[0]["layers"]) in page
