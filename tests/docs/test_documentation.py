@@ -79,6 +79,6 @@ def test_docstrings_begin_with_an_imperative_or_a_noun_phrase():
 
 
 def test_the_order_of_imports_on_the_page_is_that_of_the_linter():
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     page = (DOCS / "design" / "architecture.md").read_text(encoding="utf-8")
-    assert " > ".join(contracts[0]["layers"]) in page
+    assert " > ".join(tools["importlinter"]["contracts"][0]["layers"]) in page
