@@ -11,10 +11,10 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from mgclust.engine.devices import cores
@@ -33,6 +33,21 @@ SECRETS = (
 )  # fmt: skip
 
 
+class _Bound(NamedTuple):
+    words: str
+    holds: Callable[[Any], bool]
+
+
+AT_LEAST_ONE = _Bound(">= 1", lambda value: value >= 1)
+KIBIBYTE = _Bound(">= 1024", lambda value: value >= 1024)
+POSITIVE = _Bound("> 0", lambda value: 0 < value < float("inf"))
+OR_NO_LIMIT = _Bound(">= 0; 0 is no limit", lambda value: 0 <= value < float("inf"))
+
+
+def _bounded(bound: _Bound, default: Any = dataclasses.MISSING, **given: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"bound": bound}, **given)
+
+
 def _data_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "mgclust"
 
@@ -47,7 +62,7 @@ class Settings:
     Attributes
     ----------
     data : Path
-        Folder of uploads, jobs and, by default, the database.
+        Folder of uploads, jobs and, by default, the database; ``~/.local/share/mgclust`` if left out.
     checkpoints : str
         Folder of checkpoints, which workers of a cluster must be able to write at the same path; empty: in the folder
         of each job.
@@ -159,45 +174,45 @@ class Settings:
     scheduler: str = ""
     allow_plain_scheduler: bool = False
     cpu: bool = False
-    slots: int = 1
+    slots: int = _bounded(AT_LEAST_ONE, 1)
     roots: str = ""
     urls: str = ""
-    upload_limit: int = 64 * 2**30
-    fetch_seconds: float = 3600.0
-    max_rows: int = 0
-    jobs_per_user: int = 1_000
-    jobs_waiting: int = 100_000
-    jobs_kept_per_user: int = 100_000
-    uploads_per_user: int = 10_000
-    disk_per_user: int = 0
-    keep_days: float = 0.0
+    upload_limit: int = _bounded(AT_LEAST_ONE, 64 * 2**30)
+    fetch_seconds: float = _bounded(POSITIVE, 3600.0)
+    max_rows: int = _bounded(OR_NO_LIMIT, 0)
+    jobs_per_user: int = _bounded(AT_LEAST_ONE, 1_000)
+    jobs_waiting: int = _bounded(AT_LEAST_ONE, 100_000)
+    jobs_kept_per_user: int = _bounded(AT_LEAST_ONE, 100_000)
+    uploads_per_user: int = _bounded(AT_LEAST_ONE, 10_000)
+    disk_per_user: int = _bounded(OR_NO_LIMIT, 0)
+    keep_days: float = _bounded(OR_NO_LIMIT, 0.0)
     log: str = ""
-    rate_per_token: float = 200.0
-    rate_per_address: float = 10.0
-    requests_per_user: int = 128
-    streams_per_user: int = 64
+    rate_per_token: float = _bounded(POSITIVE, 200.0)
+    rate_per_address: float = _bounded(POSITIVE, 10.0)
+    requests_per_user: int = _bounded(AT_LEAST_ONE, 128)
+    streams_per_user: int = _bounded(AT_LEAST_ONE, 64)
     trusted_proxies: str = ""
-    connections: int = 2000
-    connections_per_address: int = 256
-    header_bytes: int = 32 << 10
-    header_seconds: float = 10.0
-    body_seconds: float = 30.0
-    upload_rate: float = 1024.0
-    idle_seconds: float = 30.0
-    write_seconds: float = 60.0
+    connections: int = _bounded(AT_LEAST_ONE, 2000)
+    connections_per_address: int = _bounded(AT_LEAST_ONE, 256)
+    header_bytes: int = _bounded(KIBIBYTE, 32 << 10)
+    header_seconds: float = _bounded(POSITIVE, 10.0)
+    body_seconds: float = _bounded(POSITIVE, 30.0)
+    upload_rate: float = _bounded(POSITIVE, 1024.0)
+    idle_seconds: float = _bounded(POSITIVE, 30.0)
+    write_seconds: float = _bounded(POSITIVE, 60.0)
     audit: str = ""
-    audit_bytes: int = 16 << 20
-    max_workers: int = dataclasses.field(default_factory=cores)
-    max_seconds: float = 0.0
-    max_memory: int = 0
-    attempts: int = 3
-    lost_after: float = 30.0
-    hung_after: float = 30.0
-    checkpoint_seconds: float = 60.0
+    audit_bytes: int = _bounded(KIBIBYTE, 16 << 20)
+    max_workers: int = _bounded(AT_LEAST_ONE, default_factory=cores)
+    max_seconds: float = _bounded(OR_NO_LIMIT, 0.0)
+    max_memory: int = _bounded(OR_NO_LIMIT, 0)
+    attempts: int = _bounded(AT_LEAST_ONE, 3)
+    lost_after: float = _bounded(POSITIVE, 30.0)
+    hung_after: float = _bounded(POSITIVE, 30.0)
+    checkpoint_seconds: float = _bounded(POSITIVE, 60.0)
     hidden: str = ""
-    readers: int = 2
-    reader_memory: int = 2**30
-    reader_seconds: float = 60.0
+    readers: int = _bounded(AT_LEAST_ONE, 2)
+    reader_memory: int = _bounded(AT_LEAST_ONE, 2**30)
+    reader_seconds: float = _bounded(POSITIVE, 60.0)
 
     @classmethod
     def read(cls, **given: Any) -> Settings:
@@ -245,19 +260,9 @@ class Settings:
                     f"scheduler={self.scheduler!r} should begin with tls://: {others} could run code on it; "
                     f"mgclust certs makes certificates{remedy}."
                 )
-        for name in (
-            "slots", "upload_limit", "jobs_per_user", "jobs_waiting", "jobs_kept_per_user", "uploads_per_user",
-            "max_workers", "attempts", "readers", "reader_memory", "requests_per_user", "streams_per_user",
-            "connections", "connections_per_address",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} should be >= 1.")
-        for name in ("header_bytes", "audit_bytes"):
-            if getattr(self, name) < 1024:
-                raise InputError(f"{name}={getattr(self, name)} should be >= 1024.")
-        for name in ("max_rows", "disk_per_user", "max_seconds", "max_memory", "keep_days"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InputError(f"{name}={getattr(self, name)} should be >= 0; 0 is no limit.")
+        for field in dataclasses.fields(self):
+            if (bound := field.metadata.get("bound")) and not bound.holds(value := getattr(self, field.name)):
+                raise InputError(f"{field.name}={value} should be {bound.words}.")
         _ = self.prefixes
         Proxies(self.trusted_proxies)
         if self.checkpoints and not os.path.isabs(self.checkpoints):
@@ -271,12 +276,6 @@ class Settings:
                     raise InputError(
                         f"root={root!r} should be apart from {name}={str(own)!r}, which holds others' files."
                     )
-        for name in (
-            "rate_per_token", "rate_per_address", "fetch_seconds", "lost_after", "hung_after", "checkpoint_seconds",
-            "reader_seconds", "header_seconds", "body_seconds", "upload_rate", "idle_seconds", "write_seconds",
-        ):  # fmt: skip
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name}={getattr(self, name)} should be > 0.")
 
     @property
     def audit_path(self) -> Path | None:

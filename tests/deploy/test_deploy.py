@@ -19,6 +19,7 @@ import pytest
 from mgclust import __version__
 from mgclust.cli import commands
 from mgclust.service.settings import PREFIX, Settings
+from support import settings_table
 
 yaml = pytest.importorskip("yaml")
 
@@ -608,16 +609,8 @@ def test_steps_of_the_lab_fail_and_are_ended(tmp_path):
     ]  # fmt: skip
 
 
-def test_every_setting_is_in_the_table_of_settings():
-    text = (DEPLOY / "SETTINGS.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(MGCLUST_SERVICE_\w+)` \| (.*?) \| (.*) \|$", text, re.MULTILINE)
-    fields = {PREFIX + field.name.upper(): field for field in dataclasses.fields(Settings)}
-    assert [variable for variable, _, _ in rows] == list(fields)
-    words = " ".join((Settings.__doc__ or "").split())
-    for variable, default, said in rows:
-        assert said in words, variable
-        known = fields[variable].default
-        if known in ("", False) or known is dataclasses.MISSING:
-            assert not re.match(r"`\d", default), variable
-        else:
-            assert default == f"`{known}`", variable
+def test_the_table_of_settings_is_that_of_the_fields():
+    """`python tests/support/settings_table.py` writes it."""
+    page = settings_table.PAGE.read_text(encoding="utf-8")
+    assert page == settings_table.with_table(page)
+    assert set(settings_table.meanings()) == {field.name for field in dataclasses.fields(Settings)}
