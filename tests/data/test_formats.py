@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mgclust.cli import run_command
+from mgclust.data.base import Dataset
 from mgclust.data.dataset import open_dataset
 from mgclust.data.formats import FORMATS
 from mgclust.data.graph import open_graph
@@ -45,3 +46,12 @@ def test_help_lists_those_of_the_table(command, capsys):
     named = set(re.findall(SUFFIX, capsys.readouterr().out))
     for what in ("rows", "graph"):
         assert known(what)[0] <= named
+
+
+def test_no_format_overrides_read():
+    def below(cls):
+        return {cls, *(each for sub in cls.__subclasses__() for each in below(sub))}
+
+    sources = {each for each in below(Dataset) if each.__module__.startswith("mgclust.")}
+    assert len(sources) > 10
+    assert {each.__name__ for each in sources if "read" in vars(each)} == {"Dataset", "InFile"}
