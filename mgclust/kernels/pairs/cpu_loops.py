@@ -21,9 +21,9 @@ happens rarely (a pair inside the bracket, a nearer point) is found as a set bit
 
 All functions release the GIL and take flat arrays; a row's result is the work of one call.
 
-What follows for each of the four rows is written out, here and where `pair_distances` is used elsewhere. As a step that
-one inlined function calls for each row it had the same bits, but 20,000 x 64 rows took 3% (border) to 5% (neighbors) more
-time of a core, and neighbors 0.5 s to compile instead of 0.3 s.
+What follows for each of the four rows is written out, here and where `pair_distances` is used elsewhere. As a step
+that one inlined function calls for each row it had the same bits, but 20,000 x 64 rows took 3% (border) to 5%
+(neighbors) more time of a core, and neighbors 0.5 s to compile instead of 0.3 s.
 """
 
 from __future__ import annotations
