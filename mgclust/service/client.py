@@ -219,7 +219,7 @@ class Service(Connection):
     def create_token(
         self, user: str | None = None, scopes: Sequence[str] | None = None, days: float | None = 365.0
     ) -> dict[str, Any]:
-        """Create a token: its ``id``, its ``user`` and the ``token``, which cannot be shown again.
+        """Create a token, which cannot be shown again.
 
         Parameters
         ----------
@@ -229,6 +229,11 @@ class Service(Connection):
             Some of ``read``, ``submit`` and ``admin``; by default all of the user's role.
         days : float or None
             Days until it expires; None, for administrators: never.
+
+        Returns
+        -------
+        dict
+            ``id``, ``user`` and ``token``.
         """
         given = {"user": user, "days": days} | ({} if scopes is None else {"scopes": list(scopes)})
         return dict(self.call("POST", "/tokens", json=given))
@@ -325,7 +330,7 @@ class RemoteJob:
         return str(self.info["state"])
 
     def refresh(self) -> RemoteJob:
-        """Get its current state."""
+        """Get its current state, and return this job."""
         self.info = self._service.call("GET", f"/jobs/{self.id}")
         return self
 
@@ -347,7 +352,7 @@ class RemoteJob:
                 retries.wait(error)
 
     def wait(self) -> RemoteJob:
-        """Wait until it has ended.
+        """Wait until it has ended, and return this job.
 
         Raises
         ------
@@ -364,17 +369,17 @@ class RemoteJob:
         raise kinds.get(self.info["fault"] or "", RunFailed)(self.info["error"])
 
     def cancel(self) -> RemoteJob:
-        """Cancel it."""
+        """Cancel it, and return this job."""
         self.info = self._service.call("POST", f"/jobs/{self.id}/cancel")
         return self
 
     def retry(self) -> RemoteJob:
-        """Queue it again."""
+        """Queue it again, and return this job."""
         self.info = self._service.call("POST", f"/jobs/{self.id}/retry")
         return self
 
     def delete(self) -> RemoteJob:
-        """Delete it, with its result and log; it must have ended.
+        """Delete it, with its result and log, and return this job; it must have ended.
 
         Raises
         ------
