@@ -117,6 +117,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
     # the second are parameters of the method that have no meaning for another choice.
     center_parameters: ClassVar[dict[str, Constraint]] = {}
     discarded_by_centers: ClassVar[tuple[str, ...]] = ()
+    # Of these a method has what its `__init__` takes.
     common: ClassVar[dict[str, Constraint]] = {
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
@@ -149,7 +150,8 @@ class Method(BaseEstimator):  # type: ignore[misc]
         """The parameters that a user of the command line or of the service gives, own ones first."""
         constraints = {**cls.constraints, **cls.common}
         defaults = cls().get_params()
-        return tuple(Option(name, defaults[name], kind) for name, kind in constraints.items() if name not in PLACE)
+        given = (name for name in constraints if name in defaults and name not in PLACE)
+        return tuple(Option(name, defaults[name], constraints[name]) for name in given)
 
     def fit_dataset(
         self,

@@ -15,9 +15,9 @@ import numpy as np
 from mgclust.kernels.fuzzy_c_means import gpu_products as fuzzy_products
 from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
 from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES
+from mgclust.kernels.pairs import gpu_products as pair_products
 from mgclust.kernels.pairs.gpu_launch import FEW_PAIRS, LOW_DIMENSIONS, few_features
-from mgclust.kernels.pairs.gpu_products import FEWEST_MULTIPLICATIONS
-from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper, is_hopper
+from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper
 
 __all__ = ["METHODS", "begin"]
 
@@ -101,7 +101,7 @@ def _silhouette(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: 
         yield compiled("pairs/many_features.cu", dtype.name), "distances"
         yield compiled("label_sums/label_sums.cu", dtype.name), "add_by_label"
     yield compiled("label_sums/label_sums.cu", dtype.name), "group_sums"
-    if d > LOW_DIMENSIONS and _by_products(dtype):
+    if pair_products.suit(dtype, d):
         yield from (
             (compiled_for_hopper("label_sums/centred_sums.cu"), name) for name in ("centred_sums", "pack_about")
         )
@@ -110,7 +110,7 @@ def _silhouette(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: 
 def _nearest_neighbors(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     n, d = shape
     yield from _prepared(rows, d, dtype)
-    if d > LOW_DIMENSIONS and _by_products(dtype) and rows * n * d >= FEWEST_MULTIPLICATIONS:
+    if pair_products.pay(dtype, rows, n, d):
         products, listed = compiled_for_hopper("pairs/split_products.cu"), compiled("pairs/listed_pairs.cu", "float32")
         for name in ("pack", "largest_sizes", "minima", "collect"):
             yield products, name
@@ -173,10 +173,10 @@ def _prepared(rows: int, d: int, dtype: np.dtype) -> Found:
 
 def _pairs(name: str, m: int, k: int, d: int, dtype: np.dtype) -> Found:
     """An all-pairs kernel for m rows and k columns, with what goes with it."""
-    enough = name == "gaussian" or m * k * d >= FEWEST_MULTIPLICATIONS
+    by_products = pair_products.suit(dtype, d) if name == "gaussian" else pair_products.pay(dtype, m, k, d)
     if d <= LOW_DIMENSIONS:
         yield few_features(m, d, dtype, "l2")[0], name
-    elif name in PRODUCTS and enough and _by_products(dtype):
+    elif name in PRODUCTS and by_products:
         products, listed = compiled_for_hopper("pairs/split_products.cu"), compiled("pairs/listed_pairs.cu", "float32")
         yield from ((products, "pack"), (products, "largest_sizes"), (products, PRODUCTS[name]))
         if name != "gaussian":
@@ -190,10 +190,6 @@ def _pairs(name: str, m: int, k: int, d: int, dtype: np.dtype) -> Found:
         yield compiled("pairs/many_features.cu", dtype.name), name
     if name == "nearest":
         yield _any_features("merge_nearest", dtype)
-
-
-def _by_products(dtype: np.dtype) -> bool:
-    return dtype == np.float32 and is_hopper()
 
 
 def _any_features(name: str, dtype: np.dtype) -> tuple[Module, str]:

@@ -31,7 +31,7 @@ from mgclust.algorithms.canopy.centers import BLOCK, Candidates, greedy_centers,
 from mgclust.algorithms.canopy.members import Members, candidate_bytes, candidate_pieces, find_members, piece_bytes
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
-from mgclust.data import Dataset, open_dataset
+from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import Estimate
 from mgclust.engine.rows import few_digits
@@ -283,7 +283,7 @@ class Canopy(Clusterer):
             If all rows are equal.
         """
         parameters = self._checked()
-        dataset = X if isinstance(X, Dataset) else open_dataset(X)
+        dataset = open_dataset(X)
         if dataset.shape[0] < 2:
             raise InputError(f"n_samples={dataset.shape[0]} should be >= 2: one row has no distances; give more rows.")
         arguments = {"metric": parameters["metric"], "seed": self._seed(parameters["random_state"])}

@@ -37,7 +37,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.base import Clusterer, Inputs, Method, WarmUp
+from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.communities.hierarchy import greedy_tree, nested_tree
 from mgclust.algorithms.communities.levels import MOST_RESOLUTION, SHARED_ENTRIES, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
@@ -185,9 +185,6 @@ class FastNewman(Clusterer):
         "n_clusters": Integer(at_least=1, optional=True, help="How many communities; by default as many as are best."),
         "strategy": Choice("greedy", "parallel", help="Exact merging, or parallel moves for large graphs."),
         "resolution": Real(above=0, at_most=MOST_RESOLUTION, help="Above 1: smaller communities."),
-    }
-    common: ClassVar[dict[str, Constraint]] = {
-        name: constraint for name, constraint in Method.common.items() if name != "dtype"
     }
 
     def __init__(

@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 from mgclust.algorithms.base import Inputs, Method, WarmUp
 from mgclust.algorithms.nearest_neighbors.presentation import NearestNeighborsPresentation
 from mgclust.algorithms.nearest_neighbors.ranks import NearestNeighborsOutput, estimate, search_neighbors
-from mgclust.data import Dataset, open_dataset
+from mgclust.data import open_dataset
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
@@ -61,9 +61,6 @@ class NearestNeighbors(Method):
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_neighbors": Integer(at_least=1, help="Nearest rows of each row, itself left out."),
         "metric": Choice(*METRICS, help="Distance between rows."),
-    }
-    common: ClassVar[dict[str, Constraint]] = {
-        name: constraint for name, constraint in Method.common.items() if name != "random_state"
     }
 
     def __init__(
@@ -162,9 +159,9 @@ def nearest_neighbors(
     """
     options: dict[str, Any] = {"metric": metric, "device": device, "client": client, "dtype": dtype}
     model = NearestNeighbors(n_neighbors, memory_limit=memory_limit, **options)
-    dataset, new = _opened(X), None
+    dataset, new = open_dataset(X), None
     if queries is not None:
-        others = _opened(queries)
+        others = open_dataset(queries)
         if others.shape[1] != dataset.shape[1]:
             raise InputError(
                 f"queries: n_features={others.shape[1]} should be {dataset.shape[1]} as in X; give rows with the same "
@@ -201,12 +198,8 @@ def kneighbors_graph(X: Any, n_neighbors: int, *, mode: str = "connectivity", **
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
     """
     mode = Choice("connectivity", "distance").check("mode", mode)
-    dataset = _opened(X)
+    dataset = open_dataset(X)
     distances, indices = nearest_neighbors(dataset, n_neighbors, **options)
     m, k = indices.shape
     weights = distances.reshape(-1) if mode == "distance" else np.ones(m * k, distances.dtype)
     return csr_matrix((weights, indices.reshape(-1), np.arange(0, m * k + 1, k)), shape=(m, dataset.shape[0]))
-
-
-def _opened(X: Any) -> Dataset:
-    return X if isinstance(X, Dataset) else open_dataset(X)

@@ -17,7 +17,7 @@ from mgclust.algorithms.silhouette.labels import Labeling, encode_labels
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, estimate, has_closed_form, score_labelings
 from mgclust.beneath import Beneath
-from mgclust.data import Dataset, open_dataset
+from mgclust.data import open_dataset
 from mgclust.data.formats import suffixes
 from mgclust.data.labels import labels_location, read_labels
 from mgclust.engine.spmd import Context, Outcome, RunSpec
@@ -96,9 +96,6 @@ class Silhouette(Method):
             remedy="on the command line, give --labels FILE",
         ),
         "metric": Choice(*METRICS, help="Distance between rows."),
-    }
-    common: ClassVar[dict[str, Constraint]] = {
-        name: constraint for name, constraint in Method.common.items() if name != "random_state"
     }
 
     def __init__(
@@ -222,7 +219,7 @@ def silhouette_samples(
     [0.905, 0.895, 0.895, 0.905]
     """
     model = Silhouette(labels, metric=metric, device=device, client=client, dtype=dtype, memory_limit=memory_limit)
-    model.fit_dataset(X if isinstance(X, Dataset) else open_dataset(X), provenance=False)
+    model.fit_dataset(open_dataset(X), provenance=False)
     return model.samples_
 
 

@@ -36,7 +36,7 @@ TILE_NUMBERS = 1 << 24  # distances on their way from one kernel to the next: 64
 def near_share(x: Array, *, n: int, norm: str, root: bool, labelings: int, clusters: int) -> float:
     d = x.shape[1]
     enough = n >= FEWEST_ROWS and labelings <= MOST_LABELINGS and n * labelings >= FEWEST_MEMBERS * clusters
-    if not (root and enough and gpu_products.suit(x, norm) and d <= gpu_products.MOST_FEATURES):
+    if not (root and enough and gpu_products.suit(x.dtype, d, norm) and d <= gpu_products.MOST_FEATURES):
         return 0.0
     return _share(gpu_products.chunks_of(d))
 

@@ -16,6 +16,7 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.memory.gpu import free_memory
+from mgclust.kernels.pairs.gpu_launch import GROUP
 from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, is_hopper, multiprocessors
 
 __all__ = ["border", "count_within", "gaussian_sum", "nearest_higher", "nearest_rows", "pair_histogram"]
@@ -23,7 +24,6 @@ __all__ = ["border", "count_within", "gaussian_sum", "nearest_higher", "nearest_
 Array = Any
 ROWS = 128  # of a tile, and its columns: split_products.cuh
 CHUNK = 64  # features of a tile
-GROUP = 1024  # columns whose Gaussians have one order: pairs.cuh
 SHARED_BYTES = 225 * 1024
 THREADS = 384
 FEWEST_FEATURES = 17
@@ -164,19 +164,19 @@ def _affordable(most: int) -> int:
     return min(most, free_memory() // SHARE_OF_FREE)
 
 
-def suit(x: Array, norm: str) -> bool:
+def suit(dtype: Any, d: int, norm: str = "l2") -> bool:
     """Return whether these kernels are for such rows."""
-    return x.dtype == np.float32 and norm != "l1" and x.shape[1] >= FEWEST_FEATURES and is_hopper()
+    return dtype == np.float32 and norm != "l1" and d >= FEWEST_FEATURES and is_hopper()
 
 
-def pay(x: Array, y: Array, norm: str) -> bool:
+def pay(dtype: Any, m: int, k: int, d: int, norm: str = "l2") -> bool:
     """Return whether they are faster, too."""
-    return suit(x, norm) and x.size * y.shape[0] >= FEWEST_MULTIPLICATIONS
+    return suit(dtype, d, norm) and m * k * d >= FEWEST_MULTIPLICATIONS
 
 
 def gaussian_sum(x: Array, y: Array, *, factor: float, own: Array, add: Callable[[Array, slice], None]) -> bool:
     """Hand groups of sums of ``exp2(-factor * s)`` to `add`, which adds them to a slice of the rows."""
-    if not suit(x, "l2-dot") or not x.size or not y.size:
+    if not suit(x.dtype, x.shape[1], "l2-dot") or not x.size or not y.size:
         return False
     # The same halves in every call, however rows are split: by the distance where the sum decays.
     call = Products(x, y, reach=4 / math.sqrt(factor))
@@ -249,7 +249,7 @@ def _classify(
     x: Array, y: Array, norm: str, ends: np.ndarray, out: Array, diagonal: bool, name: str, *arguments: Any
 ) -> bool:
     """Count what is surely below two ends, and decide the pairs between them, or near, by a kernel of that name."""
-    if not pay(x, y, norm) or not (call := Products(x, y)).fits:
+    if not pay(x.dtype, len(x), len(y), x.shape[1], norm) or not (call := Products(x, y)).fits:
         return False
     low, high = call.scaled(float(ends[0]) * (2.0 - call.wide)), call.scaled(float(ends[1]) * call.wide)
     if not np.isfinite(high):
@@ -279,7 +279,7 @@ def _classify(
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> bool:
     """Do what `Pairs.border` does."""
-    if not pay(x, y, norm) or not (call := Products(x, y)).fits:
+    if not pay(x.dtype, len(x), len(y), x.shape[1], norm) or not (call := Products(x, y)).fits:
         return False
     limit = np.float32(threshold)
     low, high = call.scaled(float(limit) * (2.0 - call.wide)), call.scaled(float(limit) * call.wide)
@@ -303,7 +303,7 @@ def nearest_higher(
     x: Array, y: Array, x_order: Array, y_order: Array, *, norm: str, y_start: int, best: Array, best_index: Array
 ) -> bool:
     """Do what `Pairs.nearest_higher` does. By ascending order, half of the tiles hold no column of higher density."""
-    if not pay(x, y, norm):
+    if not pay(x.dtype, len(x), len(y), x.shape[1], norm):
         return False
     x_which, y_which = cp.argsort(x_order), cp.argsort(y_order)
     call = Products(x, y, x_which, y_which)
@@ -345,7 +345,7 @@ def nearest_rows(
     count = near.shape[1]
     runs = min(MOST_MINIMA // MINIMA, max(8, -(-4 * (count + 1) // MINIMA)))
     room = min(MOST_KEYS - count, 2 * count + 1024)  # distances that differ little leave many columns
-    if not pay(x, y, norm) or room < count + 1 or len(y) < 4 * ROWS * runs:
+    if not pay(x.dtype, len(x), len(y), x.shape[1], norm) or room < count + 1 or len(y) < 4 * ROWS * runs:
         return False
     if not (call := Products(x, y)).fits:
         return False
