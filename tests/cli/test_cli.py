@@ -295,10 +295,12 @@ def test_help_is_quick_and_loads_nothing_heavy():
         "import atexit; heavy = {'numpy', 'dask', 'sklearn', 'matplotlib', 'numba', 'rich'};"
         "atexit.register(lambda: print(sorted(heavy & set(sys.modules))))"
     )
-    started = time.monotonic()
-    out, err = start(check, "--help").communicate(timeout=20)
+    before = os.times()
+    out, err = start(check, "--help").communicate(timeout=60)
     assert out.splitlines()[-1] == "[]", err
-    assert time.monotonic() - started < 2.0  # about 0.15 s on an idle machine
+    after = os.times()
+    # Of a processor: about 0.15 s. A machine that does much else takes longer by the clock.
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 2.0
 
 
 def make_bad_inputs():
@@ -475,7 +477,7 @@ def test_demo_takes_the_next_free_directory_and_says_what_it_leaves_out(mgclust_
 
 def test_on_workers_of_this_machine():
     process = start("", "run", "density-peaks", "points.npz", "-o", "two", "--cpu", "--workers", 2, "--json")
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=150)
     assert process.returncode == 0, err
     assert json.loads(out)["hardware"]["ranks"] == 2
     assert "Traceback" not in err
@@ -494,7 +496,7 @@ SLOW_REPORT = """
 import time, mgclust.report
 def slow(*args, **kwargs):
     print("writing", file=sys.stderr, flush=True)
-    time.sleep(30)
+    time.sleep(300)
 mgclust.report.write_report = slow
 """
 
@@ -510,7 +512,7 @@ def test_a_signal_while_writing_leaves_nothing(number, code):
             break
     assert any(name.endswith(".partial") for name in os.listdir()), lines
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == code, lines
     assert err.split() == ["cancelled"]
     assert sorted(os.listdir()) == ["points.npy", "points.npz"]
@@ -539,7 +541,7 @@ def test_a_signal_while_computing_leaves_nothing():
     time.sleep(0.5)
     sent = time.monotonic()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and err.split()[-1] == "cancelled" and "Traceback" not in err
-    assert time.monotonic() - sent < 5  # about 0.2 s on an idle machine
+    assert time.monotonic() - sent < 60  # about 0.2 s on an idle machine, and no end without the signal
     assert sorted(os.listdir()) == ["points.npy", "points.npz"]

@@ -19,21 +19,9 @@ import pytest
 
 from mgclust import load_result
 from mgclust.errors import InputError, InsufficientMemoryError
-from support.service_process import Running
+from support.service_process import MAX_ROWS
 
-pytestmark = pytest.mark.timeout(120)
-MAX_ROWS = 3_000_000
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MGCLUST_SERVICE_MAX_ROWS", str(MAX_ROWS))
-        patch.setenv("MGCLUST_SERVICE_ATTEMPTS", "1")
-        patch.setenv("MGCLUST_SERVICE_URLS", '["https://allowed.example/data/", "http://127.0.0.1/"]')
-        service = Running(tmp_path_factory.mktemp("service"))
-    yield service
-    service.stop()
+pytestmark = pytest.mark.xdist_group("service")
 
 
 @pytest.fixture

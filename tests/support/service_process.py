@@ -21,6 +21,8 @@ from mgclust.errors import InputError
 from mgclust.service import access
 from mgclust.service.models import open_database
 
+MAX_ROWS = 3_000_000  # of the service that files of tests share
+
 
 def free_port() -> int:
     """A port that stays free between two starts: none of those from which the system takes ports of connections."""
