@@ -25,6 +25,7 @@ print(len(compiled))
 """
 
 
+@pytest.mark.slow
 def test_a_first_run_compiles_nothing(tmp_path):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
 

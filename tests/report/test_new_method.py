@@ -72,7 +72,6 @@ def test_on_the_command_line(registered, rows, tmp_path, monkeypatch, capsys):
     check_files("out")
 
 
-@pytest.mark.slow
 def test_in_the_warmup(registered, capsys):
     """With what every method has: nothing in the command names it."""
     assert cli.run_command(["warmup", "--cpu", "toy"]) == 0
