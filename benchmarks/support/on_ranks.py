@@ -107,11 +107,9 @@ def messages_timed(
     c, all numbers of exemplars, the last exemplars) must not depend on the ranks.
     """
     from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, MessagePassing
-    from mgclust.algorithms.affinity_propagation.similarity_matrix import (
-        median_ranks,
-        order_statistic,
-        similarity_matrix,
-    )
+    from mgclust.algorithms.affinity_propagation.message_rows import DenseRows
+    from mgclust.algorithms.affinity_propagation.similarity_matrix import median as median_of
+    from mgclust.algorithms.affinity_propagation.similarity_matrix import similarity_matrix
 
     kernels, n = context.kernels, context.dataset_shape[0]
     free_pool()
@@ -127,11 +125,10 @@ def messages_timed(
 
     # Rows are prepared once, at the first call; the first call also compiles.
     out["similarities_first_seconds"], similarities = timed(lambda: similarity_matrix(context, affinity, seed))
-    out["preference_seconds"], median = timed(
-        lambda: sum(order_statistic(context, similarities.s, rank) for rank in median_ranks(n * (n - 1))) / 2
-    )
+    out["preference_seconds"], median = timed(lambda: median_of(context, similarities, with_diagonal=False))
     out["median"] = median
-    messages = MessagePassing(context, similarities, np.full(n, preference_factor * median), seed)
+    similarities.settle()
+    messages = MessagePassing(context, DenseRows(context, similarities), np.full(n, preference_factor * median))
     kernels.memory.synchronize()
     found: list[int] = []
 
@@ -187,12 +184,8 @@ def _all_reduce(context: Any, sums: Any) -> float:
 
 def matrices_timed(context: Any, *, affinity: str = "euclidean", seed: int = 0, repeat: int = 5) -> dict[str, Any]:
     """Seconds of writing S once, by the kernel and by a fill; and of reading it for the preference."""
-    from mgclust.algorithms.affinity_propagation.similarity_matrix import (
-        AFFINITIES,
-        _prepare,
-        median_ranks,
-        order_statistic,
-    )
+    from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, _prepare, median_ranks
+    from mgclust.algorithms.common.pair_matrix import order_statistic
     from mgclust.kernels.affinity_propagation.messages import padded
 
     kernels, xp, n = context.kernels, context.kernels.xp, context.dataset_shape[0]
@@ -207,7 +200,7 @@ def matrices_timed(context: Any, *, affinity: str = "euclidean", seed: int = 0, 
 
     out: dict[str, Any] = {"n": n, "norm": norm, "similarities_ms": _ms(clocked(kernels, write, repeat))}
     ranks = median_ranks(n * (n - 1))
-    out["order_statistic_ms"] = _ms(clocked(kernels, lambda: order_statistic(context, s, ranks[0]), repeat))
+    out["order_statistic_ms"] = _ms(clocked(kernels, lambda: order_statistic(context, lambda: [s], ranks[0]), repeat))
     out["fill_ms"] = _ms(clocked(kernels, lambda: s.fill(0), repeat))
     return out
 

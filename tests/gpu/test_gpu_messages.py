@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.algorithms.affinity_propagation.message_rows import DenseRows
 from mgclust.algorithms.affinity_propagation.similarity_matrix import similarity_matrix
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
@@ -213,7 +214,9 @@ def passes(context, plan, extra):
     `extra` columns of each row are hot from the start, with an E that changes nothing.
     """
     n, xp = context.dataset_shape[0], context.kernels.xp
-    messages = MessagePassing(context, similarity_matrix(context, "precomputed", 0), np.full(n, plan[0][0]), 0)
+    similarities = similarity_matrix(context, "precomputed", 0)
+    similarities.settle()
+    messages = MessagePassing(context, DenseRows(context, similarities), np.full(n, plan[0][0]))
     state, rows = messages.messages, xp.arange(n)
     state.hot_column, state.hot_e, state.hot_a = (
         xp.pad(places, ((0, 0), (0, 32)), constant_values=empty)

@@ -14,6 +14,7 @@ import pytest
 
 import mgclust.kernels
 from mgclust.kernels import Kernels, load
+from mgclust.kernels.affinity_propagation.listed import ListedPassing
 from mgclust.kernels.pairs.metrics import Metric
 
 FOLDER = Path(mgclust.kernels.__file__).parent
@@ -24,7 +25,12 @@ def contract(concept):
     """The Protocol's functions: their parameters' names, in order, keyword-only ones behind a star."""
     module = __import__(f"mgclust.kernels.{concept}", fromlist=["*"])
     (name,) = module.__all__
-    methods = inspect.getmembers(getattr(module, name), inspect.isfunction)
+    return functions_of(getattr(module, name))
+
+
+def functions_of(protocol):
+    """The functions of a Protocol, by name."""
+    methods = inspect.getmembers(protocol, inspect.isfunction)
     return {name: method for name, method in methods if not name.startswith("_")}
 
 
@@ -44,11 +50,12 @@ def written(concept, device):
     return found
 
 
-def offered(concept, device):
+def offered(concept, device, module=None):
     """The functions that the device's module offers, by name: defined there, or imported from a file beside it."""
-    tree = ast.parse((FOLDER / concept / f"{device}.py").read_text(encoding="utf-8"))
+    module = module or device
+    tree = ast.parse((FOLDER / concept / f"{module}.py").read_text(encoding="utf-8"))
     functions = written(concept, device)
-    out = {name: node for (stem, name), node in functions.items() if stem == device}
+    out = {name: node for (stem, name), node in functions.items() if stem == module}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"mgclust.kernels.{concept}."):
             stem = node.module.rpartition(".")[2]
@@ -65,13 +72,25 @@ def test_devices_have_what_the_contract_says(concept, device):
     functions, public = offered(concept, device)
     assert set(functions) == set(expected)
     assert public - set(expected) <= {"NEIGHBORS"}
+    compare(expected, functions)
+
+
+def test_lists_have_what_their_contract_says():
+    functions, public = offered("affinity_propagation", "cpu", "cpu_listed")
+    assert set(functions) == public
+    compare(functions_of(ListedPassing), functions)
+
+
+def compare(expected, functions):
+    """Parameters are the same, and documented in the contract alone."""
+    assert set(expected) == set(functions)
     for name, method in expected.items():
         wanted = inspect.signature(method).parameters.values()
         positional = [each.name for each in wanted if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
         keywords = [each.name for each in wanted if each.kind is each.KEYWORD_ONLY]
         assert parameters(functions[name]) == [*positional, "*", *keywords], name
-        assert method.__doc__, f"{concept}.{name} is documented in the contract"
-        assert ast.get_docstring(functions[name]) is None, f"{concept}.{name} is documented in the contract alone"
+        assert method.__doc__, f"{name} is documented in the contract"
+        assert ast.get_docstring(functions[name]) is None, f"{name} is documented in the contract alone"
 
 
 def test_cuda_files_are_where_they_are_looked_for():

@@ -29,15 +29,15 @@ from sklearn.utils.validation import check_is_fitted
 from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES, ScanState, Stats, start, step, upcoming
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
+from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE, is_listed, rows_of
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     AFFINITIES,
     Similarities,
-    median_ranks,
-    similarity_matrix,
+    median,
+    similarities_of,
 )
 from mgclust.algorithms.base import Inputs, WarmUp
-from mgclust.algorithms.common.pair_matrix import order_statistic
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, score_labelings, score_with_matrix
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context, Outcome, RunSpec
@@ -73,6 +73,7 @@ class AdaptiveOutput:
     n_iter: int
     stopped: str  # why the scan ended
     preference: float | np.ndarray | None  # as it was given
+    exactness: dict[str, Any]
 
 
 def adaptive_affinity_propagation(
@@ -84,25 +85,29 @@ def adaptive_affinity_propagation(
     preference: float | np.ndarray | None,
     silhouette_metric: str,
     min_cluster_size: int,
+    algorithm: str,
     seed: int,
 ) -> AdaptiveOutput | None:
     """Run the method on every rank; rank 0 returns what `AdaptiveAffinityPropagation.fit` reports."""
     n = context.dataset_shape[0]
     saved = context.checkpoint.load()
+    listed = is_listed(context, algorithm, affinity, saved)
     with context.stage("similarities"):
-        similarities = similarity_matrix(context, affinity, seed)
+        similarities = similarities_of(context, affinity, seed, stored=not listed)
     with context.stage("preference"):
-        median = sum(order_statistic(context, lambda: [similarities.s], rank) for rank in median_ranks(n * (n - 1))) / 2
+        middle = median(context, similarities, with_diagonal=False)
+        similarities.settle()
     if preference is None:
-        refuse_scan(similarities, median, affinity)
+        refuse_scan(similarities, middle, affinity)
     # A scan moves one number; what a vector of preferences has beside it is added to it.
     first = None if preference is None else float(np.median(preference))
     offsets = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
-    state = start(profile, n, median, first, max_iter=max_iter, fixed=first is not None)
+    state = start(profile, n, middle, first, max_iter=max_iter, fixed=first is not None)
     if saved is not None:
         state.resume(saved.control["state"])
     with context.stage("scan"):
-        messages = MessagePassing(context, similarities, offsets + state.preference, seed)
+        rows = rows_of(context, similarities, algorithm, listed)
+        messages = MessagePassing(context, rows, offsets + state.preference)
         exemplars, last, log = scan(context, messages, saved, state, offsets)
     with context.stage("labels"):
         assignments = {
@@ -111,10 +116,11 @@ def adaptive_affinity_propagation(
         if len(last) and state.latest is not None:
             assignments[len(last)] = messages.refine(messages.assign(last))
             state.candidates[len(last)] = state.latest
-        s = messages.close()
+        exactness = {"algorithm": SPARSE if listed else DENSE, **messages.rows.exactness()}
+        del rows, messages
     assignments = dict(sorted(assignments.items()))
     with context.stage("silhouette"):
-        scores = score(context, s, similarities.highest, affinity, silhouette_metric, assignments)
+        scores = score(context, similarities, affinity, silhouette_metric, assignments)
     if context.rank:
         return None
     best = choose(assignments, scores, min_cluster_size)
@@ -127,6 +133,7 @@ def adaptive_affinity_propagation(
         n_iter=state.iteration,
         stopped=state.stopped,
         preference=preference,
+        exactness=exactness,
     )
 
 
@@ -137,7 +144,7 @@ def refuse_scan(similarities: Similarities, median: float, affinity: str) -> Non
             f"all similarities are equal ({similarities.highest:.3g}): there are no clusters to be found; drop "
             "duplicate rows, or give preference."
         )
-    noise = 1e3 * np.finfo(similarities.s.dtype).tiny
+    noise = 1e3 * np.finfo(similarities.context.dtype).tiny
     if median >= -noise:
         remedy = "subtract the largest similarity from all of them"
         if affinity in AFFINITIES:
@@ -192,14 +199,14 @@ def saved_candidates(saved: Saved) -> dict[int, np.ndarray]:
 
 
 def score(
-    context: Context, s: Any, highest: float, affinity: str, metric: str, found: dict[int, Assignment]
+    context: Context, similarities: Similarities, affinity: str, metric: str, found: dict[int, Assignment]
 ) -> dict[int, SilhouetteScores]:
     """Silhouettes of all candidates for which they are defined, by number of clusters."""
     n = context.dataset_shape[0]
     defined = [k for k in found if 1 < k < n]
     labelings = [found[k].labels for k in defined]
     if affinity == "precomputed":
-        scores = score_with_matrix(context, s, highest, labelings, keep_samples=True)
+        scores = score_with_matrix(context, similarities.matrix(), similarities.highest, labelings, keep_samples=True)
     else:
         measure = METRICS[metric if affinity == "euclidean" else affinity]
         scores = score_labelings(context, measure, labelings, keep_samples=True)
@@ -242,6 +249,8 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         Keeps the preference: then only the damping adapts, and there is one candidate.
     affinity : {"euclidean", "cosine", "correlation", "precomputed"}, default="euclidean"
         As in `AffinityPropagation`; the median of the similarities has to be below 0.
+    algorithm : {"auto", "dense", "sparse"}, default="auto"
+        As in `AffinityPropagation`.
     silhouette_metric : {"euclidean", "sqeuclidean"}, default="euclidean"
         Distance by which candidates are compared, for ``affinity="euclidean"``. For cosine and correlation it is one
         minus these, for precomputed similarities -S, shifted to be positive.
@@ -252,7 +261,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
     dtype : {"float32", "float64"}, default="float32"
         Of similarities and messages.
     memory_limit : int or str, optional
-        Device memory that one rank may use: two n x n matrices must fit into that of all ranks.
+        As in `AffinityPropagation`.
     random_state : int, Generator or RandomState, optional
         Seed of the noise, of relative size eps, that breaks ties.
 
@@ -277,6 +286,8 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         Whether the scan came to its end within `max_iter`.
     net_similarity_, preference_ : float
         Of the best candidate.
+    exactness_ : dict
+        As in `AffinityPropagation`.
     timings_, result_, n_features_in_
         As in `DensityPeaks`.
 
@@ -303,6 +314,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         "max_iter": Integer(at_least=1, help="Most iterations of the whole scan."),
         "preference": RealOrPerRow(optional=True, help="Keep this preference instead of scanning."),
         "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity between rows."),
+        "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
         "silhouette_metric": Choice("euclidean", "sqeuclidean", help="Distance that compares the candidates."),
         "min_cluster_size": Integer(at_least=1, help="Candidates with a smaller cluster are not chosen."),
     }
@@ -314,6 +326,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         max_iter: int = 50_000,
         preference: Any = None,
         affinity: str = "euclidean",
+        algorithm: str = "auto",
         silhouette_metric: str = "euclidean",
         min_cluster_size: int = 3,
         device: str = "auto",
@@ -327,6 +340,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         self.max_iter = max_iter
         self.preference = preference
         self.affinity = affinity
+        self.algorithm = algorithm
         self.silhouette_metric = silhouette_metric
         self.min_cluster_size = min_cluster_size
         self.device = device
@@ -372,6 +386,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         value: AdaptiveOutput = outcome.value
         self.scan_, self.log_, self._assignments = value.table, value.log, value.assignments
         self.n_iter_, self.converged_ = value.n_iter, "max_iter" not in value.stopped
+        self.exactness_ = value.exactness
         best = value.best
         n = frame["source"]["shape"][0]
         chosen = self._assignments.get(best, Assignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan))
@@ -401,7 +416,11 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
                 "converged": self.converged_,
                 "preference": float(np.median(self.preference_)),
             },
-            diagnostics={"log": self.log_, "stopped": value.stopped},
+            diagnostics={
+                "log": self.log_,
+                "stopped": value.stopped,
+                "exactness": {"algorithm": self.exactness_["algorithm"]},
+            },
             warnings=problems,
             **frame,
         )

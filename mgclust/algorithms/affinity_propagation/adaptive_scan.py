@@ -1,4 +1,4 @@
-r"""Which damping and which preference an adaptive affinity propagation uses next: its control logic, and nothing else.
+r"""Choose the next damping and preference of an adaptive affinity propagation: its control logic, and nothing else.
 
 After K. Wang, J. Zhang, D. Li, X. Zhang and T. Guo, "Adaptive Affinity Propagation Clustering", Acta Automatica
 Sinica 33(12):1242-1246, 2007 (arXiv 0805.1096), and the MATLAB package of the same authors, version 3.0.
@@ -150,7 +150,7 @@ def lower_preference(state: ScanState) -> str:
 
 
 def oscillates(state: ScanState) -> bool:
-    """Whether the number of exemplars neither rests nor falls, or has led to nothing for too long."""
+    """Tell whether the number of exemplars neither rests nor falls, or has led to nothing for too long."""
     profile = state.profile
     if state.iteration <= profile.settle or state.stopped:
         return False
@@ -202,7 +202,7 @@ def answer_plainly(state: ScanState) -> tuple[str, bool]:
 
 
 def reaction(state: ScanState, damping: float, preference: float, renoise: bool) -> str:
-    """What was done about an oscillation, in words."""
+    """Describe the answer to an oscillation."""
     few, many = min(state.counts), max(state.counts)
     done = [f"damping {damping:.4g} -> {state.damping:.4g}"] if state.damping != damping else []
     if state.preference != preference:
@@ -219,7 +219,7 @@ def relaxed(escapes: float, damping: float) -> tuple[float, float]:
 
 
 def strength_of(state: ScanState, confirmed: bool, half_confirmed: bool) -> int:
-    """How well established the present solution is; 0: not to be recorded."""
+    """Rate how well established the present solution is; 0: not to be recorded."""
     profile, k, previous = state.profile, state.counts[-1], state.counts[-2]
     if confirmed:
         return profile.delay * state.confirmations + profile.rest

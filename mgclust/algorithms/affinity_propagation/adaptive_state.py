@@ -1,4 +1,4 @@
-"""What an adaptive scan knows: its constants, what it has seen, what it decides. `adaptive_scan` has the rules."""
+"""The state of an adaptive scan: its constants, what it has seen, what it decides. `adaptive_scan` has the rules."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Stats:
-    """What one iteration came to: how many exemplars, and whether they are those of the iteration before."""
+    """Outcome of one iteration: how many exemplars, and whether they are those of the iteration before."""
 
     n_exemplars: int
     unchanged: bool
@@ -70,7 +70,7 @@ class Candidate(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What follows from one iteration.
+    """Consequences of one iteration.
 
     `record`: keep its exemplars as the solution of so many clusters. `renoise`: draw new noise on all similarities
     before the next one. `event`: a line for the log, or None.
@@ -87,7 +87,7 @@ class Decision(NamedTuple):
 
 @dataclass
 class ScanState:
-    """Where a scan stands; made by `start`, moved on by `step`."""
+    """State of a scan; made by `start`, moved on by `step`."""
 
     profile: Profile
     n: int
@@ -121,7 +121,7 @@ class ScanState:
     stopped: str = ""  # why the scan is over; empty while it is not
 
     def to_plain(self) -> dict[str, Any]:
-        """What iterations have changed, in values that JSON knows."""
+        """Values that iterations have changed, in types that JSON knows."""
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in GIVEN}
         plain |= {name: list(plain[name]) for name in ("marks", "counts", "sums")}
         return {**plain, "candidates": list(self.candidates.values())}

@@ -30,15 +30,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
+from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE, is_listed, rows_of
 from mgclust.algorithms.affinity_propagation.presentation import AffinityPropagationPresentation
-from mgclust.algorithms.affinity_propagation.similarity_matrix import (
-    AFFINITIES,
-    Similarities,
-    median_ranks,
-    similarity_matrix,
-)
+from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, median, similarities_of
 from mgclust.algorithms.base import Inputs, WarmUp
-from mgclust.algorithms.common.pair_matrix import order_statistic
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.params import Choice, Constraint, Integer, Real, RealOrPerRow
@@ -61,6 +56,7 @@ class AffinityPropagationOutput:
     preference: float | np.ndarray
     dtype: str  # computed in
     alike: bool  # all rows are equally similar
+    exactness: dict[str, Any]
 
 
 def affinity_propagation(
@@ -71,31 +67,36 @@ def affinity_propagation(
     max_iter: int,
     convergence_iter: int,
     preference: float | np.ndarray | None,
+    algorithm: str,
     seed: int,
 ) -> AffinityPropagationOutput | None:
     """Run the method on every rank; rank 0 returns what `AffinityPropagation.fit` reports."""
     n = context.dataset_shape[0]
     saved = context.checkpoint.load()
+    listed = is_listed(context, algorithm, affinity, saved)
     with context.stage("similarities"):
-        similarities = similarity_matrix(context, affinity, seed)
+        similarities = similarities_of(context, affinity, seed, stored=not listed)
     with context.stage("preference"):
         if preference is None:
-            preference = median_with_diagonal(context, similarities)
+            preference = median(context, similarities, with_diagonal=True)  # as in scikit-learn
+        similarities.settle()
         each = np.broadcast_to(np.asarray(preference, np.float64), n)
     alike = similarities.all_alike and bool((each == each[0]).all())
     if alike:
         assignment, n_iter, converged = without_structure(n, float(each[0]), similarities.highest), 0, True
+        exactness: dict[str, Any] = {"algorithm": SPARSE if listed else DENSE}
     else:
         with context.stage("messages"):
-            messages = MessagePassing(context, similarities, each, seed)
+            messages = MessagePassing(context, rows_of(context, similarities, algorithm, listed), each)
             exemplars, n_iter, converged = iterate(context, messages, saved, damping, max_iter, convergence_iter)
         with context.stage("labels"):
             assignment = Assignment(exemplars, np.full(n, -1, np.int32), np.nan)
             if len(exemplars):
                 assignment = messages.refine(messages.assign(exemplars))
+            exactness = {"algorithm": SPARSE if listed else DENSE, **messages.rows.exactness()}
     if context.rank != 0:
         return None
-    return AffinityPropagationOutput(assignment, n_iter, converged, preference, context.dtype.name, alike)
+    return AffinityPropagationOutput(assignment, n_iter, converged, preference, context.dtype.name, alike, exactness)
 
 
 def iterate(
@@ -127,16 +128,8 @@ def iterate(
             messages.save({"done": done, "last_change": last_change})
 
 
-def median_with_diagonal(context: Context, similarities: Similarities) -> float:
-    """Median of all n^2 similarities, the diagonal as it was given (zeros, of rows) among them, as in scikit-learn."""
-    xp, n, parts = context.kernels.xp, context.dataset_shape[0], [similarities.s]
-    if context.rank == 0:
-        parts.append(xp.asarray(similarities.diagonal, similarities.s.dtype)[None])
-    return sum(order_statistic(context, lambda: parts, rank) for rank in median_ranks(n * n)) / 2
-
-
 def without_structure(n: int, preference: float, similarity: float) -> Assignment:
-    """What is best where all rows are equally similar: each its own exemplar, or the first row that of all."""
+    """Find the best where all rows are equally similar: each its own exemplar, or the first row that of all."""
     alone = preference > similarity
     exemplars = np.arange(n if alone else 1, dtype=np.int64)
     labels = np.arange(n, dtype=np.int32) if alone else np.zeros(n, np.int32)
@@ -163,13 +156,18 @@ class AffinityPropagation(ExemplarClusterer):
         Similarity: minus the squared distance; minus half of one minus the cosine, or Pearson's correlation; or the
         rows given are the similarities, shape (n_samples, n_samples), symmetric or not. From a file each rank reads
         its own rows.
+    algorithm : {"auto", "dense", "sparse"}, default="auto"
+        Which messages are kept: of all pairs, two n x n matrices; or neighbour lists of the pairs that can matter. The
+        result is the same, bit for bit. "auto" takes lists on a CPU, from 1,000 rows on, and goes over to all
+        pairs where lists have become slower and the matrices fit; "sparse" keeps to lists. Only CPUs have lists so far.
     device, client, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
         Of similarities and messages. Up to 1,024 rows (2^20 similarities) take float64 whatever is asked for; see
         `computed_in_`.
     memory_limit : int or str, optional
-        Device memory that one rank may use: two n x n matrices must fit into that of all ranks.
+        Device memory that one rank may use. With all pairs, two n x n matrices must fit into that of all ranks; with
+        lists, the rows into that of each.
     random_state : int, Generator or RandomState, optional
         Seed of the noise, of relative size eps, that breaks ties.
 
@@ -194,6 +192,11 @@ class AffinityPropagation(ExemplarClusterer):
         As it was used.
     computed_in_ : {"float32", "float64"}
         The type of similarities and messages; see `dtype`.
+    exactness_ : dict
+        How the messages were kept: ``algorithm``, "dense" or "sparse", with which the run began; how often a row had to
+        be searched again for a longer list (``rows_searched``); how many pairs were kept at the end (``pairs_kept``:
+        all of them where lists have given way). The two numbers, unlike results, depend on the number of ranks and
+        on resumed checkpoints.
     timings_, result_, n_features_in_
         As in `DensityPeaks`.
 
@@ -218,6 +221,7 @@ class AffinityPropagation(ExemplarClusterer):
         "convergence_iter": Integer(at_least=1, help="Iterations without a change of exemplars that end the run."),
         "preference": RealOrPerRow(optional=True, help="Suitability as exemplar; the median similarity if left out."),
         "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity between rows."),
+        "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
     }
 
     def __init__(
@@ -228,6 +232,7 @@ class AffinityPropagation(ExemplarClusterer):
         convergence_iter: int = 15,
         preference: Any = None,
         affinity: str = "euclidean",
+        algorithm: str = "auto",
         device: str = "auto",
         client: Any = "auto",
         dtype: str = "float32",
@@ -240,6 +245,7 @@ class AffinityPropagation(ExemplarClusterer):
         self.convergence_iter = convergence_iter
         self.preference = preference
         self.affinity = affinity
+        self.algorithm = algorithm
         self.device = device
         self.client = client
         self.dtype = dtype
@@ -262,7 +268,7 @@ class AffinityPropagation(ExemplarClusterer):
         self.labels_ = value.found.labels
         self.n_iter_, self.converged_ = value.n_iter, value.converged
         self.net_similarity_, self.preference_ = value.found.net_similarity, value.preference
-        self.computed_in_ = value.dtype
+        self.computed_in_, self.exactness_ = value.dtype, value.exactness
         problems = []
         if value.alike:
             problems.append("all rows are equally similar to each other: which of them is an exemplar is arbitrary.")
@@ -287,7 +293,7 @@ class AffinityPropagation(ExemplarClusterer):
                 "converged": self.converged_,
                 "preference": float(np.median(preference)),
             },
-            diagnostics={"computed_in": self.computed_in_},
+            diagnostics={"computed_in": self.computed_in_, "exactness": {"algorithm": self.exactness_["algorithm"]}},
             warnings=problems,
             **frame,
         )

@@ -1,4 +1,4 @@
-"""What the two affinity propagations have in common: exemplars, their rows, and the row nearest to which exemplar."""
+"""Common parts of the two affinity propagations: exemplars, their rows, and the row nearest to which exemplar."""
 
 from __future__ import annotations
 
@@ -9,30 +9,21 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.affinity_propagation.message_passing import bytes_needed
+from mgclust.algorithms.affinity_propagation.message_rows import estimate, estimate_of_either, estimate_of_lists
 from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES
 from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.data import Dataset
-from mgclust.engine.memory import Estimate, human
+from mgclust.engine.memory import human
 from mgclust.engine.spmd import RunSpec
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels import load
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer", "estimate"]
+__all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer"]
 
 CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference"
 PREDICTED_ROWS = 4096
-
-
-def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
-    """What a rank keeps: its rows where they are resident, two matrices, and vectors."""
-    n, d = shape
-    matrices, vectors = bytes_needed(n, size, itemsize)
-    rows = min(-(-n // size) * d * itemsize, resident_limit)
-    what = {"rows": rows, "similarities and availabilities": matrices, "vectors": vectors}
-    return Estimate(rows + matrices, vectors, what, squared=matrices)
 
 
 def _has_rows(model: ExemplarClusterer) -> bool:
@@ -54,17 +45,19 @@ class ExemplarClusterer(Clusterer):
         super()._check_shape(dataset)
 
     def _spec_of(self, ranks: Callable[..., Any], parameters: dict[str, Any], inputs: Inputs, dtype: str) -> RunSpec:
-        """What the ranks run: a function of all parameters that are the method's own."""
+        """Make the ranks' run: a function of all parameters that are the method's own."""
         preference, n = parameters["preference"], inputs.dataset.shape[0]
         if isinstance(preference, np.ndarray) and len(preference) != n:
             raise InputError(f"preference has {len(preference)} values, should have n_samples={n}; give one per row.")
         arguments = {name: parameters[name] for name in self.constraints}
         arguments["seed"] = self._seed(parameters["random_state"])
         rows = self.affinity != "precomputed"
-        return RunSpec(ranks, arguments, estimate, dtype, shift=self.affinity == "euclidean", resident=rows)
+        kept = {"auto": estimate_of_either, "dense": estimate, "sparse": estimate_of_lists}
+        needed = kept[parameters["algorithm"]] if rows else estimate
+        return RunSpec(ranks, arguments, needed, dtype, shift=self.affinity == "euclidean", resident=rows)
 
     def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
-        """Which rows are exemplars, and what other rows and `affinity_matrix_` will be compared with."""
+        """Keep the exemplars, and what other rows and `affinity_matrix_` will be compared with."""
         self._dataset, self.cluster_centers_indices_, self.n_clusters_ = dataset, indices, len(indices)
         if self.affinity != "precomputed":
             self.cluster_centers_ = dataset.take(indices)

@@ -17,20 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.similarity_matrix import Similarities
+from mgclust.algorithms.affinity_propagation.message_rows import SLOTS, MessageRows
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
-from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, Messages, padded
 
-__all__ = ["SLOTS", "Assignment", "MessagePassing", "bytes_needed"]
+__all__ = ["SLOTS", "Assignment", "MessagePassing"]
 
 Array = Any
-SLOTS = 32  # iterations that are queued at once
 RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse is refused
-# What a checkpoint holds of `Messages`: what all ranks have alike, and what belongs to their rows. S is computed again.
-ALIKE = ("c", "r_diagonal", "a_diagonal", "last_exemplars")
-OF_ROWS = ("a", "u", "hot_column", "hot_e", "hot_a")
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
 
@@ -48,47 +43,28 @@ class MessagePassing:
     Parameters
     ----------
     context : Context
-    similarities : Similarities
+    rows : MessageRows
+        Before their first iteration.
     preference : ndarray of shape (n,), float64
         S(k,k).
-    seed : int
-        Of the noise that breaks ties.
+
+    Attributes
+    ----------
+    rows : MessageRows
+        As they are kept now.
     """
 
-    def __init__(self, context: Context, similarities: Similarities, preference: np.ndarray, seed: int) -> None:
-        xp, n, m = context.kernels.xp, context.dataset_shape[0], len(context.rows)
-        s = similarities.s
+    def __init__(self, context: Context, rows: MessageRows, preference: np.ndarray) -> None:
         self._context = context
-        self._similarities = similarities
-        self._seed = seed
-        self._draws = 0
-        self._filled = 0
+        self.rows = rows
+        self._similarities = rows.similarities
         self._sigma, self._damping = 0.0, 1.0
-        a = xp.zeros_like(s)
-        step = context.partition.block_rows
-        for start in range(0, m, step):
-            part = slice(start, start + step)
-            a[part][s[part] == -xp.inf] = -xp.inf
-        self.messages = Messages(
-            n=n,
-            first_row=context.rows.start,
-            s=s,
-            a=a,
-            u=xp.zeros(m),
-            hot_column=xp.full((m, HOT_COLUMNS), -1, "int32"),
-            hot_e=xp.zeros((m, HOT_COLUMNS), s.dtype),
-            hot_a=xp.zeros((m, HOT_COLUMNS), s.dtype),
-            hot_most=xp.zeros(1, "int32"),
-            c=xp.zeros(s.shape[1], s.dtype),
-            r_diagonal=xp.zeros(n),
-            a_diagonal=xp.zeros(n),
-            preference=xp.zeros(n),
-            sums=xp.zeros((2, n), "int64"),
-            exemplars=xp.zeros((SLOTS, n), "uint8"),
-            last_exemplars=xp.zeros(n, "uint8"),
-            counts=xp.zeros((SLOTS, 2), "int64"),
-        )
         self.set_preference(preference)
+
+    @property
+    def messages(self) -> Any:
+        """The arrays of `rows`."""
+        return self.rows.messages
 
     def set_preference(self, preference: np.ndarray) -> None:
         """Change S(k,k) from the next iteration on; the messages stay.
@@ -97,7 +73,7 @@ class MessagePassing:
         ----------
         preference : ndarray of shape (n,), float64
         """
-        self.messages.preference = self._context.kernels.memory.to_device(np.array(preference, np.float64))
+        self.rows.messages.preference = self._context.kernels.memory.to_device(np.array(preference, np.float64))
         self._preference = preference
         self._scale = self._fixed_point(preference)
 
@@ -114,37 +90,34 @@ class MessagePassing:
         list of (int, bool)
             Of each: the number of exemplars, and whether they are those of the iteration before.
         """
-        kernels, comm, messages = self._context.kernels, self._context.comm, self.messages
-        self._make_room(len(dampings))
+        kernels, comm, messages = self._context.kernels, self._context.comm, self.rows.messages
+        self.rows.make_room(len(dampings))
         for slot, damping in enumerate(dampings):
             sigma = damping * self._sigma + (1.0 - damping)
-            kernels.affinity_propagation.pass_rows(
-                messages,
+            self.rows.pass_rows(
                 sigma=self._sigma,
                 next_sigma=sigma,
                 damping=self._damping,
                 next_damping=damping,
                 scale=self._scale,
-                negligible=float(np.finfo(messages.s.dtype).eps) / 8,  # below the rounding of R = sigma S - u - E
+                negligible=float(np.finfo(self._context.dtype).eps) / 8,  # below the rounding of R = sigma S - u - E
             )
             comm.queue_reduce(messages.sums)
             kernels.affinity_propagation.pass_columns(messages, damping=damping, scale=self._scale, slot=slot)
             self._sigma, self._damping = sigma, damping
         comm.settle()
         counts = kernels.memory.to_host(messages.counts[: len(dampings)])
+        self.rows = self.rows.improved()
         return [(int(n_exemplars), changed == 0) for n_exemplars, changed in counts]
 
     def exemplars(self, slot: int) -> np.ndarray:
         """Rows that were exemplars after the slot-th of the last iterations; ascending, int64."""
-        return np.flatnonzero(self._context.kernels.memory.to_host(self.messages.exemplars[slot]))
+        return np.flatnonzero(self._context.kernels.memory.to_host(self.rows.messages.exemplars[slot]))
 
     def add_noise(self) -> None:
         """Break ties again, harder: ``S + (eps S + 1000 tiny) U`` with fresh U."""
-        self._draws += 1
-        messages = self.messages
-        self._context.kernels.affinity_propagation.jitter(
-            messages.s, n=messages.n, first_row=messages.first_row, seed=self._seed, draw=self._draws, tiny=1000.0
-        )
+        self._similarities.add_noise()
+        self.rows.noise_added()
 
     def save(self, control: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
         """Save the messages, with what the caller needs beside them; after an iteration, the preference set.
@@ -154,31 +127,22 @@ class MessagePassing:
         control, arrays : mapping
             As for `Checkpointer.save`.
         """
-        own = {"sigma": self._sigma, "damping": self._damping, "draws": self._draws}
-        alike = {name: self._context.kernels.memory.to_host(getattr(self.messages, name)) for name in ALIKE}
-        self._context.checkpoint.save(
-            {**control, "messages": own},
-            {**(arrays or {}), **alike},
-            {name: getattr(self.messages, name) for name in OF_ROWS},
-            background=True,
-        )
+        own = {
+            "sigma": self._sigma,
+            "damping": self._damping,
+            "draws": self._similarities.draws,
+            "rows": self.rows.name,
+        }
+        alike, rows = self.rows.saved()
+        self._context.checkpoint.save({**control, "messages": own}, {**(arrays or {}), **alike}, rows, background=True)
 
     def restore(self, saved: Saved) -> None:
         """Resume from messages that were saved: those of a new instance, its preference the same."""
-        kernels, own = self._context.kernels, saved.control["messages"]
+        own = saved.control["messages"]
         self._sigma, self._damping = own["sigma"], own["damping"]
-        while self._draws < own["draws"]:
-            self.add_noise()
-        for name in ALIKE:
-            getattr(self.messages, name)[...] = kernels.memory.to_device(saved.arrays[name])
-        for name in OF_ROWS:
-            for place, rows in saved.rows(name):
-                if name == "hot_column":
-                    # Ranks have as many hot places as their rows have needed.
-                    self._widen(rows.shape[1])
-                    self._filled = max(self._filled, int((rows >= 0).sum(axis=1).max()))
-                getattr(self.messages, name)[place][..., : rows.shape[-1]] = kernels.memory.to_device(rows)
-        self.messages.hot_most[0] = self._filled
+        while self._similarities.draws < own["draws"]:
+            self._similarities.add_noise()
+        self.rows.restore(saved)
 
     def assign(self, exemplars: np.ndarray, preference: np.ndarray | None = None) -> Assignment:
         """Give each row to the exemplar it is most similar to, the lowest of equals, and exemplars to themselves.
@@ -190,15 +154,11 @@ class MessagePassing:
         preference : ndarray of shape (n,), optional
             For the net similarity; by default the present one.
         """
-        kernels, xp, comm, s = self._context.kernels, self._context.kernels.xp, self._context.comm, self.messages.s
-        rows = self._context.rows
-        columns = xp.asarray(exemplars, "int64")
-        nearest = xp.zeros(len(rows), "int32")
-        kernels.label_sums.best_columns(s, columns, out=nearest)
+        kernels, comm = self._context.kernels, self._context.comm
+        nearest, similarity = self.rows.nearest(exemplars)
         labels = kernels.memory.to_host(comm.all_gather(nearest))
         labels[exemplars] = np.arange(len(exemplars), dtype=labels.dtype)
-        of_own = columns[xp.asarray(labels[rows.start : rows.stop], "int64")]
-        chosen = kernels.memory.to_host(comm.all_gather(s[xp.arange(len(rows)), of_own].astype("float64")))
+        chosen = kernels.memory.to_host(comm.all_gather(similarity.astype("float64")))
         own_preference = self._preference if preference is None else preference
         chosen[exemplars] = own_preference[exemplars]
         return Assignment(exemplars, labels, math.fsum(chosen))
@@ -206,13 +166,15 @@ class MessagePassing:
     def refine(self, assignment: Assignment) -> Assignment:
         """Make the member that the others of its cluster are most similar to the exemplar, and assign again."""
         kernels, xp, comm = self._context.kernels, self._context.kernels.xp, self._context.comm
-        n, labels = self.messages.n, assignment.labels
+        n, labels = self.rows.messages.n, assignment.labels
         largest = max(abs(self._similarities.lowest), abs(self._similarities.highest), 1e-290)
         scale = 2.0 ** (BITS - math.ceil(math.log2(n)) - math.ceil(math.log2(largest)))
         sums = xp.zeros(n, "int64")
-        kernels.label_sums.same_label_sums(
-            self.messages.s, xp.asarray(labels), n=n, first_row=self.messages.first_row, scale=scale, out=sums
-        )
+        for position, block in self._similarities.blocks():
+            first_row = self._context.rows.start + position
+            kernels.label_sums.same_label_sums(
+                block, xp.asarray(labels), n=n, first_row=first_row, scale=scale, out=sums
+            )
         total = kernels.memory.to_host(comm.all_reduce(sums, "sum")) / scale + self._preference
         order = np.lexsort((-total, labels))  # stable: of equals the lowest row comes first
         _, first = np.unique(labels[order], return_index=True)
@@ -229,46 +191,10 @@ class MessagePassing:
         largest = min(highest - lowest + max(0.0, highest - second), highest - float(preference.min()))
         largest = max(largest, 1e-290)
         reach = max(highest - lowest, abs(lowest), abs(highest))
-        most = RESOLUTION * reach * 2.0**BITS / self.messages.n
-        if reach > 1e3 * np.finfo(self.messages.s.dtype).tiny and largest > most:
+        most = RESOLUTION * reach * 2.0**BITS / self.rows.messages.n
+        if reach > 1e3 * np.finfo(self._context.dtype).tiny and largest > most:
             raise InputError(
                 f"preference={second:g} should be >= {highest - most:.2g}: the similarities reach from {lowest:g} to "
                 f"{highest:g}, and sums of messages could not hold both; raise it."
             )
-        return 2.0 ** (BITS - math.ceil(math.log2(self.messages.n)) - math.ceil(math.log2(largest)))
-
-    def close(self) -> Array:
-        """Free the messages; returns the similarities."""
-        s = self.messages.s
-        del self.messages
-        return s
-
-    def _make_room(self, iterations: int) -> None:
-        """Each iteration fills at most one more hot place a row."""
-        messages = self.messages
-        places = messages.hot_column.shape[1]
-        self._filled += iterations
-        if self._filled <= places:
-            return
-        self._filled = int(messages.hot_most[0]) + iterations
-        if self._filled <= places:
-            return
-        self._widen(-(-self._filled // HOT_COLUMNS) * HOT_COLUMNS)
-
-    def _widen(self, more: int) -> None:
-        """Make it at least so many hot places a row."""
-        messages, xp = self.messages, self._context.kernels.xp
-        places = messages.hot_column.shape[1]
-        if places >= more:
-            return
-        for name, empty in (("hot_column", -1), ("hot_e", 0), ("hot_a", 0)):
-            old = getattr(messages, name)
-            grown = xp.full((old.shape[0], more), empty, old.dtype)
-            grown[:, :places] = old
-            setattr(messages, name, grown)
-
-
-def bytes_needed(n: int, size: int, itemsize: int) -> tuple[int, int]:
-    """Bytes of the matrices of one rank of so many, and of all else that message passing keeps there."""
-    rows = -(-n // size)
-    return 2 * rows * padded(n) * itemsize, rows * 4 * HOT_COLUMNS * (4 + 2 * itemsize) + n * (8 * 8 + SLOTS)
+        return 2.0 ** (BITS - math.ceil(math.log2(self.rows.messages.n)) - math.ceil(math.log2(largest)))

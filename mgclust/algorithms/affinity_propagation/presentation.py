@@ -1,4 +1,4 @@
-"""How results of both affinity propagations are shown."""
+"""Presentation of the results of both affinity propagations."""
 
 from __future__ import annotations
 

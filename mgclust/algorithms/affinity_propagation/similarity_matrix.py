@@ -17,44 +17,262 @@ Cost. n^2 reduced distances over all ranks, each written once; the data pass eve
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.common.pair_matrix import order_statistics
 from mgclust.algorithms.common.preparation import DOT_CONDITION, MIN_FEATURES_FOR_DOT, prepare_rows
 from mgclust.engine.spmd import Context
+from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import padded
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["AFFINITIES", "Similarities", "median_ranks", "similarity_matrix"]
+__all__ = [
+    "AFFINITIES",
+    "ComputedSimilarities",
+    "Similarities",
+    "StoredSimilarities",
+    "median",
+    "median_ranks",
+    "similarities_of",
+    "similarity_matrix",
+]
 
 Array = Any
 
 # The metric whose reduced distance the similarity is a multiple of, and that multiple (without its sign).
 AFFINITIES = {"euclidean": ("euclidean", 1.0), "cosine": ("cosine", 0.25), "correlation": ("correlation", 0.25)}
 TYPICAL_ROWS = 256  # whose distances tell the scale
+BLOCK_BYTES = 16 << 20  # of similarities that are computed at a time
+SAMPLE = 1024  # rows whose similarities tell about where the median is
+BESIDE = 0.05  # of all pairs: the median of all is that close to the sample's
+AT_FIRST, AGAIN = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
 
 
-class Similarities(NamedTuple):
-    """What the ranks know of S."""
+class Similarities(ABC):
+    """The similarities of this rank's rows to all rows.
 
-    s: Array  # shape (m, padded(n)): own rows; -inf on the diagonal and in the padding
-    # lowest, highest: of all ranks, the diagonal left out
+    Parameters
+    ----------
+    context : Context
+    seed : int
+        Of the noise that breaks ties.
+
+    Attributes
+    ----------
+    lowest, highest : float
+        Of all ranks, the diagonal left out.
+    diagonal : ndarray of shape (n,)
+        As it was given with precomputed similarities; else zeros, the similarity of a row to itself.
+    """
+
     lowest: float
     highest: float
-    # shape (n,): as it was given with precomputed similarities; else zeros, the similarity of a row to
-    # itself
-    diagonal: np.ndarray
+
+    def __init__(self, context: Context, seed: int) -> None:
+        self.context, self.seed, self.draws = context, seed, 0
+        self.diagonal = np.zeros(context.dataset_shape[0])
 
     @property
     def all_alike(self) -> bool:
-        """Whether no similarity differs from another by more than the noise."""
-        limits = np.finfo(self.s.dtype)
+        """No similarity differs from another by more than the noise."""
+        limits = np.finfo(self.context.dtype)
         noise = 4 * (limits.eps * max(abs(self.lowest), abs(self.highest)) + 100 * limits.tiny)
         return bool(self.highest - self.lowest <= noise)
 
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[int, Array]]:
+        """Own rows, some at a time: the position of the first among them, and an array (some, padded(n)).
 
-def similarity_matrix(context: Context, affinity: str, seed: int) -> Similarities:
+        The diagonal and the padding are -inf. An array may be used until the next one comes.
+        """
+
+    @abstractmethod
+    def matrix(self) -> Array:
+        """All own rows, shape (m, padded(n)); whoever has them may keep them."""
+
+    @abstractmethod
+    def of_rows(self, rows: Array) -> Array:
+        """Some own rows, by their positions among them: shape (len(rows), padded(n))."""
+
+    @abstractmethod
+    def of_columns(self, rows: Array, columns: Array) -> Array:
+        """Some columns of some own rows: shape (len(rows), len(columns)); -inf on the diagonal."""
+
+    @abstractmethod
+    def add_noise(self) -> None:
+        """Break ties again, harder: ``S + (eps S + 1000 tiny) U`` with fresh U."""
+
+    def rows_at_once(self) -> int:
+        """Number of rows of all columns that make a block."""
+        width = padded(self.context.dataset_shape[0])
+        return max(1, min(BLOCK_BYTES, self.context.free // 8) // (width * self.context.dtype.itemsize))
+
+    def typical(self) -> tuple[float, float] | None:
+        """Numbers between which the median is believed to be; None where a pass costs little."""
+        return None
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Find `lowest` and `highest`; all ranks meet."""
+
+
+class StoredSimilarities(Similarities):
+    """They are kept, own rows times all: shape (m, padded(n))."""
+
+    def __init__(self, context: Context, seed: int, s: Array) -> None:
+        super().__init__(context, seed)
+        self.s = s
+
+    def settle(self) -> None:
+        """See `Similarities`."""
+        self.lowest, self.highest = _agreed(self.context, *_range(self.context, self.s))
+
+    def blocks(self) -> Iterator[tuple[int, Array]]:
+        """See `Similarities`."""
+        if len(self.s):
+            yield 0, self.s
+
+    def matrix(self) -> Array:
+        """See `Similarities`."""
+        return self.s
+
+    def of_rows(self, rows: Array) -> Array:
+        """See `Similarities`."""
+        return self.s[rows]
+
+    def of_columns(self, rows: Array, columns: Array) -> Array:
+        """See `Similarities`."""
+        return self.s[rows[:, None], columns[None]]
+
+    def add_noise(self) -> None:
+        """See `Similarities`."""
+        self.draws += 1
+        self.context.kernels.affinity_propagation.jitter(
+            self.s, n=self.context.dataset_shape[0], first_row=self.context.rows.start, seed=self.seed,
+            draw=self.draws, tiny=AGAIN,
+        )  # fmt: skip
+
+
+class ComputedSimilarities(Similarities):
+    """They are computed from the rows whenever they are asked for: each rank has all rows, and no matrix.
+
+    The same numbers as a matrix would hold, bit for bit.
+    """
+
+    def __init__(self, context: Context, seed: int, affinity: str, norm: str) -> None:
+        super().__init__(context, seed)
+        self._lists = load_lists(context.kernels.device)
+        self._factor, self._norm = AFFINITIES[affinity][1], norm
+        self._y = context.gather_rows(np.arange(context.dataset_shape[0]))
+        self._range: list[tuple[float, float]] | None = None  # of all blocks, once they have passed
+
+    def blocks(self) -> Iterator[tuple[int, Array]]:
+        """See `Similarities`."""
+        xp, m, seen = self.context.kernels.xp, len(self.context.rows), []
+        for start in range(0, m, step := self.rows_at_once()):
+            block = self.of_rows(xp.arange(start, min(start + step, m)))
+            if self._range is None:
+                seen.append(_range(self.context, block))
+            yield start, block
+            self.context.progress(start / m)
+        if self._range is None:
+            self._range = seen
+
+    def settle(self) -> None:
+        """See `Similarities`."""
+        if self._range is None:
+            for _ in self.blocks():
+                pass
+        ends = np.array([*(self._range or []), (np.inf, -np.inf)])
+        self.lowest, self.highest = _agreed(self.context, ends[:, 0].min(), ends[:, 1].max())
+
+    def matrix(self) -> Array:
+        """See `Similarities`."""
+        s = self.context.kernels.xp.empty((len(self.context.rows), self._width()), self.context.dtype)
+        for start, block in self.blocks():
+            s[start : start + len(block)] = block
+        return s
+
+    def of_rows(self, rows: Array) -> Array:
+        """See `Similarities`."""
+        kernels, n = self.context.kernels, self.context.dataset_shape[0]
+        numbers = rows + self.context.rows.start
+        s = kernels.xp.empty((len(rows), self._width()), self.context.dtype)
+        s[:, n:] = -np.inf
+        self._lists.similarities_of_rows(
+            self._y[numbers], numbers, self._y, norm=self._norm, factor=self._factor, y_start=0, seed=self.seed, out=s
+        )
+        for draw in range(1, self.draws + 1):
+            self._lists.jitter_rows(s, numbers, n=n, seed=self.seed, draw=draw, tiny=AGAIN)
+        return s
+
+    def of_columns(self, rows: Array, columns: Array) -> Array:
+        """See `Similarities`."""
+        kernels, numbers = self.context.kernels, rows + self.context.rows.start
+        s = kernels.pairs.reduced_distances(self._y[numbers], self._y[columns], norm=self._norm)
+        s *= self.context.dtype.type(-self._factor)
+        for draw in range(self.draws + 1):
+            tiny = AGAIN if draw else AT_FIRST
+            self._lists.jitter_pairs(s, numbers, columns, seed=self.seed, draw=draw, tiny=tiny)
+        s[numbers[:, None] == columns[None]] = -np.inf
+        return s
+
+    def add_noise(self) -> None:
+        """See `Similarities`."""
+        self.draws += 1
+
+    def typical(self) -> tuple[float, float] | None:
+        """See `Similarities`."""
+        xp, n = self.context.kernels.xp, self.context.dataset_shape[0]
+        if n < 2 * SAMPLE:
+            return None
+        chosen = xp.asarray(np.sort(np.random.default_rng(0).choice(n, SAMPLE, replace=False)))
+        x = self._y[chosen]
+        s = self.context.kernels.pairs.reduced_distances(x, x, norm=self._norm).astype("float64") * -self._factor
+        away = ~xp.eye(SAMPLE, dtype=bool)
+        low, high = xp.quantile(s[away], (0.5 - BESIDE, 0.5 + BESIDE))
+        return float(low), float(high)
+
+    def _width(self) -> int:
+        return padded(self.context.dataset_shape[0])
+
+
+def median(context: Context, similarities: Similarities, *, with_diagonal: bool) -> float:
+    """Median of the similarities, n (n - 1) of them or n^2."""
+    n = context.dataset_shape[0]
+
+    def parts() -> Iterator[Array]:
+        for _, block in similarities.blocks():
+            yield block
+        if with_diagonal and context.rank == 0:
+            yield context.kernels.xp.asarray(similarities.diagonal, context.dtype)[None]
+
+    ranks = median_ranks(n * n if with_diagonal else n * (n - 1))
+    return sum(order_statistics(context, parts, ranks, similarities.typical())) / 2
+
+
+def similarities_of(context: Context, affinity: str, seed: int, stored: bool) -> Similarities:
+    """Make the similarities ready; the rows are left as the metric wants them.
+
+    Parameters
+    ----------
+    context : Context
+    affinity : {"euclidean", "cosine", "correlation", "precomputed"}
+    seed : int
+        Of the noise that breaks ties.
+    stored : bool
+        Keep all of them; precomputed ones are kept always.
+    """
+    if stored or affinity == "precomputed":
+        return similarity_matrix(context, affinity, seed)
+    return ComputedSimilarities(context, seed, affinity, _prepare(context, affinity))
+
+
+def similarity_matrix(context: Context, affinity: str, seed: int) -> StoredSimilarities:
     """Compute or read the similarities of this rank's rows; the rows are left as the metric wants them.
 
     Parameters
@@ -84,7 +302,9 @@ def similarity_matrix(context: Context, affinity: str, seed: int) -> Similaritie
                 seed=seed,
                 out=s[chunk.start - rows.start : chunk.stop - rows.start],
             )
-    return Similarities(s, *_range(context, s), diagonal)
+    similarities = StoredSimilarities(context, seed, s)
+    similarities.diagonal = diagonal
+    return similarities
 
 
 def median_ranks(count: int) -> tuple[int, int]:
@@ -123,6 +343,7 @@ def _read(context: Context, seed: int) -> tuple[Array, np.ndarray]:
 
 
 def _range(context: Context, s: Array) -> tuple[float, float]:
+    """The least and the largest of some rows' similarities."""
     xp = context.kernels.xp
     low, high = xp.full(1, xp.inf), xp.full(1, -xp.inf)
     step = context.partition.block_rows
@@ -131,5 +352,10 @@ def _range(context: Context, s: Array) -> tuple[float, float]:
         high = xp.maximum(high, part.max())
         low = xp.minimum(low, xp.where(part > -xp.inf, part, xp.inf).min())
         context.progress(start / s.shape[0])
-    low, high = context.comm.all_reduce(low, "min"), context.comm.all_reduce(high, "max")
     return float(low[0]), float(high[0])
+
+
+def _agreed(context: Context, low: float, high: float) -> tuple[float, float]:
+    """The least and the largest of all ranks."""
+    least, largest = context.comm.all_reduce(np.array([low]), "min"), context.comm.all_reduce(np.array([high]), "max")
+    return float(least[0]), float(largest[0])

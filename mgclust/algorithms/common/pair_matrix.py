@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from mgclust.data import Dataset
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 
-__all__ = ["check_square", "order_statistic"]
+__all__ = ["check_square", "order_statistic", "order_statistics"]
 
 Array = Any
 BIN_BITS = 11  # of one pass
@@ -28,7 +28,17 @@ def check_square(dataset: Dataset, parameter: str, what: str) -> None:
 
 
 def order_statistic(context: Context, parts: Callable[[], Iterable[Array]], rank: int) -> float:
-    """Find the rank-th smallest (from 1) of the numbers of all ranks, by its bits: 11 of them a pass.
+    """Find the rank-th smallest of the numbers of all ranks; see `order_statistics`."""
+    return order_statistics(context, parts, [rank])[0]
+
+
+def order_statistics(
+    context: Context,
+    parts: Callable[[], Iterable[Array]],
+    ranks: Sequence[int],
+    between: tuple[float, float] | None = None,
+) -> list[float]:
+    """Find the rank-th smallest (from 1) of the numbers of all ranks, by their bits: 11 of them a pass.
 
     Parameters
     ----------
@@ -36,19 +46,57 @@ def order_statistic(context: Context, parts: Callable[[], Iterable[Array]], rank
     parts : callable
         Gives the rows of this rank, some at a time, each time that it is called: arrays of shape (m, at least n), in
         the context's type, whose first n columns count; -inf is no number.
-    rank : int
+    ranks : sequence of int
+        Ascending. Those whose numbers share their first bits share the passes.
+    between : (float, float), optional
+        Where the numbers are believed to be; it saves passes if it is true.
     """
-    xp, n, dtype = context.kernels.xp, context.dataset_shape[0], context.dtype
+    dtype = context.dtype
     bits = dtype.itemsize * 8
     low, left = -(1 << (bits - 1)), bits
+    if between is not None:
+        low = _key(between[0], dtype)
+        left = max(1, (_key(between[1], dtype) - low).bit_length())
+    found: list[float] = []
+    while len(found) < len(ranks):
+        pattern, passed = _descend(context, parts, ranks[len(found) :], low, left)
+        if not pattern and left < bits:  # not there
+            low, left = -(1 << (bits - 1)), bits
+            continue
+        found += [_number(pattern[-1], dtype)] * passed
+        low, left = -(1 << (bits - 1)), bits
+    return found
+
+
+def _descend(
+    context: Context, parts: Callable[[], Iterable[Array]], ranks: Sequence[int], low: int, left: int
+) -> tuple[list[int], int]:
+    """The key of the first of the ranks, if it is one of the 2^left from `low` on; how many of the ranks have it."""
+    xp, n, together = context.kernels.xp, context.dataset_shape[0], len(ranks)
     while left:
         shift = max(0, left - BIN_BITS)
         counts = xp.zeros(1 + (1 << (left - shift)), dtype="int64")
         for s in parts():
             context.kernels.pairs.value_histogram(s, n=n, low=low, shift=shift, out=counts)
         upto = np.cumsum(context.kernels.memory.to_host(context.comm.all_reduce(counts, "sum")))
-        low += int(np.searchsorted(upto[1:], rank)) << shift
+        if not upto[0] < ranks[0] <= upto[-1]:
+            return [], 0
+        bins = [int(np.searchsorted(upto[1:], rank)) for rank in ranks[:together]]
+        together = bins.count(bins[0])
+        low += bins[0] << shift
         left = shift
-    # The key of a negative number has all bits but the sign inverted.
-    pattern = low if low >= 0 else low ^ ((1 << (bits - 1)) - 1)
+    return [low], together
+
+
+def _key(value: float, dtype: np.dtype) -> int:
+    """The bits of a number as an integer in the numbers' order: of a negative one, all but the sign inverted."""
+    bits = dtype.itemsize * 8
+    pattern = int(np.array([value], dtype).view(f"i{bits // 8}")[0])
+    return pattern if pattern >= 0 else pattern ^ ((1 << (bits - 1)) - 1)
+
+
+def _number(key: int, dtype: np.dtype) -> float:
+    """The number of a key."""
+    bits = dtype.itemsize * 8
+    pattern = key if key >= 0 else key ^ ((1 << (bits - 1)) - 1)
     return float(np.array([pattern], dtype=f"i{bits // 8}").view(dtype)[0])

@@ -1,14 +1,15 @@
 """Similarities with the noise that breaks ties, and the messages of one iteration.
 
-`messages` has the equations and what a rank keeps. On the CPU `cpu` calls `cpu_similarities` and `cpu_messages`; on a
-GPU `gpu` starts ``few_features.cu``, ``similarity.cu`` and ``messages.cu``.
+`messages` has the equations and what a rank keeps of all pairs; `listed`, how it keeps lists instead, with functions of
+their own. On the CPU `cpu` calls `cpu_similarities` and `cpu_messages`, and lists are in `cpu_listed`; on a GPU `gpu`
+starts ``few_features.cu``, ``similarity.cu`` and ``messages.cu``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mgclust.kernels.affinity_propagation.messages import Messages
+from mgclust.kernels.affinity_propagation.messages import Messages, Vectors
 
 if TYPE_CHECKING:
     from mgclust.kernels.affinity_propagation import cpu, gpu
@@ -40,12 +41,12 @@ class AffinityPropagation(Protocol):
             v becomes ``v + (eps * v + tiny * smallest_normal) * U``, U = byte / 256 by (seed, draw, row, column).
         """
 
-    def pass_columns(self, messages: Messages, *, damping: float, scale: float, slot: int) -> None:
+    def pass_columns(self, messages: Vectors, *, damping: float, scale: float, slot: int) -> None:
         """Finish an iteration for all columns: c, A(k,k), the exemplars and how many there are.
 
         Parameters
         ----------
-        messages : Messages
+        messages : Messages or ListedMessages
             In place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts; sums become 0.
         damping, scale : float
             As `pass_rows` had them as `next_damping` and `scale`.

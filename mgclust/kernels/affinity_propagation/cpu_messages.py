@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.affinity_propagation.messages import Messages
+from mgclust.kernels.affinity_propagation.messages import Messages, Vectors
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import WIDTH, add, element, first_lane, lanes_of, load, multiply, splat, store
 from mgclust.kernels.toolkit.simd_steps import (
@@ -78,7 +78,7 @@ def pass_rows(
     messages.hot_most[0] = max(messages.hot_most[0], most.max())
 
 
-def pass_columns(messages: Messages, *, damping: float, scale: float, slot: int) -> None:
+def pass_columns(messages: Vectors, *, damping: float, scale: float, slot: int) -> None:
     finish_columns(
         messages.n, messages.sums, messages.sums.view(np.float64), messages.c, messages.r_diagonal,
         messages.a_diagonal, messages.exemplars[slot], messages.last_exemplars, messages.counts[slot],

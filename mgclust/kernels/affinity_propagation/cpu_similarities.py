@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.pairs.cpu_loops import pair_distances
+from mgclust.kernels.pairs.cpu_tasks import each_task
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, signed
-from mgclust.kernels.toolkit.simd import WIDTH, load, multiply, splat, store
+from mgclust.kernels.toolkit.simd import WIDTH, element, load, multiply, splat, store
 from mgclust.kernels.toolkit.simd_steps import finite_or, fma, random_bytes
 from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks
 
-__all__ = ["jitter", "similarities"]
+__all__ = ["jitter", "jitter_pairs", "jitter_rows", "similarities_of_rows"]
 
 Array = Any
 
@@ -28,14 +29,47 @@ def noise_of(dtype: np.dtype, tiny: float) -> tuple[Any, Any]:
 
 
 def jitter(s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: float) -> None:
+    jitter_rows(s, np.arange(first_row, first_row + len(s)), n=n, seed=seed, draw=draw, tiny=tiny)
+
+
+def jitter_rows(s: Array, numbers: Array, *, n: int, seed: int, draw: int, tiny: float) -> None:
     eps, offset = noise_of(s.dtype, tiny)
     flat, rows, width = s.reshape(-1), rows_of_a_task(n), s.shape[1]
 
     def task(index: int, _: int) -> None:
         start, stop = index * rows, min((index + 1) * rows, len(s))
-        add_noise(flat, width, start, stop, n, first_row, signed(seed), draw, eps, offset)
+        add_noise(flat, width, start, stop, n, numbers, signed(seed), draw, eps, offset)
 
     run_tasks(-(-len(s) // rows), task)
+
+
+def jitter_pairs(s: Array, numbers: Array, columns: Array, *, seed: int, draw: int, tiny: float) -> None:
+    eps, offset = noise_of(s.dtype, tiny)
+    rows = rows_of_a_task(WIDTH * s.shape[1])
+
+    def task(index: int, _: int) -> None:
+        start, stop = index * rows, min((index + 1) * rows, len(s))
+        add_noise_to_pairs(s, start, stop, numbers, columns, signed(seed), draw, eps, offset)
+
+    run_tasks(-(-len(s) // rows), task)
+
+
+def similarities_of_rows(
+    x: Array, numbers: Array, y: Array, *, norm: str, factor: float, y_start: int, seed: int, out: Array
+) -> None:
+    if y_start % 16:
+        raise ValueError(f"y_start={y_start} is not a multiple of 16")
+    flat, d, negated = x.reshape(-1), x.shape[1], x.dtype.type(-factor)
+    eps, offset = noise_of(x.dtype, 100.0)
+    matrix, width = out.reshape(-1), out.shape[1]
+
+    def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        pair_similarities(
+            flat, d, start, stop, panels, columns, norm == "l1", negated, numbers, y_start + first, width,
+            signed(seed), eps, offset, matrix,
+        )  # fmt: skip
+
+    each_task(x, y, body)
 
 
 @inlined
@@ -61,7 +95,7 @@ def add_noise(
     start: int,
     stop: int,
     n: int,
-    first_row: int,
+    numbers: Any,
     seed: int,
     draw: int,
     eps: Any,
@@ -72,12 +106,25 @@ def add_noise(
     buffer = np.empty(WIDTH, s.dtype)
     for i in range(start, stop):
         for k in range(0, n, WIDTH):
-            v = with_noise(load(s, i * width + k), k, first_row + i, draw, seed, factor, tiny)
+            v = with_noise(load(s, i * width + k), k, numbers[i], draw, seed, factor, tiny)
             _store_part(s, i * width + k, v, buffer, min(WIDTH, n - k))
 
 
 @compiled
-def similarities(
+def add_noise_to_pairs(
+    s: Any, start: int, stop: int, numbers: Any, columns: Any, seed: int, draw: int, eps: Any, offset: Any
+) -> None:
+    """Tie noise on rows start..stop-1 of a matrix of some columns."""
+    factor, tiny = splat(eps), splat(offset)
+    for i in range(start, stop):
+        for q in range(len(columns)):
+            first = columns[q] // WIDTH * WIDTH
+            v = with_noise(splat(s[i, q]), first, numbers[i], draw, seed, factor, tiny)
+            s[i, q] = element(v, columns[q] - first)
+
+
+@compiled
+def pair_similarities(
     x: Any,
     d: int,
     start: int,
@@ -86,7 +133,7 @@ def similarities(
     columns: int,
     manhattan: bool,
     negated: Any,
-    first_row: int,
+    numbers: Any,
     first_column: int,
     width: int,
     seed: int,
@@ -102,19 +149,17 @@ def similarities(
             lanes = min(WIDTH, columns - p * WIDTH)
             k = first_column + p * WIDTH
             s0, s1, s2, s3 = pair_distances(x, i, stop - 1, d, panels, p, manhattan)
-            row = first_row + i
-            v = with_noise(multiply(s0, scale), k, row, 0, seed, factor, tiny)
+            v = with_noise(multiply(s0, scale), k, numbers[i], 0, seed, factor, tiny)
             _store_part(out, i * width + k, v, buffer, lanes)
             if i + 1 < stop:
-                v = with_noise(multiply(s1, scale), k, row + 1, 0, seed, factor, tiny)
+                v = with_noise(multiply(s1, scale), k, numbers[i + 1], 0, seed, factor, tiny)
                 _store_part(out, (i + 1) * width + k, v, buffer, lanes)
             if i + 2 < stop:
-                v = with_noise(multiply(s2, scale), k, row + 2, 0, seed, factor, tiny)
+                v = with_noise(multiply(s2, scale), k, numbers[i + 2], 0, seed, factor, tiny)
                 _store_part(out, (i + 2) * width + k, v, buffer, lanes)
             if i + 3 < stop:
-                v = with_noise(multiply(s3, scale), k, row + 3, 0, seed, factor, tiny)
+                v = with_noise(multiply(s3, scale), k, numbers[i + 3], 0, seed, factor, tiny)
                 _store_part(out, (i + 3) * width + k, v, buffer, lanes)
     for i in range(start, stop):
-        j = first_row + i - first_column
-        if 0 <= j < columns:
-            out[i * width + first_row + i] = -np.inf
+        if 0 <= numbers[i] - first_column < columns:
+            out[i * width + numbers[i]] = -np.inf

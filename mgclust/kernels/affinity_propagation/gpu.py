@@ -7,7 +7,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.affinity_propagation.messages import Messages
+from mgclust.kernels.affinity_propagation.messages import Messages, Vectors
 from mgclust.kernels.pairs.gpu_launch import direct, is_low, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
@@ -43,7 +43,7 @@ def similarities(
 
 
 def _split_similarities(x: Array, y: Array, same_place: bool, place: tuple[Any, ...]) -> None:
-    """By tensor cores (``similarity.cu``); where the columns are the rows, each pair of tiles once."""
+    """Use tensor cores (``similarity.cu``); where the columns are the rows, each pair of tiles once."""
     (m, d), k = x.shape, y.shape[0]
     width = -(-d // SLAB) * SLAB
     symmetric = same_place and m == k and x.data.ptr == y.data.ptr
@@ -97,10 +97,10 @@ def pass_rows(
     kernel((m,), (THREADS,), (*map(np.int32, sizes), *arrays, *map(np.float64, numbers)))
 
 
-def pass_columns(messages: Messages, *, damping: float, scale: float, slot: int) -> None:
+def pass_columns(messages: Vectors, *, damping: float, scale: float, slot: int) -> None:
     counts = messages.counts[slot]
     cp.cuda.runtime.memsetAsync(counts.data.ptr, 0, counts.nbytes, cp.cuda.get_current_stream().ptr)
-    kernel = compiled("affinity_propagation/messages.cu", messages.s.dtype.name).get_function("pass_columns")
+    kernel = compiled("affinity_propagation/messages.cu", messages.c.dtype.name).get_function("pass_columns")
     vectors = (messages.sums, messages.c, messages.r_diagonal, messages.a_diagonal)
     flags = (messages.exemplars[slot], messages.last_exemplars, counts)
     numbers = (np.float64(damping), np.float64(scale))
@@ -108,5 +108,5 @@ def pass_columns(messages: Messages, *, damping: float, scale: float, slot: int)
 
 
 def _rows_of_grid(m: int, columns: int) -> int:
-    """How many rows are begun at a time: enough blocks for the device, each with several rows."""
+    """Number of rows that are begun at a time: enough blocks for the device, each with several rows."""
     return max(1, min(m, LARGEST_GRID_Y, -(-32 * multiprocessors() // columns)))

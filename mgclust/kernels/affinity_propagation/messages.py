@@ -1,4 +1,4 @@
-r"""What affinity propagation keeps on one rank, and why that is two n x n arrays and not four.
+r"""The state of affinity propagation on one rank, and why that is two n x n arrays and not four.
 
 One iteration of Frey and Dueck (Science 315:972, 2007, equations 1 and 2), damped by lam, on similarities S with the
 preferences on the diagonal::
@@ -36,7 +36,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["HOT_COLUMNS", "Messages", "padded"]
+__all__ = ["HOT_COLUMNS", "PADDING", "Messages", "Vectors", "padded"]
 
 Array = Any
 PADDING = 32
@@ -49,16 +49,12 @@ def padded(columns: int) -> int:
 
 
 @dataclass
-class Messages:
-    """State of the message passing on one rank, with m own rows of n; `real` is float32 or float64."""
+class Vectors:
+    """Vectors of the message passing on one rank, with m own rows of n; `real` is float32 or float64."""
 
     # n, first_row: rows of the data, and the number of the rank's first
     n: int
     first_row: int
-    s: Array  # shape (m, padded(n)), real: similarities; -inf on the diagonal and in the padding
-    # shape (m, padded(n)), real: availabilities, one iteration behind; -inf on the diagonal, in hot columns
-    # and in the padding
-    a: Array
     u: Array  # shape (m,), float64
     # shape (m, places), int32: columns with E != 0; -1: a free place. Places are a multiple of `HOT_COLUMNS`.
     hot_column: Array
@@ -66,7 +62,7 @@ class Messages:
     hot_e: Array
     hot_a: Array
     hot_most: Array  # shape (1,), int32: the most places that a row has ever filled: raised by `pass_rows`
-    c: Array  # shape (padded(n),), real: as above; anything in the padding
+    c: Array  # shape (at least n,), real: as above; anything in the padding
     # r_diagonal, a_diagonal, preference: of shape (n,), float64: R(k,k), A(k,k) and S(k,k), equal on all ranks
     r_diagonal: Array
     a_diagonal: Array
@@ -82,3 +78,13 @@ class Messages:
     # shape (slots, 2), int64: how many exemplars there were, and how many rows differ in that from the
     # iteration before
     counts: Array
+
+
+@dataclass
+class Messages(Vectors):
+    """State of the message passing on one rank, with all elements of its rows."""
+
+    s: Array  # shape (m, padded(n)), real: similarities; -inf on the diagonal and in the padding
+    # shape (m, padded(n)), real: availabilities, one iteration behind; -inf on the diagonal, in hot columns
+    # and in the padding
+    a: Array

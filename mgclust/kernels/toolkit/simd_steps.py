@@ -27,6 +27,7 @@ __all__ = [
     "finite_or",
     "fixed",
     "fma",
+    "gather",
     "greater",
     "integers_below",
     "lanes_above",
@@ -38,6 +39,7 @@ __all__ = [
     "quotient_or_one",
     "random_bytes",
     "reaches",
+    "scatter_fixed",
     "square_root",
     "subtract",
     "zero_unless",
@@ -316,6 +318,45 @@ def add_fixed(_: Any, sums: Any, index: Any, vector: Any, scale: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(sums, types.int64, vector, types.float64), generate
+
+
+def _each_of(context: Any, builder: Any, columns_type: Any, columns: Any, index: Any) -> Any:
+    """WIDTH consecutive numbers of an array, one by one."""
+    for lane in range(WIDTH):
+        at = builder.add(index, ir.Constant(INT64, lane))
+        yield lane, builder.sext(builder.load(pointer_to(context, builder, columns_type, columns, at)), INT64)
+
+
+@intrinsic
+def gather(_: Any, table: Any, columns: Any, index: Any) -> Any:
+    """table[k] for WIDTH consecutive k of an array of int32; no bounds check."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = ir.Constant(context.get_value_type(signature.return_type), ir.Undefined)
+        for lane, k in _each_of(context, builder, columns, *arguments[1:]):
+            value = builder.load(pointer_to(context, builder, table, arguments[0], k))
+            found = builder.insert_element(found, value, INT32(lane))
+        return found
+
+    return Vector(table.dtype)(table, columns, types.int64), generate
+
+
+@intrinsic
+def scatter_fixed(_: Any, sums: Any, columns: Any, index: Any, vector: Any, scale: Any) -> Any:
+    """Add `fixed` of each lane to sums[k] for WIDTH consecutive k of an array of int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, numbers, position, value, factor = arguments
+        if vector.scalar == types.float32:
+            value = builder.fpext(value, ir.VectorType(ir.DoubleType(), WIDTH))
+        integers = ir.VectorType(INT64, WIDTH)
+        added = _to_fixed(builder, value, spread_lanes(builder, factor), f"llvm.rint.v{WIDTH}f64", integers)
+        for lane, k in _each_of(context, builder, columns, numbers, position):
+            pointer = pointer_to(context, builder, sums, array, k)
+            builder.store(builder.add(builder.load(pointer), builder.extract_element(added, INT32(lane))), pointer)
+        return context.get_dummy_value()
+
+    return types.void(sums, columns, types.int64, vector, types.float64), generate
 
 
 @intrinsic

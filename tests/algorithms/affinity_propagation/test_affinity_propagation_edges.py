@@ -156,8 +156,8 @@ def test_warnings_name_the_line_that_called_fit(blobs):
 def test_a_refusal_for_memory_names_a_share_of_the_rows_that_fits(estimator):
     X = np.random.default_rng(0).normal(size=(2000, 3))
     with pytest.raises(InsufficientMemoryError, match=r"availabilities 30.*What would fit: ") as refusal:
-        estimator(client=None, device="cpu", memory_limit="12 MiB").fit(X)
+        estimator(client=None, device="cpu", memory_limit="12 MiB", algorithm="dense").fit(X)
     share = int(re.search(r"about (\d+)% of the rows", str(refusal.value))[1])
     assert 40 < share < 62  # 12 of 33 MiB, and nearly all of it grows with the square
-    fewer = estimator(client=None, device="cpu", memory_limit="12 MiB", max_iter=2)
+    fewer = estimator(client=None, device="cpu", memory_limit="12 MiB", max_iter=2, algorithm="dense")
     assert len(fewer.fit(X[: 2000 * share // 100]).labels_) == 2000 * share // 100

@@ -1,0 +1,544 @@
+"""Message passing on lists, on the CPU. The equations, and why this is exact: `listed`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.affinity_propagation.cpu_messages import _enter
+from mgclust.kernels.affinity_propagation.cpu_similarities import jitter_pairs, jitter_rows, similarities_of_rows
+from mgclust.kernels.affinity_propagation.listed import ListedMessages
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.simd import (
+    WIDTH,
+    add,
+    element,
+    first_lane,
+    lanes_of,
+    load,
+    multiply,
+    splat,
+    store,
+)
+from mgclust.kernels.toolkit.simd_steps import (
+    at_least,
+    fixed,
+    fma,
+    gather,
+    lanes_above,
+    negative_part,
+    positive_part,
+    scatter_fixed,
+    subtract,
+    zero_unless,
+)
+from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_count
+
+__all__ = [
+    "count_similar",
+    "gather_own",
+    "jitter_pairs",
+    "jitter_rows",
+    "list_similar",
+    "move_lists",
+    "move_own",
+    "nearest_flagged",
+    "pass_listed_rows",
+    "place_own",
+    "similarities_of_rows",
+]
+
+Array = Any
+LEAST_ROWS = 64  # of a task
+FAR = 2 * WIDTH  # elements behind the own ones: active columns are looked at where more were read
+PER_ROW = 64  # elements that are passed in the time that a row takes beside
+LEAST_WORK = 1 << 16  # elements: less is not worth waking a thread
+
+
+def pass_listed_rows(
+    messages: ListedMessages,
+    rows: Array,
+    *,
+    again: bool,
+    sigma: float,
+    next_sigma: float,
+    damping: float,
+    next_damping: float,
+    scale: float,
+    negligible: float,
+) -> None:
+    real, m = messages.s.dtype.type, len(rows)
+    if again:
+        damping = 1.0  # A stays
+    else:
+        finish_availability(messages.c, messages.a_column, real(damping), real(1.0 - damping))
+    values = messages.a_column[messages.active]
+    order = np.argsort(-values)
+    outside = real(-np.inf)
+    if len(order):
+        others = np.ones(messages.n, bool)
+        others[messages.active] = False
+        outside = messages.a_column[others].max(initial=-np.inf)
+    work = PER_ROW * m + int(messages.own.sum() + np.maximum(messages.read, 0).sum())
+    threads = thread_count() if work > LEAST_WORK or again else 1
+    size = max(LEAST_ROWS, -(-m // (4 * threads))) if threads > 1 else max(m, 1)
+    tasks = -(-m // size)
+    threads = max(1, min(threads, tasks))
+    sums, most = np.zeros((threads, messages.n), np.int64), np.zeros(threads, np.int64)
+    bits = messages.sums.view(np.float64)[1]
+
+    def task(index: int, thread: int) -> None:
+        filled = sweep_lists(
+            rows[index * size : (index + 1) * size], messages.first_row, messages.begin, messages.length,
+            messages.own, messages.floor, messages.column, messages.s, messages.a, messages.a_column,
+            messages.active, messages.active_s, order, values[order], outside, messages.c, messages.u,
+            messages.hot_column, messages.hot_place, messages.hot_s, messages.hot_e, messages.hot_a,
+            messages.a_diagonal, messages.r_diagonal, messages.preference, real(sigma), real(next_sigma),
+            real(damping), real(1.0 - damping), float(next_damping), float(scale), real(negligible), sums[thread],
+            bits, messages.wanted, messages.slack, messages.read, messages.undecided,
+        )  # fmt: skip
+        most[thread] = max(most[thread], filled)
+
+    run_tasks(tasks, task)
+    messages.sums[0] += sums.sum(axis=0) if threads > 1 else sums[0]
+    messages.hot_most[0] = max(messages.hot_most[0], most.max())
+
+
+def count_similar(s: Array, low: Array, *, out: Array) -> None:
+    flat, rows = s.reshape(-1), rows_of_a_task(s.shape[1])
+
+    def task(index: int, _: int) -> None:
+        count_row(flat, s.shape[1], index * rows, min((index + 1) * rows, len(s)), low, out)
+
+    run_tasks(-(-len(s) // rows), task)
+
+
+def list_similar(s: Array, low: Array, begin: Array, *, column: Array, out: Array) -> None:
+    flat, rows = s.reshape(-1), rows_of_a_task(s.shape[1])
+
+    def task(index: int, _: int) -> None:
+        fill_row(flat, s.shape[1], index * rows, min((index + 1) * rows, len(s)), low, begin, column, out)
+
+    run_tasks(-(-len(s) // rows), task)
+
+
+def nearest_flagged(messages: ListedMessages, flags: Array, *, out: Array, out_s: Array) -> None:
+    find_flagged(messages.begin, messages.length, messages.column, messages.s, flags, out, out_s)
+
+
+@compiled
+def finish_availability(c: Any, a_column: Any, damping: Any, rest: Any) -> None:
+    """A of a column wherever R <= 0."""
+    zero = a_column.dtype.type(0)
+    for k in range(len(a_column)):
+        a_column[k] = fma(damping, a_column[k], rest * min(zero, c[k]))
+
+
+@inlined
+def _finish(
+    i: int, at: int, own: int, c: Any, u: Any, column: Any, s: Any, a: Any, hot_column: Any, hot_s: Any, hot_e: Any,
+    hot_a: Any, sigma: Any, damping: Any, rest: Any, m1: Any, j: int, m2: Any,
+) -> Any:  # fmt: skip
+    """A of a row's hot places and of its own elements; the two largest of A + S among them, and S at j."""
+    zero, similarity = s.dtype.type(0), s.dtype.type(-np.inf)
+    h = 0
+    while h < hot_column.shape[1] and hot_column[i, h] >= 0:
+        k = hot_column[i, h]
+        r = fma(sigma, hot_s[i, h], -u) - hot_e[i, h]
+        hot_a[i, h] = fma(damping, hot_a[i, h], rest * min(zero, c[k] - max(zero, r)))
+        m1, j, m2 = _enter(m1, j, m2, hot_a[i, h] + hot_s[i, h], k)
+        h += 1
+    sigmas, minus_u, dampings, rests = splat(sigma), splat(-u), splat(damping), splat(rest)
+    for q in range(at, own, WIDTH):
+        near_s = load(s, q)
+        r = positive_part(fma(sigmas, near_s, minus_u))
+        step = multiply(rests, negative_part(subtract(gather(c, column, q), r)))
+        availability = fma(dampings, load(a, q), step)
+        store(a, q, availability)
+        value = add(availability, near_s)
+        near = at_least(value, m2)
+        while near:
+            lane = first_lane(near)
+            near &= near - 1
+            m1, j, m2 = _enter(m1, j, m2, element(value, lane), column[q + lane])
+            if j == column[q + lane]:
+                similarity = s[q + lane]
+    return m1, j, m2, similarity
+
+
+@inlined
+def _hot_of(i: int, k: int, hot_column: Any) -> int:
+    """The hot place of a column in a row, or -1."""
+    h = 0
+    while h < hot_column.shape[1] and hot_column[i, h] >= 0:
+        if hot_column[i, h] == k:
+            return h
+        h += 1
+    return -1
+
+
+@inlined
+def _look(
+    i: int, at: int, own: int, stop: int, floor: Any, column: Any, s: Any, a_column: Any, active: Any, active_s: Any,
+    order: Any, values: Any, outside: Any, hot_column: Any, m1: Any, j: int, m2: Any, similarity: Any, read: Any,
+    slack: Any,
+) -> Any:  # fmt: skip
+    """The two largest of A + S with all other elements, and whether the list or the active columns decide them."""
+    lowest = s.dtype.type(-np.inf)
+    top = s[own] if own < stop else floor  # no other element is more similar
+    before = m1, j, m2, similarity
+    if len(order) > 0 and (read[i] < 0 or read[i] > FAR):
+        last, last_column = (s[own - 1], column[own - 1]) if own > at else (lowest, -1)
+        for p in range(len(order)):
+            if values[p] + top < m2:
+                break
+            k, own_s = active[order[p]], active_s[i, order[p]]
+            value = values[p] + own_s
+            behind = own == at or own_s < last or (own_s == last and k > last_column)
+            if value >= m2 and behind and _hot_of(i, k, hot_column) < 0:
+                m1, j, m2 = _enter(m1, j, m2, value, k)
+                if j == k:
+                    similarity = own_s
+        if outside + top < m2:
+            read[i], slack[i] = -1, m2 - top
+            return m1, j, m2, similarity, True
+        m1, j, m2, similarity = before
+    first = at + (own - at) // WIDTH * WIDTH
+    skipped = own - first  # lanes of own elements
+    q = first
+    while q < stop and s[max(q, own)] >= m2:
+        value = add(gather(a_column, column, q), load(s, q))
+        near = at_least(value, m2) >> skipped << skipped
+        while near:
+            lane = first_lane(near)
+            near &= near - 1
+            k = column[q + lane]
+            if q + lane < stop and _hot_of(i, k, hot_column) < 0:
+                m1, j, m2 = _enter(m1, j, m2, element(value, lane), k)
+                if j == k:
+                    similarity = s[q + lane]
+        skipped = 0
+        q += WIDTH
+        if max(q, own) >= stop:
+            break
+    read[i] = max(q - own, 0)
+    slack[i] = m2 - top
+    return m1, j, m2, similarity, floor <= m2
+
+
+@inlined
+def _renew(
+    i: int, at: int, own: int, a: Any, a_column: Any, u: Any, hot_column: Any, hot_place: Any, hot_s: Any, hot_e: Any,
+    hot_a: Any, damping: Any, j: int, similarity: Any, step: Any, negligible: Any, column: Any, s: Any,
+) -> int:  # fmt: skip
+    """E <- damping E, and step added at column j (-1: nowhere); how many places are filled then."""
+    real = hot_e.dtype.type
+    kept = 0
+    found = j < 0
+    h = 0
+    while h < hot_column.shape[1] and hot_column[i, h] >= 0:
+        k, e, place = hot_column[i, h], damping * hot_e[i, h], hot_place[i, h]
+        if k == j:
+            e += step
+            found = True
+        elif abs(e) <= negligible * max(abs(u), abs(hot_s[i, h])):
+            # Without E the column is as any other: it goes where it belongs, or, with an A that differs from a(k) and
+            # no place for that, stays with E = 0, which is the same.
+            if place >= 0:
+                a[at + place] = hot_a[i, h]
+                h += 1
+                continue
+            if hot_a[i, h] == a_column[k]:
+                h += 1
+                continue
+            e = real(0)
+        hot_column[i, kept], hot_place[i, kept], hot_s[i, kept] = k, place, hot_s[i, h]
+        hot_e[i, kept], hot_a[i, kept] = e, hot_a[i, h]
+        kept += 1
+        h += 1
+    filled = h
+    if not found:
+        place, availability = -1, a_column[j]
+        for q in range(at, own):
+            if column[q] == j:
+                place, availability = q - at, a[q]
+                a[q] = real(-np.inf)
+        hot_column[i, kept], hot_place[i, kept], hot_s[i, kept] = j, place, similarity
+        hot_e[i, kept], hot_a[i, kept] = step, availability
+        kept += 1
+    for h in range(kept, filled):
+        hot_column[i, h] = -1
+    return kept
+
+
+@inlined
+def _add(
+    i: int, at: int, own: int, stop: int, u: Any, column: Any, s: Any, a: Any, a_column: Any, hot_column: Any,
+    hot_place: Any, hot_s: Any, hot_e: Any, next_sigma: Any, scale: float, sums: Any,
+) -> int:  # fmt: skip
+    """Add R > 0 to the sums; how many elements are own ones from now on."""
+    zero, lowest = s.dtype.type(0), s.dtype.type(-np.inf)
+    h = 0
+    while h < hot_column.shape[1] and hot_column[i, h] >= 0:
+        r = fma(next_sigma, hot_s[i, h], -u) - hot_e[i, h]
+        if r > zero:
+            sums[hot_column[i, h]] += fixed(r, scale)
+        h += 1
+    sigmas, minus_u = splat(next_sigma), splat(-u)
+    q, end = at, False
+    while not end and q < own:
+        r = fma(sigmas, load(s, q), minus_u)
+        positive = lanes_above(r, zero)
+        if lanes_of(positive) > own - q:
+            break  # beyond the own elements
+        end = lanes_of(positive) < WIDTH
+        if positive:
+            scatter_fixed(sums, column, q, zero_unless(positive & lanes_above(load(a, q), lowest), r), scale)
+        q += lanes_of(positive)
+    while not end and q < stop:
+        r = fma(next_sigma, s[q], -u)
+        if not r > zero:
+            break
+        k = column[q]
+        if q >= own:
+            a[q] = a_column[k]
+            h = _hot_of(i, k, hot_column)
+            if h >= 0:
+                a[q], hot_place[i, h] = lowest, q - at
+        if a[q] > lowest:
+            sums[k] += fixed(r, scale)
+        q += 1
+    own = max(own, q)
+    while own > q:
+        k = column[own - 1]
+        if a[own - 1] == lowest:
+            h = _hot_of(i, k, hot_column)
+            if h < 0:
+                break
+            hot_place[i, h] = -1
+        elif a[own - 1] != a_column[k]:
+            break
+        own -= 1
+        a[own] = lowest
+    return own - at
+
+
+@compiled
+def sweep_lists(
+    rows: Any,
+    first_row: int,
+    begin: Any,
+    length: Any,
+    own: Any,
+    floor: Any,
+    column: Any,
+    s: Any,
+    a: Any,
+    a_column: Any,
+    active: Any,
+    active_s: Any,
+    order: Any,
+    values: Any,
+    outside: Any,
+    c: Any,
+    u: Any,
+    hot_column: Any,
+    hot_place: Any,
+    hot_s: Any,
+    hot_e: Any,
+    hot_a: Any,
+    a_diagonal: Any,
+    r_diagonal: Any,
+    preference: Any,
+    sigma: Any,
+    next_sigma: Any,
+    damping: Any,
+    rest: Any,
+    next_damping: float,
+    scale: float,
+    negligible: Any,
+    sums: Any,
+    bits: Any,
+    wanted: Any,
+    slack: Any,
+    read: Any,
+    undecided: Any,
+) -> int:
+    """`pass_listed_rows` for some rows; R(k,k) goes to `bits`. Returns the most hot places that a row fills."""
+    real = s.dtype.type
+    zero = real(0)
+    most = 0
+    for t in range(len(rows)):
+        i = rows[t]
+        g, at, end, stop = first_row + i, begin[i], begin[i] + own[i], begin[i] + length[i]
+        m1, j, m2 = real(a_diagonal[g] + preference[g]), g, real(-np.inf)
+        m1, j, m2, similarity = _finish(
+            i, at, end, c, real(u[i]), column, s, a, hot_column, hot_s, hot_e, hot_a, sigma, damping, rest, m1, j, m2
+        )
+        m1, j, m2, similarity, decided = _look(
+            i, at, end, stop, floor[i], column, s, a_column, active, active_s, order, values, outside, hot_column, m1,
+            j, m2, similarity, read, slack,
+        )  # fmt: skip
+        next_u = next_damping * u[i] + (1.0 - next_damping) * m1
+        undecided[i] = 0
+        if not decided or fma(next_sigma, floor[i], -real(next_u)) > zero:
+            undecided[i] = 1
+            wanted[i] = real(next_u) / next_sigma if decided else min(m2, real(next_u) / next_sigma)
+            continue
+        u[i] = next_u
+        step = real(1.0 - next_damping) * (m2 - m1)
+        filled = _renew(
+            i, at, end, a, a_column, real(next_u), hot_column, hot_place, hot_s, hot_e, hot_a, real(next_damping),
+            j if j != g else -1, similarity, step, negligible, column, s,
+        )  # fmt: skip
+        most = max(most, filled)
+        others = m1 if j != g else m2
+        bits[g] = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - np.float64(others))
+        own[i] = _add(
+            i, at, end, stop, real(next_u), column, s, a, a_column, hot_column, hot_place, hot_s, hot_e, next_sigma,
+            scale, sums,
+        )  # fmt: skip
+    return most
+
+
+@compiled
+def count_row(s: Any, width: int, start: int, stop: int, low: Any, out: Any) -> None:
+    """Count the elements of rows start..stop-1 that are at least `low`; s ends with -inf, in the padding."""
+    for i in range(start, stop):
+        count = 0
+        for p in range(width // WIDTH):
+            count += lanes_of(at_least(load(s, i * width + p * WIDTH), low[i]))
+        out[i] = count
+
+
+@compiled
+def fill_row(s: Any, width: int, start: int, stop: int, low: Any, begin: Any, column: Any, out: Any) -> None:
+    """Those elements, the most similar first, of equal ones the lowest column; -inf up to a multiple of WIDTH."""
+    for i in range(start, stop):
+        at = begin[i]
+        count = 0
+        for p in range(width // WIDTH):
+            near = at_least(load(s, i * width + p * WIDTH), low[i])
+            while near:
+                k = p * WIDTH + first_lane(near)
+                near &= near - 1
+                column[at + count] = k
+                out[at + count] = s[i * width + k]
+                count += 1
+        for q in range(at + count, at + (count + WIDTH - 1) // WIDTH * WIDTH):
+            column[q], out[q] = 0, out.dtype.type(-np.inf)
+        # Shell's sort, by Ciura's distances.
+        gap = 1750
+        while gap > 0:
+            for q in range(gap, count):
+                value, k = out[at + q], column[at + q]
+                p = q - gap
+                while p >= 0 and (out[at + p] < value or (out[at + p] == value and column[at + p] > k)):
+                    out[at + p + gap], column[at + p + gap] = out[at + p], column[at + p]
+                    p -= gap
+                out[at + p + gap], column[at + p + gap] = value, k
+            gap = (
+                701 if gap == 1750 else 301 if gap == 701 else 132 if gap == 301 else 57 if gap == 132 else
+                23 if gap == 57 else 10 if gap == 23 else 4 if gap == 10 else 1 if gap == 4 else 0
+            )  # fmt: skip
+
+
+@compiled
+def find_flagged(begin: Any, length: Any, column: Any, s: Any, flags: Any, out: Any, out_s: Any) -> None:
+    """The most similar flagged column of each row's list, and its similarity; -1 where there is none."""
+    for i in range(len(begin)):
+        out[i] = -1
+        for q in range(begin[i], begin[i] + length[i]):
+            if flags[column[q]]:
+                out[i], out_s[i] = column[q], s[q]
+                break
+
+
+def move_lists(old: ListedMessages, begin: Array, column: Array, s: Array, a: Array) -> None:
+    copy_lists(old.begin, old.length, old.column, old.s, old.a, begin, column, s, a)
+
+
+@compiled
+def copy_lists(
+    begin: Any, length: Any, column: Any, s: Any, a: Any, to: Any, new_column: Any, new_s: Any, new_a: Any
+) -> None:
+    """Copy each row's list."""
+    for i in range(len(begin)):
+        whole = (length[i] + WIDTH - 1) // WIDTH * WIDTH
+        for q in range(whole):
+            new_column[to[i] + q] = column[begin[i] + q]
+            new_s[to[i] + q] = s[begin[i] + q]
+            new_a[to[i] + q] = a[begin[i] + q]
+
+
+def move_own(rows: Array, begin: Array, to: Array, length: Array, own: Array, a: Array) -> None:
+    copy_own(rows, begin, to, length, own, a)
+
+
+@compiled
+def copy_own(rows: Any, begin: Any, to: Any, length: Any, own: Any, a: Any) -> None:
+    """Copy A of some rows' own elements from an old place of their lists to a new one; -inf behind them."""
+    for t in range(len(rows)):
+        for q in range(own[rows[t]]):
+            a[to[t] + q] = a[begin[t] + q]
+        for q in range(own[rows[t]], (length[t] + WIDTH - 1) // WIDTH * WIDTH):
+            a[to[t] + q] = a.dtype.type(-np.inf)
+
+
+def place_own(messages: ListedMessages, rows: Array, counts: Array, columns: Array, values: Array) -> None:
+    m = messages
+    put_own(
+        rows, counts, columns, values, np.full(m.n, -1, np.int64), m.begin, m.length, m.own, m.column, m.a, m.a_column,
+        m.hot_column, m.hot_place,
+    )  # fmt: skip
+
+
+@compiled
+def put_own(
+    rows: Any, counts: Any, columns: Any, values: Any, where: Any, begin: Any, length: Any, own: Any, column: Any,
+    a: Any, a_column: Any, hot_column: Any, hot_place: Any,
+) -> None:  # fmt: skip
+    """Give A of some elements, by their columns, to new lists of their rows."""
+    at = 0
+    for t in range(len(rows)):
+        i = rows[t]
+        for p in range(at, at + counts[t]):
+            where[columns[p]] = p
+        left, q = counts[t], 0
+        while left > 0 and q < length[i]:
+            k = column[begin[i] + q]
+            a[begin[i] + q] = a_column[k]
+            if where[k] >= 0:
+                a[begin[i] + q] = values[where[k]]
+                left -= 1
+            q += 1
+        own[i] = q
+        for p in range(at, at + counts[t]):
+            where[columns[p]] = -1
+        at += counts[t]
+        h = 0
+        while h < hot_column.shape[1] and hot_column[i, h] >= 0:
+            hot_place[i, h] = -1
+            for p in range(q):
+                if column[begin[i] + p] == hot_column[i, h]:
+                    hot_place[i, h] = p
+                    a[begin[i] + p] = a.dtype.type(-np.inf)
+            h += 1
+
+
+def gather_own(messages: ListedMessages, rows: Array) -> tuple[Array, Array, Array]:
+    counts = messages.own[rows]
+    columns, values = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), messages.a.dtype)
+    take_own(rows, messages.begin, counts, messages.column, messages.a, columns, values)
+    return counts, columns, values
+
+
+@compiled
+def take_own(rows: Any, begin: Any, counts: Any, column: Any, a: Any, columns: Any, values: Any) -> None:
+    """Own elements of some rows, one row behind the other."""
+    at = 0
+    for t in range(len(rows)):
+        for q in range(counts[t]):
+            columns[at], values[at] = column[begin[rows[t]] + q], a[begin[rows[t]] + q]
+            at += 1

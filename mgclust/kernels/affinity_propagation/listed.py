@@ -1,0 +1,191 @@
+r"""The state of affinity propagation on one rank without n x n arrays, and why the messages are the same bits.
+
+`messages` has the equations. Two facts of them make most elements of a row superfluous.
+
+1. *A is a vector of the columns but for few elements.* The update of A(i,k) has R(i,k) only as max(0, R(i,k)). An
+   element whose R was never positive has gone through the same operations as all others of its column like that, and
+   has their value, a(k): one number a column. All others of the column are at most a(k), since every operation of the
+   update, rounding included, does not decrease where its operands do not.
+2. *R > 0 is a prefix of a row sorted by similarity.* R(i,k) = sigma S(i,k) - u(i) outside the few hot columns, so
+   R(i,k) > 0 holds for the most similar columns and no others.
+
+So a row keeps a list of its most similar columns, sorted (equal similarities by column). The elements of a prefix of
+it, its *own* elements, have an A that is stored; a row's own prefix contains every element whose A may differ from
+a(k), but for the hot columns, which are kept beside as in `messages`. What the list leaves out has a similarity below
+the row's *floor*.
+
+An iteration needs of a row:
+
+=============================  ========================================================================================
+the two largest of A + S       Own elements and hot columns are looked at one by one. Another element has the value
+                               a(k) + S(i,k), at most S(i,k) since a(k) <= 0: the list is read down to the first
+                               similarity below the second largest value so far; or, where that would be long, the
+                               *active* columns, those with the largest a(k), are read in the order of a(k) down to the
+                               first with a(k) + S < the second largest, S being the largest similarity behind the own
+                               elements. Either finds all elements that could change the two largest, ties included.
+the sums of max(0, R(i,k))     The list is read down to the first R <= 0.
+=============================  ========================================================================================
+
+A row is *undecided* where its list ends before: where the second largest value lies below the floor (and the active
+columns do not decide), or R would be positive at the floor. Nothing of it has changed then but A; its list is made
+longer from the data, and it is looked at again. Hence every number is that of the dense engine, whatever the lists:
+m1, m2, j, u, E, the fixed-point sums and all that follows. How long lists are, and which columns are active, decides
+about time and memory alone, and may differ between ranks.
+
+Cost. Let K be the number of exemplars. Own elements are about 1 / (2 K) of all pairs; lists are somewhat longer. An
+iteration reads and writes each own element twice, and reads some ten more elements a row. On data without structure at
+any scale (all similarities of a row nearly equal) lists grow to whole rows: then the dense engine is faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mgclust.kernels.affinity_propagation.messages import Vectors
+
+if TYPE_CHECKING:
+    from mgclust.kernels.affinity_propagation import cpu_listed
+
+__all__ = ["ListedMessages", "ListedPassing", "has_lists", "load_lists"]
+
+Array = Any
+
+
+@dataclass
+class ListedMessages(Vectors):
+    """State of the message passing on one rank, on lists; m own rows of n; `real` is float32 or float64."""
+
+    # begin, length: of shape (m,), int64: where each row's list is, and how long
+    begin: Array
+    length: Array
+    own: Array  # shape (m,), int64: how many of a list have an A of their own
+    floor: Array  # shape (m,), real: what a list leaves out is less similar; -inf where it leaves out nothing
+    # column, s, a: flat, int32, real and real: the lists, each in a multiple of 32 elements. S is -inf behind a list, A
+    # behind its own elements and in hot columns
+    column: Array
+    s: Array
+    a: Array
+    a_column: Array  # shape (n,), real: a(k)
+    # hot_place, hot_s: of shape (m, places), int32 and real: where hot columns are among the own elements (-1: they are
+    # not), and S there
+    hot_place: Array
+    hot_s: Array
+    # shape (n_active,), int32, and (m, n_active), real: some columns, and S there; -inf on the diagonal
+    active: Array
+    active_s: Array
+    # wanted, slack: of shape (m,), real: of undecided rows, the least similarity that their lists should have; of the
+    # others, how far a(k) of a column has to be above to be looked at
+    wanted: Array
+    slack: Array
+    # shape (m,), int64: how many elements of its list behind the own ones the last look at a row read; -1: active
+    # columns decided
+    read: Array
+    undecided: Array  # shape (m,), uint8
+
+
+class ListedPassing(Protocol):
+    """Functions on neighbour lists, with these meanings. Only CPUs have them so far.
+
+    Parameters of several functions:
+
+    messages : ListedMessages
+        The state, in place.
+    rows, numbers : int64 array of shape (m,)
+        Own rows, by their positions among them; rows by their numbers among all.
+    low : array of shape (m,), the similarities' type
+        Finite.
+    """
+
+    def count_similar(self, s: Array, low: Array, *, out: Array) -> None:
+        """Count each row's similarities >= low.
+
+        Parameters
+        ----------
+        s : array of shape (m, padded(n))
+        out : int64 array of shape (m,)
+        """
+
+    def gather_own(self, messages: ListedMessages, rows: Array) -> tuple[Array, Array, Array]:
+        """Own elements of rows: how many each has; of all, one row behind the other, the columns and A."""
+
+    def jitter_pairs(self, s: Array, numbers: Array, columns: Array, *, seed: int, draw: int, tiny: float) -> None:
+        """Add to s, of shape (m, k), what `jitter` adds to these rows and columns; columns: int array of shape (k,)."""
+
+    def jitter_rows(self, s: Array, numbers: Array, *, n: int, seed: int, draw: int, tiny: float) -> None:
+        """Add to s, of shape (m, padded(n)), what `jitter` adds to these rows."""
+
+    def list_similar(self, s: Array, low: Array, begin: Array, *, column: Array, out: Array) -> None:
+        """Write each row's similarities >= low from its `begin` on, the largest first, of equals the lowest column.
+
+        With -inf behind them, up to a multiple of 32 elements.
+        """
+
+    def move_lists(self, old: ListedMessages, begin: Array, column: Array, s: Array, a: Array) -> None:
+        """Copy all lists to where they begin in new arrays."""
+
+    def move_own(self, rows: Array, begin: Array, to: Array, length: Array, own: Array, a: Array) -> None:
+        """Copy A of rows' own elements from where their lists began to where they begin, with which length.
+
+        -inf behind them. `own` is of all own rows, the other arrays of `rows`.
+        """
+
+    def nearest_flagged(self, messages: ListedMessages, flags: Array, *, out: Array, out_s: Array) -> None:
+        """Find the most similar flagged column of each list, the lowest of equals.
+
+        Parameters
+        ----------
+        flags : uint8 array of shape (n,)
+        out, out_s : arrays of shape (own rows,), int64 and the similarities' type
+            The column, and its similarity; -1 where a list has none.
+        """
+
+    def pass_listed_rows(
+        self,
+        messages: ListedMessages,
+        rows: Array,
+        *,
+        again: bool,
+        sigma: float,
+        next_sigma: float,
+        damping: float,
+        next_damping: float,
+        scale: float,
+        negligible: float,
+    ) -> None:
+        """Do for rows what ``pass_rows`` does for all; for undecided ones, only what concerns A.
+
+        Parameters
+        ----------
+        messages : ListedMessages
+            In place: besides what ``pass_rows`` changes, own, a_column, undecided, wanted, slack and read.
+        again : bool
+            These rows were undecided: their A is up to date.
+        sigma, next_sigma, damping, next_damping, scale, negligible : float
+            As of ``pass_rows``.
+        """
+
+    def place_own(self, messages: ListedMessages, rows: Array, counts: Array, columns: Array, values: Array) -> None:
+        """Give rows, whose lists are new, the own elements that `gather_own` gave, and hot columns their places."""
+
+    def similarities_of_rows(
+        self, x: Array, numbers: Array, y: Array, *, norm: str, factor: float, y_start: int, seed: int, out: Array
+    ) -> None:
+        """Write what ``similarities`` writes, for rows x with these numbers."""
+
+
+if TYPE_CHECKING:
+    _cpu: ListedPassing = cpu_listed
+
+
+def has_lists(device: str) -> bool:
+    """Tell whether a device, "cpu" or "cuda", has these functions."""
+    return device == "cpu"
+
+
+def load_lists(device: str) -> ListedPassing:
+    """The functions of a device that has them."""
+    assert has_lists(device)
+    from mgclust.kernels.affinity_propagation import cpu_listed
+
+    return cpu_listed

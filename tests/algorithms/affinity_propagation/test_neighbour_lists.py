@@ -1,0 +1,125 @@
+"""Messages on neighbour lists beside messages of all pairs: every number is the same, to the bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
+from mgclust.algorithms.affinity_propagation import message_rows
+from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.errors import InputError, InsufficientMemoryError
+
+KINDS = ["blobs", "noise in the plane", "noise in 64 dimensions", "clump and far rows", "duplicates", "line"]
+
+
+def rows(kind: str, n: int = 260) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    if kind == "blobs":
+        return rng.normal(size=(8, 5))[rng.integers(8, size=n)] * 4 + rng.normal(size=(n, 5))
+    if kind == "noise in the plane":
+        return rng.random((n, 2))
+    if kind == "noise in 64 dimensions":
+        return rng.random((n, 64))
+    if kind == "clump and far rows":
+        return np.concatenate([rng.normal(size=(n - 12, 3)), 1e3 * rng.normal(size=(12, 3))])
+    if kind == "duplicates":
+        return rng.integers(4, size=(n, 3)).astype(float)
+    return np.arange(n, dtype=float)[:, None] ** 1.5
+
+
+@pytest.fixture
+def trace(monkeypatch):
+    """What all iterations of a fit left behind: the vectors after each batch, and numbers of exemplars."""
+    seen: list[bytes] = []
+    original = MessagePassing.iterate
+
+    def iterate(self, dampings):
+        found = original(self, dampings[:7])  # small batches: more to compare
+        m = self.messages
+        parts = (m.u, m.c[: m.n], m.a_diagonal, m.r_diagonal, m.last_exemplars, np.array(found))
+        seen.append(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
+        return found
+
+    def fit(model, X):
+        seen.clear()
+        return model.fit(X), list(seen)
+
+    monkeypatch.setattr(message_rows, "LEAST_LIST", 4)  # so that lists have to be made longer
+    monkeypatch.setattr(message_rows, "PAUSE", 3)
+    monkeypatch.setattr(MessagePassing, "iterate", iterate)
+    return fit
+
+
+def same(one, other):
+    first, then = one[0], other[0]
+    assert len(one[1]) == len(other[1]) and one[1] == other[1]
+    assert (first.labels_ == then.labels_).all() and first.net_similarity_ == then.net_similarity_
+    assert first.n_iter_ == then.n_iter_
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_affinity_propagation(trace, kind, dtype, monkeypatch):
+    from mgclust.algorithms.affinity_propagation import estimator
+
+    monkeypatch.setattr(estimator, "FEW_SIMILARITIES", 0)
+    given = {"dtype": dtype, "damping": 0.8, "max_iter": 150, "device": "cpu", "client": None}
+    lists = trace(AffinityPropagation(algorithm="sparse", **given), rows(kind))
+    same(trace(AffinityPropagation(algorithm="dense", **given), rows(kind)), lists)
+    assert lists[0].exactness_["algorithm"] == "sparse" and lists[0].exactness_["rows_searched"] > 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["blobs", "noise in the plane", "clump and far rows"])
+def test_a_scan(trace, kind, dtype):
+    """The preference falls until two clusters are left: lists grow, columns become active."""
+    given = {"dtype": dtype, "device": "cpu", "client": None, "max_iter": 1200}
+    lists = trace(AdaptiveAffinityPropagation(algorithm="sparse", **given), rows(kind, 120))
+    all_pairs = trace(AdaptiveAffinityPropagation(algorithm="dense", **given), rows(kind, 120))
+    same(all_pairs, lists)
+    for name, column in all_pairs[0].scan_.items():
+        np.testing.assert_array_equal(lists[0].scan_[name], column)
+
+
+@pytest.mark.parametrize("affinity", ["cosine", "correlation"])
+def test_other_similarities(trace, affinity):
+    given = {"affinity": affinity, "device": "cpu", "client": None}
+    lists = trace(AffinityPropagation(algorithm="sparse", **given), rows("blobs"))
+    same(trace(AffinityPropagation(algorithm="dense", **given), rows("blobs")), lists)
+
+
+def test_a_matrix_that_is_not_symmetric(trace):
+    x = rows("blobs", 90)
+    s = -((x[:, None] - x) ** 2).sum(axis=-1) * np.random.default_rng(0).random((90, 90))
+    given = {"affinity": "precomputed", "device": "cpu", "client": None}
+    lists = trace(AffinityPropagation(algorithm="sparse", **given), s)
+    same(trace(AffinityPropagation(algorithm="dense", **given), s), lists)
+
+
+def test_over_to_all_pairs(trace, monkeypatch):
+    """In the middle of a run, where lists have become slow: nothing but the time changes."""
+    monkeypatch.setattr(message_rows, "FEW_ROWS", 0)
+    monkeypatch.setattr(message_rows, "DENSE_PACE", 1000)
+    given = {"device": "cpu", "client": None, "damping": 0.8}
+    found = trace(AffinityPropagation(**given), rows("noise in the plane"))
+    assert found[0].exactness_["algorithm"] == "sparse" and found[0].exactness_["pairs_kept"] == 260**2
+    same(trace(AffinityPropagation(algorithm="dense", **given), rows("noise in the plane")), found)
+
+
+def test_lists_are_for_cpus():
+    assert AffinityPropagation().algorithm == AdaptiveAffinityPropagation().algorithm == "auto"
+    with pytest.raises(InputError, match="algorithm='lists' should be one of"):
+        AffinityPropagation(algorithm="lists", device="cpu", client=None).fit(rows("blobs"))
+
+
+def test_less_memory():
+    """Where matrices are refused lists are taken, and as long as they grow refused in their turn."""
+    X = np.random.default_rng(0).normal(size=(2000, 3))
+    given = {"device": "cpu", "client": None, "memory_limit": "12 MiB"}
+    with pytest.raises(InsufficientMemoryError, match=r"similarities and availabilities 30\.8 MiB"):
+        AffinityPropagation(algorithm="dense", **given).fit(X)
+    few = AffinityPropagation(preference=-0.5, damping=0.8, **given).fit(X)
+    assert few.exactness_["algorithm"] == "sparse" and few.exactness_["pairs_kept"] < 400_000
+    with pytest.raises(InsufficientMemoryError, match=r"neighbour lists of 2000 rows need .* What would fit: more"):
+        AffinityPropagation(preference=-3e3, damping=0.8, **given).fit(X)
