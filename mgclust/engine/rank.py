@@ -295,5 +295,5 @@ def _check_memory(residency: Residency, assignment: Assignment, shape: tuple[int
 def _span_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:
     """Blocks are merged, or a tile would be too short for its launch, while the run can still be stopped."""
     # Some 20 ms on a GPU of 2024; some 100 ms on two cores.
-    pairs = 1 << 36 if device == "cuda" else (1 << 31) // max(4, n_features)
+    pairs = 1 << 36 if device == "cuda" else (1 << 33) // max(16, n_features)
     return max(1, min(residency.span_rows, pairs // max(1, own_rows)))

@@ -175,9 +175,9 @@ def _column_sums(x: Array) -> Array:
     return sums + x[:, whole:].sum(axis=1, dtype="float64")
 
 
-def choose_norm(measure: Metric, d: int, radius: float, s: float) -> str:
-    """Products where they are accurate enough at the scale s, direct differences elsewhere."""
-    affordable = measure.power == 1 and radius <= DOT_CONDITION * s
+def choose_norm(measure: Metric, d: int, radius: float, s: float, reach: float) -> str:
+    """Products where they are accurate enough at the scale s, by the kernels' `PRODUCT_REACH`; else differences."""
+    affordable = measure.power == 1 and radius <= reach * DOT_CONDITION * s
     if measure.norm == "l2" and d >= MIN_FEATURES_FOR_DOT and affordable:
         return "l2-dot"
     return measure.norm

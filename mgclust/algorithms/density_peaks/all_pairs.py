@@ -65,7 +65,8 @@ class AllPairs:
 
     def norm(self, s: float) -> str:
         """The arithmetic that distances of this scale can afford."""
-        return choose_norm(self._measure, self._context.dataset_shape[1], self._radius, s)
+        reach = self._kernels.pairs.PRODUCT_REACH
+        return choose_norm(self._measure, self._context.dataset_shape[1], self._radius, s, reach)
 
     def cutoff(self, fraction: float, *, exact: bool, seed: int) -> tuple[float, float]:
         """Reduced distance below which this share of the pairs lie, and the error of the distance."""

@@ -31,7 +31,7 @@ class DensityPeaksPresentation(Presentation):
             "squared distances by",
             {
                 "l2": "direct differences",
-                "l2-dot": "direct differences; on a GPU matrix products where neither threshold nor minimum decides",
+                "l2-dot": "products; direct differences where a threshold or a minimum decides",
                 "l1": "absolute differences",
                 "given": "none: the distances were given",
             },

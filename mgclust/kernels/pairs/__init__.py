@@ -1,10 +1,11 @@
 """All pairs of rows, by tiles: sums, counts, histograms, nearest rows, and the metrics they know.
 
-On the CPU `cpu` hands tasks (`cpu_tasks`) to the inner loops (`cpu_loops`), or skips columns that are far away
-(`cpu_column_boxes`). On a GPU `gpu` starts (`gpu_launch`) the kernels of ``few_features.cu`` (at most 16 features),
-``many_features.cu`` and ``any_features.cu``, or decides (`gpu_products`) that tensor cores are for these rows:
-``split_products.cu`` filters, and ``listed_pairs.cu`` decides what the filter leaves open. None of them stores a
-distance but `Pairs.reduced_distances`. `cpu_values` and ``stored_values.cu`` count values that are stored.
+On the CPU `cpu` hands tasks (`cpu_tasks`) to the inner loops (`cpu_loops`), for more than 16 features to products
+that filter (`cpu_products`), or skips columns that are far away (`cpu_column_boxes`). On a GPU `gpu` starts
+(`gpu_launch`) the kernels of ``few_features.cu`` (at most 16 features), ``many_features.cu``, ``any_features.cu``, or
+decides (`gpu_products`) that tensor cores are for these rows: ``split_products.cu`` filters, and ``listed_pairs.cu``
+decides what the filter leaves open. None of them stores a distance but `Pairs.reduced_distances`. `cpu_values` and
+``stored_values.cu`` count values that are stored.
 
 Array expressions that both devices share, outside the contract: `density` sums the densities of weighted rows and of
 given distances from stored tiles, `neighbors` looks for nearest denser rows among those that a density pass kept,
@@ -35,6 +36,10 @@ class Pairs(Protocol):
     threshold : float
         Rounded to the rows' type before it is compared: s < threshold.
     """
+
+    @property
+    def PRODUCT_REACH(self) -> float:
+        """Share of `DOT_CONDITION` (rows are prepared by it) up to which "l2-dot" sums Gaussians accurately enough."""
 
     @property
     def NEIGHBORS(self) -> int:

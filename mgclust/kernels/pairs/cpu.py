@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.pairs import cpu_loops as pairs
+from mgclust.kernels.pairs import cpu_products as products
 from mgclust.kernels.pairs.cpu_column_boxes import box_border, box_count, box_nearest, boxes_for
+from mgclust.kernels.pairs.cpu_products import Lengths, Lists, from_column
 from mgclust.kernels.pairs.cpu_tasks import chunk_columns, each_task, nearest_in_chunk, padded
 from mgclust.kernels.pairs.cpu_values import value_histogram
 from mgclust.kernels.toolkit.simd import WIDTH
@@ -31,6 +33,7 @@ from mgclust.kernels.toolkit.threads import thread_count
 
 __all__ = [
     "NEIGHBORS",
+    "PRODUCT_REACH",
     "border",
     "count_within",
     "gaussian_sum",
@@ -43,6 +46,7 @@ __all__ = [
 ]
 
 Array = Any
+PRODUCT_REACH = 0.25  # where one near row outweighs all others, its term is all the accuracy that a density has
 LOG2_E = 1.4426950408889634
 NEIGHBORS = 8  # rows that `gaussian_sum` remembers for each: 5 to 10% more time, and no pass of `nearest_higher`
 
@@ -50,17 +54,23 @@ NEIGHBORS = 8  # rows that `gaussian_sum` remembers for each: 5 to 10% more time
 def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array) -> None:
     largest = int(np.iinfo(f"i{x.itemsize}").max)
     high = min(low + ((len(out) - 1) << shift), largest)
+    low = min(low, largest)
     below = [0] * thread_count()
     flat, d, m = x.reshape(-1), x.shape[1], x.shape[0]
+    surely_below = np.zeros(m, np.int64)
+    lengths = products.filtering(x, y, norm) if low > 0 else None  # from 0 on, all pairs would be open
+    if lengths is not None:
+        limits = lengths.limits(_value(low, x.dtype), _value(high, x.dtype))
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
-        skip = first if diagonal else m + WIDTH
-        below[thread] += pairs.histogram(
-            flat, d, start, stop, panels, columns, norm == "l1", skip, min(low, largest), high, shift, out
-        )
+        skip, bracket = first if diagonal else m + WIDTH, (low, high, shift)
+        if lengths is not None:
+            given = from_column(first, *limits)
+            start = products.histogram(flat, d, start, stop, panels, columns, skip, *bracket, given, out, surely_below)
+        below[thread] += pairs.histogram(flat, d, start, stop, panels, columns, norm == "l1", skip, *bracket, out)
 
     each_task(x, y, body)
-    out[0] += sum(below)
+    out[0] += sum(below) + int(surely_below.sum())
 
 
 def gaussian_sum(
@@ -79,6 +89,19 @@ def gaussian_sum(
     if near is None or near_index is None:
         near, near_index = np.empty((len(x), 0), x.dtype), np.empty((len(x), 0), np.int64)
     numbers, flat, d, factor = _numbers(x, rows), x.reshape(-1), x.shape[1], x.dtype.type(-scale * LOG2_E)
+    if norm == "l2-dot" and power == 1 and products.suit(x, norm) and (lengths := Lengths(x, y)).fit:
+        listed = Lists(x, y, y_start, near, near_index)
+        (lower, share), scaled = lengths.lower(), lengths.scaled(float(factor))
+
+        def body_of_products(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+            products.gaussian(
+                flat, d, start, stop, panels, columns, factor, out, numbers, y_start + first,
+                *from_column(first, scaled, lower), share, *listed.of(first),
+            )  # fmt: skip
+            listed.complete(start, stop, panels, first, columns)
+
+        each_task(x, y, body_of_products)
+        return
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         pairs.gaussian(
@@ -94,8 +117,13 @@ def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array)
     if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
         box_count(x, boxes, norm == "l1", limit, out)
         return
+    if (lengths := products.filtering(x, y, norm)) is not None:
+        limits = lengths.limits(float(limit), float(limit))
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        if lengths is not None:
+            given = from_column(first, *limits)
+            start = products.count(flat, d, start, stop, panels, columns, limit, given, out)
         pairs.count(flat, d, start, stop, panels, columns, norm == "l1", limit, out)
 
     each_task(x, y, body)
@@ -134,8 +162,17 @@ def nearest_rows(
     if (boxes := boxes_for(x, y, norm == "l1", neighbors=near.shape[1])) is not None:
         box_nearest(x, boxes, norm == "l1", y_start, numbers, near, near_index)
         return
+    if (lengths := products.filtering(x, y, norm, near.shape[1])) is not None:
+        (lower, share), listed = lengths.lower(), Lists(x, y, y_start, near, near_index, numbers)
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        if lengths is not None and listed.pay:
+            products.neighbors(
+                flat, d, start, stop, panels, columns, numbers, y_start + first, *from_column(first, lower),
+                share, *listed.of(first),
+            )  # fmt: skip
+            listed.complete(start, stop, panels, first, columns)
+            return
         pairs.neighbors(flat, d, start, stop, panels, columns, norm == "l1", numbers, y_start + first, near, near_index)
 
     each_task(x, y, body)
@@ -163,6 +200,12 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
 
     each_task(x, y, body)
     return out
+
+
+def _value(bits: int, dtype: Any) -> float:
+    """The number that has these bits, infinity for those beyond it."""
+    value = float(np.array(bits, f"i{dtype.itemsize}").view(dtype))
+    return np.inf if np.isnan(value) else value
 
 
 def _numbers(x: Array, rows: Array | None) -> Array:

@@ -11,10 +11,9 @@ Columns are packed into *panels* of 32, feature by feature, so that a panel's k-
        i+3               d-1  |                |     s_i+3  += (x_i+3 - y)^2
 
 Every pair costs d subtractions and d fused multiply-adds, in one chain over k, and next to no memory traffic
-(a panel is reused by ROWS rows: 128 d bytes per 32 * ROWS pairs). A matrix product needs only the d
-multiply-adds, but then a pass over its result, an error bound, and a second look at borderline pairs.
-Measured on two Zen 5 cores at d = 64: this loop with its Gaussian 2.3e9 pairs/s, OpenBLAS's sgemm alone
-1.3e9. So "l2-dot" and "l2" are the same direct differences here, and every answer is exact in `real`.
+(a panel is reused by ROWS rows: 128 d bytes per 32 * ROWS pairs). A product needs only the d
+multiply-adds, but then an error bound, and a second look at borderline pairs: `cpu_products`, for more than 16
+features, where these loops decide what products leave open.
 
 Then per pair: Gaussian 13 instructions, count and neighbors 1 compare, histogram 2 compares, nearest 2 compares; what
 happens rarely (a pair inside the bracket, a nearer point) is found as a set bit of the compare's mask.
@@ -82,8 +81,15 @@ def pack(y: Any, start: int, panels: Any, first: int, last: int) -> None:
 @inlined
 def pair_distances(x: Any, i: int, last: int, d: int, panels: Any, p: int, manhattan: bool) -> Any:
     """Reduced distances of rows i..i+3 (those beyond `last` repeat it) to a panel, as four vectors."""
-    a = i * d
-    b, c, e = min(i + 1, last) * d, min(i + 2, last) * d, min(i + 3, last) * d
+    return four_distances(x, i, min(i + 1, last), min(i + 2, last), min(i + 3, last), d, panels, p, manhattan)
+
+
+@inlined
+def four_distances(
+    x: Any, first: int, second: int, third: int, fourth: int, d: int, panels: Any, p: int, manhattan: bool
+) -> Any:
+    """Reduced distances of four rows to a panel, as four vectors."""
+    a, b, c, e = first * d, second * d, third * d, fourth * d
     base = p * d * WIDTH
     s0 = splat(x.dtype.type(0))
     s1 = s0
@@ -120,7 +126,7 @@ def _gaussian_step(sums: Any, r: int, s: Any, coefficient: Any, squared: bool) -
 
 
 @inlined
-def _keep(s: Any, i: int, valid: int, number: int, own: int, near: Any, near_index: Any) -> None:
+def keep_nearer(s: Any, i: int, valid: int, number: int, own: int, near: Any, near_index: Any) -> None:
     """Insert the lanes nearer than row i's last neighbour into its sorted list, but for the column `own`.
 
     Equal ones in order of arrival.
@@ -142,7 +148,7 @@ def _keep(s: Any, i: int, valid: int, number: int, own: int, near: Any, near_ind
 
 
 @inlined
-def _mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: bool) -> None:
+def mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: bool) -> None:
     """Mark the panels with the columns that rows leave out; columns of other chunks are in none."""
     for i in range(start, stop):
         p = (numbers[i] - number) // WIDTH
@@ -151,7 +157,7 @@ def _mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: 
 
 
 @inlined
-def _swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, number: int) -> None:
+def swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, number: int) -> None:
     """Save the lanes in which rows i.. are about to meet themselves; called again afterwards, put them back."""
     for q in range(rows):
         lane = numbers[i + q] - number
@@ -192,7 +198,7 @@ def gaussian(
     tile = SUM_TILE // WIDTH
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
-        _mark_own(own, numbers, begin, end, number, True)
+        mark_own(own, numbers, begin, end, number, True)
         for first in range(0, count, tile):
             sums[:] = 0
             for p in range(first, min(first + tile, count)):
@@ -202,25 +208,25 @@ def gaussian(
                     s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
                     if keep:
                         j = number + p * WIDTH
-                        _keep(s0, i, valid, j, -1, near, near_index)
+                        keep_nearer(s0, i, valid, j, -1, near, near_index)
                         if i + 1 < end:
-                            _keep(s1, i + 1, valid, j, -1, near, near_index)
+                            keep_nearer(s1, i + 1, valid, j, -1, near, near_index)
                         if i + 2 < end:
-                            _keep(s2, i + 2, valid, j, -1, near, near_index)
+                            keep_nearer(s2, i + 2, valid, j, -1, near, near_index)
                         if i + 3 < end:
-                            _keep(s3, i + 3, valid, j, -1, near, near_index)
+                            keep_nearer(s3, i + 3, valid, j, -1, near, near_index)
                     r = i - begin
                     if meets_itself:
-                        _swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
+                        swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
                     _gaussian_step(sums, r, s0, coefficient, squared)
                     _gaussian_step(sums, r + 1, s1, coefficient, squared)
                     _gaussian_step(sums, r + 2, s2, coefficient, squared)
                     _gaussian_step(sums, r + 3, s3, coefficient, squared)
                     if meets_itself:
-                        _swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
+                        swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
             for i in range(begin, end):
                 out[i] += np.float64(total(load(sums, (i - begin) * WIDTH)))
-        _mark_own(own, numbers, begin, end, number, False)
+        mark_own(own, numbers, begin, end, number, False)
 
 
 @compiled
@@ -247,13 +253,13 @@ def neighbors(
             valid, j = valid_lanes(p, columns), number + p * WIDTH
             for i in range(begin, end, 4):
                 s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
-                _keep(s0, i, valid, j, numbers[i], near, near_index)
+                keep_nearer(s0, i, valid, j, numbers[i], near, near_index)
                 if i + 1 < end:
-                    _keep(s1, i + 1, valid, j, numbers[i + 1], near, near_index)
+                    keep_nearer(s1, i + 1, valid, j, numbers[i + 1], near, near_index)
                 if i + 2 < end:
-                    _keep(s2, i + 2, valid, j, numbers[i + 2], near, near_index)
+                    keep_nearer(s2, i + 2, valid, j, numbers[i + 2], near, near_index)
                 if i + 3 < end:
-                    _keep(s3, i + 3, valid, j, numbers[i + 3], near, near_index)
+                    keep_nearer(s3, i + 3, valid, j, numbers[i + 3], near, near_index)
 
 
 @compiled

@@ -17,6 +17,7 @@ __all__ = ["by_rows", "chunk_columns", "each_task", "nearest_in_chunk", "pack", 
 Array = Any
 CHUNK_BYTES = 4 << 20
 TASK_PAIRS = 4 << 20
+LINE_BYTES = 64
 LEAST_TASK = 1 << 22  # multiply-adds: less is not worth waking a thread
 
 
@@ -27,7 +28,7 @@ def each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int
     """
     (m, d), k = x.shape, y.shape[0]
     chunk = chunk_columns(x)
-    panels = np.empty(-(-min(chunk, k) // WIDTH) * WIDTH * d, x.dtype)
+    panels = empty_panels(min(chunk, k), x)
     for first in range(0, k, chunk):
         columns = min(chunk, k - first)
         pack(y[first : first + columns], panels)
@@ -50,6 +51,14 @@ def by_rows(m: int, d: int, columns: int, body: Callable[[int, int, int], None])
     run_tasks(-(-m // rows), lambda index, thread: body(index * rows, min((index + 1) * rows, m), thread))
 
 
+def empty_panels(columns: int, x: Array) -> Array:
+    """Room for columns beside rows x, from the start of a cache line on: a load across two takes twice as long."""
+    size = -(-columns // WIDTH) * WIDTH * x.shape[1]
+    room = np.empty(size + LINE_BYTES // x.itemsize, x.dtype)
+    start = -room.ctypes.data % LINE_BYTES // x.itemsize
+    return room[start : start + size]
+
+
 def pack(y: Array, panels: Array) -> None:
     """Fill panels with all columns of y."""
     count = -(-y.shape[0] // WIDTH)
@@ -68,9 +77,9 @@ def nearest_in_chunk(
     x: Array, y: Array, x_order: Array, y_order: Array, norm: str, y_start: int, best: Array, best_index: Array
 ) -> None:
     """Lower each row's best to its nearest column of higher density, in one chunk of columns."""
-    columns, d = y.shape
+    columns = len(y)
     ascending = np.argsort(y_order)
-    panels = np.empty(-(-columns // WIDTH) * WIDTH * d, x.dtype)
+    panels = empty_panels(columns, x)
     pack(y[ascending], panels)
     order = padded(y_order[ascending], np.iinfo(np.int32).max)
     numbers = y_start + ascending
@@ -78,7 +87,7 @@ def nearest_in_chunk(
     def body(start: int, stop: int, thread: int) -> None:
         rows = start + np.argsort(x_order[start:stop])
         own, own_order, near, found = x[rows].reshape(-1), x_order[rows], best[rows], best_index[rows]
-        pairs.nearest(own, d, len(rows), panels, columns, norm == "l1", own_order, order, numbers, near, found)
+        pairs.nearest(own, x.shape[1], len(rows), panels, columns, norm == "l1", own_order, order, numbers, near, found)
         best[rows], best_index[rows] = near, found
 
     by_rows(x.shape[0], x.shape[1], columns, body)

@@ -19,6 +19,7 @@ from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = [
     "NEIGHBORS",
+    "PRODUCT_REACH",
     "border",
     "count_within",
     "gaussian_sum",
@@ -33,6 +34,7 @@ __all__ = [
 Array = Any
 
 NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `nearest_higher` passes over all pairs
+PRODUCT_REACH = 1.0
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
 SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # distances that are sorted together
 LOG2_E = 1.4426950408889634

@@ -24,6 +24,7 @@ __all__ = [
     "add_fixed",
     "at_least",
     "divide",
+    "exceeds",
     "finite_or",
     "fixed",
     "fma",
@@ -247,6 +248,16 @@ def at_least(_: Any, vector: Any, limit: Any) -> Any:
 def lanes_above(_: Any, vector: Any, limit: Any) -> Any:
     """Mask of lanes > limit."""
     return types.int64(vector, limit), _against(">")
+
+
+@intrinsic
+def exceeds(_: Any, a: Any, b: Any) -> Any:
+    """Mask of lanes with a > b."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _mask(builder, builder.fcmp_ordered(">", *arguments))
+
+    return types.int64(a, b), generate
 
 
 @intrinsic
