@@ -94,6 +94,7 @@ def adaptive_affinity_propagation(
     listed = is_listed(context, algorithm, affinity, saved)
     with context.stage("similarities"):
         similarities = similarities_of(context, affinity, seed, stored=not listed)
+        rows = rows_of(context, similarities, algorithm, listed)
     with context.stage("preference"):
         middle = median(context, similarities, with_diagonal=False)
         similarities.settle()
@@ -106,7 +107,6 @@ def adaptive_affinity_propagation(
     if saved is not None:
         state.resume(saved.control["state"])
     with context.stage("scan"):
-        rows = rows_of(context, similarities, algorithm, listed)
         messages = MessagePassing(context, rows, offsets + state.preference)
         exemplars, last, log = scan(context, messages, saved, state, offsets)
     with context.stage("labels"):

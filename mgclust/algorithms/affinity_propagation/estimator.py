@@ -76,6 +76,7 @@ def affinity_propagation(
     listed = is_listed(context, algorithm, affinity, saved)
     with context.stage("similarities"):
         similarities = similarities_of(context, affinity, seed, stored=not listed)
+        rows = rows_of(context, similarities, algorithm, listed)
     with context.stage("preference"):
         if preference is None:
             preference = median(context, similarities, with_diagonal=True)  # as in scikit-learn
@@ -87,7 +88,7 @@ def affinity_propagation(
         exactness: dict[str, Any] = {"algorithm": SPARSE if listed else DENSE}
     else:
         with context.stage("messages"):
-            messages = MessagePassing(context, rows_of(context, similarities, algorithm, listed), each)
+            messages = MessagePassing(context, rows, each)
             exemplars, n_iter, converged = iterate(context, messages, saved, damping, max_iter, convergence_iter)
         with context.stage("labels"):
             assignment = Assignment(exemplars, np.full(n, -1, np.int32), np.nan)

@@ -170,11 +170,7 @@ class MessagePassing:
         largest = max(abs(self._similarities.lowest), abs(self._similarities.highest), 1e-290)
         scale = 2.0 ** (BITS - math.ceil(math.log2(n)) - math.ceil(math.log2(largest)))
         sums = xp.zeros(n, "int64")
-        for position, block in self._similarities.blocks():
-            first_row = self._context.rows.start + position
-            kernels.label_sums.same_label_sums(
-                block, xp.asarray(labels), n=n, first_row=first_row, scale=scale, out=sums
-            )
+        self._similarities.add_same_label_sums(xp.asarray(labels), scale, sums)
         total = kernels.memory.to_host(comm.all_reduce(sums, "sum")) / scale + self._preference
         order = np.lexsort((-total, labels))  # stable: of equals the lowest row comes first
         _, first = np.unique(labels[order], return_index=True)

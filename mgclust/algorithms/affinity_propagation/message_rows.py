@@ -38,7 +38,11 @@ Array = Any
 DENSE, SPARSE = "dense", "sparse"
 SLOTS = 32  # iterations that are queued at once
 SAMPLED = 1024  # columns of a row that tell how similar its nearest ones are
-LEAST_LIST, LIST_SHARE = 48, 1 / 200  # length of a list at first: a number, and a share of a row
+LEAST_LIST, LIST_SHARE, MOST_LISTED = (
+    48,
+    1 / 50,
+    400,
+)  # length of a list at first: a share of a row, between two numbers
 MORE = 1.5  # a list is made that much longer than it would have to be
 PAUSE = 16  # iterations from one choice of active columns to the next
 DENSE_PACE = 8  # elements of a dense row that are passed in the time of one of a list
@@ -93,7 +97,7 @@ def estimate_of_lists(shape: tuple[int, int], itemsize: int, size: int, resident
     """Estimate what a rank keeps with lists, as they are at first."""
     n, d = shape
     own = -(-n // size)
-    lists = int(own * max(LEAST_LIST, LIST_SHARE * n) * MORE * (4 + 2 * itemsize))
+    lists = int(own * _length(n) * MORE * (4 + 2 * itemsize))
     rows, block, vectors = n * d * itemsize, 8 * padded(n) * itemsize, _vectors(n, own, itemsize)
     what = {"rows": rows, "neighbour lists": lists, "a block of similarities": block, "vectors": vectors}
     return Estimate(lists, rows + block + vectors, what, squared=lists)
@@ -103,6 +107,11 @@ def estimate_of_either(shape: tuple[int, int], itemsize: int, size: int, residen
     """Estimate what a rank keeps at least, with all elements or with lists."""
     either = (each(shape, itemsize, size, resident_limit) for each in (estimate, estimate_of_lists))
     return min(either, key=lambda needed: needed.needed)
+
+
+def _length(n: int) -> int:
+    """Elements of a list at first."""
+    return int(max(LEAST_LIST, min(LIST_SHARE * n, MOST_LISTED)))
 
 
 def _padded(lengths: Array) -> Array:
@@ -297,7 +306,8 @@ class ListedRows(MessageRows):
         )
         self._used = self._chosen = self._doubts = 0
         self._rows = xp.arange(m)
-        self._make_lists(self._rows, None)
+        for start, s in similarities.blocks():
+            self._list(self._rows[start : start + len(s)], s, self._floors(s, None))
 
     def pass_rows(self, **numbers: float) -> None:
         """See `MessageRows`."""
@@ -420,14 +430,13 @@ class ListedRows(MessageRows):
             s[start : start + step, ~kept] = self.similarities.of_columns(rows, new)
         messages.active, messages.active_s = columns, s
 
-    def _make_lists(self, rows: Array, wanted: Array | None) -> None:
-        """Give rows lists that hold at least the similarities wanted, or of the usual length; own elements stay."""
+    def _make_lists(self, rows: Array, wanted: Array) -> None:
+        """Give rows lists that hold at least the similarities wanted; own elements stay."""
         step = self.similarities.rows_at_once()
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             s = self.similarities.of_rows(part)
-            low = self._floors(s, None if wanted is None else wanted[start : start + step])
-            self._list(part, s, low)
+            self._list(part, s, self._floors(s, wanted[start : start + step]))
 
     def _list(self, rows: Array, s: Array, low: Array) -> None:
         """Lists of all similarities >= low."""
@@ -451,7 +460,7 @@ class ListedRows(MessageRows):
         xp, n = self.context.kernels.xp, self.messages.n
         lowest = np.finfo(s.dtype).min
         sample = s[:, : n : max(1, n // SAMPLED)]
-        length = xp.full(len(s), max(LEAST_LIST, int(LIST_SHARE * n)))
+        length = xp.full(len(s), _length(n))
         if wanted is not None:
             self._kernels.count_similar(s, xp.maximum(wanted, lowest), out=length)
             length = (MORE * length).astype("int64") + 16

@@ -49,6 +49,7 @@ TYPICAL_ROWS = 256  # whose distances tell the scale
 BLOCK_BYTES = 16 << 20  # of similarities that are computed at a time
 SAMPLE = 1024  # rows whose similarities tell about where the median is
 BESIDE = 0.05  # of all pairs: the median of all is that close to the sample's
+SCATTERED = 16  # times as long as in a block takes a similarity of some columns
 AT_FIRST, AGAIN = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
 
 
@@ -105,6 +106,20 @@ class Similarities(ABC):
     @abstractmethod
     def add_noise(self) -> None:
         """Break ties again, harder: ``S + (eps S + 1000 tiny) U`` with fresh U."""
+
+    def add_same_label_sums(self, labels: Array, scale: float, out: Array) -> None:
+        """Add each column's similarities to own rows of its own label, in fixed point.
+
+        Parameters
+        ----------
+        labels : int32 array of shape (n,)
+        scale : float
+            rint(value * scale) is added.
+        out : int64 array of shape (n,)
+        """
+        sums, n = self.context.kernels.label_sums.same_label_sums, self.context.dataset_shape[0]
+        for position, block in self.blocks():
+            sums(block, labels, n=n, first_row=self.context.rows.start + position, scale=scale, out=out)
 
     def rows_at_once(self) -> int:
         """Number of rows of all columns that make a block."""
@@ -224,6 +239,20 @@ class ComputedSimilarities(Similarities):
     def add_noise(self) -> None:
         """See `Similarities`."""
         self.draws += 1
+
+    def add_same_label_sums(self, labels: Array, scale: float, out: Array) -> None:
+        """See `Similarities`; without the pairs of other labels where these are nearly all."""
+        xp, sizes, first = self.context.kernels.xp, np.bincount(labels), self.context.rows.start
+        if (sizes**2).sum() * SCATTERED > len(labels) ** 2:
+            super().add_same_label_sums(labels, scale, out)
+            return
+        own = labels[first : first + len(self.context.rows)]
+        for label in np.unique(own):
+            columns, rows = xp.flatnonzero(labels == label), xp.flatnonzero(own == label)
+            step = max(1, BLOCK_BYTES // (8 * len(columns)))
+            for start in range(0, len(rows), step):
+                s = self.of_columns(rows[start : start + step], columns).astype("float64")
+                out[columns] += xp.rint(xp.where(s > -xp.inf, s, 0) * scale).astype("int64").sum(axis=0)
 
     def typical(self) -> tuple[float, float] | None:
         """See `Similarities`."""

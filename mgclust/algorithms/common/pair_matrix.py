@@ -59,33 +59,32 @@ def order_statistics(
         left = max(1, (_key(between[1], dtype) - low).bit_length())
     found: list[float] = []
     while len(found) < len(ranks):
-        pattern, passed = _descend(context, parts, ranks[len(found) :], low, left)
-        if not pattern and left < bits:  # not there
-            low, left = -(1 << (bits - 1)), bits
-            continue
-        found += [_number(pattern[-1], dtype)] * passed
-        low, left = -(1 << (bits - 1)), bits
+        keys = _descend(context, parts, ranks[len(found) :], low, left)
+        found += [_number(key, dtype) for key in keys]
+        low, left = -(1 << (bits - 1)), bits  # for those that are not there, or not together
     return found
 
 
 def _descend(
     context: Context, parts: Callable[[], Iterable[Array]], ranks: Sequence[int], low: int, left: int
-) -> tuple[list[int], int]:
-    """The key of the first of the ranks, if it is one of the 2^left from `low` on; how many of the ranks have it."""
-    xp, n, together = context.kernels.xp, context.dataset_shape[0], len(ranks)
+) -> list[int]:
+    """Keys of the ranks, as many as share all passes; none if the first is not one of the 2^left from `low` on."""
+    xp, n = context.kernels.xp, context.dataset_shape[0]
+    keys = [low]
     while left:
         shift = max(0, left - BIN_BITS)
         counts = xp.zeros(1 + (1 << (left - shift)), dtype="int64")
         for s in parts():
-            context.kernels.pairs.value_histogram(s, n=n, low=low, shift=shift, out=counts)
+            context.kernels.pairs.value_histogram(s, n=n, low=keys[0], shift=shift, out=counts)
         upto = np.cumsum(context.kernels.memory.to_host(context.comm.all_reduce(counts, "sum")))
-        if not upto[0] < ranks[0] <= upto[-1]:
-            return [], 0
-        bins = [int(np.searchsorted(upto[1:], rank)) for rank in ranks[:together]]
-        together = bins.count(bins[0])
-        low += bins[0] << shift
+        ranks = [rank for rank in ranks if upto[0] < rank <= upto[-1]] if upto[0] < ranks[0] <= upto[-1] else []
+        if not ranks:
+            return []
+        keys = [keys[0] + (int(np.searchsorted(upto[1:], rank)) << shift) for rank in ranks]
+        if shift:
+            ranks = ranks[: keys.count(keys[0])]
         left = shift
-    return [low], together
+    return keys
 
 
 def _key(value: float, dtype: np.dtype) -> int:
