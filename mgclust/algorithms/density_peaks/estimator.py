@@ -206,7 +206,7 @@ class DensityPeaks(WeightedClusterer):
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
         """See `mgclust.algorithms.Method.warm_ups`."""
-        return tuple(WarmUp(shape, {"halo": True}, seconds=3) for shape in ((12_000, 2), (3000, 20)))
+        return tuple(WarmUp(shape, {"halo": True}, seconds=3) for shape in ((12_000, 2), (8000, 20)))
 
     @classmethod
     def from_result(cls, result: Result) -> DensityPeaks:

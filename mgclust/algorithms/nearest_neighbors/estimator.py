@@ -85,7 +85,7 @@ class NearestNeighbors(Method):
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
         """See `mgclust.algorithms.Method.warm_ups`."""
-        return WarmUp((6000, 2), seconds=1.5), WarmUp((3000, 20))
+        return WarmUp((6000, 2), seconds=1.5), WarmUp((8000, 20))
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, n_neighbors, metric = inputs.dataset.shape[0], parameters["n_neighbors"], parameters["metric"]
