@@ -103,6 +103,8 @@ def adaptive_affinity_propagation(
     # A scan moves one number; what a vector of preferences has beside it is added to it.
     first = None if preference is None else float(np.median(preference))
     offsets = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
+    if first is not None and PROFILES[profile].stride:
+        profile = "code"  # nothing falls
     state = start(profile, n, middle, first, max_iter=max_iter, fixed=first is not None)
     if saved is not None:
         state.resume(saved.control["state"])
@@ -110,11 +112,13 @@ def adaptive_affinity_propagation(
         messages = MessagePassing(context, rows, offsets + state.preference)
         exemplars, last, log = scan(context, messages, saved, state, offsets)
     with context.stage("labels"):
-        assignments = {
-            k: messages.assign(rows, offsets + state.candidates[k].preference) for k, rows in exemplars.items()
-        }
-        if len(last) and state.latest is not None:
-            assignments[len(last)] = messages.refine(messages.assign(last))
+        preferences = {k: offsets + state.candidates[k].preference for k in exemplars}
+        assignments = {k: messages.assign(found, preferences[k]) for k, found in exemplars.items()}
+        if state.profile.stride:
+            refined = messages.refine(list(assignments.values()), list(preferences.values()))
+            assignments = dict(zip(assignments, refined, strict=True))
+        elif len(last) and state.latest is not None:
+            (assignments[len(last)],) = messages.refine([messages.assign(last)])
             state.candidates[len(last)] = state.latest
         exactness = {"algorithm": SPARSE if listed else DENSE, **messages.rows.exactness()}
         del rows, messages
@@ -242,8 +246,9 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
 
     Parameters
     ----------
-    profile : {"code", "paper"}, default="code"
-        Rules of the scan: those of the authors' package, or those of the paper, which differ (see `adaptive_scan`).
+    profile : {"code", "paper", "fast"}, default="code"
+        Rules of the scan: those of the authors' package, or those of the paper, which differ; or ours, which lower the
+        preference all the time and need about a tenth of the iterations (see `adaptive_scan`).
     max_iter : int, default=50000
     preference : float or array of shape (n_samples,), optional
         Keeps the preference: then only the damping adapts, and there is one candidate.
@@ -310,7 +315,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
     method = "adaptive-affinity-propagation"
     presentation = AdaptiveAffinityPropagationPresentation()
     constraints: ClassVar[dict[str, Constraint]] = {
-        "profile": Choice(*PROFILES, help="Rules of the scan: the authors' package, or their paper."),
+        "profile": Choice(*PROFILES, help="Rules of the scan: the authors' package, their paper, or fast ones."),
         "max_iter": Integer(at_least=1, help="Most iterations of the whole scan."),
         "preference": RealOrPerRow(optional=True, help="Keep this preference instead of scanning."),
         "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity between rows."),

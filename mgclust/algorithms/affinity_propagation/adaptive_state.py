@@ -9,9 +9,25 @@ from typing import Any, NamedTuple
 
 from mgclust.errors import InputError
 
-__all__ = ["MEAN_OF", "PROFILES", "Candidate", "Decision", "Profile", "ScanState", "Stats", "start"]
+__all__ = [
+    "LEAST_PACE",
+    "MEAN_OF",
+    "MOST_PACE",
+    "PROFILES",
+    "QUICKER",
+    "SLOWER",
+    "Candidate",
+    "Decision",
+    "Profile",
+    "ScanState",
+    "Stats",
+    "start",
+]
 
 MEAN_OF = 6  # iterations in the running mean of K
+STRIDE = 4  # iterations of profile "fast" from one step to the next
+LEAST_PACE, MOST_PACE = 0.006, 0.4  # of its steps, as a share of the preference
+QUICKER, SLOWER = 1.17, 0.5  # its pace after a stride in which K stayed, and after one in which it did not
 SPREAD_OF = 50  # iterations whose K tell how wide an escape must be
 GIVEN = ("profile", "n", "median", "max_iter", "fixed", "patience")  # of a scan, before its first iteration
 ALWAYS = 1 << 62  # a run length longer than any: before any flag was set, all were alike for ever
@@ -38,6 +54,7 @@ class Profile:
     # damping, damping_limit: initial damping, and the most that oscillations alone raise it to
     damping: float = 0.5
     step: float = 0.01  # step of the preference, in medians
+    stride: int = 0  # iterations from one step to the next, whatever rests; 0: a step follows a confirmation
 
     def unit(self, median: float, n_clusters: int) -> float:
         """Step of the preference at this many clusters: finer where there are many."""
@@ -47,6 +64,9 @@ class Profile:
 PROFILES = {
     "code": Profile("code", 50, 15, calm_share=0.66, stall=150, damping_limit=0.9, plain=False),
     "paper": Profile("paper", 40, 0, calm_share=2 / 3, stall=0, damping_limit=0.85, plain=True),
+    "fast": Profile(
+        "fast", 8, 0, calm_share=0.2, stall=0, damping_limit=0.9, plain=True, settle=60, damping=0.7, stride=STRIDE
+    ),
 }
 
 
@@ -110,6 +130,7 @@ class ScanState:
     confirmed_at: int = 0  # number of clusters of the last confirmation
     repeats: int = 0  # confirmations in a row that found that number again
     waited: int = 0
+    pace: float = LEAST_PACE  # of profile "fast"
     oscillated: bool = False
     escapes: float = 2.0
     top: int = 0  # most clusters among what was confirmed or recorded

@@ -93,7 +93,7 @@ def affinity_propagation(
         with context.stage("labels"):
             assignment = Assignment(exemplars, np.full(n, -1, np.int32), np.nan)
             if len(exemplars):
-                assignment = messages.refine(messages.assign(exemplars))
+                (assignment,) = messages.refine([messages.assign(exemplars)])
             exactness = {"algorithm": SPARSE if listed else DENSE, **messages.rows.exactness()}
     if context.rank != 0:
         return None

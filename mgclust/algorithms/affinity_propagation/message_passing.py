@@ -12,7 +12,7 @@ without asking each other. Per iteration they meet once, in the sum of 2 n integ
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,18 +163,31 @@ class MessagePassing:
         chosen[exemplars] = own_preference[exemplars]
         return Assignment(exemplars, labels, math.fsum(chosen))
 
-    def refine(self, assignment: Assignment) -> Assignment:
-        """Make the member that the others of its cluster are most similar to the exemplar, and assign again."""
+    def refine(
+        self, assignments: Sequence[Assignment], preferences: Sequence[np.ndarray] | None = None
+    ) -> list[Assignment]:
+        """Make the member that the others of its cluster are most similar to the exemplar, and assign again.
+
+        Parameters
+        ----------
+        assignments : sequence of Assignment
+        preferences : sequence of ndarray of shape (n,), optional
+            Of each; by default the present one.
+        """
+        given = preferences or [self._preference] * len(assignments)
         kernels, xp, comm = self._context.kernels, self._context.kernels.xp, self._context.comm
-        n, labels = self.rows.messages.n, assignment.labels
+        n = self.rows.messages.n
         largest = max(abs(self._similarities.lowest), abs(self._similarities.highest), 1e-290)
         scale = 2.0 ** (BITS - math.ceil(math.log2(n)) - math.ceil(math.log2(largest)))
-        sums = xp.zeros(n, "int64")
-        self._similarities.add_same_label_sums(xp.asarray(labels), scale, sums)
-        total = kernels.memory.to_host(comm.all_reduce(sums, "sum")) / scale + self._preference
-        order = np.lexsort((-total, labels))  # stable: of equals the lowest row comes first
-        _, first = np.unique(labels[order], return_index=True)
-        return self.assign(np.sort(order[first]))
+        sums = xp.zeros((len(assignments), n), "int64")
+        self._similarities.add_same_label_sums([xp.asarray(each.labels) for each in assignments], scale, sums)
+        refined = []
+        totals = kernels.memory.to_host(comm.all_reduce(sums, "sum")) / scale
+        for assignment, total, preference in zip(assignments, totals + np.array(given), given, strict=True):
+            order = np.lexsort((-total, assignment.labels))  # stable: of equals the lowest row comes first
+            _, first = np.unique(assignment.labels[order], return_index=True)
+            refined.append(self.assign(np.sort(order[first]), preference))
+        return refined
 
     def _fixed_point(self, preference: np.ndarray) -> float:
         """The scale by which a sum of n positive R fits into an integer, whatever the messages.

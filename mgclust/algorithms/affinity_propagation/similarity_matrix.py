@@ -107,19 +107,20 @@ class Similarities(ABC):
     def add_noise(self) -> None:
         """Break ties again, harder: ``S + (eps S + 1000 tiny) U`` with fresh U."""
 
-    def add_same_label_sums(self, labels: Array, scale: float, out: Array) -> None:
-        """Add each column's similarities to own rows of its own label, in fixed point.
+    def add_same_label_sums(self, labelings: list[Array], scale: float, out: Array) -> None:
+        """Add each column's similarities to own rows of its own label, in fixed point, for several labelings.
 
         Parameters
         ----------
-        labels : int32 array of shape (n,)
+        labelings : list of int32 arrays of shape (n,)
         scale : float
             rint(value * scale) is added.
-        out : int64 array of shape (n,)
+        out : int64 array of shape (len(labelings), n)
         """
         sums, n = self.context.kernels.label_sums.same_label_sums, self.context.dataset_shape[0]
-        for position, block in self.blocks():
-            sums(block, labels, n=n, first_row=self.context.rows.start + position, scale=scale, out=out)
+        for position, block in self.blocks() if labelings else ():
+            for labels, total in zip(labelings, out, strict=True):
+                sums(block, labels, n=n, first_row=self.context.rows.start + position, scale=scale, out=total)
 
     def rows_at_once(self) -> int:
         """Number of rows of all columns that make a block."""
@@ -240,12 +241,19 @@ class ComputedSimilarities(Similarities):
         """See `Similarities`."""
         self.draws += 1
 
-    def add_same_label_sums(self, labels: Array, scale: float, out: Array) -> None:
+    def add_same_label_sums(self, labelings: list[Array], scale: float, out: Array) -> None:
         """See `Similarities`; without the pairs of other labels where these are nearly all."""
-        xp, sizes, first = self.context.kernels.xp, np.bincount(labels), self.context.rows.start
-        if (sizes**2).sum() * SCATTERED > len(labels) ** 2:
-            super().add_same_label_sums(labels, scale, out)
-            return
+        n = self.context.dataset_shape[0]
+        many = [(np.bincount(labels) ** 2).sum() * SCATTERED > n**2 for labels in labelings]
+        of_many = out[many]  # a copy
+        super().add_same_label_sums([x for x, each in zip(labelings, many, strict=True) if each], scale, of_many)
+        out[many] = of_many
+        for labels, total, whole in zip(labelings, out, many, strict=True):
+            if not whole:
+                self._add_by_label(labels, scale, total)
+
+    def _add_by_label(self, labels: Array, scale: float, out: Array) -> None:
+        xp, first = self.context.kernels.xp, self.context.rows.start
         own = labels[first : first + len(self.context.rows)]
         for label in np.unique(own):
             columns, rows = xp.flatnonzero(labels == label), xp.flatnonzero(own == label)

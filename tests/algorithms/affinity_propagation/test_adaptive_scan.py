@@ -84,7 +84,7 @@ def test_gone_on_with_from_plain_values(recorded, iteration):
 def test_messages_of_wine():
     """2,538 iterations, K = 14 down to 2: the specification's check, here on the oracle's own messages."""
     S = similarity(load_points("wine")[0])
-    for profile in PROFILES:
+    for profile in PUBLISHED:
         oracle = adaptive_affinity_propagation(S, profile)
         flags = [np.isin(np.arange(len(S)), rows) for rows in oracle.flags]
         state = start(profile, len(S), float(np.median(S[~np.eye(len(S), dtype=bool)])))
@@ -100,6 +100,7 @@ def test_messages_of_wine():
             assert state.iteration == 2538 and oracle.confirmed[0] == 109
 
 
+PUBLISHED = ("code", "paper")
 KINDS = ("rest", "rest", "fall", "tremble", "swap", "random", "none")
 STRETCHES = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 260), st.integers(0, N)), min_size=1, max_size=14)
 
@@ -124,7 +125,7 @@ def flags_of(stretches) -> list[np.ndarray]:
 @example(stretches=[("rest", 120, 5), ("random", 30, 0)], profile="code")
 @example(stretches=[("random", 260, 0)] * 8 + [("rest", 260, 9)] * 30, profile="code")
 @example(stretches=[("rest", 120, 5)] + [("random", 260, 0)] * 12, profile="paper")
-@given(stretches=STRETCHES, profile=st.sampled_from(sorted(PROFILES)))
+@given(stretches=STRETCHES, profile=st.sampled_from(PUBLISHED))
 def test_invented_iterations(stretches, profile):
     script = flags_of(stretches)
     S = np.full((N, N), MEDIAN)
@@ -143,6 +144,32 @@ def test_invented_iterations(stretches, profile):
     if state.latest.n_clusters:
         table[state.latest.n_clusters] = (table.get(state.latest.n_clusters, (0,))[0], state.iteration)
     assert table == {k: v[:2] for k, v in oracle.candidates.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(stretches=STRETCHES)
+def test_invented_iterations_of_the_fast_profile(stretches):
+    """The preference falls at its pace, each K has the exemplars that stayed longest, two that stay end the scan."""
+    script = flags_of(stretches)
+    state = start("fast", N, MEDIAN, max_iter=len(script))
+    decisions = play(state, stats_of(script))
+    counts = [int(flags.sum()) for flags in script]
+    preference, pace, run, best = MEDIAN / 2, 0.006, 0, {}
+    for i, (decision, k) in enumerate(zip(decisions, counts, strict=False)):
+        same = not script[i].any() if i == 0 else (script[i] == script[i - 1]).all()
+        run = run + 1 if same and i else 1 + (i == 0 and same)
+        assert decision.used_preference == pytest.approx(preference, rel=1e-12)
+        if k and run >= best.get(k, (0,))[0]:
+            best[k] = (run, i + 1)
+        if i >= 59 and (i + 1) % 4 == 0:
+            if k in (1, 2) and run >= 8:
+                assert decision.stop
+            pace = min(1.17 * pace, 0.4) if k == counts[i - 4] else max(0.5 * pace, 0.006)
+            preference *= 1 + pace
+        assert decision.stop == (i + 1 == len(decisions))
+    assert {k: each.iteration for k, each in state.candidates.items()} == {k: at for k, (_, at) in best.items()}
+    assert [d.used_damping for d in decisions] == sorted(d.used_damping for d in decisions)
+    assert decisions[0].used_damping == 0.7 and decisions[-1].used_damping <= 0.9
 
 
 # Run lengths in place of rings of flags

@@ -31,6 +31,7 @@ SCANS = {
     "double": (lambda: groups((1060, 1030, 10), 3, 30, 3), {"dtype": "float64"}, 550, (3,)),
     "correlation": (lambda: groups((1060, 1030, 10), 40, 30, 4), {"affinity": "correlation"}, 800, (2,)),
     "paper": (lambda: groups((1060, 1030, 10), 3, 60, 5), {"profile": "paper"}, 900, (4,)),
+    "fast": (lambda: groups((1600, 1485, 15), 3, 30, 3), {"profile": "fast"}, 100, (3,)),
     "fewer blocks than ranks": (lambda: load_points("wine")[0], {"dtype": "float64"}, 2538, (2, 3, 4)),
     "long": (lambda: groups((1030, 1015, 15, 12, 11, 9, 8), 4, 50, 3), {}, 1800, (2,)),
 }

@@ -72,9 +72,10 @@ def test_affinity_propagation(trace, kind, dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["blobs", "noise in the plane", "clump and far rows"])
-def test_a_scan(trace, kind, dtype):
+@pytest.mark.parametrize("profile", ["code", "fast"])
+def test_a_scan(trace, kind, dtype, profile):
     """The preference falls until two clusters are left: lists grow, columns become active."""
-    given = {"dtype": dtype, "device": "cpu", "client": None, "max_iter": 1200}
+    given = {"dtype": dtype, "device": "cpu", "client": None, "max_iter": 1200, "profile": profile}
     lists = trace(AdaptiveAffinityPropagation(algorithm="sparse", **given), rows(kind, 120))
     all_pairs = trace(AdaptiveAffinityPropagation(algorithm="dense", **given), rows(kind, 120))
     same(all_pairs, lists)
