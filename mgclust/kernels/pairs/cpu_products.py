@@ -78,12 +78,12 @@ Sides = tuple[Array, Array]  # what is added to products: a number of each row, 
 
 
 def suit(x: Array, norm: str) -> bool:
-    """Whether there may be products of these rows."""
+    """Tell whether there may be products of these rows."""
     return norm != "l1" and FEWEST_FEATURES <= x.shape[1] <= MOST_FEATURES
 
 
 def filtering(x: Array, y: Array, norm: str, neighbors: int = 0) -> Lengths | None:
-    """What products need to decide what they can, if that pays: so many nearest columns are inserted twice."""
+    """Prepare what products need to decide what they can, if that pays: so many nearest columns are inserted twice."""
     if not suit(x, norm) or x.size * len(y) < LEAST_WORK or len(y) < COLUMNS_A_NEIGHBOR * neighbors:
         return None
     lengths = Lengths(x, y)
@@ -161,11 +161,11 @@ class Lists:
 
     @property
     def pay(self) -> bool:
-        """Whether few enough rows were found again so far."""
+        """Few enough rows were found again so far."""
         return self._again * MOST_OPEN <= self._met
 
     def of(self, first: int) -> tuple[Array, ...]:
-        """What a kernel takes of them, for the columns from `first` on."""
+        """Arguments of a kernel, for the columns from `first` on."""
         return self._y[first * self._x.shape[1] :], self._near, self._index, self._doubtful
 
     def complete(self, start: int, stop: int, panels: Array, first: int, columns: int) -> None:
