@@ -49,9 +49,9 @@ any. Damping 0.7, from iteration 60 on every 4 iterations, the pace initially 0.
 
     pace <- min(1.17 pace, 0.4) if K is what it was 4 iterations before, max(0.5 pace, 0.006) if not;  p <- p (1 + pace)
 
-Each K is recorded with the exemplars that had been unchanged for longest. An oscillation (fewer than 0.2 w calm marks)
-adds 0.05 to damping, at most 0.9. K in {1, 2} over 8 iterations is the end. All candidates are refined, not only the
-last.
+Each K is recorded with the exemplars that had been unchanged for longest; above 100, if that was for 8 iterations. An
+oscillation (fewer than 0.2 w calm marks) adds 0.05 to damping, at most 0.9. K in {1, 2} over 8 iterations is the end.
+All candidates are refined, not only the last.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ from mgclust.algorithms.affinity_propagation.adaptive_state import (
     LEAST_PACE,
     MEAN_OF,
     MOST_PACE,
+    PASSING,
     PROFILES,
     QUICKER,
     SLOWER,
@@ -82,7 +83,7 @@ def step(state: ScanState, stats: Stats) -> Decision:
     damping, preference = state.damping, state.preference
     observe(state, stats)
     if state.profile.stride:
-        return stride(state, damping, preference)
+        return fall(state, damping, preference)
     confirmed, half_confirmed = confirm(state)
     events, renoise = [], False
     if confirmed:
@@ -104,7 +105,7 @@ def step(state: ScanState, stats: Stats) -> Decision:
     return Decision(record, strength, bool(state.stopped), renoise, event, damping, preference)
 
 
-def stride(state: ScanState, damping: float, preference: float) -> Decision:
+def fall(state: ScanState, damping: float, preference: float) -> Decision:
     """Decide as profile "fast" does."""
     profile, k, events = state.profile, state.counts[-1], []
     ends = state.iteration % profile.stride == 0
@@ -122,7 +123,8 @@ def stride(state: ScanState, damping: float, preference: float) -> Decision:
         state.preference *= 1 + state.pace
     state.latest = Candidate(k, state.iteration, min(state.run, state.iteration), preference, damping, False)
     stored = state.candidates.get(k)
-    record = k > 0 and (stored is None or state.latest.strength >= stored.strength)
+    stays = state.latest.strength >= (1 if k <= PASSING else profile.rest)
+    record = k > 0 and stays and (stored is None or state.latest.strength >= stored.strength)
     if record:
         state.candidates[k] = state.latest
     if record and stored is None:
@@ -293,7 +295,8 @@ def upcoming(state: ScanState, most: int) -> list[float]:
     Neither the preference nor the noise changes, and the scan does not end, before the last of them is done.
     """
     if state.profile.stride:
-        ahead = state.profile.stride - state.iteration % state.profile.stride
+        stride, settle = state.profile.stride, state.profile.settle
+        ahead = max(settle - state.iteration, stride - state.iteration % stride)
         return [state.damping] * max(1, min(most, ahead, state.max_iter - state.iteration))
     count = max(1, min(most, state.max_iter - state.iteration, until_confirmed(state), until_oscillation(state)))
     dampings, escapes = [state.damping], state.escapes

@@ -45,7 +45,7 @@ LEAST_LIST, LIST_SHARE, MOST_LISTED = (
 )  # length of a list at first: a share of a row, between two numbers
 MORE = 1.5  # a list is made that much longer than it would have to be
 PAUSE = 16  # iterations from one choice of active columns to the next
-DENSE_PACE = 8  # elements of a dense row that are passed in the time of one of a list
+DENSE_PACE = 1.25  # elements of a dense row that are passed in the time of one of a list
 FEW_ROWS = 1000  # with fewer, all elements are faster
 DOUBTS = 64  # iterations in which lists are slower that end them
 
@@ -357,9 +357,9 @@ class ListedRows(MessageRows):
     def improved(self) -> MessageRows:
         """See `MessageRows`."""
         messages, m = self.messages, len(self._rows)
-        looked = 2 * int(messages.own.sum()) + self._read()
+        looked = int(messages.own.sum()) + self._read()
         dense = 2 * m * padded(messages.n) * self.context.dtype.itemsize
-        slow = DENSE_PACE * looked > m * messages.n or self._bytes(self._used) > dense
+        slow = DENSE_PACE * looked > m * messages.n or self._bytes(self._used) > 2 * dense
         self._doubts = self._doubts + 1 if slow else 0
         if self._steadfast or self._doubts * SLOTS < DOUBTS or dense > self.context.free // 2:
             return self

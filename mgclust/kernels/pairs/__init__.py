@@ -39,7 +39,7 @@ class Pairs(Protocol):
 
     @property
     def PRODUCT_REACH(self) -> float:
-        """Share of `DOT_CONDITION` (rows are prepared by it) up to which "l2-dot" sums Gaussians accurately enough."""
+        """Share of ``DOT_CONDITION`` (of preparation) up to which "l2-dot" sums Gaussians accurately enough."""
 
     @property
     def NEIGHBORS(self) -> int:
