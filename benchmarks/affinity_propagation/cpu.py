@@ -1,11 +1,12 @@
 """Affinity propagation on a CPU beside scikit-learn: an iteration, memory, whole fits.
 
 n = 10,000, d = 120, 60 Gaussians, each part in a process of its own. An iteration of scikit-learn's is a fit of 12 less
-one of 2 with given similarities and preference; mgclust's is the median of batches as the estimator runs them, and, in
-the same way as theirs, the difference of two fits. Memory is the most that the process ever held during a fit of two
-iterations that has to compute similarities and preference, and what it grew by from before the fit. Then whole fits of
-smaller sets, the same damping, medians of three. The load of the machine before each part is in the file: other work
-moves both sides.
+one of 2 with given similarities and preference; mgclust's, of all pairs and on neighbour lists, is the median of
+batches as the estimator runs them, and, of all pairs, in the same way as theirs, the difference of two fits. Then what
+a fit of 20,000 rows on lists grows by, and whole adaptive scans of 1,200 rows. Memory is the most that the process ever
+held during a fit of two iterations that has to compute similarities and preference, and what it grew by from before the
+fit. Then whole fits of smaller sets, the same damping, medians of three. The load of the machine before each part is in
+the file: other work moves both sides.
 
     python -m benchmarks.affinity_propagation.cpu --out benchmarks/results/affinity_propagation/cpu.json
 """
@@ -42,6 +43,12 @@ def work(part: str, n: int, data: Path | None) -> dict[str, Any]:
     X = sets.gaussians(n, FEATURES, 60)[0]
     if part == "iteration ours":
         return ours_iteration(X)
+    if part == "iteration on lists":
+        return lists_iteration(X)
+    if part == "memory on lists":
+        return lists_memory(2 * n)
+    if part.startswith("scan"):
+        return scan(part.split()[1], part.split()[2], 12 * n // 100)
     if part == "iteration scikit-learn":
         from benchmarks.affinity_propagation.gpu import sklearn_iteration
 
@@ -91,6 +98,56 @@ def ours_iteration(X: np.ndarray) -> dict[str, Any]:
     }
 
 
+def lists_iteration(X: np.ndarray) -> dict[str, Any]:
+    from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+
+    batches, original = [], MessagePassing.iterate
+
+    def iterate(self: Any, dampings: list[float]) -> Any:
+        start = time.perf_counter()
+        found = original(self, dampings)
+        batches.append(1e3 * (time.perf_counter() - start) / len(dampings))
+        return found
+
+    model = estimator("ours", algorithm="sparse", max_iter=200, convergence_iter=199)
+    model.fit(X[:1024])
+    MessagePassing.iterate = iterate  # type: ignore[method-assign]
+    batches.clear()
+    start = time.perf_counter()
+    model.fit(X)
+    return {
+        "iteration_ms": statistics.median(batches),
+        "batches_ms": batches,
+        "fit_of_200_seconds": time.perf_counter() - start,
+        "stages": model.timings_,
+        "n_clusters": model.n_clusters_,
+        **model.exactness_,
+    }
+
+
+def lists_memory(n: int) -> dict[str, Any]:
+    X, model = sets.gaussians(n, FEATURES, 60)[0].astype("float32"), estimator("ours", algorithm="sparse")
+    model.fit(X[:1024])
+    before = bench.peak_bytes()
+    start = time.perf_counter()
+    model.fit(X)
+    took = time.perf_counter() - start
+    grown = (bench.peak_bytes() - before) / 2**30
+    return {"n": n, "seconds": took, "iterations": model.n_iter_, "grown_gib": grown, **model.exactness_}
+
+
+def scan(profile: str, algorithm: str, n: int) -> dict[str, Any]:
+    from mgclust import AdaptiveAffinityPropagation
+
+    X = sets.gaussians(n, 10, 12)[0]
+    model = AdaptiveAffinityPropagation(device="cpu", client=None, random_state=0, profile=profile, algorithm=algorithm)
+    AdaptiveAffinityPropagation(device="cpu", client=None, algorithm=algorithm, max_iter=120).fit(X[:200])
+    start = time.perf_counter()
+    model.fit(X)
+    took = time.perf_counter() - start
+    return {"n": n, "seconds": took, "iterations": model.n_iter_, "best": model.n_clusters_, "stages": model.timings_}
+
+
 def whole(name: str, data: Path | None) -> dict[str, Any]:
     X = sets.required(name, data)[: FITS[name]]
     out: dict[str, Any] = {"n": len(X), "d": X.shape[1]}
@@ -120,7 +177,8 @@ def main() -> None:
     out.note("targets", {"speed_up": SPEED_UP, "share_of_memory": MEMORY_SHARE})
     out.note("load_before_any_part", os.getloadavg()[0])
     parts = [
-        "iteration ours", "iteration scikit-learn", "iteration ours",
+        "iteration ours", "iteration on lists", "iteration scikit-learn", "iteration ours", "iteration on lists",
+        "memory on lists", *(f"scan {profile} {each}" for profile in ("code", "fast") for each in ("dense", "sparse")),
         *(f"memory {whose} {dtype} rows" for dtype in MEMORY_ROWS for whose in ("ours", "scikit-learn")), *FITS,
     ]  # fmt: skip
     found: dict[str, dict[str, Any]] = {}

@@ -176,7 +176,7 @@ def _all_reduce(context: Any, sums: Any) -> float:
         context.comm.settle()
         start = time.perf_counter()
         for _ in range(count):
-            context.comm.queue_sum(sums)
+            context.comm.queue_reduce(sums)
         context.comm.settle()
         took = (time.perf_counter() - start) / count
     return took
