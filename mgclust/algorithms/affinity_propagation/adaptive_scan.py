@@ -63,10 +63,10 @@ from mgclust.algorithms.affinity_propagation.adaptive_state import (
     LEAST_PACE,
     MEAN_OF,
     MOST_PACE,
-    PASSING,
+    MOST_UNSETTLED,
+    PACE_DROP,
+    PACE_GROWTH,
     PROFILES,
-    QUICKER,
-    SLOWER,
     Candidate,
     Decision,
     Profile,
@@ -119,11 +119,11 @@ def fall(state: ScanState, damping: float, preference: float) -> Decision:
             state.damping = min(profile.damping_limit, damping + 0.05)
             events.append(reaction(state, damping, preference, False))
         same = k == state.counts[-1 - profile.stride]
-        state.pace = min(QUICKER * state.pace, MOST_PACE) if same else max(SLOWER * state.pace, LEAST_PACE)
+        state.pace = min(PACE_GROWTH * state.pace, MOST_PACE) if same else max(PACE_DROP * state.pace, LEAST_PACE)
         state.preference *= 1 + state.pace
     state.latest = Candidate(k, state.iteration, min(state.run, state.iteration), preference, damping, False)
     stored = state.candidates.get(k)
-    stays = state.latest.strength >= (1 if k <= PASSING else profile.rest)
+    stays = state.latest.strength >= (1 if k <= MOST_UNSETTLED else profile.rest)
     record = k > 0 and stays and (stored is None or state.latest.strength >= stored.strength)
     if record:
         state.candidates[k] = state.latest

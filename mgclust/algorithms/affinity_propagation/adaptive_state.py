@@ -13,10 +13,10 @@ __all__ = [
     "LEAST_PACE",
     "MEAN_OF",
     "MOST_PACE",
-    "PASSING",
+    "MOST_UNSETTLED",
+    "PACE_DROP",
+    "PACE_GROWTH",
     "PROFILES",
-    "QUICKER",
-    "SLOWER",
     "Candidate",
     "Decision",
     "Profile",
@@ -28,8 +28,8 @@ __all__ = [
 MEAN_OF = 6  # iterations in the running mean of K
 STRIDE = 4  # iterations of profile "fast" from one step to the next
 LEAST_PACE, MOST_PACE = 0.006, 0.4  # of its steps, as a share of the preference
-QUICKER, SLOWER = 1.17, 0.5  # its pace after a stride in which K stayed, and after one in which it did not
-PASSING = 100  # clusters up to which it records solutions that do not stay
+PACE_GROWTH, PACE_DROP = 1.17, 0.5  # its pace after a stride in which K stayed, and after one in which it did not
+MOST_UNSETTLED = 100  # clusters up to which it records solutions that do not stay
 SPREAD_OF = 50  # iterations whose K tell how wide an escape must be
 GIVEN = ("profile", "n", "median", "max_iter", "fixed", "patience")  # of a scan, before its first iteration
 ALWAYS = 1 << 62  # a run length longer than any: before any flag was set, all were alike for ever
@@ -176,7 +176,7 @@ def start(
 
     Parameters
     ----------
-    profile : {"code", "paper"} or Profile
+    profile : {"code", "paper", "fast"} or Profile
     n : int
     median : float
         Median of the n (n - 1) similarities off the diagonal; below zero, since every step is a share of it.

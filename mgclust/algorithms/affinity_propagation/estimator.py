@@ -12,12 +12,14 @@ Row k is an exemplar while A(k,k) + R(k,k) > 0. The run ends when the exemplars 
 `convergence_iter` iterations. Then every row goes to the exemplar it is most similar to; in each cluster the member
 that the others are most similar to becomes the exemplar, and rows are assigned once more.
 
-What runs where. Each rank holds the rows of S and A that are its own; R is never stored
-(`mgclust.kernels.affinity_propagation.messages` shows why it need not be). Maxima over a row are local. One sum of 2 n
-integers an iteration tells every rank the column sums, from which all draw the same conclusions.
+What runs where. Each rank holds the rows of S and A that are its own, or lists of what matters of them
+(`message_rows`); R is never stored (`mgclust.kernels.affinity_propagation.messages` shows why it need not be). Maxima
+over a row are local. One sum of 2 n integers an iteration tells every rank the column sums, from which all draw the
+same conclusions.
 
-Cost. Memory: 2 n^2 numbers over all ranks. Time: n^2 reduced distances once, then per iteration 3 n^2 numbers read
-or written. Communication: the data once, 16 n bytes an iteration.
+Cost of all pairs (of lists: `mgclust.kernels.affinity_propagation.listed`). Memory: 2 n^2 numbers over all ranks. Time:
+n^2 reduced distances once, then per iteration 3 n^2 numbers read or written. Communication: the data once, 16 n bytes
+an iteration.
 """
 
 from __future__ import annotations
@@ -257,7 +259,8 @@ class AffinityPropagation(ExemplarClusterer):
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
         """See `mgclust.algorithms.Method.warm_ups`."""
-        return (WarmUp((300, 20), seconds=2.5),)
+        # All pairs in float64; lists, where there are some, in float32.
+        return (WarmUp((300, 20), seconds=2.5), WarmUp((1100, 20), seconds=4.0))
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         few = inputs.dataset.shape[0] ** 2 <= FEW_SIMILARITIES

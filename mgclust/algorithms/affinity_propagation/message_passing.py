@@ -107,7 +107,7 @@ class MessagePassing:
             self._sigma, self._damping = sigma, damping
         comm.settle()
         counts = kernels.memory.to_host(messages.counts[: len(dampings)])
-        self.rows = self.rows.improved()
+        self.rows = self.rows.improved(len(dampings))
         return [(int(n_exemplars), changed == 0) for n_exemplars, changed in counts]
 
     def exemplars(self, slot: int) -> np.ndarray:

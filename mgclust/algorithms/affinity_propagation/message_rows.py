@@ -37,17 +37,17 @@ __all__ = [
 Array = Any
 DENSE, SPARSE = "dense", "sparse"
 SLOTS = 32  # iterations that are queued at once
-SAMPLED = 1024  # columns of a row that tell how similar its nearest ones are
-LEAST_LIST, LIST_SHARE, MOST_LISTED = (
+SAMPLE_COLUMNS = 1024  # columns of a row that tell how similar its nearest ones are
+SHORTEST_LIST, LIST_SHARE, LONGEST_LIST = (
     48,
     1 / 50,
     400,
 )  # length of a list at first: a share of a row, between two numbers
-MORE = 1.5  # a list is made that much longer than it would have to be
-PAUSE = 16  # iterations from one choice of active columns to the next
+LIST_GROWTH = 1.5  # a list is made that much longer than it would have to be
+ACTIVE_INTERVAL = 16  # iterations from one choice of active columns to the next
 DENSE_PACE = 1.25  # elements of a dense row that are passed in the time of one of a list
 FEW_ROWS = 1000  # with fewer, all elements are faster
-DOUBTS = 64  # iterations in which lists are slower that end them
+SLOW_ITERATIONS = 64  # in which lists are slower, that end them
 
 
 def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | None) -> bool:
@@ -61,7 +61,8 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
     saved : Saved or None
         The checkpoint that it resumes from.
     """
-    sizes = context.dataset_shape, context.dtype.itemsize, context.size, context.free // 2
+    free = int(context.comm.all_reduce(np.array([context.free]), "min")[0])  # all ranks decide alike
+    sizes = context.dataset_shape, context.dtype.itemsize, context.size, free // 2
     lists = has_lists(context.kernels.device)
     if algorithm == "sparse" and not lists:
         raise InputError("algorithm='sparse' computes on CPUs alone so far; choose 'auto' or 'dense', or device='cpu'.")
@@ -69,9 +70,9 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
         return bool(saved.control["messages"]["rows"] == SPARSE)
     if algorithm == "auto":
         enough = affinity != "precomputed" and context.dataset_shape[0] >= FEW_ROWS
-        lists = lists and enough and estimate_of_lists(*sizes).needed <= context.free // 2
+        lists = lists and enough and estimate_of_lists(*sizes).needed <= free // 2
     if algorithm == "dense" or not lists:
-        estimate(*sizes).check(context.free, context.size)
+        estimate(*sizes).check(free, context.size)
         return False
     return True
 
@@ -79,7 +80,7 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
 def rows_of(context: Context, similarities: Similarities, algorithm: str, listed: bool) -> MessageRows:
     """Rows before their first iteration."""
     if listed:
-        return ListedRows(context, similarities, steadfast=algorithm == "sparse")
+        return ListedRows(context, similarities, keep_lists=algorithm == "sparse")
     return DenseRows(context, similarities)
 
 
@@ -97,7 +98,7 @@ def estimate_of_lists(shape: tuple[int, int], itemsize: int, size: int, resident
     """Estimate what a rank keeps with lists, as they are at first."""
     n, d = shape
     own = -(-n // size)
-    lists = int(own * _length(n) * MORE * (4 + 2 * itemsize))
+    lists = int(own * _length(n) * LIST_GROWTH * (4 + 2 * itemsize))
     rows, block, vectors = n * d * itemsize, 8 * padded(n) * itemsize, _vectors(n, own, itemsize)
     what = {"rows": rows, "neighbour lists": lists, "a block of similarities": block, "vectors": vectors}
     return Estimate(lists, rows + block + vectors, what, squared=lists)
@@ -111,7 +112,7 @@ def estimate_of_either(shape: tuple[int, int], itemsize: int, size: int, residen
 
 def _length(n: int) -> int:
     """Elements of a list at first."""
-    return int(max(LEAST_LIST, min(LIST_SHARE * n, MOST_LISTED)))
+    return int(max(SHORTEST_LIST, min(LIST_SHARE * n, LONGEST_LIST)))
 
 
 def _padded(lengths: Array) -> Array:
@@ -186,7 +187,7 @@ class MessageRows(ABC):
     def noise_added(self) -> None:
         """Follow similarities whose noise has been drawn again."""
 
-    def improved(self) -> MessageRows:
+    def improved(self, iterations: int) -> MessageRows:
         """These rows, or the same in a form that is faster now."""
         return self
 
@@ -280,10 +281,10 @@ class ListedRows(MessageRows):
     hot: ClassVar[dict[str, int]] = {**MessageRows.hot, "hot_place": -1, "hot_s": 0}
     messages: ListedMessages
 
-    def __init__(self, context: Context, similarities: Similarities, *, steadfast: bool) -> None:
+    def __init__(self, context: Context, similarities: Similarities, *, keep_lists: bool) -> None:
         super().__init__(context, similarities)
         self._kernels = load_lists(context.kernels.device)
-        self._steadfast = steadfast
+        self._keep_lists = keep_lists
         xp, n, m, dtype = context.kernels.xp, context.dataset_shape[0], len(context.rows), context.dtype
         self.messages = ListedMessages(
             **self.vectors(n),
@@ -304,7 +305,7 @@ class ListedRows(MessageRows):
             read=xp.zeros(m, "int64"),
             undecided=xp.zeros(m, "uint8"),
         )
-        self._used = self._chosen = self._doubts = 0
+        self._used = self._chosen = self._slow = self._since = 0
         self._rows = xp.arange(m)
         for start, s in similarities.blocks():
             self._list(self._rows[start : start + len(s)], s, self._floors(s, None))
@@ -316,7 +317,7 @@ class ListedRows(MessageRows):
         rows = np.flatnonzero(messages.undecided)
         self._chosen += 1
         many = 64 * len(rows) > len(self._rows)
-        if self._chosen > PAUSE and (many or self._read() > 4 * len(self._rows) + messages.own.sum()):
+        if self._chosen > ACTIVE_INTERVAL and (many or self._read() > 4 * len(self._rows) + messages.own.sum()):
             self._choose_active()
             if many:
                 self._kernels.pass_listed_rows(messages, rows, again=True, **numbers)
@@ -354,16 +355,22 @@ class ListedRows(MessageRows):
         own = self._kernels.gather_own(self.messages, self._rows)
         self._remake(wanted, *own)
 
-    def improved(self) -> MessageRows:
+    def improved(self, iterations: int) -> MessageRows:
         """See `MessageRows`."""
         messages, m = self.messages, len(self._rows)
         looked = int(messages.own.sum()) + self._read()
-        dense = 2 * m * padded(messages.n) * self.context.dtype.itemsize
-        slow = DENSE_PACE * looked > m * messages.n or self._bytes(self._used) > 2 * dense
-        self._doubts = self._doubts + 1 if slow else 0
-        if self._steadfast or self._doubts * SLOTS < DOUBTS or dense > self.context.free // 2:
+        slow = DENSE_PACE * looked > m * messages.n
+        self._slow = self._slow + iterations if slow else 0
+        self._since += iterations
+        if self._keep_lists or self._since < SLOW_ITERATIONS:
             return self
-        return self._dense()
+        self._since = 0
+        dense = 2 * m * padded(messages.n) * self.context.dtype.itemsize
+        fits = dense + self._bytes(len(messages.column)) <= self.context.free
+        # All ranks together: a checkpoint holds all rows in one form.
+        mine = np.array([int(self._slow >= SLOW_ITERATIONS), int(not fits)])
+        slow_somewhere, too_large = self.context.comm.all_reduce(mine, "max")
+        return self._dense() if slow_somewhere and not too_large else self
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
         """See `MessageRows`."""
@@ -412,9 +419,9 @@ class ListedRows(MessageRows):
         """Find the columns that must be looked at wherever lists would be read far, unless these are too many."""
         messages, xp = self.messages, self.context.kernels.xp
         self._chosen = 0
-        most = max(LEAST_LIST, self._read() // len(self._rows))
+        most = max(SHORTEST_LIST, self._read() // len(self._rows))
         for share in (0.005, 0.05, 0.2):
-            count = 16 + int(MORE * (messages.a_column >= np.quantile(messages.slack, share)).sum())
+            count = 16 + int(LIST_GROWTH * (messages.a_column >= np.quantile(messages.slack, share)).sum())
             if count <= most:
                 break
         else:
@@ -459,11 +466,11 @@ class ListedRows(MessageRows):
         """Similarities from which on lists hold the columns: about as many as it takes, and some more."""
         xp, n = self.context.kernels.xp, self.messages.n
         lowest = np.finfo(s.dtype).min
-        sample = s[:, : n : max(1, n // SAMPLED)]
+        sample = s[:, : n : max(1, n // SAMPLE_COLUMNS)]
         length = xp.full(len(s), _length(n))
         if wanted is not None:
             self._kernels.count_similar(s, xp.maximum(wanted, lowest), out=length)
-            length = (MORE * length).astype("int64") + 16
+            length = (LIST_GROWTH * length).astype("int64") + 16
         place = sample.shape[1] - 1 - -(-length * sample.shape[1] // n)
         if wanted is None:
             whole, kth = place[0] < 0, max(int(place[0]), 0)
@@ -484,7 +491,7 @@ class ListedRows(MessageRows):
             raise InsufficientMemoryError(
                 f"not enough memory: the neighbour lists of {len(self._rows)} rows need {human(self._bytes(room))}, "
                 f"there are {human(self.context.free)}. What would fit: more workers, a higher preference (more "
-                "clusters, shorter lists), or fewer rows."
+                "clusters, shorter lists), fewer rows, or algorithm='dense' where two n x n matrices fit."
             )
         begin = np.cumsum(lengths) - lengths
         column, s = xp.empty(room, "int32"), xp.empty(room, messages.s.dtype)
@@ -494,7 +501,7 @@ class ListedRows(MessageRows):
         self._used = live
 
     def _remake(self, wanted: Array, counts: Array, columns: Array, values: Array) -> None:
-        """Make all lists anew, with all similarities of at least `wanted`; own elements are given by their columns."""
+        """Replace all lists by such of all similarities >= `wanted`; own elements are given by their columns."""
         messages = self.messages
         self._used = 0
         messages.length[:] = messages.own[:] = 0

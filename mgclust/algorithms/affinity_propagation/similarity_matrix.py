@@ -1,4 +1,4 @@
-"""The n x n similarities of affinity propagation: each rank holds those of its own rows.
+"""The n x n similarities of affinity propagation: kept, each rank those of its own rows, or computed when asked for.
 
 =============  ===============================  =============================================
 affinity       S(i,k), i != k                   dissimilarity that the silhouette belongs to
@@ -12,7 +12,8 @@ precomputed    as given, row i of the data      -S, shifted to be positive
 Ties between similarities would make messages oscillate; noise breaks them: ``S + (eps S + 100 tiny) U``, with U in
 [0, 1) from a counter-based generator (Philox) keyed on (seed, i, k). So S(i,k) does not depend on the rank.
 
-Cost. n^2 reduced distances over all ranks, each written once; the data pass every rank once.
+Cost. Kept ones: n^2 reduced distances over all ranks, each written once; the data pass every rank once. Computed ones:
+as many for each pass over all pairs, and all rows on every rank.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ AFFINITIES = {"euclidean": ("euclidean", 1.0), "cosine": ("cosine", 0.25), "corr
 TYPICAL_ROWS = 256  # whose distances tell the scale
 BLOCK_BYTES = 16 << 20  # of similarities that are computed at a time
 SAMPLE = 1024  # rows whose similarities tell about where the median is
-BESIDE = 0.05  # of all pairs: the median of all is that close to the sample's
-SCATTERED = 16  # times as long as in a block takes a similarity of some columns
-AT_FIRST, AGAIN = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
+BRACKET = 0.05  # of all pairs: the median of all is that close to the sample's
+PAIR_COST = 16  # times as long as in a block takes a similarity of some columns
+FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
 
 
 class Similarities(ABC):
@@ -93,7 +94,7 @@ class Similarities(ABC):
 
     @abstractmethod
     def matrix(self) -> Array:
-        """All own rows, shape (m, padded(n)); whoever has them may keep them."""
+        """All own rows, shape (m, padded(n)); the caller may keep them."""
 
     @abstractmethod
     def of_rows(self, rows: Array) -> Array:
@@ -169,7 +170,7 @@ class StoredSimilarities(Similarities):
         self.draws += 1
         self.context.kernels.affinity_propagation.jitter(
             self.s, n=self.context.dataset_shape[0], first_row=self.context.rows.start, seed=self.seed,
-            draw=self.draws, tiny=AGAIN,
+            draw=self.draws, tiny=LATER_NOISE,
         )  # fmt: skip
 
 
@@ -223,7 +224,7 @@ class ComputedSimilarities(Similarities):
             self._y[numbers], numbers, self._y, norm=self._norm, factor=self._factor, y_start=0, seed=self.seed, out=s
         )
         for draw in range(1, self.draws + 1):
-            self._lists.jitter_rows(s, numbers, n=n, seed=self.seed, draw=draw, tiny=AGAIN)
+            self._lists.jitter_rows(s, numbers, n=n, seed=self.seed, draw=draw, tiny=LATER_NOISE)
         return s
 
     def of_columns(self, rows: Array, columns: Array) -> Array:
@@ -232,7 +233,7 @@ class ComputedSimilarities(Similarities):
         s = kernels.pairs.reduced_distances(self._y[numbers], self._y[columns], norm=self._norm)
         s *= self.context.dtype.type(-self._factor)
         for draw in range(self.draws + 1):
-            tiny = AGAIN if draw else AT_FIRST
+            tiny = LATER_NOISE if draw else FIRST_NOISE
             self._lists.jitter_pairs(s, numbers, columns, seed=self.seed, draw=draw, tiny=tiny)
         s[numbers[:, None] == columns[None]] = -np.inf
         return s
@@ -244,7 +245,7 @@ class ComputedSimilarities(Similarities):
     def add_same_label_sums(self, labelings: list[Array], scale: float, out: Array) -> None:
         """See `Similarities`; without the pairs of other labels where these are nearly all."""
         n = self.context.dataset_shape[0]
-        many = [(np.bincount(labels) ** 2).sum() * SCATTERED > n**2 for labels in labelings]
+        many = [(np.bincount(labels) ** 2).sum() * PAIR_COST > n**2 for labels in labelings]
         of_many = out[many]  # a copy
         super().add_same_label_sums([x for x, each in zip(labelings, many, strict=True) if each], scale, of_many)
         out[many] = of_many
@@ -271,7 +272,7 @@ class ComputedSimilarities(Similarities):
         x = self._y[chosen]
         s = self.context.kernels.pairs.reduced_distances(x, x, norm=self._norm).astype("float64") * -self._factor
         away = ~xp.eye(SAMPLE, dtype=bool)
-        low, high = xp.quantile(s[away], (0.5 - BESIDE, 0.5 + BESIDE))
+        low, high = xp.quantile(s[away], (0.5 - BRACKET, 0.5 + BRACKET))
         return float(low), float(high)
 
     def _width(self) -> int:

@@ -4,9 +4,9 @@ A squared difference takes a subtraction and a multiply-add a feature, a product
 
     |x - y|^2 = |x|^2 + |y|^2 - 2 x.y      8 rows x 32 columns of x.y stay in registers; lengths come from float64
 
-One chain of multiply-adds makes a product, whatever rows and columns a call has. So a Gaussian sum, which takes them
-as they are, has the same bits however rows and columns are cut. What is decided, direct differences decide. With u the
-unit of rounding, c = 2 (d + 8) u, and t the direct difference::
+Chains of 32 features, added in order, make a product, whatever rows and columns a call has. So a Gaussian sum, which
+takes them as they are, has the same bits however rows and columns are cut. What is decided, direct differences decide.
+With u the unit of rounding, c = 2 (d + 8) u, and t the direct difference::
 
     | |x|^2 + |y|^2 - 2 x.y  -  t |  <=  c (|x|^2 + |y|^2)  +  c t
                                          d u for products      (d + 3) u for differences; the rest: lengths, slack

@@ -172,6 +172,13 @@ def test_invented_iterations_of_the_fast_profile(stretches):
     assert decisions[0].used_damping == 0.7 and decisions[-1].used_damping <= 0.9
 
 
+def test_many_clusters_are_recorded_where_they_stay():
+    state = start("fast", 1000, MEDIAN)
+    for k in [*range(140, 90, -1), *[150] * 8]:
+        step(state, Stats(k, k == state.counts[-1]))
+    assert sorted(state.candidates) == [*range(91, 101), 150]
+
+
 # Run lengths in place of rings of flags
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms.affinity_propagation import message_rows
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.engine.comm import SoloComm
 from mgclust.errors import InputError, InsufficientMemoryError
 
 KINDS = ["blobs", "noise in the plane", "noise in 64 dimensions", "clump and far rows", "duplicates", "line"]
@@ -45,8 +48,8 @@ def trace(monkeypatch):
         seen.clear()
         return model.fit(X), list(seen)
 
-    monkeypatch.setattr(message_rows, "LEAST_LIST", 4)  # so that lists have to be made longer
-    monkeypatch.setattr(message_rows, "PAUSE", 3)
+    monkeypatch.setattr(message_rows, "SHORTEST_LIST", 4)  # so that lists have to be made longer
+    monkeypatch.setattr(message_rows, "ACTIVE_INTERVAL", 3)
     monkeypatch.setattr(MessagePassing, "iterate", iterate)
     return fit
 
@@ -102,13 +105,43 @@ def test_over_to_all_pairs(trace, monkeypatch):
     """In the middle of a run, where lists have become slow: nothing but the time changes."""
     monkeypatch.setattr(message_rows, "FEW_ROWS", 0)
     monkeypatch.setattr(message_rows, "DENSE_PACE", 1000)
-    given = {"device": "cpu", "client": None, "damping": 0.8}
+    given = {"device": "cpu", "client": None, "damping": 0.8, "max_iter": 150, "convergence_iter": 140}
     found = trace(AffinityPropagation(**given), rows("noise in the plane"))
     assert found[0].exactness_["algorithm"] == "sparse" and found[0].exactness_["pairs_kept"] == 260**2
     same(trace(AffinityPropagation(algorithm="dense", **given), rows("noise in the plane")), found)
 
 
+@pytest.mark.parametrize(("slow_elsewhere", "too_large_elsewhere"), [(1, 0), (1, 1), (0, 0)])
+def test_all_ranks_change_together(trace, monkeypatch, slow_elsewhere, too_large_elsewhere):
+    """One that is slow takes the others along, one without room keeps them: checkpoints have rows in one form."""
+    original = SoloComm.all_reduce
+
+    def with_another(self, array, op="sum"):
+        found = original(self, array, op)
+        decides = op == "max" and isinstance(array, np.ndarray) and array.shape == (2,)
+        return np.maximum(found, (slow_elsewhere, too_large_elsewhere)) if decides else found
+
+    monkeypatch.setattr(SoloComm, "all_reduce", with_another)
+    monkeypatch.setattr(message_rows, "FEW_ROWS", 0)
+    given = {"damping": 0.8, "max_iter": 150, "convergence_iter": 140}  # long enough to look at the others
+    model, _ = trace(AffinityPropagation(device="cpu", client=None, **given), rows("blobs"))
+    assert (model.exactness_["pairs_kept"] == 260**2) == (slow_elsewhere and not too_large_elsewhere)
+
+
 def test_lists_are_for_cpus():
+    context = SimpleNamespace(
+        dataset_shape=(5000, 3), dtype=np.dtype("float32"), size=1, free=1 << 40, comm=SoloComm.__new__(SoloComm),
+        kernels=SimpleNamespace(device="cuda"),
+    )  # fmt: skip
+    with pytest.raises(InputError, match="algorithm='sparse' computes on CPUs alone"):
+        message_rows.is_listed(context, "sparse", "euclidean", None)
+    assert not message_rows.is_listed(context, "auto", "euclidean", None)
+    context.kernels.device = "cpu"
+    assert message_rows.is_listed(context, "auto", "euclidean", None)
+    assert not message_rows.is_listed(context, "auto", "precomputed", None)
+
+
+def test_the_parameter():
     assert AffinityPropagation().algorithm == AdaptiveAffinityPropagation().algorithm == "auto"
     with pytest.raises(InputError, match="algorithm='lists' should be one of"):
         AffinityPropagation(algorithm="lists", device="cpu", client=None).fit(rows("blobs"))
