@@ -29,8 +29,9 @@ from sklearn.utils.validation import check_is_fitted
 from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES, ScanState, Stats, start, step, upcoming
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
-from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE, is_listed, rows_of
+from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
+from mgclust.algorithms.affinity_propagation.row_choice import is_listed, rows_of
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     AFFINITIES,
     Similarities,

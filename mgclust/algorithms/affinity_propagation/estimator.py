@@ -13,7 +13,7 @@ Row k is an exemplar while A(k,k) + R(k,k) > 0. The run ends when the exemplars 
 that the others are most similar to becomes the exemplar, and rows are assigned once more.
 
 What runs where. Each rank holds the rows of S and A that are its own, or lists of what matters of them
-(`message_rows`); R is never stored (`mgclust.kernels.affinity_propagation.messages` shows why it need not be). Maxima
+(`row_choice`); R is never stored (`mgclust.kernels.affinity_propagation.messages` shows why it need not be). Maxima
 over a row are local. One sum of 2 n integers an iteration tells every rank the column sums, from which all draw the
 same conclusions.
 
@@ -32,8 +32,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
-from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE, is_listed, rows_of
+from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE
 from mgclust.algorithms.affinity_propagation.presentation import AffinityPropagationPresentation
+from mgclust.algorithms.affinity_propagation.row_choice import is_listed, rows_of
 from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, median, similarities_of
 from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.engine.checkpoint import Saved

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.affinity_propagation.message_rows import estimate, estimate_of_either, estimate_of_lists
+from mgclust.algorithms.affinity_propagation.row_choice import estimate, estimate_of_either, estimate_of_lists
 from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES
 from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.common.pair_matrix import check_square

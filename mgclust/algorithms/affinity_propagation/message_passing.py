@@ -133,8 +133,10 @@ class MessagePassing:
             "draws": self._similarities.draws,
             "rows": self.rows.name,
         }
-        alike, rows = self.rows.saved()
-        self._context.checkpoint.save({**control, "messages": own}, {**(arrays or {}), **alike}, rows, background=True)
+        replicated, rows = self.rows.saved()
+        self._context.checkpoint.save(
+            {**control, "messages": own}, {**(arrays or {}), **replicated}, rows, background=True
+        )
 
     def restore(self, saved: Saved) -> None:
         """Resume from messages that were saved: those of a new instance, its preference the same."""

@@ -1,4 +1,7 @@
-"""Message passing on lists, on the CPU. The equations, and why this is exact: `listed`."""
+"""Message passing on neighbour lists, on the CPU. The equations, and why this is exact: `listed`.
+
+`cpu_lists` makes and moves the lists.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.affinity_propagation.cpu_messages import _enter
+from mgclust.kernels.affinity_propagation.cpu_lists import (
+    count_similar,
+    gather_own,
+    list_similar,
+    move_lists,
+    move_own,
+    nearest_flagged,
+    place_own,
+)
+from mgclust.kernels.affinity_propagation.cpu_messages import enter
 from mgclust.kernels.affinity_propagation.cpu_similarities import jitter_pairs, jitter_rows, similarities_of_rows
 from mgclust.kernels.affinity_propagation.listed import ListedMessages
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
@@ -33,7 +45,7 @@ from mgclust.kernels.toolkit.simd_steps import (
     subtract,
     zero_unless,
 )
-from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_count
+from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
 __all__ = [
     "count_similar",
@@ -105,28 +117,6 @@ def pass_listed_rows(
     messages.hot_most[0] = max(messages.hot_most[0], most.max())
 
 
-def count_similar(s: Array, low: Array, *, out: Array) -> None:
-    flat, rows = s.reshape(-1), rows_of_a_task(s.shape[1])
-
-    def task(index: int, _: int) -> None:
-        count_row(flat, s.shape[1], index * rows, min((index + 1) * rows, len(s)), low, out)
-
-    run_tasks(-(-len(s) // rows), task)
-
-
-def list_similar(s: Array, low: Array, begin: Array, *, column: Array, out: Array) -> None:
-    flat, rows = s.reshape(-1), rows_of_a_task(s.shape[1])
-
-    def task(index: int, _: int) -> None:
-        fill_row(flat, s.shape[1], index * rows, min((index + 1) * rows, len(s)), low, begin, column, out)
-
-    run_tasks(-(-len(s) // rows), task)
-
-
-def nearest_flagged(messages: ListedMessages, flags: Array, *, out: Array, out_s: Array) -> None:
-    find_flagged(messages.begin, messages.length, messages.column, messages.s, flags, out, out_s)
-
-
 @compiled
 def finish_availability(c: Any, a_column: Any, damping: Any, rest: Any) -> None:
     """A of a column wherever R <= 0."""
@@ -147,7 +137,7 @@ def _finish(
         k = hot_column[i, h]
         r = fma(sigma, hot_s[i, h], -u) - hot_e[i, h]
         hot_a[i, h] = fma(damping, hot_a[i, h], rest * min(zero, c[k] - max(zero, r)))
-        m1, j, m2 = _enter(m1, j, m2, hot_a[i, h] + hot_s[i, h], k)
+        m1, j, m2 = enter(m1, j, m2, hot_a[i, h] + hot_s[i, h], k)
         h += 1
     sigmas, minus_u, dampings, rests = splat(sigma), splat(-u), splat(damping), splat(rest)
     for q in range(at, own, WIDTH):
@@ -161,7 +151,7 @@ def _finish(
         while near:
             lane = first_lane(near)
             near &= near - 1
-            m1, j, m2 = _enter(m1, j, m2, element(value, lane), column[q + lane])
+            m1, j, m2 = enter(m1, j, m2, element(value, lane), column[q + lane])
             if j == column[q + lane]:
                 similarity = s[q + lane]
     return m1, j, m2, similarity
@@ -197,7 +187,7 @@ def _look(
             value = values[p] + own_s
             behind = own == at or own_s < last or (own_s == last and k > last_column)
             if value >= m2 and behind and _hot_of(i, k, hot_column) < 0:
-                m1, j, m2 = _enter(m1, j, m2, value, k)
+                m1, j, m2 = enter(m1, j, m2, value, k)
                 if j == k:
                     similarity = own_s
         if outside + top < m2:
@@ -215,7 +205,7 @@ def _look(
             near &= near - 1
             k = column[q + lane]
             if q + lane < stop and _hot_of(i, k, hot_column) < 0:
-                m1, j, m2 = _enter(m1, j, m2, element(value, lane), k)
+                m1, j, m2 = enter(m1, j, m2, element(value, lane), k)
                 if j == k:
                     similarity = s[q + lane]
         skipped = 0
@@ -400,145 +390,3 @@ def sweep_lists(
             scale, sums,
         )  # fmt: skip
     return most
-
-
-@compiled
-def count_row(s: Any, width: int, start: int, stop: int, low: Any, out: Any) -> None:
-    """Count the elements of rows start..stop-1 that are at least `low`; s ends with -inf, in the padding."""
-    for i in range(start, stop):
-        count = 0
-        for p in range(width // WIDTH):
-            count += lanes_of(at_least(load(s, i * width + p * WIDTH), low[i]))
-        out[i] = count
-
-
-@compiled
-def fill_row(s: Any, width: int, start: int, stop: int, low: Any, begin: Any, column: Any, out: Any) -> None:
-    """Those elements, the most similar first, of equal ones the lowest column; -inf up to a multiple of WIDTH."""
-    for i in range(start, stop):
-        at = begin[i]
-        count = 0
-        for p in range(width // WIDTH):
-            near = at_least(load(s, i * width + p * WIDTH), low[i])
-            while near:
-                k = p * WIDTH + first_lane(near)
-                near &= near - 1
-                column[at + count] = k
-                out[at + count] = s[i * width + k]
-                count += 1
-        for q in range(at + count, at + (count + WIDTH - 1) // WIDTH * WIDTH):
-            column[q], out[q] = 0, out.dtype.type(-np.inf)
-        # Shell's sort, by Ciura's distances.
-        gap = 1750
-        while gap > 0:
-            for q in range(gap, count):
-                value, k = out[at + q], column[at + q]
-                p = q - gap
-                while p >= 0 and (out[at + p] < value or (out[at + p] == value and column[at + p] > k)):
-                    out[at + p + gap], column[at + p + gap] = out[at + p], column[at + p]
-                    p -= gap
-                out[at + p + gap], column[at + p + gap] = value, k
-            gap = (
-                701 if gap == 1750 else 301 if gap == 701 else 132 if gap == 301 else 57 if gap == 132 else
-                23 if gap == 57 else 10 if gap == 23 else 4 if gap == 10 else 1 if gap == 4 else 0
-            )  # fmt: skip
-
-
-@compiled
-def find_flagged(begin: Any, length: Any, column: Any, s: Any, flags: Any, out: Any, out_s: Any) -> None:
-    """The most similar flagged column of each row's list, and its similarity; -1 where there is none."""
-    for i in range(len(begin)):
-        out[i] = -1
-        for q in range(begin[i], begin[i] + length[i]):
-            if flags[column[q]]:
-                out[i], out_s[i] = column[q], s[q]
-                break
-
-
-def move_lists(old: ListedMessages, begin: Array, column: Array, s: Array, a: Array) -> None:
-    copy_lists(old.begin, old.length, old.column, old.s, old.a, begin, column, s, a)
-
-
-@compiled
-def copy_lists(
-    begin: Any, length: Any, column: Any, s: Any, a: Any, to: Any, new_column: Any, new_s: Any, new_a: Any
-) -> None:
-    """Copy each row's list."""
-    for i in range(len(begin)):
-        whole = (length[i] + WIDTH - 1) // WIDTH * WIDTH
-        for q in range(whole):
-            new_column[to[i] + q] = column[begin[i] + q]
-            new_s[to[i] + q] = s[begin[i] + q]
-            new_a[to[i] + q] = a[begin[i] + q]
-
-
-def move_own(rows: Array, begin: Array, to: Array, length: Array, own: Array, a: Array) -> None:
-    copy_own(rows, begin, to, length, own, a)
-
-
-@compiled
-def copy_own(rows: Any, begin: Any, to: Any, length: Any, own: Any, a: Any) -> None:
-    """Copy A of some rows' own elements from an old place of their lists to a new one; -inf behind them."""
-    for t in range(len(rows)):
-        for q in range(own[rows[t]]):
-            a[to[t] + q] = a[begin[t] + q]
-        for q in range(own[rows[t]], (length[t] + WIDTH - 1) // WIDTH * WIDTH):
-            a[to[t] + q] = a.dtype.type(-np.inf)
-
-
-def place_own(messages: ListedMessages, rows: Array, counts: Array, columns: Array, values: Array) -> None:
-    m = messages
-    put_own(
-        rows, counts, columns, values, np.full(m.n, -1, np.int64), m.begin, m.length, m.own, m.column, m.a, m.a_column,
-        m.hot_column, m.hot_place,
-    )  # fmt: skip
-
-
-@compiled
-def put_own(
-    rows: Any, counts: Any, columns: Any, values: Any, where: Any, begin: Any, length: Any, own: Any, column: Any,
-    a: Any, a_column: Any, hot_column: Any, hot_place: Any,
-) -> None:  # fmt: skip
-    """Give A of some elements, by their columns, to new lists of their rows."""
-    at = 0
-    for t in range(len(rows)):
-        i = rows[t]
-        for p in range(at, at + counts[t]):
-            where[columns[p]] = p
-        left, q = counts[t], 0
-        while left > 0 and q < length[i]:
-            k = column[begin[i] + q]
-            a[begin[i] + q] = a_column[k]
-            if where[k] >= 0:
-                a[begin[i] + q] = values[where[k]]
-                left -= 1
-            q += 1
-        own[i] = q
-        for p in range(at, at + counts[t]):
-            where[columns[p]] = -1
-        at += counts[t]
-        h = 0
-        while h < hot_column.shape[1] and hot_column[i, h] >= 0:
-            hot_place[i, h] = -1
-            for p in range(q):
-                if column[begin[i] + p] == hot_column[i, h]:
-                    hot_place[i, h] = p
-                    a[begin[i] + p] = a.dtype.type(-np.inf)
-            h += 1
-
-
-def gather_own(messages: ListedMessages, rows: Array) -> tuple[Array, Array, Array]:
-    counts = messages.own[rows]
-    columns, values = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), messages.a.dtype)
-    take_own(rows, messages.begin, counts, messages.column, messages.a, columns, values)
-    return counts, columns, values
-
-
-@compiled
-def take_own(rows: Any, begin: Any, counts: Any, column: Any, a: Any, columns: Any, values: Any) -> None:
-    """Own elements of some rows, one row behind the other."""
-    at = 0
-    for t in range(len(rows)):
-        for q in range(counts[t]):
-            columns[at], values[at] = column[begin[rows[t]] + q], a[begin[rows[t]] + q]
-            at += 1

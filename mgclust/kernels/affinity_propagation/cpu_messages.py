@@ -35,7 +35,7 @@ from mgclust.kernels.toolkit.simd_steps import (
 )
 from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_count
 
-__all__ = ["pass_columns", "pass_rows"]
+__all__ = ["enter", "pass_columns", "pass_rows"]
 
 Array = Any
 SMALL = 1 << 18  # elements up to which a second thread is not worth waking
@@ -87,7 +87,7 @@ def pass_columns(messages: Vectors, *, damping: float, scale: float, slot: int) 
 
 
 @inlined
-def _enter(m1: Any, j: int, m2: Any, value: Any, column: int) -> Any:
+def enter(m1: Any, j: int, m2: Any, value: Any, column: int) -> Any:
     """The two largest after one more value; of equal ones the lowest column is j."""
     if value > m1 or (value == m1 and column < j):
         return value, column, m1
@@ -106,7 +106,7 @@ def _finish_hot(
         k = hot_column[i, filled]
         r = fma(sigma, s[base + k], -u) - hot_e[i, filled]
         hot_a[i, filled] = fma(damping, hot_a[i, filled], rest * min(zero, c[k] - max(zero, r)))
-        m1, j, m2 = _enter(m1, j, m2, hot_a[i, filled] + s[base + k], k)
+        m1, j, m2 = enter(m1, j, m2, hot_a[i, filled] + s[base + k], k)
         filled += 1
     return m1, j, m2, filled
 
@@ -135,7 +135,7 @@ def _sweep(
             while near:
                 lane = first_lane(near)
                 near &= near - 1
-                m1, j, m2 = _enter(m1, j, m2, element(value, lane), p * WIDTH + lane)
+                m1, j, m2 = enter(m1, j, m2, element(value, lane), p * WIDTH + lane)
             seconds, minus_low = splat(m2), splat(-real(next_damping * u + (1.0 - next_damping) * m1))
             if lanes_above(fma(next_sigmas, similarity, minus_low), real(0)):
                 listed[count] = p

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
-from mgclust.algorithms.affinity_propagation import message_rows
+from mgclust.algorithms.affinity_propagation import listed_rows, row_choice
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
 from mgclust.engine.comm import SoloComm
 from mgclust.errors import InputError, InsufficientMemoryError
@@ -48,8 +48,8 @@ def trace(monkeypatch):
         seen.clear()
         return model.fit(X), list(seen)
 
-    monkeypatch.setattr(message_rows, "SHORTEST_LIST", 4)  # so that lists have to be made longer
-    monkeypatch.setattr(message_rows, "ACTIVE_INTERVAL", 3)
+    monkeypatch.setattr(listed_rows, "SHORTEST_LIST", 4)  # so that lists have to be made longer
+    monkeypatch.setattr(listed_rows, "ACTIVE_INTERVAL", 3)
     monkeypatch.setattr(MessagePassing, "iterate", iterate)
     return fit
 
@@ -103,8 +103,8 @@ def test_a_matrix_that_is_not_symmetric(trace):
 
 def test_over_to_all_pairs(trace, monkeypatch):
     """In the middle of a run, where lists have become slow: nothing but the time changes."""
-    monkeypatch.setattr(message_rows, "FEW_ROWS", 0)
-    monkeypatch.setattr(message_rows, "DENSE_PACE", 1000)
+    monkeypatch.setattr(row_choice, "FEW_ROWS", 0)
+    monkeypatch.setattr(listed_rows, "DENSE_PACE", 1000)
     given = {"device": "cpu", "client": None, "damping": 0.8, "max_iter": 150, "convergence_iter": 140}
     found = trace(AffinityPropagation(**given), rows("noise in the plane"))
     assert found[0].exactness_["algorithm"] == "sparse" and found[0].exactness_["pairs_kept"] == 260**2
@@ -122,7 +122,7 @@ def test_all_ranks_change_together(trace, monkeypatch, slow_elsewhere, too_large
         return np.maximum(found, (slow_elsewhere, too_large_elsewhere)) if decides else found
 
     monkeypatch.setattr(SoloComm, "all_reduce", with_another)
-    monkeypatch.setattr(message_rows, "FEW_ROWS", 0)
+    monkeypatch.setattr(row_choice, "FEW_ROWS", 0)
     given = {"damping": 0.8, "max_iter": 150, "convergence_iter": 140}  # long enough to look at the others
     model, _ = trace(AffinityPropagation(device="cpu", client=None, **given), rows("blobs"))
     assert (model.exactness_["pairs_kept"] == 260**2) == (slow_elsewhere and not too_large_elsewhere)
@@ -134,11 +134,11 @@ def test_lists_are_for_cpus():
         kernels=SimpleNamespace(device="cuda"),
     )  # fmt: skip
     with pytest.raises(InputError, match="algorithm='sparse' computes on CPUs alone"):
-        message_rows.is_listed(context, "sparse", "euclidean", None)
-    assert not message_rows.is_listed(context, "auto", "euclidean", None)
+        row_choice.is_listed(context, "sparse", "euclidean", None)
+    assert not row_choice.is_listed(context, "auto", "euclidean", None)
     context.kernels.device = "cpu"
-    assert message_rows.is_listed(context, "auto", "euclidean", None)
-    assert not message_rows.is_listed(context, "auto", "precomputed", None)
+    assert row_choice.is_listed(context, "auto", "euclidean", None)
+    assert not row_choice.is_listed(context, "auto", "precomputed", None)
 
 
 def test_the_parameter():

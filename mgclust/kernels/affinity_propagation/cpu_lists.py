@@ -1,0 +1,189 @@
+"""The neighbour lists of message passing on the CPU: making, moving, and looking something up. Their form: `listed`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.affinity_propagation.listed import ListedMessages
+from mgclust.kernels.toolkit.cpu_compiler import compiled
+from mgclust.kernels.toolkit.simd import WIDTH, first_lane, lanes_of, load
+from mgclust.kernels.toolkit.simd_steps import at_least
+from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks
+
+__all__ = [
+    "count_similar",
+    "gather_own",
+    "list_similar",
+    "move_lists",
+    "move_own",
+    "nearest_flagged",
+    "place_own",
+]
+
+Array = Any
+
+
+def count_similar(s: Array, low: Array, *, out: Array) -> None:
+    flat, rows = s.reshape(-1), rows_of_a_task(s.shape[1])
+
+    def task(index: int, _: int) -> None:
+        count_row(flat, s.shape[1], index * rows, min((index + 1) * rows, len(s)), low, out)
+
+    run_tasks(-(-len(s) // rows), task)
+
+
+def list_similar(s: Array, low: Array, begin: Array, *, column: Array, out: Array) -> None:
+    flat, rows = s.reshape(-1), rows_of_a_task(s.shape[1])
+
+    def task(index: int, _: int) -> None:
+        fill_row(flat, s.shape[1], index * rows, min((index + 1) * rows, len(s)), low, begin, column, out)
+
+    run_tasks(-(-len(s) // rows), task)
+
+
+def move_lists(old: ListedMessages, begin: Array, column: Array, s: Array, a: Array) -> None:
+    copy_lists(old.begin, old.length, old.column, old.s, old.a, begin, column, s, a)
+
+
+def move_own(rows: Array, begin: Array, to: Array, length: Array, own: Array, a: Array) -> None:
+    copy_own(rows, begin, to, length, own, a)
+
+
+def gather_own(messages: ListedMessages, rows: Array) -> tuple[Array, Array, Array]:
+    counts = messages.own[rows]
+    columns, values = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), messages.a.dtype)
+    take_own(rows, messages.begin, counts, messages.column, messages.a, columns, values)
+    return counts, columns, values
+
+
+def place_own(messages: ListedMessages, rows: Array, counts: Array, columns: Array, values: Array) -> None:
+    m = messages
+    put_own(
+        rows, counts, columns, values, np.full(m.n, -1, np.int64), m.begin, m.length, m.own, m.column, m.a, m.a_column,
+        m.hot_column, m.hot_place,
+    )  # fmt: skip
+
+
+def nearest_flagged(messages: ListedMessages, flags: Array, *, out: Array, out_s: Array) -> None:
+    find_flagged(messages.begin, messages.length, messages.column, messages.s, flags, out, out_s)
+
+
+@compiled
+def count_row(s: Any, width: int, start: int, stop: int, low: Any, out: Any) -> None:
+    """Count the elements of rows start..stop-1 that are at least `low`; s ends with -inf, in the padding."""
+    for i in range(start, stop):
+        count = 0
+        for p in range(width // WIDTH):
+            count += lanes_of(at_least(load(s, i * width + p * WIDTH), low[i]))
+        out[i] = count
+
+
+@compiled
+def fill_row(s: Any, width: int, start: int, stop: int, low: Any, begin: Any, column: Any, out: Any) -> None:
+    """Those elements, the most similar first, of equal ones the lowest column; -inf up to a multiple of WIDTH."""
+    for i in range(start, stop):
+        at = begin[i]
+        count = 0
+        for p in range(width // WIDTH):
+            near = at_least(load(s, i * width + p * WIDTH), low[i])
+            while near:
+                k = p * WIDTH + first_lane(near)
+                near &= near - 1
+                column[at + count] = k
+                out[at + count] = s[i * width + k]
+                count += 1
+        for q in range(at + count, at + (count + WIDTH - 1) // WIDTH * WIDTH):
+            column[q], out[q] = 0, out.dtype.type(-np.inf)
+        # Shell's sort, by Ciura's distances.
+        gap = 1750
+        while gap > 0:
+            for q in range(gap, count):
+                value, k = out[at + q], column[at + q]
+                p = q - gap
+                while p >= 0 and (out[at + p] < value or (out[at + p] == value and column[at + p] > k)):
+                    out[at + p + gap], column[at + p + gap] = out[at + p], column[at + p]
+                    p -= gap
+                out[at + p + gap], column[at + p + gap] = value, k
+            gap = (
+                701 if gap == 1750 else 301 if gap == 701 else 132 if gap == 301 else 57 if gap == 132 else
+                23 if gap == 57 else 10 if gap == 23 else 4 if gap == 10 else 1 if gap == 4 else 0
+            )  # fmt: skip
+
+
+@compiled
+def copy_lists(
+    begin: Any, length: Any, column: Any, s: Any, a: Any, to: Any, new_column: Any, new_s: Any, new_a: Any
+) -> None:
+    """Copy each row's list."""
+    for i in range(len(begin)):
+        whole = (length[i] + WIDTH - 1) // WIDTH * WIDTH
+        for q in range(whole):
+            new_column[to[i] + q] = column[begin[i] + q]
+            new_s[to[i] + q] = s[begin[i] + q]
+            new_a[to[i] + q] = a[begin[i] + q]
+
+
+@compiled
+def copy_own(rows: Any, begin: Any, to: Any, length: Any, own: Any, a: Any) -> None:
+    """Copy A of some rows' own elements from an old place of their lists to a new one; -inf behind them."""
+    for t in range(len(rows)):
+        for q in range(own[rows[t]]):
+            a[to[t] + q] = a[begin[t] + q]
+        for q in range(own[rows[t]], (length[t] + WIDTH - 1) // WIDTH * WIDTH):
+            a[to[t] + q] = a.dtype.type(-np.inf)
+
+
+@compiled
+def take_own(rows: Any, begin: Any, counts: Any, column: Any, a: Any, columns: Any, values: Any) -> None:
+    """Own elements of some rows, one row behind the other."""
+    at = 0
+    for t in range(len(rows)):
+        for q in range(counts[t]):
+            columns[at], values[at] = column[begin[rows[t]] + q], a[begin[rows[t]] + q]
+            at += 1
+
+
+@compiled
+def put_own(
+    rows: Any, counts: Any, columns: Any, values: Any, where: Any, begin: Any, length: Any, own: Any, column: Any,
+    a: Any, a_column: Any, hot_column: Any, hot_place: Any,
+) -> None:  # fmt: skip
+    """Give A of some elements, by their columns, to new lists of their rows."""
+    at = 0
+    for t in range(len(rows)):
+        i = rows[t]
+        for p in range(at, at + counts[t]):
+            where[columns[p]] = p
+        left, q = counts[t], 0
+        while left > 0 and q < length[i]:
+            k = column[begin[i] + q]
+            a[begin[i] + q] = a_column[k]
+            if where[k] >= 0:
+                a[begin[i] + q] = values[where[k]]
+                left -= 1
+            q += 1
+        own[i] = q
+        for p in range(at, at + counts[t]):
+            where[columns[p]] = -1
+        at += counts[t]
+        h = 0
+        while h < hot_column.shape[1] and hot_column[i, h] >= 0:
+            hot_place[i, h] = -1
+            for p in range(q):
+                if column[begin[i] + p] == hot_column[i, h]:
+                    hot_place[i, h] = p
+                    a[begin[i] + p] = a.dtype.type(-np.inf)
+            h += 1
+
+
+@compiled
+def find_flagged(begin: Any, length: Any, column: Any, s: Any, flags: Any, out: Any, out_s: Any) -> None:
+    """The most similar flagged column of each row's list, and its similarity; -1 where there is none."""
+    for i in range(len(begin)):
+        out[i] = -1
+        for q in range(begin[i], begin[i] + length[i]):
+            if flags[column[q]]:
+                out[i], out_s[i] = column[q], s[q]
+                break
