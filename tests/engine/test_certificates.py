@@ -10,7 +10,6 @@ import ssl
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import distributed
@@ -26,6 +25,7 @@ from mgclust.engine.certificates import make_certificates
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask.cluster import connect, workers_of
 from mgclust.errors import InputError
+from support.waiting import wait_for
 
 DASK = str(Path(sys.executable).with_name("dask"))
 
@@ -35,13 +35,6 @@ def tls(folder: Path) -> list[str]:
     return [
         f"--tls-ca-file={folder / 'ca.pem'}", f"--tls-cert={folder / 'cert.pem'}", f"--tls-key={folder / 'key.pem'}"
     ]  # fmt: skip
-
-
-def wait_for(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

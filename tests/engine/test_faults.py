@@ -20,6 +20,7 @@ from mgclust.engine.dask import driver
 from mgclust.engine.dask.cluster import connect
 from mgclust.errors import CollectiveTimeout, WorkerLost
 from support import rank_jobs
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -32,13 +33,6 @@ def dataset():
     return open_dataset(np.random.default_rng(3).normal(size=(4500, 3)).astype(np.float32))
 
 
-def until(condition, seconds=SOON):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
-
-
 def names(folder, pattern):
     return sorted(path.name for path in folder.glob(pattern))
 
@@ -48,7 +42,7 @@ def when(condition, action):
     """Do something in a thread as soon as a condition holds."""
 
     def act():
-        until(condition)
+        wait_for(condition)
         action()
 
     thread = threading.Thread(target=act, daemon=True)
@@ -108,7 +102,7 @@ def run_with_a_stopped_worker(client, dataset, folder, timeout):
 
 
 def check_that_the_next_run_works(client, dataset, folder):
-    until(lambda: "left-1" in names(folder, "left-*"))
+    wait_for(lambda: "left-1" in names(folder, "left-*"))
     with connect(client, "cpu") as cluster:
         spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster)
 
@@ -175,7 +169,7 @@ def test_a_caller_that_dies_frees_ranks_and_lock(client, dataset, tmp_path):
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
     caller = subprocess.Popen([sys.executable, "-c", code], env=environment)
     try:
-        until(lambda: len(names(tmp_path, "pid-*")) == 4)
+        wait_for(lambda: len(names(tmp_path, "pid-*")) == 4)
     finally:
         caller.kill()
         caller.wait()
@@ -215,7 +209,7 @@ def test_ctrl_c_in_a_terminal_reaches_a_local_cluster_in_order(tmp_path):
         start_new_session=True,
     )
     try:
-        until(lambda: len(names(tmp_path, "pid-*")) == 2)
+        wait_for(lambda: len(names(tmp_path, "pid-*")) == 2)
         os.killpg(caller.pid, signal.SIGINT)
         _, noise = caller.communicate(timeout=SOON)
     finally:

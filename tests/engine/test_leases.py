@@ -22,15 +22,9 @@ from mgclust.engine.dask import leases
 from mgclust.engine.dask.cluster import connect
 from mgclust.errors import ClusterUnavailableError, InputError, RunCancelled
 from support import rank_jobs
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
-
-
-def until(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
 
 
 def pids(folder):
@@ -79,7 +73,7 @@ def begin(client, tmp_path):
 
 def test_runs_of_two_workers_go_side_by_side(begin):
     (one, first), (two, second) = begin(2), begin(2)
-    until(lambda: len(pids(one)) == len(pids(two)) == 2)
+    wait_for(lambda: len(pids(one)) == len(pids(two)) == 2)
     assert not first.done()
     assert not second.done()
     assert not pids(one) & pids(two)
@@ -91,22 +85,22 @@ def test_runs_of_two_workers_go_side_by_side(begin):
 def test_first_come_first_served(client, begin):
     """A run of all workers waits for both halves, and a later run of two for it, though two are free meanwhile."""
     (one, first), (two, second) = begin(2), begin(2)
-    until(lambda: len(pids(one)) == len(pids(two)) == 2)
+    wait_for(lambda: len(pids(one)) == len(pids(two)) == 2)
     every, all_of_them = begin(4)
-    until(lambda: waiting(client) == 1)
+    wait_for(lambda: waiting(client) == 1)
     late, last = begin(2)
-    until(lambda: waiting(client) == 2)
+    wait_for(lambda: waiting(client) == 2)
     (one / "end").touch()
     first.result()
     time.sleep(0.6)
     assert not pids(every)
     assert not pids(late)
     (two / "end").touch()
-    until(lambda: len(pids(every)) == 4)
+    wait_for(lambda: len(pids(every)) == 4)
     assert pids(every) == pids(one) | pids(two)
     assert not pids(late)
     (every / "end").touch()
-    until(lambda: len(pids(late)) == 2)
+    wait_for(lambda: len(pids(late)) == 2)
     (late / "end").touch()
     ends = [each.result()[1:] for each in (second, all_of_them, last)]
     assert all(before[1] <= after[0] for before, after in pairwise(ends))
@@ -114,18 +108,18 @@ def test_first_come_first_served(client, begin):
 
 def test_a_run_that_gives_up_waiting_delays_no_other(client, begin):
     one, first = begin(3)
-    until(lambda: len(pids(one)) == 3)
+    wait_for(lambda: len(pids(one)) == 3)
 
     def cancel(event):
         if event["stage"] == "waiting for the cluster" and waiting(client) == 2:
             raise RunCancelled("enough.")
 
     _, impatient = begin(4, on_progress=cancel)
-    until(lambda: waiting(client) == 1)
+    wait_for(lambda: waiting(client) == 1)
     small, last = begin(1)
     with pytest.raises(RunCancelled):
         impatient.result(60)
-    until(lambda: pids(small))
+    wait_for(lambda: pids(small))
     assert not first.done()
     for folder in (one, small):
         (folder / "end").touch()
@@ -150,14 +144,14 @@ def test_a_client_that_is_killed_frees_its_workers(client, begin, tmp_path):
     try:
         for ready in (lambda: len(pids(folder)) == 3, lambda: waiting(client) == 1):
             callers.append(subprocess.Popen([sys.executable, "-c", code, folder], env=environment))
-            until(ready)
+            wait_for(ready)
     finally:
         for caller in callers:
             caller.kill()
         for caller in callers:
             caller.wait()
     every, run = begin(4)
-    until(lambda: len(pids(every)) == 4)
+    wait_for(lambda: len(pids(every)) == 4)
     (every / "end").touch()
     assert run.result()[0] == 4
 
@@ -169,9 +163,9 @@ def test_more_workers_than_are_left(client, begin, monkeypatch):
         grown = cluster_module.Cluster(5, "cpu", client, found.workers)
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(spmd.run, spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), grown)
-            until(lambda: waiting(client) == 1)
+            wait_for(lambda: waiting(client) == 1)
             small, _ = begin(4)
-            until(lambda: len(pids(small)) == 4)
+            wait_for(lambda: len(pids(small)) == 4)
             with pytest.raises(ClusterUnavailableError, match=r"has 4 worker\(s\) after 5 s, 5 are needed"):
                 asked.result(60)
     assert waiting(client) == 0

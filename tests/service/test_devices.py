@@ -17,9 +17,9 @@ from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.models import migrate, open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
-from support.raw_http import wait_for
 from support.service_process import has_ended
 from support.stranger import family
+from support.waiting import wait_for
 
 ANN, BOB, CAT, ROOT = *(Caller(name, "user") for name in ("ann", "bob", "cat")), Caller("root", "admin")
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import psutil
@@ -19,6 +18,7 @@ from mgclust.service.forkserver import ForkServer
 from mgclust.service.models import migrate, open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
+from support.waiting import wait_for
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,13 +39,6 @@ def server():
     wait_for(server.is_ready)
     yield server
     server.close()
-
-
-def wait_for(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def order_of(folder, name):

@@ -18,17 +18,11 @@ from mgclust.errors import ClusterUnavailableError
 from mgclust.service import attempt
 from mgclust.service.models import open_database
 from support.service_process import free_port
+from support.waiting import wait_for
 
 POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
 
 pytestmark = pytest.mark.timeout(300)
-
-
-def wait_for(condition, seconds=120.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

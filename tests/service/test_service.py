@@ -16,6 +16,7 @@ from mgclust import AffinityPropagation, DensityPeaks, Service, silhouette_sampl
 from mgclust.cli import run_command
 from mgclust.errors import InputError, RunCancelled
 from mgclust.service.disk import BLOCK_BYTES
+from support.waiting import wait_for
 
 pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(120)]
 
@@ -43,13 +44,6 @@ def many_points(tmp_path_factory):
     path = tmp_path_factory.mktemp("points") / "many.npy"
     np.save(path, np.random.default_rng(1).normal(size=(30_000, 24)))
     return path
-
-
-def wait_for(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_submit_wait_fetch(ann, points, tmp_path):

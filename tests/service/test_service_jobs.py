@@ -27,7 +27,7 @@ from mgclust.service.models import Job, Removal, Upload, migrate, open_database,
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from mgclust.service.sources import find_uploads
-from support.raw_http import wait_for
+from support.waiting import wait_for
 
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
 

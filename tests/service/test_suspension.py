@@ -15,6 +15,7 @@ import pytest
 from mgclust import AffinityPropagation
 from mgclust.service.models import Job, open_database, reading
 from support.service_process import Running, has_ended
+from support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 MESSAGES = {"max_iter": 20_000, "convergence_iter": 20_000}  # longer than a test needs the job, on a fast machine, too
@@ -47,13 +48,6 @@ def served(folder, monkeypatch, hung_after, *options):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.resume()
         running.stop()
-
-
-def wait_for(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def computing(running, job):

@@ -66,13 +66,6 @@ class Raw:
         return False
 
 
-def wait_for(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-
-
 def bearer(token):
     return f"Authorization: Bearer {token}"
 

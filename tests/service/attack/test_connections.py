@@ -8,8 +8,9 @@ import httpx
 import pytest
 
 from mgclust.service.models import Job, open_database, writing
-from support.raw_http import Raw, bearer, seconds_of_a_look, wait_for
+from support.raw_http import Raw, bearer, seconds_of_a_look
 from support.service_process import Running
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 

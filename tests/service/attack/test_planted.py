@@ -25,7 +25,7 @@ from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 from support.confinement import needs_landlock
-from support.raw_http import wait_for
+from support.waiting import wait_for
 
 A, B = "a" * 32, "b" * 32
 CONFINED = """

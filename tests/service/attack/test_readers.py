@@ -25,8 +25,8 @@ from mgclust.result import load_result
 from mgclust.service import errors, reader_pool
 from mgclust.service.reader_pool import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
-from support.raw_http import wait_for
 from support.service_process import Running, has_ended
+from support.waiting import wait_for
 
 SECONDS = 60.0  # within which a request is answered, on a busy machine
 # A reader whose children may not read any source, or meet a mistake of mgclust itself.

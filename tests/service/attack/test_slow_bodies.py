@@ -13,8 +13,9 @@ import pytest
 
 from mgclust.service.bodies import MAX_BODY_BYTES
 from mgclust.service.models import Job, open_database, writing
-from support.raw_http import Raw, bearer, memory_of, seconds_of_a_look, wait_for
+from support.raw_http import Raw, bearer, memory_of, seconds_of_a_look
 from support.service_process import Running
+from support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -15,7 +15,7 @@ from mgclust.service.disk import remove
 from mgclust.service.models import Job, open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
-from support.raw_http import wait_for
+from support.waiting import wait_for
 
 DEPTH = 1100  # more than Python's frames
 
