@@ -24,7 +24,16 @@ from mgclust.errors import InputError
 from mgclust.json_text import parse_json
 from mgclust.quoting import shortened
 
-__all__ = ["Deferred", "file_name", "open_zarr", "read_array", "read_npy", "write_array", "write_csv", "write_npy"]
+__all__ = [
+    "Deferred",
+    "file_name",
+    "open_zarr",
+    "read_array",
+    "read_npy_parameter",
+    "write_array",
+    "write_csv",
+    "write_npy",
+]
 
 # Codecs of zarr between numbers and bytes. Others are refused before a chunk is read: one of them loads pickles.
 ZARR_CODECS = {
@@ -94,7 +103,7 @@ def read_array(directory: Path | Beneath, entry: dict[str, Any]) -> Any:
     return array
 
 
-def read_npy(text: str | Beneath, instead: str) -> np.ndarray:
+def read_npy_parameter(text: str | Beneath, instead: str) -> np.ndarray:
     """Read a .npy that is a parameter; an `InputError` says what to give `instead` of one that cannot be read."""
     try:
         with text.open() if isinstance(text, Beneath) else open(text, "rb") as file:
@@ -170,7 +179,7 @@ def _comes_from(package: str, array: Any) -> bool:
 def _open(path: Path | Beneath, shape: list[int]) -> Any:
     suffix = os.path.splitext(str(path))[1]
     if suffix == ".zarr":
-        return _open_zarr(path)
+        return _single_zarr(path)
     file = f"/dev/fd/{path.descriptor()}" if isinstance(path, Beneath) else path
     if suffix == ".npz":
         from scipy.sparse import load_npz
@@ -198,7 +207,7 @@ def _map_npy(path: str | Path, shape: list[int]) -> np.ndarray:
     return array
 
 
-def _open_zarr(path: Path | Beneath) -> Any:
+def _single_zarr(path: Path | Beneath) -> Any:
     try:
         return open_zarr(path if isinstance(path, Beneath) else str(path))[""]
     except ImportError:

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import read_npy
+from mgclust.array_files import read_npy_parameter
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
@@ -408,11 +408,11 @@ class RealOrPerRow(Real):
 
     def _convert(self, text: str) -> Any:
         if text.endswith(".npy"):
-            return read_npy(text, "a number or a .npy")
+            return read_npy_parameter(text, "a number or a .npy")
         return super()._convert(text)
 
     def _read(self, file: Beneath) -> Any:
-        return read_npy(file, "a number or a .npy")
+        return read_npy_parameter(file, "a number or a .npy")
 
 
 class RowNumbers(Constraint):

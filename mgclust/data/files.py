@@ -217,7 +217,7 @@ class ZarrDataset(FileDataset):
     kind = "zarr"
 
     def __init__(self, location: Location) -> None:
-        array = _open_zarr(location)
+        array = _zarr_rows(location)
         super().__init__(location, array.shape, array.dtype)
 
     def fingerprint(self) -> str:
@@ -226,7 +226,7 @@ class ZarrDataset(FileDataset):
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         if self._opened is None:
-            self._opened = _open_zarr(self.location)
+            self._opened = _zarr_rows(self.location)
         return np.ascontiguousarray(self._opened[start:stop], dtype=self.dtype)
 
 
@@ -388,7 +388,7 @@ def _read_labels(location: Location, member: str | None) -> np.ndarray | None:
         return _read_array(stream, location)
 
 
-def _open_zarr(location: Location) -> Any:
+def _zarr_rows(location: Location) -> Any:
     with location.reading():
         if not location.remote and not location.exists():
             raise FileNotFoundError(location.path)

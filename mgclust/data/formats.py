@@ -86,7 +86,7 @@ def _chunks(location: Location) -> TextChunks:
 
 
 _EDGES = Format(graph=_edges, table=True, gzip=True)
-_DELIMITED = Format(_text, _edges, label_files.read_text, table=True, delimited=True, gzip=True)
+_DELIMITED = Format(_text, _edges, label_files.read_text_labels, table=True, delimited=True, gzip=True)
 _METIS = Format(graph=lambda location, asked: open_metis(_chunks(location)), gzip=True)
 _PARQUET = Format(
     lambda location, asked: ParquetDataset(location, asked.columns),
@@ -97,12 +97,12 @@ FORMATS = {
     ".npy": Format(
         lambda location, asked: open_npy(location),
         lambda location, asked: open_npy_graph(location, asked.n_nodes),
-        label_files.read_npy,
+        label_files.read_npy_labels,
     ),
     ".npz": Format(
         lambda location, asked: open_npz(location),
         lambda location, asked: open_npz_graph(location, asked.n_nodes),
-        label_files.read_npz,
+        label_files.read_npz_labels,
     ),
     ".csv": _DELIMITED,
     ".tsv": _DELIMITED,

@@ -14,12 +14,12 @@ from mgclust.data.tables import DELIMITERS
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
-__all__ = ["read_npy", "read_npz", "read_text"]
+__all__ = ["read_npy_labels", "read_npz_labels", "read_text_labels"]
 
 _LABEL_COLUMNS = ("label", "labels", "cluster", "cluster_id", "class", "y")
 
 
-def read_npy(location: Location, member: str | None = None) -> np.ndarray:
+def read_npy_labels(location: Location, member: str | None = None) -> np.ndarray:
     """Read a .npy file of labels, or a member of a .npz."""
     try:
         return StoredArray(location, member).whole()
@@ -29,7 +29,7 @@ def read_npy(location: Location, member: str | None = None) -> np.ndarray:
         ) from error
 
 
-def read_npz(location: Location) -> np.ndarray:
+def read_npz_labels(location: Location) -> np.ndarray:
     """Read ``labels``, ``y`` or the only array of a .npz file."""
     with location.open() as file, zipfile.ZipFile(file) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -38,10 +38,10 @@ def read_npz(location: Location) -> np.ndarray:
             raise InputError(
                 f"labels={location.name!r} holds {shortened(', '.join(names)) or 'nothing'}; name the array 'labels'."
             )
-    return read_npy(location, f"{candidates[0]}.npy")
+    return read_npy_labels(location, f"{candidates[0]}.npy")
 
 
-def read_text(location: Location) -> np.ndarray:
+def read_text_labels(location: Location) -> np.ndarray:
     """Read the column of labels of a .csv or .tsv file."""
     with location.open() as file:
         lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="").read().splitlines()

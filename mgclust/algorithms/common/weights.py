@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from mgclust.algorithms.base import Clusterer, Inputs, Progress
-from mgclust.array_files import read_npy
+from mgclust.array_files import read_npy_parameter
 from mgclust.data import Dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.errors import InputError
@@ -56,7 +56,7 @@ def checked_weights(weights: Any, n: int) -> np.ndarray | None:
     if weights is None:
         return None
     if isinstance(weights, (str, os.PathLike)):
-        weights = read_npy(os.fspath(weights), "the path of a .npy, or an array")
+        weights = read_npy_parameter(os.fspath(weights), "the path of a .npy, or an array")
     array = on_host(weights)
     if array.ndim == 0 and array.dtype.kind in "iuf":
         array = np.full(n, float(array))

@@ -9,7 +9,7 @@ import numpy as np
 
 from mgclust.algorithms.common.weights import on_host
 from mgclust.algorithms.fuzzy_c_means.initialization import INITS
-from mgclust.array_files import read_npy
+from mgclust.array_files import read_npy_parameter
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.params import Constraint, finite_array
@@ -44,10 +44,10 @@ class Start(Constraint):
     def _convert(self, text: str) -> Any:
         if not text.endswith(".npy"):
             return text
-        return read_npy(text, "a .npy of numbers")
+        return read_npy_parameter(text, "a .npy of numbers")
 
     def _read(self, file: Beneath) -> Any:
-        return read_npy(file, "a .npy of numbers")
+        return read_npy_parameter(file, "a .npy of numbers")
 
 
 def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:

@@ -32,6 +32,7 @@ __all__ = [
     "absolute_step",
     "add",
     "add_to",
+    "as_mask",
     "bits_below",
     "bits_of",
     "broadcast",
@@ -140,7 +141,8 @@ def call_intrinsic(builder: Any, name: str, arguments: list[Any]) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def _as_mask(builder: Any, lanes: Any) -> Any:
+def as_mask(builder: Any, lanes: Any) -> Any:
+    """Pack WIDTH truth values into the bits of an integer."""
     return builder.zext(builder.bitcast(lanes, MASK), INT64)
 
 
@@ -283,7 +285,7 @@ def bits_below(_: Any, vector: Any, limit: Any) -> Any:
         fmt = Format(vector.scalar)
         bits = builder.bitcast(arguments[0], fmt.integers)
         bound = arguments[1] if fmt.integer.width == 64 else builder.trunc(arguments[1], fmt.integer)
-        return _as_mask(builder, builder.icmp_signed("<", bits, spread_lanes(builder, bound)))
+        return as_mask(builder, builder.icmp_signed("<", bits, spread_lanes(builder, bound)))
 
     return types.int64(vector, types.int64), generate
 
@@ -293,7 +295,7 @@ def values_below(_: Any, vector: Any, limit: Any) -> Any:
     """Mask of lanes < limit."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _as_mask(builder, builder.fcmp_ordered("<", arguments[0], spread_lanes(builder, arguments[1])))
+        return as_mask(builder, builder.fcmp_ordered("<", arguments[0], spread_lanes(builder, arguments[1])))
 
     return types.int64(vector, limit), generate
 
@@ -306,7 +308,7 @@ def ordered_below(_: Any, vector: Any, limit: Any, order: Any, order_limit: Any)
         value, bound, position, position_bound = arguments
         near = builder.fcmp_ordered("<=", value, spread_lanes(builder, bound))
         higher = builder.icmp_signed("<", position, spread_lanes(builder, position_bound))
-        return _as_mask(builder, builder.and_(near, higher))
+        return as_mask(builder, builder.and_(near, higher))
 
     return types.int64(vector, limit, order, types.int32), generate
 
@@ -316,7 +318,7 @@ def values_differ(_: Any, vector: Any, value: Any) -> Any:
     """Mask of integer lanes that are not equal to a value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _as_mask(builder, builder.icmp_signed("!=", arguments[0], spread_lanes(builder, arguments[1])))
+        return as_mask(builder, builder.icmp_signed("!=", arguments[0], spread_lanes(builder, arguments[1])))
 
     return types.int64(vector, types.int32), generate
 

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from mgclust.kernels.toolkit.simd import INT64, MASK, WIDTH, Format, Vector, call_intrinsic, pointer_to, spread_lanes
+from mgclust.kernels.toolkit.simd import INT64, WIDTH, Format, Vector, as_mask, call_intrinsic, pointer_to, spread_lanes
 
 __all__ = [
     "add_doubles",
@@ -85,10 +85,6 @@ LOG2_DOUBLE = (
     0.08233624563309176,
     -0.03496850081697011,
 )
-
-
-def _mask(builder: Any, lanes: Any) -> Any:
-    return builder.zext(builder.bitcast(lanes, MASK), INT64)
 
 
 def _same(build: Callable[[Any, list[Any], Format], Any]) -> Callable[..., Any]:
@@ -226,14 +222,14 @@ def reaches(_: Any, values: Any, limits: Any, others: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         first = builder.fcmp_ordered(">=", *arguments[:2])
         second = builder.fcmp_ordered(">", arguments[2], Format(others.scalar).constant(0.0))
-        return _mask(builder, builder.or_(first, second))
+        return as_mask(builder, builder.or_(first, second))
 
     return types.int64(values, limits, others), generate
 
 
 def _against(sign: str) -> Callable[..., Any]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _mask(builder, builder.fcmp_ordered(sign, arguments[0], spread_lanes(builder, arguments[1])))
+        return as_mask(builder, builder.fcmp_ordered(sign, arguments[0], spread_lanes(builder, arguments[1])))
 
     return generate
 
@@ -255,7 +251,7 @@ def exceeds(_: Any, a: Any, b: Any) -> Any:
     """Mask of lanes with a > b."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _mask(builder, builder.fcmp_ordered(">", *arguments))
+        return as_mask(builder, builder.fcmp_ordered(">", *arguments))
 
     return types.int64(a, b), generate
 
@@ -283,7 +279,7 @@ def integers_below(_: Any, vector: Any, limit: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = arguments[0].type.element
         bound = arguments[1] if kind.width == 64 else builder.trunc(arguments[1], kind)
-        return _mask(builder, builder.icmp_signed("<", arguments[0], spread_lanes(builder, bound)))
+        return as_mask(builder, builder.icmp_signed("<", arguments[0], spread_lanes(builder, bound)))
 
     return types.int64(vector, types.int64), generate
 
@@ -293,7 +289,7 @@ def zero_unless(_: Any, mask: Any, vector: Any) -> Any:
     """The lanes whose bit in the mask is set; 0 in place of the others."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        lanes = builder.bitcast(builder.trunc(arguments[0], MASK), ir.VectorType(ir.IntType(1), WIDTH))
+        lanes = builder.bitcast(builder.trunc(arguments[0], ir.IntType(WIDTH)), ir.VectorType(ir.IntType(1), WIDTH))
         return builder.select(lanes, arguments[1], Format(vector.scalar).constant(0.0))
 
     return vector(types.int64, vector), generate
