@@ -62,6 +62,20 @@ def refine_exemplars(S, exemplars) -> np.ndarray:
     return np.sort(np.array(chosen, dtype=np.int64))
 
 
+def net_similarity(S, exemplars) -> float:
+    """Similarities of rows to their exemplars, with the preferences of these."""
+    return float(S[np.arange(len(S)), exemplars[assign_to_exemplars(S, exemplars)]].sum())
+
+
+def best_exemplars(S, flags) -> np.ndarray:
+    """Of the states of the last 32 iterations, and the last with exemplars, that with the highest net similarity."""
+    with_any = [np.flatnonzero(state) for state in flags if state.any()]
+    if not with_any:
+        return np.zeros(0, np.int64)
+    recent = [np.flatnonzero(state) for state in flags[-32:] if state.any()]
+    return max([*recent, with_any[-1]], key=lambda exemplars: net_similarity(S, exemplars))
+
+
 @dataclass(frozen=True)
 class AffinityPropagationReference:
     exemplars: np.ndarray
@@ -70,12 +84,16 @@ class AffinityPropagationReference:
     converged: bool
     counts: list[int]  # number of exemplars after each iteration
     net_similarity: float
+    flags: list[np.ndarray]  # whether each row was an exemplar, after each iteration
 
 
 def affinity_propagation(
     S, preference=None, damping=0.5, max_iter=200, convergence_iter=15
 ) -> AffinityPropagationReference:
-    """scikit-learn's meaning: its median preference counts the zero diagonal, and it needs K > 0 to converge."""
+    """scikit-learn's meaning: its median preference counts the zero diagonal, and it needs K > 0 to converge.
+
+    But where it does not: then the best exemplars of the last 32 iterations, or the last that there were.
+    """
     S = np.array(S, "float64")
     n = len(S)
     np.fill_diagonal(S, 0.0)
@@ -90,13 +108,14 @@ def affinity_propagation(
         window = np.array(flags[-convergence_iter:])
         still = len(window) == convergence_iter and (window == window[-1]).all()
         converged = bool(still and window[-1].any() and len(flags) > convergence_iter)
-    exemplars = np.flatnonzero(flags[-1])
+    exemplars = np.flatnonzero(flags[-1]) if converged else best_exemplars(S, flags)
     labels, net = np.full(n, -1), np.nan
     if len(exemplars):
         exemplars = refine_exemplars(S, exemplars)
         labels = assign_to_exemplars(S, exemplars)
-        net = float(S[np.arange(n), exemplars[labels]].sum())
-    return AffinityPropagationReference(exemplars, labels, len(flags), converged, [int(f.sum()) for f in flags], net)
+        net = net_similarity(S, exemplars)
+    counts = [int(state.sum()) for state in flags]
+    return AffinityPropagationReference(exemplars, labels, len(flags), converged, counts, net, flags)
 
 
 def silhouette(D, labels) -> tuple[np.ndarray, float, np.ndarray]:

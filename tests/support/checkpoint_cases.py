@@ -43,6 +43,13 @@ CASES = {
     ),
     "affinity": (AffinityPropagation, lambda: load_points("clusters")[0][:2100], {"damping": 0.9}, (1, 4)),
     "no convergence": (AffinityPropagation, lambda: unlike(150, 1), {"affinity": "precomputed"}, (2, 5)),
+    # The best of the last 32 states is one of before the second interruption.
+    "last states": (
+        AffinityPropagation,
+        lambda: unlike(150, 6),
+        {"affinity": "precomputed", "max_iter": 60},
+        (1, 3),
+    ),
     "scan": (AdaptiveAffinityPropagation, lambda: groups((600, 500), 2, 30, 1), {"max_iter": 400}, (2, 16)),
     "new noise": (
         AdaptiveAffinityPropagation,

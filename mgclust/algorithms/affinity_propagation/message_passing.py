@@ -59,6 +59,9 @@ class MessagePassing:
         self.rows = rows
         self._similarities = rows.similarities
         self._sigma, self._damping = 0.0, 1.0
+        # Slots are used in turn, so that they hold the last iterations; here the exemplars of the last one with any.
+        self._slots, self._count = np.arange(SLOTS), 0
+        self._latest = context.kernels.xp.zeros(context.dataset_shape[0], "uint8")
         self.set_preference(preference)
 
     @property
@@ -92,7 +95,9 @@ class MessagePassing:
         """
         kernels, comm, messages = self._context.kernels, self._context.comm, self.rows.messages
         self.rows.make_room(len(dampings))
-        for slot, damping in enumerate(dampings):
+        self._slots = np.roll(self._slots, -len(dampings))
+        slots = self._slots[SLOTS - len(dampings) :]
+        for slot, damping in zip(slots.tolist(), dampings, strict=True):
             sigma = damping * self._sigma + (1.0 - damping)
             self.rows.pass_rows(
                 sigma=self._sigma,
@@ -106,13 +111,30 @@ class MessagePassing:
             kernels.affinity_propagation.pass_columns(messages, damping=damping, scale=self._scale, slot=slot)
             self._sigma, self._damping = sigma, damping
         comm.settle()
-        counts = kernels.memory.to_host(messages.counts[: len(dampings)])
+        counts = kernels.memory.to_host(messages.counts)[slots]
+        if counts[:, 0].any():
+            self._latest[...] = messages.exemplars[int(slots[np.flatnonzero(counts[:, 0])[-1]])]
+        self._count = len(dampings)
         self.rows = self.rows.improved(len(dampings))
         return [(int(n_exemplars), changed == 0) for n_exemplars, changed in counts]
 
     def exemplars(self, slot: int) -> np.ndarray:
         """Rows that were exemplars after the slot-th of the last iterations; ascending, int64."""
-        return np.flatnonzero(self._context.kernels.memory.to_host(self.rows.messages.exemplars[slot]))
+        ring = int(self._slots[SLOTS - self._count + slot])
+        return np.flatnonzero(self._context.kernels.memory.to_host(self.rows.messages.exemplars[ring]))
+
+    def states(self) -> list[np.ndarray]:
+        """Different sets of exemplars, none empty, of the last `SLOTS` iterations and the last with any; newest first.
+
+        Each ascending, int64. None where no exemplar has ever emerged.
+        """
+        different = dict.fromkeys(state.tobytes() for state in self._flags()[::-1] if state.any())
+        return [np.flatnonzero(np.frombuffer(state, "uint8")) for state in different]
+
+    def _flags(self) -> np.ndarray:
+        """Whether each row was an exemplar in the last iteration with any, and after the last ones, the newest last."""
+        to_host = self._context.kernels.memory.to_host
+        return np.vstack([to_host(self._latest), to_host(self.rows.messages.exemplars)[self._slots]])
 
     def add_noise(self) -> None:
         """Break ties again, harder: ``S + (eps S + 1000 tiny) U`` with fresh U."""
@@ -134,9 +156,8 @@ class MessagePassing:
             "rows": self.rows.name,
         }
         replicated, rows = self.rows.saved()
-        self._context.checkpoint.save(
-            {**control, "messages": own}, {**(arrays or {}), **replicated}, rows, background=True
-        )
+        replicated = {**(arrays or {}), **replicated, "states": np.packbits(self._flags(), axis=1)}
+        self._context.checkpoint.save({**control, "messages": own}, replicated, rows, background=True)
 
     def restore(self, saved: Saved) -> None:
         """Resume from messages that were saved: those of a new instance, its preference the same."""
@@ -145,6 +166,9 @@ class MessagePassing:
         while self._similarities.draws < own["draws"]:
             self._similarities.add_noise()
         self.rows.restore(saved)
+        to_device = self._context.kernels.memory.to_device
+        flags = np.unpackbits(saved.arrays["states"], axis=1, count=self.rows.messages.n)
+        self._latest[...], self.rows.messages.exemplars[...] = to_device(flags[0]), to_device(flags[1:])
 
     def assign(self, exemplars: np.ndarray, preference: np.ndarray | None = None) -> Assignment:
         """Give each row to the exemplar it is most similar to, the lowest of equals, and exemplars to themselves.

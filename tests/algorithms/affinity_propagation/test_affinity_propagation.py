@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mgclust import AffinityPropagation
 from mgclust.algorithms.affinity_propagation import estimator as affinity_propagation
 from mgclust.errors import InputError
+from mgclust.kernels.affinity_propagation import cpu
 from oracles import affinity_propagation as oracle
 from support.points import load_points
 
@@ -172,6 +173,49 @@ def test_without_convergence_there_is_a_warning(max_iter, device):
     assert model.n_iter_ == max_iter and not model.converged_
     expected = oracle.affinity_propagation(similarities_of("rings"), max_iter=max_iter)
     assert (model.labels_ == -1).all() == (len(expected.exemplars) == 0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("algorithm", ["dense", "sparse"])
+@pytest.mark.parametrize(("kind", "quantile"), [("rings", 0.1), ("random", 0.9)])
+def test_the_best_of_the_last_states(kind, quantile, algorithm, device):
+    """Messages that oscillate: not the labels that the last iteration happens to leave, as in scikit-learn."""
+    if algorithm == "sparse" and device != "cpu":
+        pytest.skip("lists are for CPUs")
+    S = similarities_of("rings")[:400, :400].copy()
+    if kind == "random":
+        S = -np.random.default_rng(1).random((150, 150))
+    preference = float(np.quantile(S, quantile))
+    np.fill_diagonal(S, preference)
+    parameters = {"affinity": "precomputed", "preference": preference, "max_iter": 60}
+    model = fit(S, device, dtype="float64", algorithm=algorithm, **parameters)
+    expected = oracle.affinity_propagation(S, preference, max_iter=60)
+    assert not model.converged_ and not expected.converged
+    np.testing.assert_array_equal(model.cluster_centers_indices_, expected.exemplars)
+    np.testing.assert_array_equal(model.labels_, expected.labels)
+    assert model.net_similarity_ == pytest.approx(expected.net_similarity, rel=1e-10)
+    theirs = ScikitLearn(random_state=0, **parameters).fit(S.copy())
+    assert model.net_similarity_ > 0.99 * oracle.net_similarity(S, theirs.cluster_centers_indices_)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_last_exemplars_that_there_were(dtype, monkeypatch):
+    """After iteration 40 no row is one: the labels are those of that iteration, 60 iterations later."""
+    original, done = cpu.pass_columns, []
+
+    def pass_columns(messages, *, slot, **numbers):
+        original(messages, slot=slot, **numbers)
+        done.append(slot)
+        if len(done) > 40:
+            messages.exemplars[slot] = messages.last_exemplars[:] = messages.counts[slot] = 0
+
+    monkeypatch.setattr(cpu, "pass_columns", pass_columns)
+    S = similarities_of("rings")
+    with pytest.warns(ConvergenceWarning, match="highest net similarity"):
+        model = fit(S, "cpu", affinity="precomputed", max_iter=100, damping=0.8, dtype=dtype, convergence_iter=50)
+    expected = oracle.affinity_propagation(S, max_iter=40, damping=0.8, convergence_iter=50)
+    last = oracle.refine_exemplars(S, np.flatnonzero(expected.flags[-1]))
+    np.testing.assert_array_equal(model.labels_, oracle.assign_to_exemplars(S, last))
 
 
 def test_max_iter_of_one_more_converges(device):
