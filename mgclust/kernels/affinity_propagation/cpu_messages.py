@@ -62,6 +62,7 @@ def pass_rows(
     sums = np.zeros((max(threads, 1), width), np.int64)
     bits = messages.sums.view(np.float64)[1]
     most = np.zeros(max(threads, 1), np.int64)
+    listed = np.empty((max(threads, 1), width // WIDTH), np.int32)
     a, flat = messages.a.reshape(-1), s.reshape(-1)
 
     def task(index: int, thread: int) -> None:
@@ -69,7 +70,7 @@ def pass_rows(
             index * rows, min((index + 1) * rows, m), messages.first_row, width, a, flat, messages.c, messages.u,
             messages.hot_column, messages.hot_e, messages.hot_a, messages.a_diagonal, messages.r_diagonal,
             messages.preference, real(sigma), real(next_sigma), real(damping), real(1.0 - damping),
-            float(next_damping), float(scale), real(negligible), sums[thread], bits,
+            float(next_damping), float(scale), real(negligible), sums[thread], bits, listed[thread],
         )  # fmt: skip
         most[thread] = max(most[thread], filled)
 
@@ -222,10 +223,10 @@ def sweep_rows(
     negligible: Any,
     sums: Any,
     bits: Any,
+    listed: Any,
 ) -> int:
     """`pass_rows` for rows start..stop-1; R(k,k) goes to `bits`. Returns the most places that a row fills."""
     real = s.dtype.type
-    listed = np.empty(width // WIDTH, np.int32)
     most = 0
     for i in range(start, stop):
         g, base, old_u = first_row + i, i * width, real(u[i])

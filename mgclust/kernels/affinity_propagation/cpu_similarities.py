@@ -79,13 +79,12 @@ def with_noise(v: Any, column: int, row: int, draw: int, seed: int, eps: Any, of
 
 
 @inlined
-def _store_part(out: Any, at: int, v: Any, buffer: Any, lanes: int) -> None:
+def _store_part(out: Any, at: int, v: Any, lanes: int) -> None:
     if lanes == WIDTH:
         store(out, at, v)
     else:
-        store(buffer, 0, v)
         for lane in range(lanes):
-            out[at + lane] = buffer[lane]
+            out[at + lane] = element(v, lane)
 
 
 @compiled
@@ -103,11 +102,10 @@ def add_noise(
 ) -> None:
     """Tie noise on rows start..stop-1 of a matrix with `width` >= n columns, a multiple of WIDTH."""
     factor, tiny = splat(eps), splat(offset)
-    buffer = np.empty(WIDTH, s.dtype)
     for i in range(start, stop):
         for k in range(0, n, WIDTH):
             v = with_noise(load(s, i * width + k), k, numbers[i], draw, seed, factor, tiny)
-            _store_part(s, i * width + k, v, buffer, min(WIDTH, n - k))
+            _store_part(s, i * width + k, v, min(WIDTH, n - k))
 
 
 @compiled
@@ -143,23 +141,22 @@ def pair_similarities(
 ) -> None:
     """Write negated * s with tie noise for rows start..stop-1 and the panels' columns; -inf on the diagonal."""
     scale, factor, tiny = splat(negated), splat(eps), splat(offset)
-    buffer = np.empty(WIDTH, x.dtype)
     for i in range(start, stop, 4):
         for p in range((columns + WIDTH - 1) // WIDTH):
             lanes = min(WIDTH, columns - p * WIDTH)
             k = first_column + p * WIDTH
             s0, s1, s2, s3 = pair_distances(x, i, stop - 1, d, panels, p, manhattan)
             v = with_noise(multiply(s0, scale), k, numbers[i], 0, seed, factor, tiny)
-            _store_part(out, i * width + k, v, buffer, lanes)
+            _store_part(out, i * width + k, v, lanes)
             if i + 1 < stop:
                 v = with_noise(multiply(s1, scale), k, numbers[i + 1], 0, seed, factor, tiny)
-                _store_part(out, (i + 1) * width + k, v, buffer, lanes)
+                _store_part(out, (i + 1) * width + k, v, lanes)
             if i + 2 < stop:
                 v = with_noise(multiply(s2, scale), k, numbers[i + 2], 0, seed, factor, tiny)
-                _store_part(out, (i + 2) * width + k, v, buffer, lanes)
+                _store_part(out, (i + 2) * width + k, v, lanes)
             if i + 3 < stop:
                 v = with_noise(multiply(s3, scale), k, numbers[i + 3], 0, seed, factor, tiny)
-                _store_part(out, (i + 3) * width + k, v, buffer, lanes)
+                _store_part(out, (i + 3) * width + k, v, lanes)
     for i in range(start, stop):
         if 0 <= numbers[i] - first_column < columns:
             out[i * width + numbers[i]] = -np.inf

@@ -24,7 +24,7 @@ def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> N
     k, d = x.shape
     panels = np.empty(-(-k // WIDTH) * WIDTH * d, x.dtype)
     pack(x, panels)
-    pick(x.reshape(-1), d, k, panels, norm == "l1", x.dtype.type(threshold), out)
+    pick(x.reshape(-1), d, k, panels, norm == "l1", x.dtype.type(threshold), np.zeros(-(-k // WIDTH), np.int64), out)
 
 
 def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:
@@ -41,18 +41,16 @@ def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Arr
 
 
 @compiled
-def pick(x: Any, d: int, rows: int, panels: Any, manhattan: bool, threshold: Any, out: Any) -> None:
+def pick(x: Any, d: int, rows: int, panels: Any, manhattan: bool, threshold: Any, near: Any, out: Any) -> None:
     """Set out to 1 for rows that are picked, to 0 for the others; one bit a row tells which are ruled out."""
     limit = x.dtype.type(threshold)
-    count = (rows + WIDTH - 1) // WIDTH
-    near = np.zeros(count, np.int64)
     for i in range(rows):
         own = i // WIDTH
         out[i] = 0
         if (near[own] >> (i % WIDTH)) & 1:
             continue
         out[i] = 1
-        for p in range(own, count):
+        for p in range(own, len(near)):
             if near[p] != FULL:
                 near[p] |= values_below(panel_distances(x, i, d, panels, p, manhattan), limit)
 

@@ -61,7 +61,7 @@ def fuzzy_sums(
     wave = max(1, min(tiles, wave))
     work = TILE * models * c * (d + 8)
     step = max(1, LEAST_TASK // work, min(TASK // work, -(-wave // (4 * threads))))
-    counts = (run * (d + 1), run * padded(d) * by_features, run * c, models * (c + 3) * WIDTH)
+    counts = (run * (d + 1), run * padded(d) * by_features, run * c, models * (c + 3) * WIDTH, CENTERS * WIDTH)
     spaces = [[aligned(count, x.dtype) for count in counts] for _ in range(threads)]
     partial = np.empty(wave * columns)
     flat, middle = x.reshape(-1), centers.reshape(-1)

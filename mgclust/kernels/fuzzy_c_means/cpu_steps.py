@@ -187,10 +187,9 @@ def add_by_lanes(panels: Any, g: Any, count: int, c: int, d: int, partial: Any, 
 
 
 @called
-def add_by_features(rows: Any, g: Any, count: int, c: int, d: int, partial: Any, out: int) -> None:
+def add_by_features(rows: Any, g: Any, count: int, c: int, d: int, found: Any, partial: Any, out: int) -> None:
     """Add sum_i g_ij x_if of a run: lanes are features; six centres at a time, row after row."""
     zero = splat(rows.dtype.type(0))
-    found = np.empty(CENTERS * WIDTH, rows.dtype)
     for f in range(0, d, WIDTH):
         for j in range(0, c, CENTERS):
             a0, a1, a2, a3, a4, a5 = zero, zero, zero, zero, zero, zero
@@ -259,7 +258,8 @@ def _finish(lanes: Any, base: int, c: int, d: int, partial: Any, out: int) -> No
 @compiled
 def add_tiles(
     x: Any, k: int, d: int, weights: Any, first: int, last: int, origin: int, centers: Any, models: int, c: int,
-    constants: Any, plain: bool, run: int, by_features: bool, panels: Any, rows: Any, g: Any, lanes: Any, partial: Any,
+    constants: Any, plain: bool, run: int, by_features: bool, panels: Any, rows: Any, g: Any, lanes: Any, found: Any,
+    partial: Any,
 ) -> None:  # fmt: skip
     """Write the sums of tiles first..last-1; partial begins with tile `origin`. The others are the thread's own."""
     size, each, ones = c * d + c + 3, (c + 3) * WIDTH, run * d
@@ -281,7 +281,7 @@ def add_tiles(
                     centers, r * c * d, c, d, count, constants, plain, panels, ones, g, lanes, r * each, x, ahead
                 )  # fmt: skip
                 if by_features:
-                    add_by_features(rows, g, count, c, d, partial, out + r * size)
+                    add_by_features(rows, g, count, c, d, found, partial, out + r * size)
                 else:
                     add_by_lanes(panels, g, count, c, d, partial, out + r * size)
         for r in range(models):

@@ -27,7 +27,7 @@ from mgclust.kernels.graph.cpu_adjacency import (
     weight_of,
     weights_or_none,
 )
-from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import allocating, compiled, inlined
 from mgclust.kernels.toolkit.threads import run_tasks
 
 __all__ = ["contract", "sum_pairs", "to_rows"]
@@ -172,7 +172,7 @@ def leave(
                 at += 1
 
 
-@compiled
+@allocating
 def fold(begin: int, end: int, starts: Array, columns: Array, weights: Array, sums: Array, lengths: Array) -> int:
     """Sort rows begin..end-1 and add up equal columns, in place: packed from ``starts[begin]`` on; return how many."""
     longest = 1
@@ -247,7 +247,7 @@ def insert_all(found: Array, k: int) -> None:
         found[j] = value
 
 
-@called
+@allocating
 def sort_digits(found: Array, spare: Array, k: int, count: int) -> None:
     """Sort the first k by their upper halves, digit by digit from the lowest."""
     ends = np.empty(1 << RADIX, np.int64)

@@ -25,7 +25,7 @@ from mgclust.kernels.graph.cpu_adjacency import (
     weight_of,
     weights_or_none,
 )
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, signed
+from mgclust.kernels.toolkit.cpu_compiler import allocating, compiled, inlined, signed
 
 __all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves"]
 
@@ -89,7 +89,7 @@ def cross_weight(rows: Adjacency, labels: Array) -> int:
     return sum(sums)
 
 
-@compiled
+@allocating
 def propose(
     start: int,
     stop: int,

@@ -28,10 +28,7 @@ from mgclust.kernels.greedy_merges.cpu_keys import (
     LAST,
     SLOTS,
     Graph,
-    called,
-    compiled,
     gain_of,
-    inlined,
     lowest_of,
     new_keys,
     put,
@@ -49,6 +46,7 @@ from mgclust.kernels.greedy_merges.cpu_rows import (
     repack,
     widen,
 )
+from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
 
 __all__ = ["greedy_merges"]
 

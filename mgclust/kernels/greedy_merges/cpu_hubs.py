@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.greedy_merges.cpu_keys import LAST, Graph, called, gain_of, inlined, put, tie_of
+from mgclust.kernels.greedy_merges.cpu_keys import LAST, Graph, gain_of, put, tie_of
+from mgclust.kernels.toolkit.cpu_compiler import called, inlined
 
 __all__ = ["FREE", "HUB", "NODES", "forget", "past_time", "refresh_hub", "update"]
 

@@ -11,17 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.kernels.toolkit.cpu_compiler import uncounted
+from mgclust.kernels.toolkit.cpu_compiler import called, inlined
 
 __all__ = [
     "KEYS",
     "LAST",
     "SLOTS",
     "Graph",
-    "called",
-    "compiled",
     "gain_of",
-    "inlined",
     "lowest_of",
     "new_keys",
     "put",
@@ -30,11 +27,6 @@ __all__ = [
 ]
 
 Array = Any
-
-# Without counts of references, which took twice the time of the steps themselves: no function here makes an array.
-compiled = uncounted()
-called = uncounted(no_cpython_wrapper=True)
-inlined = uncounted(no_cpython_wrapper=True, forceinline=True)
 
 FAN = 3  # the tree has 2^FAN children a node
 LAST = 2**63 - 1  # a tie that loses against all others: no pair

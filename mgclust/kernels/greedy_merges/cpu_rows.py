@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.greedy_merges.cpu_hubs import FREE, HUB, forget, past_time, update
-from mgclust.kernels.greedy_merges.cpu_keys import Graph, called, compiled, inlined
+from mgclust.kernels.greedy_merges.cpu_keys import Graph
+from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
 
 __all__ = [
     "CELLS",

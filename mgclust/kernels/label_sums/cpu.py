@@ -163,14 +163,14 @@ def _by_panels(
     step = max(1, min((1 << 22) // max(1, k * WIDTH * cost), -(-panels // (4 * thread_count()))))
 
     def task(index: int, thread: int) -> None:
-        buffer = buffers[thread]
+        buffer, sums = buffers[thread], np.empty(WIDTH, np.int64)
         for group in range(segments.groups):
             start, stop = group * GROUP, min((group + 1) * GROUP, k)
             for panel in range(index * step, min((index + 1) * step, panels)):
                 fill(panel, start, stop, buffer)
                 add_segments(
                     buffer, segments.order, segments.bounds, segments.cluster, segments.first[group],
-                    segments.first[group + 1], panel * WIDTH, min((panel + 1) * WIDTH, m), float(scale), out,
+                    segments.first[group + 1], panel * WIDTH, min((panel + 1) * WIDTH, m), float(scale), sums, out,
                 )  # fmt: skip
 
     run_tasks(-(-panels // step), task)
@@ -254,10 +254,10 @@ def add_segments(
     row: int,
     stop: int,
     scale: float,
+    sums: Any,
     out: Any,
 ) -> None:
     """Add the partial sums first..last-1 of a group to rows row..stop-1; four chains each, joined in pairs."""
-    sums = np.empty(WIDTH, np.int64)
     for b in range(first, last):
         begin, end = bounds[b], bounds[b + 1]
         t0 = splat(buffer.dtype.type(0))

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import allocating, inlined
 from mgclust.kernels.toolkit.simd import Vector, call_intrinsic, multiply, pointer_to, spread_lanes, total
 
 __all__ = ["interpolate", "spread"]
@@ -91,7 +91,7 @@ def _place(x: Any, i: int, d: int, origin: Any, inverse: float, polynomials: Any
     return first
 
 
-@compiled
+@allocating
 def spread(
     x: Any, d: int, start: int, stop: int, origin: Any, inverse: float, polynomials: Any, strides: Any, factor: float,
     grid: Any,
@@ -112,7 +112,7 @@ def spread(
                 add_rounded(grid, first + a * plane + b * line, along, weights[WINDOW + b] * outer)
 
 
-@compiled
+@allocating
 def interpolate(
     x: Any, d: int, start: int, stop: int, origin: Any, inverse: float, polynomials: Any, strides: Any, grid: Any,
     out: Any,

@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from mgclust.kernels.pairs.cpu_column_boxes import box_distances, gap_step, larger, panel_distances
 from mgclust.kernels.pairs.cpu_loops import FULL, pair_distances, tally
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import allocating, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
     Format,
@@ -89,7 +89,7 @@ def _scan(
     return best, found
 
 
-@compiled
+@allocating
 def nearest(
     x: Any, d: int, start: int, stop: int, panels: Any, low: Any, high: Any, starts: Any, order: Any, least_order: Any,
     index: Any, least_index: Any, offset: int, best: Any, best_index: Any,
@@ -158,7 +158,7 @@ def _rows_in(mask: int, panel: int, level: int, nodes: int, n: int) -> int:
     return rows
 
 
-@compiled
+@allocating
 def count(
     x: Any, d: int, n: int, start: int, stop: int, panels: Any, low: Any, high: Any, starts: Any, threshold: Any,
     offset: int, out: Any,
@@ -197,7 +197,7 @@ def count(
         out[row - offset] += within
 
 
-@compiled
+@allocating
 def border(
     x: Any, d: int, start: int, stop: int, panels: Any, low: Any, high: Any, starts: Any, labels: Any, least: Any,
     minus_most: Any, threshold: Any, offset: int, out: Any,
@@ -263,7 +263,7 @@ def _leaf_pairs(
     return below
 
 
-@compiled
+@allocating
 def histogram(
     x: Any, d: int, n: int, leaf: int, panels: Any, box_low: Any, box_high: Any, starts: Any, low: int, high: int,
     shift: int, out: Any,

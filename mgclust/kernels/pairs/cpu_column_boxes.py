@@ -21,7 +21,7 @@ import numpy as np
 from numba.extending import intrinsic
 
 from mgclust.kernels.pairs.cpu_loops import pack
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import allocating, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
     Format,
@@ -275,7 +275,7 @@ def _next_panel(
     return -1, level
 
 
-@compiled
+@allocating
 def visits(
     x: Any, d: int, rows: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool, limit: Any
 ) -> int:
@@ -290,7 +290,7 @@ def visits(
     return seen
 
 
-@compiled
+@allocating
 def count(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     limit: Any, out: Any,
@@ -306,7 +306,7 @@ def count(
         out[row] += within
 
 
-@compiled
+@allocating
 def write(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     limit: Any, firsts: Any, out: Any,
@@ -336,7 +336,7 @@ def write(
             out[j + 1] = value
 
 
-@compiled
+@allocating
 def border(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     x_labels: Any, y_labels: Any, limit: Any, out: Any,
@@ -367,7 +367,7 @@ def _insert(value: Any, number: int, row: int, near: Any, near_index: Any) -> No
     near_index[row, q] = number
 
 
-@compiled
+@allocating
 def nearest(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     numbers: Any, near: Any, near_index: Any,

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import allocating, compiled, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
     absolute_step,
@@ -166,7 +166,7 @@ def swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, num
             saved[q], sums[at] = sums[at], saved[q]
 
 
-@compiled
+@allocating
 def gaussian(
     x: Any,
     d: int,
@@ -436,7 +436,7 @@ def border(
                     out[i + 3] = 1
 
 
-@compiled
+@allocating
 def distances(
     x: Any, d: int, start: int, stop: int, panels: Any, columns: int, manhattan: bool, first: int, out: Any
 ) -> None:

@@ -17,7 +17,7 @@ from mgclust.kernels.pairs.cpu_loops import (
     tally,
     valid_lanes,
 )
-from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import allocating, compiled, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
     add,
@@ -140,7 +140,7 @@ def _insert(value: Any, number: int, near: Any, near_index: Any) -> None:
         near[q], near_index[q] = value, number
 
 
-@called
+@allocating
 def _settle(
     x: Any, d: int, begin: int, end: int, y: Any, number: int, share: Any, rough: Any, rough_index: Any, near: Any,
     near_index: Any, doubtful: Any,
@@ -172,7 +172,7 @@ def _settle(
             doubtful[i] = 1
 
 
-@compiled
+@allocating
 def gaussian(
     x: Any,
     d: int,
@@ -236,7 +236,7 @@ def gaussian(
             _settle(x, d, begin, end, y, number, share, rough, rough_index, near, near_index, doubtful)
 
 
-@compiled
+@allocating
 def neighbors(
     x: Any,
     d: int,
@@ -302,7 +302,7 @@ def _open_distances(x: Any, d: int, panels: Any, p: int, rows: Any, q: int, foun
     return four_distances(x, rows[q], second, third, fourth, d, panels, p, False)
 
 
-@compiled
+@allocating
 def count(
     x: Any, d: int, start: int, stop: int, panels: Any, columns: int, threshold: Any, limits: Any, out: Any
 ) -> int:
@@ -331,7 +331,7 @@ def count(
     return stop
 
 
-@compiled
+@allocating
 def histogram(
     x: Any,
     d: int,

@@ -24,8 +24,8 @@ def value_histogram(values: Array, *, n: int, low: int, shift: int, out: Array) 
 
     def task(index: int, _: int) -> None:
         start, stop = index * rows, min((index + 1) * rows, len(values))
-        counts, keys = np.zeros(len(out), np.int64), np.empty(WIDTH, limits.dtype)
-        count_keys(flat, width, start, stop, n, bottom, high, low, shift, keys, counts)
+        counts, keys, tail = np.zeros(len(out), np.int64), np.empty(WIDTH, limits.dtype), np.empty(WIDTH, values.dtype)
+        count_keys(flat, width, start, stop, n, bottom, high, low, shift, keys, tail, counts)
         merge(counts, out)
 
     run_tasks(-(-len(values) // rows), task)
@@ -51,10 +51,10 @@ def count_keys(
     low: int,
     shift: int,
     keys: Any,
+    tail: Any,
     out: Any,
 ) -> None:
     """Add the keys of rows start..stop-1: below `bottom` to out[0], below `high` to their bins above `low`."""
-    tail = np.empty(WIDTH, values.dtype)
     below = 0
     for i in range(start, stop):
         for k in range(0, n, WIDTH):

@@ -2,11 +2,13 @@
 
 A function that only kernels call needs no entry from Python, and none needs one from C: wrappers take longer to compile
 than many a body. Assign slices in loops: what NumPy says of shapes that do not fit takes Numba two seconds to compile.
+
+Numba counts references to arrays, by atomic instructions: in inner loops they can take longer than all else, and
+threads wait for each other at them. So only `allocating` functions, which make arrays, count; inner loops are others.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from typing import Any
 from numba import njit, types
 from numba.core import caching, config
 
-__all__ = ["OWN_CACHE", "called", "compiled", "inlined", "signed", "uncounted"]
+__all__ = ["OWN_CACHE", "allocating", "called", "compiled", "inlined", "signed"]
 
 # Names a folder where this process keeps what it compiles: it may only read the usual ones.
 OWN_CACHE = "MGCLUST_KERNEL_CACHE"
@@ -136,10 +138,10 @@ def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return compile_at_use
 
 
-uncounted = functools.partial(_compiler, _nrt=False)
-compiled = _compiler()
-called = _compiler(no_cpython_wrapper=True)
-inlined = _compiler(no_cpython_wrapper=True, forceinline=True)
+allocating = _compiler()  # makes arrays
+compiled = _compiler(_nrt=False)
+called = _compiler(_nrt=False, no_cpython_wrapper=True)
+inlined = _compiler(_nrt=False, no_cpython_wrapper=True, forceinline=True)
 
 
 def signed(bits: int) -> int:
