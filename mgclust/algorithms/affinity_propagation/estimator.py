@@ -35,10 +35,11 @@ from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assig
 from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE
 from mgclust.algorithms.affinity_propagation.presentation import AffinityPropagationPresentation
 from mgclust.algorithms.affinity_propagation.row_choice import is_listed, rows_of
-from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, median, similarities_of
+from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, median, quantile, similarities_of
 from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context, Outcome, RunSpec
+from mgclust.errors import InputError
 from mgclust.params import Choice, Constraint, Integer, Real, RealOrPerRow
 from mgclust.result import Result
 
@@ -70,6 +71,7 @@ def affinity_propagation(
     max_iter: int,
     convergence_iter: int,
     preference: float | np.ndarray | None,
+    preference_quantile: float | None,
     algorithm: str,
     seed: int,
 ) -> AffinityPropagationOutput | None:
@@ -81,7 +83,9 @@ def affinity_propagation(
         similarities = similarities_of(context, affinity, seed, stored=not listed)
         rows = rows_of(context, similarities, algorithm, listed)
     with context.stage("preference"):
-        if preference is None:
+        if preference_quantile is not None:
+            preference = quantile(context, similarities, preference_quantile)
+        elif preference is None:
             preference = median(context, similarities, with_diagonal=True)  # as in scikit-learn
         similarities.settle()
         each = np.broadcast_to(np.asarray(preference, np.float64), n)
@@ -165,7 +169,10 @@ class AffinityPropagation(ExemplarClusterer):
         The run ends when the exemplars have stayed the same for so many iterations.
     preference : float or array of shape (n_samples,), optional
         How suitable rows are as exemplars, in units of the similarity: the larger, the more clusters. By default the
-        median of all similarities.
+        median of all similarities, in which the zeros of the diagonal count, as in scikit-learn.
+    preference_quantile : float, optional
+        From 0 to 1, in place of `preference`: this quantile of the similarities of pairs, without the diagonal, as q of
+        R's apcluster. 0, the least similarity, gives few clusters, 0.5 about the default.
     affinity : {"euclidean", "cosine", "correlation", "precomputed"}, default="euclidean"
         Similarity: minus the squared distance; minus half of one minus the cosine, or Pearson's correlation; or the
         rows given are the similarities, shape (n_samples, n_samples), symmetric or not. From a file each rank reads
@@ -243,6 +250,9 @@ class AffinityPropagation(ExemplarClusterer):
         "max_iter": Integer(at_least=1, help="Most iterations."),
         "convergence_iter": Integer(at_least=1, help="Iterations without a change of exemplars that end the run."),
         "preference": RealOrPerRow(optional=True, help="Suitability as exemplar; the median similarity if left out."),
+        "preference_quantile": Real(
+            at_least=0, at_most=1, optional=True, help="The preference as a quantile of the similarities."
+        ),
         "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity between rows."),
         "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
     }
@@ -254,6 +264,7 @@ class AffinityPropagation(ExemplarClusterer):
         max_iter: int = 200,
         convergence_iter: int = 15,
         preference: Any = None,
+        preference_quantile: float | None = None,
         affinity: str = "euclidean",
         algorithm: str = "auto",
         device: str = "auto",
@@ -267,6 +278,7 @@ class AffinityPropagation(ExemplarClusterer):
         self.max_iter = max_iter
         self.convergence_iter = convergence_iter
         self.preference = preference
+        self.preference_quantile = preference_quantile
         self.affinity = affinity
         self.algorithm = algorithm
         self.device = device
@@ -283,6 +295,10 @@ class AffinityPropagation(ExemplarClusterer):
         return (WarmUp((300, 20), seconds=2.5), WarmUp((1100, 20), seconds=4.0))
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
+        if parameters["preference"] is not None and parameters["preference_quantile"] is not None:
+            raise InputError(
+                f"preference_quantile={parameters['preference_quantile']} takes the place of preference; give one."
+            )
         few = inputs.dataset.shape[0] ** 2 <= FEW_SIMILARITIES
         return self._spec_of(affinity_propagation, parameters, inputs, "float64" if few else parameters["dtype"])
 

@@ -38,6 +38,7 @@ __all__ = [
     "StoredSimilarities",
     "median",
     "median_ranks",
+    "quantile",
     "similarities_of",
     "similarity_matrix",
 ]
@@ -49,7 +50,7 @@ AFFINITIES = {"euclidean": ("euclidean", 1.0), "cosine": ("cosine", 0.25), "corr
 TYPICAL_ROWS = 256  # whose distances tell the scale
 BLOCK_BYTES = 16 << 20  # of similarities that are computed at a time
 SAMPLE = 1024  # rows whose similarities tell about where the median is
-BRACKET = 0.05  # of all pairs: the median of all is that close to the sample's
+BRACKET = 0.05  # of all pairs: a quantile of all is that close to the sample's
 PAIR_COST = 16  # times as long as in a block takes a similarity of some columns
 FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
 
@@ -128,8 +129,8 @@ class Similarities(ABC):
         width = padded(self.context.dataset_shape[0])
         return max(1, min(BLOCK_BYTES, self.context.free // 8) // (width * self.context.dtype.itemsize))
 
-    def typical(self) -> tuple[float, float] | None:
-        """Numbers between which the median is believed to be; None where a pass costs little."""
+    def typical(self, share: float) -> tuple[float, float] | None:
+        """Numbers between which this quantile is believed to be; None where a pass costs little."""
         return None
 
     @abstractmethod
@@ -263,7 +264,7 @@ class ComputedSimilarities(Similarities):
                 s = self.of_columns(rows[start : start + step], columns).astype("float64")
                 out[columns] += xp.rint(xp.where(s > -xp.inf, s, 0) * scale).astype("int64").sum(axis=0)
 
-    def typical(self) -> tuple[float, float] | None:
+    def typical(self, share: float) -> tuple[float, float] | None:
         """See `Similarities`."""
         xp, n = self.context.kernels.xp, self.context.dataset_shape[0]
         if n < 2 * SAMPLE:
@@ -272,7 +273,7 @@ class ComputedSimilarities(Similarities):
         x = self._y[chosen]
         s = self.context.kernels.pairs.reduced_distances(x, x, norm=self._norm).astype("float64") * -self._factor
         away = ~xp.eye(SAMPLE, dtype=bool)
-        low, high = xp.quantile(s[away], (0.5 - BRACKET, 0.5 + BRACKET))
+        low, high = xp.quantile(s[away], (max(0.0, share - BRACKET), min(1.0, share + BRACKET)))
         return float(low), float(high)
 
     def _width(self) -> int:
@@ -290,7 +291,20 @@ def median(context: Context, similarities: Similarities, *, with_diagonal: bool)
             yield context.kernels.xp.asarray(similarities.diagonal, context.dtype)[None]
 
     ranks = median_ranks(n * n if with_diagonal else n * (n - 1))
-    return sum(order_statistics(context, parts, ranks, similarities.typical())) / 2
+    return sum(order_statistics(context, parts, ranks, similarities.typical(0.5))) / 2
+
+
+def quantile(context: Context, similarities: Similarities, share: float) -> float:
+    """Quantile of the similarities of pairs, the diagonal left out, interpolated as by `numpy.quantile`."""
+    n = context.dataset_shape[0]
+    count = n * (n - 1)
+    place = share * (count - 1)
+    below = int(place)
+    ranks = (below + 1, min(below + 2, count))
+    low, high = order_statistics(
+        context, lambda: (block for _, block in similarities.blocks()), ranks, similarities.typical(share)
+    )
+    return low + (place - below) * (high - low)
 
 
 def similarities_of(context: Context, affinity: str, seed: int, stored: bool) -> Similarities:

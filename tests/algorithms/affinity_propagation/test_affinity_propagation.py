@@ -132,6 +132,24 @@ def test_default_preference_is_the_median_with_the_diagonal(device):
     assert model.preference_ == pytest.approx(np.median(similarities_of("rings")), rel=1e-12)
 
 
+@pytest.mark.parametrize("algorithm", ["dense", "sparse"])
+@pytest.mark.parametrize("affinity", ["euclidean", "precomputed"])
+def test_preference_by_quantile(affinity, algorithm, device):
+    """As in apcluster: of the similarities without the diagonal."""
+    if algorithm == "sparse" and device != "cpu":
+        pytest.skip("lists are for CPUs")
+    n = 400 if affinity == "euclidean" else 151
+    S = similarities_of("rings")[:n, :n] * (1 if affinity == "euclidean" else np.linspace(1, 2, n))
+    X = rows_of("rings")[:n] if affinity == "euclidean" else S
+    pairs = S[~np.eye(n, dtype=bool)]
+    parameters = {"affinity": affinity, "algorithm": algorithm, "damping": 0.9, "dtype": "float64"}
+    for share in (0, 0.137, 0.5, 1):
+        model = fit(X, device, preference_quantile=share, **parameters)
+        assert model.preference_ == pytest.approx(np.quantile(pairs, share), rel=1e-12), share
+    given = fit(X, device, preference=model.preference_, **parameters)
+    np.testing.assert_array_equal(model.labels_, given.labels_)
+
+
 def test_asymmetric_similarities(device, rng):
     S = -(rng.random((120, 120)) ** 2)
     S[:, :5] /= 20
@@ -264,6 +282,8 @@ def test_the_seed_only_breaks_ties(device):
         ({"affinity": "precomputed"}, "square"),
         ({"preference": np.zeros(7)}, "preference"),
         ({"preference": np.nan}, "preference"),
+        ({"preference_quantile": 1.5}, "preference_quantile=1.5 should be a finite number >= 0 and <= 1"),
+        ({"preference_quantile": 0.5, "preference": -1.0}, "takes the place of preference; give one"),
     ],
 )
 def test_bad_parameters(parameters, message, rng):

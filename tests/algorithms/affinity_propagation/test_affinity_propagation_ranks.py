@@ -41,6 +41,7 @@ CASES = {
     "no convergence": ("clusters", {"damping": 0.5, "max_iter": 60}),
     "pendigits": ("pendigits", {}),
     "cosine": ("pendigits", {"affinity": "cosine", "damping": 0.8}),
+    "quantile": ("clusters", {"damping": 0.9, "preference_quantile": 0.3}),
     "own preferences": ("clusters", {"damping": 0.9, "preference": -np.linspace(1, 40, 3100)}),
     "fewer blocks than ranks": ("rings", {"damping": 0.8}),
 }
