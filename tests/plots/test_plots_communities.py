@@ -129,11 +129,11 @@ def test_dendrogram_branches_do_not_cross(seed):
 def test_dendrogram_of_a_million_nodes_in_a_chain_is_quick():
     n = 1_000_000
     merges = np.column_stack([np.zeros(n - 1, int), np.arange(1, n)])
-    started = time.monotonic()
+    started = time.process_time()
     for chain in (merges, np.column_stack([np.arange(1, n), np.arange(n - 1)])):
         ax = plots.dendrogram(chain)
         assert ax.get_title() == "The last 40 of 999,999 merges" and len(ax.get_xticklabels()) == 41
-    assert time.monotonic() - started < 10  # 0.2 s on an idle machine
+    assert time.process_time() - started < 10  # 0.2 s on an idle machine
 
 
 def image_of(ax):
@@ -173,9 +173,9 @@ def test_adjacency_of_many_edges_is_binned():
     labels = np.arange(n) % k
     own = rng.random(len(edges)) < 0.8
     edges[own, 1] = edges[own, 1] // k * k + edges[own, 0] % k
-    started = time.monotonic()
+    started = time.process_time()
     ax = plots.adjacency(edges.astype(np.int32), labels, total=5_000_000)
-    assert time.monotonic() - started < 5  # 0.2 s on an idle machine
+    assert time.process_time() - started < 5  # 0.2 s on an idle machine
     image = image_of(ax)
     assert image.shape == (720, 720, 3)
     within = np.kron(np.eye(k), np.ones((36, 36))) > 0

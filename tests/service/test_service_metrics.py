@@ -81,6 +81,7 @@ def test_figures(service, monkeypatch):
 
 def test_many_scrapes_count_once(service, monkeypatch):
     engine, settings, jobs, audit = service
+    monkeypatch.setattr(metrics, "CACHE_SECONDS", 3600.0)
     figures, asked = Metrics(engine, settings, audit), []
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     first = figures.text()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -16,8 +18,9 @@ from mgclust.service.settings import Settings
 
 @pytest.fixture
 def clock(monkeypatch):
+    """The clock of the limits alone, which is set by hand."""
     now = [1000.0]
-    monkeypatch.setattr(rates.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(rates, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
@@ -79,7 +82,7 @@ def test_memory_is_bounded(clock, monkeypatch):
     assert taken(limits, "499")[0] == 2000
 
 
-def test_over_http(tmp_path):
+def test_over_http(tmp_path, clock):
     settings = Settings(data=tmp_path, cpu=True, rate_per_token=0.2, rate_per_address=0.1)
     app = create_app(settings)
     token = first_token(open_database(settings.database), tmp_path).read_text().strip()
