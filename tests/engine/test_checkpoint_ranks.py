@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from mgclust.errors import InputError, RunCancelled
 from support import rank_jobs
 from support.checkpoint_cases import CASES, bits, fit, go_through, numbers
 from support.points import load_points
+from support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")]
 
@@ -148,8 +150,10 @@ def test_damage_that_one_rank_sees(run, tmp_path):
 
 
 def test_all_ranks_come_to_the_same_answers(run):
+    began = time.monotonic()
     answers, _ = run(rank_jobs.same_answers, 3, seconds=0.3)
-    assert answers.shape == (3, 3000) and 1 <= answers[0].sum() <= 100 and (answers == answers[0]).all()
+    most = 1 + (time.monotonic() - began) / 0.3
+    assert answers.shape == (3, 3000) and 1 <= answers[0].sum() <= most and (answers == answers[0]).all()
 
 
 # The command line.
@@ -161,14 +165,16 @@ def test_killed_and_run_again(tmp_path, monkeypatch, capsys):
     np.save("points.npy", load_points("wine")[0])
     command = ["run", "adaptive-affinity-propagation", "points.npy", "--cpu", "--dtype", "float64", "--no-report"]
     kept = ["--checkpoint", "kept", "--checkpoint-seconds", "0"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mgclust", *command, "-o", "out", *kept], stderr=subprocess.PIPE, text=True
-    )
-    end = time.monotonic() + 120
-    while not numbers(Path("kept")) and time.monotonic() < end and process.poll() is None:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    for _ in range(10):  # a run may be over, or writing its result, before this process has its turn
+        for left in set(os.listdir()) - {"points.npy"}:
+            shutil.rmtree(left)
+        with subprocess.Popen(
+            [sys.executable, "-m", "mgclust", *command, "-o", "out", *kept], stderr=subprocess.DEVNULL
+        ) as process:
+            wait_for(lambda process=process: numbers(Path("kept")) or process.poll() is not None, pause=0.005)
+            process.kill()
+        if sorted(os.listdir()) == ["kept", "points.npy"]:
+            break
     assert process.returncode == -signal.SIGKILL and not Path("out").exists() and numbers(Path("kept"))
     capsys.readouterr()
     assert run_command([*command, "-o", "out", *kept]) == 0

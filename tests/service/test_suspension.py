@@ -14,7 +14,7 @@ import pytest
 
 from mgclust import AffinityPropagation
 from mgclust.service.models import Job, open_database, reading
-from support.service_process import Running, has_ended
+from support.service_process import Running, command_line, has_ended
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -62,11 +62,11 @@ def computing(running, job):
     return found[0]
 
 
-def words_of(process):
-    """The command line of a process, and none of one that has ended."""
+def parent_of(process):
+    """The number of its parent, and none of one that has ended."""
     with contextlib.suppress(psutil.Error):
-        return " ".join(process.cmdline())
-    return ""
+        return process.ppid()
+    return None
 
 
 def begun(job):
@@ -88,8 +88,7 @@ def test_a_machine_that_is_suspended_three_times(tmp_path, points, labels, monke
         job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
         wait_for(lambda: begun(job))
         for _ in range(3):
-            stopped = [*running.processes("mgclust.service.runner"), computing(running, job)]
-            assert len(stopped) == 2
+            stopped = [running.runner(), computing(running, job)]
             for process in stopped:
                 process.suspend()
             time.sleep(6)
@@ -119,8 +118,7 @@ def test_a_runner_that_is_stopped(tmp_path, points, labels, monkeypatch):
         job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
         for attempt in range(1, 4):
             wait_for(lambda attempt=attempt: begun(job) and job.info["attempt"] == attempt)
-            stopped = [*running.processes("mgclust.service.runner"), computing(running, job)]
-            assert len(stopped) == 2
+            stopped = [running.runner(), computing(running, job)]
             for process in stopped:
                 process.suspend()
             wait_for(lambda before=stopped: all(map(has_ended, before)))
@@ -136,9 +134,8 @@ def test_a_stopped_runner_without_a_keeper_keeps_no_other_out(tmp_path, monkeypa
     """The web process was killed while its runner was stopped, which holds the lock of the data folder."""
     with served(tmp_path, monkeypatch, HUNG_AFTER) as running:
         lock = running.data / "runner.lock"
-        wait_for(lambda: running.processes("mgclust.service.runner"))
-        (stopped,) = running.processes("mgclust.service.runner")
-        wait_for(lambda: lock.exists() and lock.read_text())
+        wait_for(lambda: running.runner() is not None)
+        stopped = running.runner()
         stopped.suspend()
         running.web.kill()
         running.web.wait()
@@ -154,9 +151,9 @@ def test_a_worker_that_is_stopped(tmp_path, points, labels, monkeypatch):
         )
         wait_for(lambda: begun(job))
         attempt = computing(running, job)
-        spawned = [each for each in attempt.children(recursive=True) if "spawn_main" in words_of(each)]
+        spawned = [each for each in attempt.children(recursive=True) if "spawn_main" in " ".join(command_line(each))]
         # What a worker starts has the worker's command line until it has its own.
-        workers = [each for each in spawned if each.ppid() not in {other.pid for other in spawned}]
+        workers = [each for each in spawned if parent_of(each) not in {None, *(other.pid for other in spawned)}]
         workers[-1].suspend()
         wait_for(lambda: job.refresh().info["attempt"] == 2)
         check(job, labels, tmp_path)
@@ -174,9 +171,7 @@ def test_no_password_in_what_processes_inherit(tmp_path, points, monkeypatch):
         )
         wait_for(lambda: begun(job))
         family = psutil.Process(running.web.pid).children(recursive=True)
-        modules = [
-            each for process in family for each in words_of(process).split() if each.startswith("mgclust.service.")
-        ]
+        modules = [each for process in family for each in command_line(process) if each.startswith("mgclust.service.")]
         assert sorted(set(modules)) == ["mgclust.service.attempt", "mgclust.service.runner"]
         assert len(family) > 4  # and workers
         for process in family:

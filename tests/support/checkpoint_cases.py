@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -103,10 +104,11 @@ def bits(result) -> dict[str, str]:
 
 
 def numbers(folder: Path) -> list[int]:
-    """The checkpoints in a folder."""
-    if not folder.exists():
-        return []
-    return sorted(int(name.removeprefix("checkpoint-")) for name in os.listdir(folder) if name[0] != ".")
+    """The checkpoints in a folder, which a run that ends removes."""
+    names = []
+    with contextlib.suppress(FileNotFoundError):
+        names = os.listdir(folder)
+    return sorted(int(name.removeprefix("checkpoint-")) for name in names if name[0] != ".")
 
 
 def fit(case, cluster, device, monkeypatch, folder=None, stop_at=None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -45,6 +46,13 @@ def has_ended(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.status() == psutil.STATUS_ZOMBIE
     return True
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    """The words of a process, and none of one that has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
 
 
 class Running:
@@ -129,6 +137,13 @@ class Running:
         with contextlib.suppress(psutil.NoSuchProcess):
             return holds(process, str(self.data)) or holds(process.parent(), str(self.data))
         return False
+
+    def runner(self) -> psutil.Process | None:
+        """The runner that holds the lock, if one does. It alone: what it starts has its command line for a moment."""
+        with contextlib.suppress(FileNotFoundError, ValueError, psutil.NoSuchProcess):
+            process = psutil.Process(json.loads((self.data / "runner.lock").read_text())["pid"])
+            return None if has_ended(process) else process
+        return None
 
     def computing(self, id_: str) -> list[psutil.Process]:
         """The processes of attempts that hold files of a job; another one waits for the next job."""

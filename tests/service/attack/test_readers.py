@@ -25,7 +25,7 @@ from mgclust.result import load_result
 from mgclust.service import errors, reader_pool
 from mgclust.service.reader_pool import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
-from support.service_process import Running, has_ended
+from support.service_process import Running, command_line, has_ended
 from support.waiting import wait_for
 
 SECONDS = 60.0  # within which a request is answered, on a busy machine
@@ -238,13 +238,15 @@ def test_sigterm_ends_a_web_process_whose_readers_are_stopped(tmp_path):
         assert len(httpx.get(url, headers=headers, timeout=60).json()["index"]) == 60
         (reader,) = (
             each for each in psutil.Process(running.web.pid).children()
-            if "mgclust.service.reader_process" in each.cmdline()
+            if "mgclust.service.reader_process" in command_line(each)
         )  # fmt: skip
         reader.suspend()
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(httpx.get, url, headers=headers, timeout=120)
             with open(f"/proc/{reader.pid}/fd/0", "rb") as orders:
-                assert select.select([orders], [], [], 60)[0]  # the order is sent
+                sent = select.poll()
+                sent.register(orders, select.POLLIN)
+                assert sent.poll(60_000)
             running.web.send_signal(signal.SIGTERM)
             running.web.wait(90)
             assert asked.exception() is not None or asked.result().status_code >= 500
