@@ -39,7 +39,7 @@ DASK = str(Path(sys.executable).with_name("dask"))
 LISTEN = """
 import json, select, socket, sys
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+wire.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE: more than the system gives others
 print("listening", flush=True)
 begins, seen = {}, {}
 while sys.stdin not in select.select([wire, sys.stdin], [], [])[0]:
@@ -94,7 +94,7 @@ def hosts():
     def ip(*words):
         return subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
-    def start(host, command, certificates=None, **environment):
+    def start(host, command, certificates=None, output=subprocess.PIPE, **environment):
         if certificates is not None:
             environment |= {
                 f"MGCLUST_TLS_{name}": str(certificates / file)
@@ -104,8 +104,8 @@ def hosts():
             ["ip", "netns", "exec", names[host], *map(str, command)],
             env={**os.environ, "NUMBA_NUM_THREADS": "2", **environment},
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
             text=True,
         )
         running.append(process)
@@ -169,10 +169,8 @@ def cluster(hosts, certs, tmp_path_factory):
         of_role = certs / "ours" / role
         tls = [f"--tls-ca-file={of_role / 'ca.pem'}", f"--tls-cert={of_role / 'cert.pem'}"]
         command = [DASK, *command, "--no-dashboard", *tls, f"--tls-key={of_role / 'key.pem'}"]
-        process = hosts(host, command, DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION="true")
         # A pipe that is not read would fill.
-        process.stdout.close()
-        process.stderr.close()
+        hosts(host, command, output=subprocess.DEVNULL, DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION="true")
 
     start("scheduler", "scheduler", "--protocol=tls", "--host=10.77.0.1", "--dashboard-address=127.0.0.1:0")
     for host in ("one", "two"):

@@ -292,8 +292,9 @@ def test_workers_of_attempts(tmp_path, monkeypatch):
         for attempt in served.runner._running:
             for process in family(psutil.Process(attempt.process.pid))[1:]:
                 try:
-                    visible = process.environ().get("CUDA_VISIBLE_DEVICES")
+                    # In this order: what has the command line of a worker has its environment as well.
                     spawned = "spawn_main" in " ".join(process.cmdline())
+                    visible = process.environ().get("CUDA_VISIBLE_DEVICES")
                     parent = process.ppid()
                 except psutil.Error:
                     continue
