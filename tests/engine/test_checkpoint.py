@@ -320,7 +320,7 @@ def in_background(context, number, bulk=1):
 
 
 def until_named(context, folder):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not context.checkpoint.due(seldom=True):
         assert time.monotonic() < end
     return sorted(os.listdir(folder))
@@ -345,7 +345,7 @@ def stopped_disk(monkeypatch):
     """No file reaches the disk before the event is set."""
     goes_on = threading.Event()
     flush = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda descriptor: goes_on.wait(30) and flush(descriptor))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: goes_on.wait(60) and flush(descriptor))
     yield goes_on
     goes_on.set()
 
@@ -367,8 +367,8 @@ def test_copies_wait_for_the_disk_where_there_is_no_room(run, tmp_path, stopped_
     monkeypatch.setattr("mgclust.engine.rank._room", lambda assignment: 0)
 
     def function(context):
-        threading.Timer(0.5, stopped_disk.set).start()
         began = time.monotonic()
+        threading.Timer(0.5, stopped_disk.set).start()
         in_background(context, 1)
         return time.monotonic() - began
 

@@ -183,9 +183,10 @@ def test_errors_keep_their_type(ranks, size, x):
         spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(x), cluster)
 
 
-def test_a_rank_that_hangs_is_a_timeout(ranks, x):
-    with ranks(3) as cluster, pytest.raises(RunFailed, match=r"rank 2 .* timeout=1.5 s"):
-        spmd.run(spmd.RunSpec(rank_jobs.hang, {"rank": 2, "seconds": 3}, timeout=1.5), open_dataset(x), cluster)
+def test_a_rank_that_hangs_is_a_timeout(ranks, x, tmp_path):
+    given = {"rank": 2, "folder": str(tmp_path)}
+    with ranks(3) as cluster, pytest.raises(RunFailed, match=r"rank 2 .* timeout=2.5 s"):
+        spmd.run(spmd.RunSpec(rank_jobs.hang, given, timeout=2.5), open_dataset(x), cluster)
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -16,8 +16,10 @@ from mgclust.result import load_result
 from mgclust.service import access
 from mgclust.service.app import create_app
 from mgclust.service.disk import BLOCK_BYTES
+from mgclust.service.jobs import Jobs
 from mgclust.service.models import Job, open_database, writing
 from mgclust.service.settings import Settings
+from support.waiting import wait_for
 
 
 @pytest.fixture
@@ -184,15 +186,17 @@ def test_a_full_share_of_the_disk(tmp_path):
 def test_watching_ends_when_the_token_is_revoked(served, job, engine, monkeypatch):
     monkeypatch.setattr("mgclust.service.streams.POLL_SECONDS", 0.01)
     monkeypatch.setattr("mgclust.service.streams.TOKEN_CHECK_SECONDS", 0.05)
+    looks, summaries = [], Jobs.summaries
+    monkeypatch.setattr(Jobs, "summaries", lambda jobs, ids: looks.append(ids) or summaries(jobs, ids))
     id_ = served.post("/api/v1/jobs", json=job).json()["id"]
     token_id, token = access.new_token(engine, "admin")
     path, shown, heard = f"/api/v1/jobs/{id_}/events", {"Authorization": f"Bearer {token}"}, []
     watching = threading.Thread(target=lambda: heard.append(served.get(path, headers=shown).text))
     watching.start()
-    watching.join(0.3)
+    wait_for(lambda: len(looks) > 5 or not watching.is_alive())
     assert watching.is_alive()
     access.revoke(engine, token_id)
-    watching.join(3)
+    watching.join(60)
     ended = not watching.is_alive()
     served.post(f"/api/v1/jobs/{id_}/cancel")  # ends a stream that was still open
     watching.join()

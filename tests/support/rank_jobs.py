@@ -107,11 +107,16 @@ def disagree(context):
     return context.comm.all_gather(np.zeros(1, np.int64))
 
 
-def hang(context, rank, seconds):
-    """One rank keeps the others waiting."""
+def hang(context, rank, folder):
+    """One rank keeps the others waiting until all have given up."""
+    here, end = Path(folder), time.monotonic() + 60
     if context.rank == rank:
-        time.sleep(seconds)
-    context.comm.barrier()
+        while len(list(here.glob("left-*"))) < context.comm.size - 1 and time.monotonic() < end:
+            time.sleep(0.02)
+    try:
+        context.comm.barrier()
+    finally:
+        (here / f"left-{context.rank}").touch()
 
 
 def float_sum(context):

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import threading
-import time
 
 import pytest
 from starlette.testclient import TestClient
@@ -18,6 +17,7 @@ from mgclust.service.audit import KEPT_FILES, Audit
 from mgclust.service.disk import sweep
 from mgclust.service.models import Job, open_database, writing
 from mgclust.service.settings import Settings
+from support.waiting import wait_for
 
 
 @pytest.fixture
@@ -31,14 +31,8 @@ def served(tmp_path):
 
 def lines_of(path, count=1):
     """The lines of a log, once there are so many."""
-    end = time.monotonic() + 20
-    while True:
-        text = path.read_text() if path.exists() else ""
-        lines = [json.loads(line) for line in text.splitlines()] if text.endswith("\n") else []
-        if len(lines) >= count:
-            return lines
-        assert time.monotonic() < end, lines
-        time.sleep(0.02)
+    wait_for(lambda: path.read_text().count("\n") >= count)
+    return [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
 
 
 def test_user_action_and_address(served, tmp_path):
@@ -204,10 +198,7 @@ def test_a_full_disk_breaks_no_request(tmp_path, monkeypatch):
     full.set()
     for line in (1, 2):
         log.write(line=line)
-    end = time.monotonic() + 20
-    while log.lost < 2:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(lambda: log.lost == 2)
     full.clear()
     log.write(line=3)
     log.close()

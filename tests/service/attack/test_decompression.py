@@ -159,7 +159,7 @@ def test_chunks_are_bounded_before_they_are_decoded(tmp_path, codec, version):
 @pytest.mark.slow
 def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
     """No process waits behind it, and none is left of it."""
-    readers = Readers(Settings(data=tmp_path, readers=1, reader_seconds=1.0))
+    readers = Readers(Settings(data=tmp_path, readers=1, reader_seconds=60.0))
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(20, 2)))
     order = order_of(tmp_path, tmp_path / "x.npy", (20, 2))
     assert len(readers.serve(order, dict)["index"]) == 20

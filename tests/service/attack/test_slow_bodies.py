@@ -9,6 +9,7 @@ import threading
 import time
 
 import httpx
+import psutil
 import pytest
 
 from mgclust.service.bodies import MAX_BODY_BYTES
@@ -159,7 +160,8 @@ def test_an_answer_that_is_not_read(running, mine):
         raw.head("GET", f"/api/v1/jobs/{id_}/files/large.npy", mine)
         time.sleep(2 * SECONDS)
         assert memory_of(running) - before < 40
-        time.sleep(SECONDS)
+        own = raw.socket.getsockname()
+        wait_for(lambda: own not in (each.raddr for each in psutil.Process(running.web.pid).net_connections("tcp")))
         assert len(raw.answer()) < LARGE // 2
     whole = httpx.get(f"{running.url}/api/v1/jobs/{id_}/files/large.npy", headers=dict([mine.split(": ")]))
     assert len(whole.content) == LARGE
@@ -176,16 +178,17 @@ def test_a_service_that_was_stopped_blames_no_client(running, mine):
             started.set()
             stopped.wait()
             raw.send(b"x" * 200)
+            sent.set()
             told.append(raw.first()[:13])
 
-    started, stopped = threading.Event(), threading.Event()
+    started, stopped, sent = threading.Event(), threading.Event(), threading.Event()
     thread = threading.Thread(target=upload)
     thread.start()
     started.wait()
     os.kill(running.web.pid, signal.SIGSTOP)
     time.sleep(2 * SECONDS)
     stopped.set()
-    time.sleep(0.3)
+    assert sent.wait(SOON)
     os.kill(running.web.pid, signal.SIGCONT)
     thread.join()
     assert told == [b"HTTP/1.1 201 "]
