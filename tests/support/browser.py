@@ -111,7 +111,12 @@ class Browser:
 
     def click(self, selector: str) -> None:
         self.run(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
-        x, y, width, height = self.place(selector)
+        end, before = time.monotonic() + PATIENCE, None
+        while (place := self.place(selector)) != before:  # what loads above it moves it
+            assert time.monotonic() < end, f"{selector} does not come to rest"
+            before = place
+            self.run("new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+        x, y, width, height = place
         self.drag([(x + width / 2, y + height / 2)])
 
     def place(self, selector: str) -> list[float]:
@@ -155,21 +160,25 @@ class Browser:
             self._session = self.call("Target.attachToTarget", targetId=found[0]["targetId"], flatten=True)["sessionId"]
             for domain in ("DOM", "CSS"):
                 self.call(f"{domain}.enable")
-            root = self.call("DOM.getDocument")["root"]["nodeId"]
-            node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+            while not (node := self._node(selector)):  # its document may be on its way
+                assert time.monotonic() < end, f"the frame has no {selector}"
+                time.sleep(0.05)
             style = self.call("CSS.getComputedStyleForNode", nodeId=node)["computedStyle"]
             return {each["name"]: each["value"] for each in style}
         finally:
             self._session = page
+
+    def _node(self, selector: str) -> int:
+        """The number of an element; 0 where there is none."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        return self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
 
     def _frames(self) -> list[dict[str, Any]]:
         targets = self.call("Target.getTargets", filter=[{"type": "iframe"}])["targetInfos"]
         return [target for target in targets if target["url"].startswith("blob:")]
 
     def choose_file(self, selector: str, path: Path) -> None:
-        root = self.call("DOM.getDocument")["root"]["nodeId"]
-        node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
-        self.call("DOM.setFileInputFiles", files=[str(path)], nodeId=node)
+        self.call("DOM.setFileInputFiles", files=[str(path)], nodeId=self._node(selector))
 
     def download_to(self, folder: Path) -> None:
         self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
