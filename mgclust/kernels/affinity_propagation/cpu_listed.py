@@ -41,6 +41,7 @@ from mgclust.kernels.toolkit.simd_steps import (
     lanes_above,
     negative_part,
     positive_part,
+    prefetch,
     scatter_fixed,
     subtract,
     zero_unless,
@@ -64,6 +65,8 @@ __all__ = [
 Array = Any
 LEAST_ROWS = 64  # of a task
 FAR = 2 * WIDTH  # elements behind the own ones: active columns are looked at where more were read
+AHEAD = 4  # rows: their lists lie anywhere, and are asked for that much earlier
+FEW = 8  # own elements that are faster one by one
 PER_ROW = 64  # elements that are passed in the time that a row takes beside
 LEAST_WORK = 1 << 16  # elements: less is not worth waking a thread
 
@@ -139,6 +142,15 @@ def _finish(
         hot_a[i, h] = fma(damping, hot_a[i, h], rest * min(zero, c[k] - max(zero, r)))
         m1, j, m2 = enter(m1, j, m2, hot_a[i, h] + hot_s[i, h], k)
         h += 1
+    if own - at <= FEW:
+        for q in range(at, own):
+            k = column[q]
+            r = max(zero, fma(sigma, s[q], -u))
+            a[q] = fma(damping, a[q], rest * min(zero, c[k] - r))
+            m1, j, m2 = enter(m1, j, m2, a[q] + s[q], k)
+            if j == k:
+                similarity = s[q]
+        return m1, j, m2, similarity
     sigmas, minus_u, dampings, rests = splat(sigma), splat(-u), splat(damping), splat(rest)
     for q in range(at, own, WIDTH):
         near_s = load(s, q)
@@ -361,6 +373,12 @@ def sweep_lists(
     most = 0
     for t in range(len(rows)):
         i = rows[t]
+        if t + AHEAD < len(rows):
+            later = begin[rows[t + AHEAD]]
+            for q in range(later, later + WIDTH, 64 // s.itemsize):
+                prefetch(column, q)
+                prefetch(s, q)
+                prefetch(a, q)
         g, at, end, stop = first_row + i, begin[i], begin[i] + own[i], begin[i] + length[i]
         m1, j, m2 = real(a_diagonal[g] + preference[g]), g, real(-np.inf)
         m1, j, m2, similarity = _finish(

@@ -15,6 +15,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from mgclust.kernels.toolkit.simd import INT64, WIDTH, Format, Vector, as_mask, call_intrinsic, pointer_to, spread_lanes
@@ -37,6 +38,7 @@ __all__ = [
     "negative_part",
     "ordered_keys",
     "positive_part",
+    "prefetch",
     "quotient_or_one",
     "random_bytes",
     "reaches",
@@ -346,6 +348,20 @@ def gather(_: Any, table: Any, columns: Any, index: Any) -> Any:
         return found
 
     return Vector(table.dtype)(table, columns, types.int64), generate
+
+
+@intrinsic
+def prefetch(_: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of an element of a flat array, which is going to be read."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = pointer_to(context, builder, array, arguments[0], arguments[1], ir.IntType(8))
+        kind = ir.FunctionType(ir.VoidType(), [byte.type, INT32, INT32, INT32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(function, [byte, INT32(0), INT32(3), INT32(1)])  # to read, to be kept in all caches, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
 
 
 @intrinsic
