@@ -117,7 +117,7 @@ def save(
                 result.labels,
                 directory,
                 method=result.method,
-                centers=result.arrays.get("centers", result.arrays.get("center_indices")),
+                centers=result.arrays.get("centers"),
                 parameters=result.parameters,
             )
         if not report:

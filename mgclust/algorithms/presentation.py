@@ -242,14 +242,16 @@ class Presentation:
             None where the rows are no points.
         """
         index = sample_index(dataset.shape, most)
-        centers = np.asarray(result.arrays.get("centers", ()), dtype=np.int64)
+        own = self.centers(result)
+        centers = np.asarray(result.arrays.get("centers", ()) if own is None else (), dtype=np.int64)
         wanted = np.union1d(index, centers)
         rows = dataset.take(wanted).astype(np.float64)
-        own = rows[np.searchsorted(wanted, centers)] if len(centers) else self.centers(result)
+        if len(centers):
+            own = rows[np.searchsorted(wanted, centers)]
         return Sample(index, rows[np.searchsorted(wanted, index)], own)
 
     def centers(self, result: Result) -> np.ndarray | None:
-        """Centres that are no rows but points among them.
+        """Centres that the result holds as points, and not as row numbers alone.
 
         Parameters
         ----------

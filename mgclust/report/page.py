@@ -166,12 +166,14 @@ def _lead(shown: Presentation, result: Result) -> list[str]:
 def _figures(shown: Presentation, result: Result) -> list[tuple[str, str]]:
     """The large figures at the head of the page."""
     scores = shown.all_scores()
-    figures = []
+    figures = {}  # by words, so that a score under two names is one figure
     for name, value in result.scores.items():
         score = scores.get(name, Score(name))
         if score is not None:
-            figures.append((score.name, _figure_text(value, score.form)))
-    return [*figures, ("time", seconds_text(result.seconds))] if result.timings else figures
+            figures[score.name] = _figure_text(value, score.form)
+    if result.timings:
+        figures["time"] = seconds_text(result.seconds)
+    return list(figures.items())
 
 
 def _pictures(shown: Presentation, pictures: Mapping[str, bytes]) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
-from mgclust.algorithms.canopy.centers import BLOCK, Candidates, greedy_centers, pick_centers, threshold_of
+from mgclust.algorithms.canopy.centers import BLOCK, Candidates, pick_centers, threshold_of
 from mgclust.algorithms.canopy.members import Members, candidate_bytes, candidate_pieces, find_members, piece_bytes
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
@@ -41,7 +41,7 @@ from mgclust.kernels.pairs.metrics import METRICS, Metric
 from mgclust.params import Choice, Constraint, Real
 from mgclust.result import Result
 
-__all__ = ["Canopy", "Thresholds", "greedy_centers", "threshold_of"]
+__all__ = ["Canopy", "Thresholds"]
 
 DISTANCES = tuple(name for name in METRICS if name != "sqeuclidean")  # a squared distance is none
 SAMPLE_ROWS = 2048
@@ -338,12 +338,14 @@ class Canopy(Clusterer):
         return Result(
             labels=self.labels_,
             arrays={
-                "center_indices": self.cluster_centers_indices_,
+                "centers": self.cluster_centers_indices_,
+                "center_indices": self.cluster_centers_indices_,  # deprecated, as n_canopies
                 "cluster_centers": self.cluster_centers_,
                 "memberships": self.memberships_,
             },
             scores={
-                "n_canopies": k,
+                "n_clusters": k,
+                "n_canopies": k,  # deprecated
                 "memberships_per_row": len(flags) / n,
                 "t1": self.t1_,
                 "t2": self.t2_,

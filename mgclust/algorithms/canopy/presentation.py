@@ -19,7 +19,8 @@ class CanopyPresentation(Presentation):
 
     title = "Canopies"
     scores = {
-        "n_canopies": Score("canopies"),
+        "n_clusters": Score("canopies"),
+        "n_canopies": Score("canopies"),  # deprecated
         "memberships_per_row": Score("canopies of a row, on average"),
         "t1": Score("loose distance t1"),
         "t2": Score("tight distance t2"),
@@ -53,7 +54,7 @@ class CanopyPresentation(Presentation):
         """A row for each canopy: its centre, and how many rows it holds; of very many, those that hold most."""
         from mgclust import plots
 
-        centers, memberships = np.asarray(result.arrays["center_indices"]), result.arrays["memberships"]
+        centers, memberships = np.asarray(result.arrays["centers"]), result.arrays["memberships"]
         count = len(centers)
         held = np.bincount(memberships.indices, minlength=count)
         nearest = np.bincount(np.asarray(result.labels), minlength=count)
@@ -67,5 +68,5 @@ class CanopyPresentation(Presentation):
         return [Table(heading, names, rows, plots.cluster_colors(count)[largest])]
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
-        count, t1, t2, each = (result.scores[name] for name in ("n_canopies", "t1", "t2", "memberships_per_row"))
+        count, t1, t2, each = (result.scores[name] for name in ("n_clusters", "t1", "t2", "memberships_per_row"))
         return [("canopies", f"{count:,}, each row in {each:.3g} on average; t1 {t1:.5g}, t2 {t2:.5g}")]

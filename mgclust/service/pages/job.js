@@ -34,7 +34,8 @@ function describe(job) {
   by("failure").hidden = !job.error;
   by("error").textContent = job.error ? (job.state === "PENDING" ? `The last attempt ended: ${job.error}` : job.error) : "";
   by("fault").textContent = FAULTS[job.fault] || "";
-  figures(by("scores"), Object.entries(job.scores || {}).map(([name, value]) => [methodInfo.scores[name] || name.replaceAll("_", " "), figure(value)]));
+  const scores = Object.entries(job.scores || {}).map(([name, value]) => [methodInfo.scores[name] || name.replaceAll("_", " "), figure(value)]);
+  figures(by("scores"), [...new Map(scores)]); // a score under two names is one figure
   facts(by("request"), requestOf(job));
 }
 

@@ -224,11 +224,11 @@ def test_attributes_and_result(device, tmp_path):
     model.result_.save(tmp_path / "out")
     loaded = load_result(tmp_path / "out")
     assert loaded.method == "canopy"
-    np.testing.assert_array_equal(loaded.arrays["center_indices"], model.cluster_centers_indices_)
+    np.testing.assert_array_equal(loaded.arrays["centers"], model.cluster_centers_indices_)
     saved = loaded.arrays["memberships"]
     assert (saved != model.memberships_).nnz == 0
     assert (tmp_path / "out" / "memberships.npz").exists()
-    assert loaded.scores["n_canopies"] == model.n_canopies_
+    assert loaded.scores["n_clusters"] == model.n_canopies_
     assert loaded.scores["memberships_per_row"] == pytest.approx(model.memberships_.nnz / len(X))
 
 

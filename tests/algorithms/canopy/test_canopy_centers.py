@@ -9,8 +9,7 @@ from sklearn.base import clone
 from mgclust import Canopy
 from mgclust.algorithms.canopy import centers as canopy_centers
 from mgclust.algorithms.canopy import members as canopy_members
-from mgclust.algorithms.canopy.centers import Candidates, priorities
-from mgclust.algorithms.canopy.estimator import greedy_centers, threshold_of
+from mgclust.algorithms.canopy.centers import Candidates, greedy_centers, priorities, threshold_of
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels import load
 from mgclust.kernels.pairs.metrics import METRICS
@@ -226,9 +225,9 @@ def test_the_result_and_the_attributes_agree():
     model = clone(Canopy(1.5, 1.0, client=None)).fit(X)
     assert (model.cluster_centers_ == X[model.cluster_centers_indices_]).all()
     arrays, scores = model.result_.arrays, model.result_.scores
-    assert (arrays["center_indices"] == model.cluster_centers_indices_).all()
+    assert (arrays["centers"] == model.cluster_centers_indices_).all()
     assert arrays["memberships"] is model.memberships_
-    assert scores["n_canopies"] == model.n_canopies_ == model.memberships_.shape[1]
+    assert scores["n_clusters"] == model.n_canopies_ == model.memberships_.shape[1]
     assert scores["memberships_per_row"] == model.memberships_.nnz / 300
     assert list(model.timings_)[-2:] == ["centers", "memberships"]
     assert (Canopy(1.5, 1.0, client=None).fit_predict(X) == model.labels_).all()
