@@ -51,6 +51,12 @@ CASES = {
         {"affinity": "precomputed", "max_iter": 60},
         (1, 3),
     ),
+    "number of clusters": (
+        AffinityPropagation,
+        lambda: load_points("rings")[0],
+        {"n_clusters": 40, "damping": 0.8},
+        (2, 14),
+    ),
     "scan": (AdaptiveAffinityPropagation, lambda: groups((600, 500), 2, 30, 1), {"max_iter": 400}, (2, 16)),
     "new noise": (
         AdaptiveAffinityPropagation,
@@ -89,6 +95,7 @@ CASES = {
 REACHED = {
     "new noise": lambda control: control["messages"]["draws"] >= 1,
     "restarts": lambda control: {fit["stop_reason"] for fit in control["fits"]} == {"", "tol"},
+    "number of clusters": lambda control: len(control["tried"]) > 1,
     "scan": lambda control: control["candidates"] and control["state"]["phase"] == 2,
 }
 UNTOLD = ("timings", "hardware", "versions")  # of a result: what may differ

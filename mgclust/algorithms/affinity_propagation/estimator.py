@@ -25,14 +25,15 @@ an iteration.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
-from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE
+from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE, MessageRows
+from mgclust.algorithms.affinity_propagation.preference_search import PreferenceSearch, Tried
 from mgclust.algorithms.affinity_propagation.presentation import AffinityPropagationPresentation
 from mgclust.algorithms.affinity_propagation.row_choice import is_listed, rows_of
 from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, median, quantile, similarities_of
@@ -61,6 +62,7 @@ class AffinityPropagationOutput:
     dtype: str  # computed in
     alike: bool  # all rows are equally similar
     exactness: dict[str, Any]
+    search: PreferenceSearch | None  # of `n_clusters`
 
 
 def affinity_propagation(
@@ -72,6 +74,7 @@ def affinity_propagation(
     convergence_iter: int,
     preference: float | np.ndarray | None,
     preference_quantile: float | None,
+    n_clusters: int | None,
     algorithm: str,
     seed: int,
 ) -> AffinityPropagationOutput | None:
@@ -86,37 +89,73 @@ def affinity_propagation(
         if preference_quantile is not None:
             preference = quantile(context, similarities, preference_quantile)
         elif preference is None:
-            preference = median(context, similarities, with_diagonal=True)  # as in scikit-learn
+            preference = median(context, similarities, with_diagonal=n_clusters is None)  # as in scikit-learn
         similarities.settle()
-        each = np.broadcast_to(np.asarray(preference, np.float64), n)
+    each = np.broadcast_to(np.asarray(preference, np.float64), n)
+    search = None
+    if n_clusters is not None:
+        search = PreferenceSearch(n_clusters, n, similarities.lowest, similarities.highest, float(each[0]))
     alike = similarities.all_alike and bool((each == each[0]).all())
     if alike:
+        if search is not None:
+            preference = similarities.highest + (1.0 if n_clusters == n else -1.0)
+            each = np.full(n, preference)
         assignment, n_iter, converged = without_structure(n, float(each[0]), similarities.highest), 0, True
+        if search is not None:
+            search.tried.append(Tried(float(each[0]), len(assignment.exemplars), n_iter, converged))
         exactness: dict[str, Any] = {"algorithm": SPARSE if listed else DENSE}
     else:
+        limits = Limits(damping, max_iter, convergence_iter)
         with context.stage("messages"):
-            messages = MessagePassing(context, rows, each)
-            n_iter, converged = iterate(context, messages, saved, damping, max_iter, convergence_iter)
+            if search is None:
+                messages = MessagePassing(context, rows, each)
+                n_iter, converged = iterate(context, messages, saved, limits)
+                exemplars = exemplars_of(context, messages, converged)
+            else:
+                messages, exemplars = try_preferences(context, rows, saved, limits, search)
+                preference, _, n_iter, converged = search.tried[search.nearest]
+                each = np.full(n, preference)
         with context.stage("labels"):
-            states = messages.states()
-            assignment = Assignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan)
-            if states:
-                (assignment,) = messages.refine([best_of(context, messages, states[:1] if converged else states)])
+            assignment = Assignment(exemplars, np.full(n, -1, np.int32), np.nan)
+            if len(exemplars):
+                (assignment,) = messages.refine([messages.assign(exemplars, each)], [each])
             exactness = {"algorithm": SPARSE if listed else DENSE, **messages.rows.exactness()}
     if context.rank != 0:
         return None
-    return AffinityPropagationOutput(assignment, n_iter, converged, preference, context.dtype.name, alike, exactness)
+    output = assignment, n_iter, converged, preference, context.dtype.name, alike, exactness
+    return AffinityPropagationOutput(*output, search)
+
+
+class Limits(NamedTuple):
+    """Parameters of the iterations."""
+
+    damping: float
+    max_iter: int
+    convergence_iter: int
 
 
 def iterate(
     context: Context,
     messages: MessagePassing,
     saved: Saved | None,
-    damping: float,
-    max_iter: int,
-    convergence_iter: int,
+    limits: Limits,
+    search: PreferenceSearch | None = None,
+    nearest: np.ndarray | None = None,
 ) -> tuple[int, bool]:
-    """Pass messages until the exemplars stay: the number of iterations, and whether they stayed."""
+    """Pass messages until the exemplars stay: the number of iterations, and whether they stayed.
+
+    Parameters
+    ----------
+    context : Context
+    messages : MessagePassing
+    saved : Saved or None
+        What to resume from.
+    limits : Limits
+    search : PreferenceSearch, optional
+        That this is a part of, and for checkpoints its best exemplars so far, `nearest`.
+    """
+    damping, max_iter, convergence_iter = limits
+    tried = search.tried if search is not None else []
     done, last_change = 0, 0
     if saved is not None:
         messages.restore(saved)
@@ -132,18 +171,49 @@ def iterate(
             stayed = done > convergence_iter and done - last_change + 1 >= convergence_iter and n_exemplars > 0
             if stayed or done == max_iter:
                 return done, stayed
-        context.progress(done / max_iter, n_clusters=n_exemplars, damping=damping, iteration=done)
+        share = (len(tried) + done / max_iter) / (len(tried) + 1)  # of a search that would end with this preference
+        context.progress(share, n_clusters=n_exemplars, damping=damping, iteration=done)
         if context.checkpoint.due():
-            messages.save({"done": done, "last_change": last_change})
+            arrays = {} if nearest is None else {"nearest": nearest}
+            messages.save({"done": done, "last_change": last_change, "tried": tried}, arrays)
 
 
-def best_of(context: Context, messages: MessagePassing, states: list[np.ndarray]) -> Assignment:
-    """Find the exemplars with the highest net similarity, of equal ones the first."""
+def exemplars_of(context: Context, messages: MessagePassing, converged: bool) -> np.ndarray:
+    """The exemplars that messages have come to: the last, or those of the highest net similarity, the newest of equals.
+
+    None where none has ever emerged.
+    """
+    states = messages.states()
+    if converged or len(states) < 2:
+        return states[0] if states else np.zeros(0, np.int64)
     best = messages.assign(states[0])
-    for seen, state in enumerate(states[1:], start=1):
-        context.progress(seen / len(states))
+    for state in states[1:]:
+        context.progress(1.0)
         best = max(best, messages.assign(state), key=lambda assignment: assignment.net_similarity)
-    return best
+    return best.exemplars
+
+
+def try_preferences(
+    context: Context, rows: MessageRows, saved: Saved | None, limits: Limits, search: PreferenceSearch
+) -> tuple[MessagePassing, np.ndarray]:
+    """Pass messages with one preference after the other, each from the beginning, and find the nearest exemplars."""
+    # Messages that went on from those of another preference would make the result depend on the way; so it is that of
+    # a fit with the preference found.
+    nearest = np.zeros(0, np.int64)
+    if saved is not None:
+        search.tried = [Tried(*each) for each in saved.control["tried"]]
+        nearest = saved.arrays["nearest"]
+    while (preference := search.following()) is not None:
+        if search.tried:
+            rows.reset()
+        messages = MessagePassing(context, rows, np.full(context.dataset_shape[0], preference))
+        n_iter, converged = iterate(context, messages, saved, limits, search, nearest)
+        saved, rows = None, messages.rows
+        exemplars = exemplars_of(context, messages, converged)
+        search.tried.append(Tried(preference, len(exemplars), n_iter, converged))
+        if search.nearest == len(search.tried) - 1:
+            nearest = exemplars
+    return messages, nearest
 
 
 def without_structure(n: int, preference: float, similarity: float) -> Assignment:
@@ -173,6 +243,10 @@ class AffinityPropagation(ExemplarClusterer):
     preference_quantile : float, optional
         From 0 to 1, in place of `preference`: this quantile of the similarities of pairs, without the diagonal, as q of
         R's apcluster. 0, the least similarity, gives few clusters, 0.5 about the default.
+    n_clusters : int, optional
+        The preference is found by bisection, as by R's apclusterK, from the one given or the median on; `search_` tells
+        which were tried. Each has new messages, so that the result is that of a fit with ``preference=preference_``.
+        Where no preference gives the number, the labels are those of the nearest one found, and there is a warning.
     affinity : {"euclidean", "cosine", "correlation", "precomputed"}, default="euclidean"
         Similarity: minus the squared distance; minus half of one minus the cosine, or Pearson's correlation; or the
         rows given are the similarities, shape (n_samples, n_samples), symmetric or not. From a file each rank reads
@@ -220,6 +294,9 @@ class AffinityPropagation(ExemplarClusterer):
         be searched again for a longer list (``rows_searched``); how many pairs were kept at the end (``pairs_kept``:
         all of them where lists have given way). The two numbers, unlike results, depend on the number of ranks and
         on resumed checkpoints.
+    search_ : dict of str to ndarray
+        With `n_clusters`: ``preference``, ``n_clusters``, ``n_iter`` and ``converged`` of each preference tried, in
+        that order.
     timings_, result_, n_features_in_
         As in `DensityPeaks`.
 
@@ -253,6 +330,7 @@ class AffinityPropagation(ExemplarClusterer):
         "preference_quantile": Real(
             at_least=0, at_most=1, optional=True, help="The preference as a quantile of the similarities."
         ),
+        "n_clusters": Integer(at_least=1, optional=True, help="Number of clusters; its preference is searched for."),
         "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity between rows."),
         "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
     }
@@ -265,6 +343,7 @@ class AffinityPropagation(ExemplarClusterer):
         convergence_iter: int = 15,
         preference: Any = None,
         preference_quantile: float | None = None,
+        n_clusters: int | None = None,
         affinity: str = "euclidean",
         algorithm: str = "auto",
         device: str = "auto",
@@ -279,6 +358,7 @@ class AffinityPropagation(ExemplarClusterer):
         self.convergence_iter = convergence_iter
         self.preference = preference
         self.preference_quantile = preference_quantile
+        self.n_clusters = n_clusters
         self.affinity = affinity
         self.algorithm = algorithm
         self.device = device
@@ -295,11 +375,18 @@ class AffinityPropagation(ExemplarClusterer):
         return (WarmUp((300, 20), seconds=2.5), WarmUp((1100, 20), seconds=4.0))
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
-        if parameters["preference"] is not None and parameters["preference_quantile"] is not None:
+        preference, share = parameters["preference"], parameters["preference_quantile"]
+        if preference is not None and share is not None:
+            raise InputError(f"preference_quantile={share} takes the place of preference; give one.")
+        n, n_clusters = inputs.dataset.shape[0], parameters["n_clusters"]
+        if n_clusters is not None and n_clusters > n:
+            raise InputError(f"n_clusters={n_clusters} should be <= n_samples={n}; ask for fewer clusters.")
+        if n_clusters is not None and isinstance(preference, np.ndarray):
             raise InputError(
-                f"preference_quantile={parameters['preference_quantile']} takes the place of preference; give one."
+                f"n_clusters={n_clusters} needs one preference to begin with, not one per row; give a number or leave "
+                "preference out."
             )
-        few = inputs.dataset.shape[0] ** 2 <= FEW_SIMILARITIES
+        few = n**2 <= FEW_SIMILARITIES
         return self._spec_of(affinity_propagation, parameters, inputs, "float64" if few else parameters["dtype"])
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
@@ -309,7 +396,13 @@ class AffinityPropagation(ExemplarClusterer):
         self.n_iter_, self.converged_ = value.n_iter, value.converged
         self.net_similarity_, self.preference_ = value.found.net_similarity, value.preference
         self.computed_in_, self.exactness_ = value.dtype, value.exactness
-        problems = []
+        problems, arrays = [], {"centers": self.cluster_centers_indices_}
+        self.__dict__.pop("search_", None)  # of an earlier fit
+        if value.search is not None:
+            columns = zip(*value.search.tried, strict=True)
+            self.search_ = {name: np.array(column) for name, column in zip(Tried._fields, columns, strict=True)}
+            arrays |= {f"search_{name}": column for name, column in self.search_.items()}
+            problems += [problem for problem in (value.search.problem(),) if problem]
         if value.alike:
             problems.append("all rows are equally similar to each other: which of them is an exemplar is arbitrary.")
         elif not len(self.cluster_centers_indices_):
@@ -326,7 +419,7 @@ class AffinityPropagation(ExemplarClusterer):
         preference = value.preference
         return Result(
             labels=self.labels_,
-            arrays={"centers": self.cluster_centers_indices_},
+            arrays=arrays,
             scores={
                 "n_clusters": self.n_clusters_,
                 "net_similarity": self.net_similarity_,

@@ -89,6 +89,14 @@ class ListedRows(MessageRows):
             self._kernels.pass_listed_rows(messages, rows, again=True, **numbers)
             rows = rows[messages.undecided[rows] > 0]
 
+    def reset(self) -> None:
+        """See `MessageRows`."""
+        super().reset()
+        messages = self.messages
+        messages.a[...] = -np.inf
+        messages.own[...] = messages.a_column[...] = messages.read[...] = messages.undecided[...] = 0
+        self._chosen = self._slow = self._since = 0
+
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
         """See `MessageRows`."""
         xp, n, m = self.context.kernels.xp, self.messages.n, len(self._rows)

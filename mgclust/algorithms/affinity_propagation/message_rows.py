@@ -70,6 +70,14 @@ class MessageRows(ABC):
         searched, kept = self.context.comm.all_reduce(np.array([self.searched, self.kept()]), "sum")
         return {"rows_searched": int(searched), "pairs_kept": int(kept)}
 
+    def reset(self) -> None:
+        """Forget all iterations; lists stay as long as they have become."""
+        for name, empty in self.hot.items():
+            getattr(self.messages, name)[...] = empty
+        for name in ("u", "hot_most", "c", "r_diagonal", "a_diagonal", "exemplars", "last_exemplars"):
+            getattr(self.messages, name)[...] = 0
+        self._filled = 0
+
     @abstractmethod
     def kept(self) -> int:
         """Count the pairs that are kept."""
@@ -143,13 +151,23 @@ class DenseRows(MessageRows):
 
     def __init__(self, context: Context, similarities: Similarities) -> None:
         super().__init__(context, similarities)
-        xp, s = context.kernels.xp, similarities.matrix()
-        a = xp.zeros_like(s)
-        step = context.partition.block_rows
+        s = similarities.matrix()
+        self.messages = Messages(**self.vectors(s.shape[1]), s=s, a=context.kernels.xp.zeros_like(s))
+        self._mark()
+
+    def _mark(self) -> None:
+        """Write -inf into A where S is."""
+        xp, s, a = self.context.kernels.xp, self.messages.s, self.messages.a
+        step = self.context.partition.block_rows
         for start in range(0, len(s), step):
             part = slice(start, start + step)
             a[part][s[part] == -xp.inf] = -xp.inf
-        self.messages = Messages(**self.vectors(s.shape[1]), s=s, a=a)
+
+    def reset(self) -> None:
+        """See `MessageRows`."""
+        super().reset()
+        self.messages.a[...] = 0
+        self._mark()
 
     def pass_rows(self, **numbers: float) -> None:
         """See `MessageRows`."""

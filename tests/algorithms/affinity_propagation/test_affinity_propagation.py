@@ -150,6 +150,47 @@ def test_preference_by_quantile(affinity, algorithm, device):
     np.testing.assert_array_equal(model.labels_, given.labels_)
 
 
+@pytest.mark.quick("cpu-7-*")
+@pytest.mark.parametrize("algorithm", ["dense", "sparse"])
+@pytest.mark.parametrize("n_clusters", [2, 7, 40, 400])
+def test_number_of_clusters(n_clusters, algorithm, device):
+    """The result is that of a fit with the preference found, in the oracle and in scikit-learn, too."""
+    if algorithm == "sparse" and device != "cpu":
+        pytest.skip("lists are for CPUs")
+    X, S = rows_of("rings")[:400], similarities_of("rings")[:400, :400]
+    parameters = {"damping": 0.9, "convergence_iter": 30, "max_iter": 500}
+    model = fit(X, device, n_clusters=n_clusters, dtype="float64", algorithm=algorithm, **parameters)
+    assert model.converged_ and model.n_clusters_ == n_clusters and not model.result_.warnings
+    assert model.search_["n_clusters"][-1] == n_clusters and model.search_["preference"][-1] == model.preference_
+    expected = oracle.affinity_propagation(S, model.preference_, **parameters)
+    assert model.n_iter_ == expected.n_iter == model.search_["n_iter"][-1]
+    np.testing.assert_array_equal(model.labels_, expected.labels)
+    begun = fit(X, device, n_clusters=n_clusters, preference=model.preference_, dtype="float64", **parameters)
+    assert begun.search_["preference"].tolist() == [model.preference_]
+    np.testing.assert_array_equal(begun.labels_, model.labels_)
+    theirs = ScikitLearn(affinity="precomputed", preference=model.preference_, random_state=0, **parameters).fit(S)
+    check_same_clusters(S, model, theirs)
+
+
+@pytest.mark.slow
+def test_a_number_of_clusters_that_is_not_met(device, rng):
+    """Rows that coincide are one cluster or two each."""
+    X = np.repeat(rng.normal(size=(15, 2)), 2, axis=0)
+    with pytest.warns(UserWarning, match=r"=29.* gives 2\d, preference=.* gives 30; the labels are those of (28|30)"):
+        model = fit(X, device, n_clusters=29)
+    nearest = np.abs(model.search_["n_clusters"] - 29).argmin()
+    assert model.preference_ == model.search_["preference"][nearest]
+    assert not hasattr(model.set_params(n_clusters=None).fit(X), "search_")
+
+
+@pytest.mark.parametrize(("n_clusters", "found"), [(1, 1), (4, 1), (5, 5)])
+def test_a_number_of_clusters_without_structure(n_clusters, found, device):
+    with pytest.warns(UserWarning, match="equally similar"):
+        model = fit(np.full((5, 5), -1.0), device, affinity="precomputed", n_clusters=n_clusters)
+    assert model.n_clusters_ == found == len(np.unique(model.labels_))
+    assert ("n_clusters=4 was not met" in model.result_.warnings[0]) == (n_clusters == 4)
+
+
 def test_asymmetric_similarities(device, rng):
     S = -(rng.random((120, 120)) ** 2)
     S[:, :5] /= 20
@@ -283,7 +324,10 @@ def test_the_seed_only_breaks_ties(device):
         ({"preference": np.zeros(7)}, "preference"),
         ({"preference": np.nan}, "preference"),
         ({"preference_quantile": 1.5}, "preference_quantile=1.5 should be a finite number >= 0 and <= 1"),
-        ({"preference_quantile": 0.5, "preference": -1.0}, "takes the place of preference; give one"),
+        (
+            {"preference_quantile": 0.5, "preference": -1.0},
+            "preference_quantile=0.5 takes the place of preference; give one",
+        ),
     ],
 )
 def test_bad_parameters(parameters, message, rng):

@@ -42,6 +42,7 @@ CASES = {
     "pendigits": ("pendigits", {}),
     "cosine": ("pendigits", {"affinity": "cosine", "damping": 0.8}),
     "quantile": ("clusters", {"damping": 0.9, "preference_quantile": 0.3}),
+    "forty clusters": ("clusters", {"damping": 0.8, "n_clusters": 40}),
     "own preferences": ("clusters", {"damping": 0.9, "preference": -np.linspace(1, 40, 3100)}),
     "fewer blocks than ranks": ("rings", {"damping": 0.8}),
 }
