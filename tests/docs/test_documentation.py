@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import re
 import subprocess
@@ -21,6 +22,12 @@ PUBLIC = (
     *("", ".algorithms", ".data", ".data.samples", ".datasets", ".errors", ".kernels", ".params", ".plots", ".report"),
     *CONCEPTS,
 )
+# Examples of docstrings: how many lines each module has.
+EXAMPLES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts): count
+    for path in sorted((ROOT / "mgclust").rglob("*.py"))
+    if (count := len(re.findall("^ *>>> ", path.read_text(encoding="utf-8"), re.MULTILINE)))
+}
 
 
 def _object(path):
@@ -76,6 +83,12 @@ def test_docstrings_begin_with_an_imperative_or_a_noun_phrase():
     files = list((ROOT / "mgclust").rglob("*.py"))
     assert len(files) > 200
     assert not [(str(f.relative_to(ROOT)), *found) for f in files if (found := begin.findall(f.read_text("utf-8")))]
+
+
+@pytest.mark.quick("mgclust.datasets.*", "mgclust.algorithms.communities.modularity")  # the others compile kernels
+@pytest.mark.parametrize("module", EXAMPLES)
+def test_examples_in_docstrings(module):
+    assert doctest.testmod(importlib.import_module(module)) == (0, EXAMPLES[module])
 
 
 def test_the_order_of_imports_on_the_page_is_that_of_the_linter():

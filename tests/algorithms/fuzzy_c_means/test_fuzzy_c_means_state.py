@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -141,8 +138,3 @@ def test_what_is_no_path_and_what_is_not_ours(blobs, device, tmp_path):
 def test_canopy_warns(blobs, device):
     with pytest.warns(UserWarning, match="single canopy"):
         Canopy(1e3, 9e2, device=device, client=None).fit(blobs)
-
-
-@pytest.mark.parametrize("module", ["fuzzy_c_means", "canopy", "affinity_propagation", "silhouette", "density_peaks"])
-def test_examples_in_docstrings(module):
-    assert doctest.testmod(importlib.import_module(f"mgclust.algorithms.{module}")).failed == 0
