@@ -28,6 +28,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
@@ -223,6 +224,38 @@ def test_every_block_is_run_or_checked():
     assert sketches
     for block in sketches:
         compile(block.code, block.place, "exec")
+
+
+def _paths(command: click.Command, context: click.Context | None = None) -> Iterator[tuple[str, ...]]:
+    """The words of each command: a method behind `run` or `submit` is not one of its own."""
+    context = click.Context(command, parent=context, info_name=command.name)
+    if not isinstance(command, click.Group) or set(METHODS) <= set(command.list_commands(context)):
+        yield tuple(context.command_path.split())[1:]
+        return
+    for name in command.list_commands(context):
+        yield from _paths(command.get_command(context, name), context)
+
+
+def _called(source: str) -> Iterator[tuple[str, ...]]:
+    """How the lists, tuples and calls of a file begin that stand in tests which are not slow."""
+    tree = ast.parse(source)
+    if any(isinstance(node, ast.Assign) and "mark.slow" in ast.unparse(node) for node in tree.body):
+        return
+    for test in tree.body:
+        if any("mark.slow" in ast.unparse(each) for each in getattr(test, "decorator_list", ())):
+            continue
+        for node in ast.walk(test):
+            words = node.args if isinstance(node, ast.Call) else getattr(node, "elts", ())
+            yield tuple(each.value for each in words if isinstance(each, ast.Constant))[:2]
+
+
+def test_every_command_is_called_by_a_quick_test():
+    sources = [file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py")]
+    called = {words for source in sources if "run_command" in source for words in _called(source)}
+    called |= {(word,) for words in called for word in words}
+    paths = set(_paths(commands))
+    assert {"run", "submit", "user list", "info"} <= set(map(" ".join, paths))
+    assert not [path for path in sorted(paths) if path not in called]
 
 
 def test_the_table_of_exactness_is_complete():

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 
+import httpx
 import pytest
 from click.testing import CliRunner
 from sqlalchemy.exc import DataError
 from starlette.testclient import TestClient
 
+from mgclust.cli import run_command
 from mgclust.cli.serve import GC_FULL_THRESHOLD, serve
 from mgclust.result import load_result
-from mgclust.service import access
+from mgclust.service import access, connection
 from mgclust.service.app import create_app
 from mgclust.service.disk import BLOCK_BYTES
 from mgclust.service.jobs import Jobs
@@ -97,6 +100,44 @@ def test_the_last_token_of_an_administrator_stays(served, engine):
     assert answer.status_code == 409
     assert "make another" in answer.json()["error"]
     assert served.get("/api/v1/jobs").status_code == 200
+
+
+def test_the_commands_of_users_and_tokens(served, monkeypatch, capsys):
+    """Two administrators: the second one is made by the first one's commands, and revokes the first one's token."""
+
+    def answer(request):
+        return served.request(request.method, request.url.path, content=request.content, headers=request.headers)
+
+    client = httpx.Client
+    monkeypatch.setattr(
+        connection.httpx, "Client", lambda **how: client(**how | {"transport": httpx.MockTransport(answer)})
+    )
+    monkeypatch.setenv("MGCLUST_URL", "http://service.example")
+
+    def call(token, *words, code=0):
+        monkeypatch.setenv("MGCLUST_TOKEN", token)
+        assert run_command(list(words)) == code
+        out, err = capsys.readouterr()
+        return out if code == 0 else err
+
+    first = served.headers["Authorization"].split()[1]
+    assert call(first, "user", "create", "ann") == call(first, "user", "create", "bob", "--role", "admin") == ""
+    assert "is taken" in call(first, "user", "create", "ann", code=2)
+    bobs = call(first, "token", "create", "bob", "--days", "2").strip()
+    anns = call(bobs, "token", "create", "ann", "--scope", "read").strip()
+    assert call(bobs, "user", "list").split("\n") == [
+        "admin  admin  1 tokens",
+        "ann  user  1 tokens",
+        "bob  admin  1 tokens",
+        "",
+    ]
+    assert "only an administrator" in call(anns, "user", "list", code=2)
+    (told,) = json.loads(call(bobs, "token", "list", "ann", "--json"))
+    assert told["scopes"] == ["read"]
+    (line,) = call(bobs, "token", "list", "admin").splitlines()
+    call(bobs, "token", "revoke", line.split()[0])
+    assert "token" in call(first, "jobs", code=2)
+    assert "revoked" in call(bobs, "token", "list", "admin")
 
 
 def test_deletion(served, job, engine):
@@ -217,6 +258,7 @@ def test_the_web_process_seldom_looks_through_all_for_garbage(tmp_path):
     """Each such look stops all requests, the longer the more event streams are open."""
     code = """
 import gc, sys, uvicorn
+from mgclust.cli import run_command
 from mgclust.cli.serve import GC_FULL_THRESHOLD, serve
 before = gc.get_threshold()
 uvicorn.Server.run = lambda server: print(*gc.get_threshold(), gc.get_freeze_count() > 10_000)
