@@ -91,6 +91,20 @@ def test_examples_in_docstrings(module):
     assert doctest.testmod(importlib.import_module(module)) == (0, EXAMPLES[module])
 
 
+@pytest.mark.parametrize(
+    "page", sorted(set((DOCS / "methods").glob("*.md")) - {DOCS / "methods" / "index.md"}), ids=lambda page: page.stem
+)
+def test_pages_of_methods_have_the_same_sections(page):
+    found = {title.split()[0] for title in re.findall("^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)}
+    assert {
+        "What",
+        "The",
+        "Reading",
+        "Cost",
+        "References",
+    } <= found  # "The parameters that matter", "Reading its pictures"
+
+
 def test_the_order_of_imports_on_the_page_is_that_of_the_linter():
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     page = (DOCS / "design" / "architecture.md").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from sklearn.metrics import silhouette_samples as sklearn_silhouettes
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, silhouette_samples
 from mgclust.algorithms.affinity_propagation import estimator as affinity_propagation
+from oracles.density_peaks import METRICS
 from support.points import load_points
 
 pytestmark = pytest.mark.gpu
@@ -49,7 +50,7 @@ def test_labels_equal_the_cpus(name, rows, affinity, dtype):
     assert theirs.net_similarity_ == pytest.approx(ours.net_similarity_, rel=1e-6, abs=1e-7 * float(squares))
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"])
+@pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["overlap1", "pendigits", "wide128"])
 def test_silhouettes_equal_the_cpus(name, dtype, metric):

@@ -13,6 +13,7 @@ from scipy.spatial.distance import cdist
 
 from mgclust import DensityPeaks
 from mgclust.engine.memory import Residency
+from oracles.density_peaks import METRICS
 from support.points import TRUE_CLUSTERS, load_points
 
 pytestmark = pytest.mark.gpu
@@ -48,7 +49,7 @@ def test_labels_equal_the_cpus(name, algorithm):
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "cutoff"])
-@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"])
+@pytest.mark.parametrize("metric", METRICS)
 def test_metrics_equal_the_cpus(metric, kernel):
     X, _ = load_points("pendigits")
     X = X[:3000]

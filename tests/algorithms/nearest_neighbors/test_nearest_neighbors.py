@@ -17,6 +17,7 @@ from mgclust.algorithms import NearestNeighbors, base
 from mgclust.data import open_dataset
 from mgclust.engine.memory import Residency
 from mgclust.errors import InputError, InsufficientMemoryError
+from oracles.density_peaks import METRICS
 from oracles.density_peaks import distances as all_distances
 from oracles.nearest_neighbors import nearest_neighbors as expected
 from support.points import load_points
@@ -24,7 +25,6 @@ from support.points import load_points
 pytestmark = pytest.mark.xdist_group("workers")
 
 HERE = {"client": None, "device": "cpu"}
-METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "correlation")
 quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 shapes = st.tuples(st.integers(2, 50), st.integers(1, 5))
 lattices = shapes.flatmap(lambda shape: arrays("float64", shape, elements=st.integers(-4, 4).map(float)))

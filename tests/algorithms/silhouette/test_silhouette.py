@@ -11,8 +11,8 @@ from mgclust.data.labels import read_labels
 from mgclust.engine.context import Context
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.result import Result
+from oracles.density_peaks import CDIST_NAMES, METRICS
 
-METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "correlation")
 HERE = {"client": None, "device": "cpu"}
 
 
@@ -28,7 +28,7 @@ def test_one_row_at_a_time(metric):
     from scipy.spatial.distance import cdist
 
     X, labels = rows()
-    d = cdist(X, X, "cityblock" if metric == "manhattan" else metric)
+    d = cdist(X, X, CDIST_NAMES[metric])
     expected = []
     for i, label in enumerate(labels):
         own = (labels == label) & (np.arange(len(X)) != i)
