@@ -132,7 +132,7 @@ class MessagePassing:
         return [np.flatnonzero(np.frombuffer(state, "uint8")) for state in different]
 
     def _flags(self) -> np.ndarray:
-        """Whether each row was an exemplar in the last iteration with any, and after the last ones, the newest last."""
+        """Exemplar flags of each row: in the last iteration with any, and after the last ones, the newest last."""
         to_host = self._context.kernels.memory.to_host
         return np.vstack([to_host(self._latest), to_host(self.rows.messages.exemplars)[self._slots]])
 
