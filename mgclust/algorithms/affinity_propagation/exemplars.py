@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mgclust.algorithms.affinity_propagation.row_choice import estimate, estimate_of_either, estimate_of_lists
 from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES
 from mgclust.algorithms.base import Clusterer, Inputs
+from mgclust.algorithms.common.nearest_centers import nearest_centers
 from mgclust.algorithms.common.pair_matrix import check_square
+from mgclust.algorithms.common.preparation import Prepared, prepare_again
 from mgclust.data import Dataset
+from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import human
-from mgclust.engine.spmd import RunSpec
+from mgclust.engine.spmd import Context, RunSpec, run
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels import load
 from mgclust.kernels.pairs.metrics import METRICS
@@ -23,12 +28,18 @@ from mgclust.kernels.pairs.metrics import METRICS
 __all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer"]
 
 CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference"
-PREDICTED_ROWS = 4096
 
 
 def _has_rows(model: ExemplarClusterer) -> bool:
     """Precomputed similarities say nothing of other rows."""
     return model.affinity != "precomputed"
+
+
+def label_by_exemplars(context: Context, *, exemplars: np.ndarray, affinity: str) -> np.ndarray:
+    """Find the exemplar that each row is most similar to, on every rank."""
+    measure, origin = METRICS[AFFINITIES[affinity][0]], np.zeros(context.dataset_shape[1])
+    prepare_again(context, measure, Prepared(0.0, origin))
+    return nearest_centers(context, measure.prepare(origin)(np.asarray(exemplars, np.float64)))
 
 
 class ExemplarClusterer(Clusterer):
@@ -69,11 +80,12 @@ class ExemplarClusterer(Clusterer):
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
+            Ranks read their own rows; those of a Dask array stay with the workers that have them.
 
         Returns
         -------
         ndarray of shape (n_samples,), int32
-            Labels as in `labels_`; -1 where the fit found no exemplar.
+            Labels as in `labels_`; -1 where the fit found no exemplar. Computed in float64.
 
         Raises
         ------
@@ -81,24 +93,17 @@ class ExemplarClusterer(Clusterer):
             Another number of features than in the fit, or NaN.
         """
         check_is_fitted(self, "cluster_centers_indices_")
+        if hasattr(X, "columns"):
+            validate_data(self, X, reset=False, skip_check_array=True, ensure_2d=False)
         dataset = self._open_more(X)
-        measure, kernels = METRICS[AFFINITIES[self.affinity][0]], load("cpu")
-        ready = measure.prepare(np.zeros(self.n_features_in_))
-        centers = ready(np.asarray(self.cluster_centers_, np.float64))
-        labels = np.full(dataset.shape[0], -1, np.int32)
-        for start in range(0, dataset.shape[0], PREDICTED_ROWS) if len(centers) else ():
-            rows = dataset.read(start, min(start + PREDICTED_ROWS, dataset.shape[0]))
-            host = np.asarray(rows.get() if hasattr(rows, "get") else rows, np.float64)
-            bad = ~np.isfinite(host).all(axis=1) | measure.undefined(host)
-            if bad.any():
-                raise InputError(
-                    f"Input X contains NaN or infinity, or a row without direction: {bad.sum()} of rows {start} to "
-                    f"{start + len(host) - 1}, the first is row {start + bad.argmax()}; drop or fill these rows."
-                )
-            x = ready(host)
-            labels[start : start + len(x)] = kernels.pairs.reduced_distances(x, centers, norm=measure.norm).argmin(
-                axis=1
-            )
+        if not self.n_clusters_:
+            warnings.warn("the fit found no exemplar: all labels are -1.", ConvergenceWarning, stacklevel=2)
+            return np.full(dataset.shape[0], -1, np.int32)
+        arguments = {"exemplars": self.cluster_centers_, "affinity": self.affinity}
+        limit = self._checked()["memory_limit"]
+        spec = RunSpec(label_by_exemplars, arguments, dtype="float64", memory_limit=limit, resident=False)
+        with connect(client=self.client, device=self.device) as cluster:
+            labels: np.ndarray = run(spec, dataset, cluster).value
         return labels
 
     @property

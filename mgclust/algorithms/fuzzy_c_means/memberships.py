@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from mgclust.algorithms.common.nearest_centers import nearest_centers
 from mgclust.algorithms.common.preparation import Prepared, prepare_again
 from mgclust.array_files import Deferred
 from mgclust.data import Dataset
@@ -161,20 +162,6 @@ def memberships_of_rows(context: Context, *, clusters: Clusters, what: str) -> n
 def assign(context: Context, centers: np.ndarray, m: float, keep: bool) -> tuple[np.ndarray, np.ndarray | None]:
     """Labels of all prepared rows, and on rank 0 their memberships if they are to be kept."""
     return nearest_centers(context, centers), all_memberships(context, centers, m) if keep else None
-
-
-def nearest_centers(context: Context, centers: np.ndarray) -> np.ndarray:
-    """The nearest centre of each row, of equally near ones the first; int32, on the host of every rank."""
-    kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
-    v = kernels.memory.to_device(centers.astype(context.dtype))
-    labels = xp.zeros(len(rows), dtype="int32")
-    for chunk in context.chunks():
-        count = len(chunk.x)
-        if count:
-            best, index = xp.full(count, xp.inf, dtype=context.dtype), xp.full(count, -1, dtype="int64")
-            kernels.pairs.nearest_column(chunk.x, v, norm="l2", y_start=0, best=best, best_index=index)
-            labels[chunk.start - rows.start : chunk.stop - rows.start] = index
-    return np.asarray(kernels.memory.to_host(context.comm.all_gather(labels)))
 
 
 def all_memberships(context: Context, centers: np.ndarray, m: float) -> np.ndarray | None:

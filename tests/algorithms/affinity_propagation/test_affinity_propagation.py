@@ -221,8 +221,30 @@ def test_predict(device):
     X = rows_of("clusters")
     model = fit(X, device, damping=0.8)
     np.testing.assert_array_equal(model.predict(X), model.labels_)
+    new = rows_of("clusters")[:100] + np.random.default_rng(0).normal(size=(100, 2))
+    apart = ((new[:, None] - model.cluster_centers_[None]) ** 2).sum(axis=-1)
+    np.testing.assert_array_equal(model.predict(new), apart.argmin(axis=1))
     # Similarities say nothing of other rows: then there is no predict.
     assert not hasattr(fit(similarities_of("rings"), device, affinity="precomputed", damping=0.8), "predict")
+
+
+@pytest.mark.parametrize("affinity", ["cosine", "correlation"])
+def test_predict_by_direction(affinity, device, rng):
+    X = rng.normal(size=(4, 6))[np.arange(120) % 4] + 0.2 * rng.normal(size=(120, 6))
+    model = fit(X, device, affinity=affinity, damping=0.8)
+    new = rng.normal(size=(50, 6))
+    stacked = np.vstack([model.cluster_centers_, new])
+    similar = oracle.similarity(stacked, affinity)[model.n_clusters_ :, : model.n_clusters_]
+    np.testing.assert_array_equal(model.predict(new), similar.argmax(axis=1))
+    with pytest.raises(InputError, match=r"is undefined for .* rows: 1 of them, the first is row 7"):
+        model.predict(np.where(np.arange(50)[:, None] == 7, 0.0, new))
+
+
+def test_predict_without_exemplars(device):
+    with pytest.warns(ConvergenceWarning):
+        model = fit(np.array([[0.0, 0], [1, 1], [-2, -2]]), device, preference=-10.0, max_iter=1)
+    with pytest.warns(ConvergenceWarning, match="no exemplar"):
+        assert model.predict(np.zeros((4, 2))).tolist() == [-1] * 4
 
 
 @pytest.mark.parametrize("max_iter", [1, 3, 40])

@@ -9,6 +9,8 @@ import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms import base
+from mgclust.data.arrays import DaskDataset
+from mgclust.errors import InputError
 from oracles.affinity_propagation import similarity
 from support.points import load_points
 
@@ -132,3 +134,20 @@ def test_small_data_are_computed_in_float64_on_any_number_of_ranks(fit_on):
         asked = fit_on(AffinityPropagation, 1, X[:n], damping=0.8, dtype="float64")
         assert asked.computed_in_ == "float64"
         assert dtype == "float32" or asked.net_similarity_ == model.net_similarity_
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", [AffinityPropagation, AdaptiveAffinityPropagation])
+def test_predict_of_a_dask_array_reads_no_row_here(estimator, client, monkeypatch):
+    """Its chunks stay with the workers; the labels are those of the same rows in memory."""
+    dask_array = pytest.importorskip("dask.array")
+    X = load_points("wine")[0]
+    model = estimator(device="cpu", client=None).fit(X)
+    expected = model.predict(X)
+    rows = client.persist(dask_array.from_array(X, chunks=((50, 3, 100, 25), X.shape[1])))
+    monkeypatch.setattr(DaskDataset, "_read", lambda *_: pytest.fail("a row was read here"))
+    labels = model.set_params(client=client).predict(rows)
+    assert isinstance(labels, np.ndarray) and labels.dtype == np.int32
+    np.testing.assert_array_equal(labels, expected)
+    with pytest.raises(InputError, match="Input X contains NaN or infinity"):
+        model.predict(dask_array.where(rows == X[77, 2], np.nan, rows))
