@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["GOLDEN", "splitmix64"]
+__all__ = ["FIRST", "GOLDEN", "SECOND", "splitmix64"]
 
 GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # multipliers of splitmix64
 
 
 def splitmix64(z: Any) -> Any:
@@ -19,6 +20,6 @@ def splitmix64(z: Any) -> Any:
     z : uint64 number or array
         NumPy or CuPy; compiled loops use it as well.
     """
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = (z ^ (z >> np.uint64(30))) * FIRST
+    z = (z ^ (z >> np.uint64(27))) * SECOND
     return z ^ (z >> np.uint64(31))

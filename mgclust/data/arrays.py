@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.base import Dataset, InputTypeError, check_shape, digest_rows, float_dtype, row_digests
+from mgclust.data.base import Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
@@ -75,10 +75,7 @@ class DaskDataset(Dataset):
 
     def fingerprint(self) -> str:
         """SHA-256 of shape, dtype and rows, hashed by the workers that hold them."""
-        rows = self._array.rechunk((digest_rows(self.shape[1], self.dtype), self.shape[1]))
-        chunks = ((1,) * rows.numblocks[0], (32,))
-        meta = np.empty((0, 0), dtype=np.uint8)
-        return self._combine(rows.map_blocks(row_digests, dtype=np.uint8, chunks=chunks, meta=meta).compute())
+        return self._combine(dask_digests(self._array))
 
     def _read(self, start: int, stop: int) -> Any:
         rows = self._array[start:stop].compute()

@@ -13,7 +13,7 @@ import numpy as np
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
-__all__ = ["Dataset", "InputTypeError", "check_shape", "float_dtype", "row_digests"]
+__all__ = ["Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dtype"]
 
 # Rows are hashed in blocks of this many bytes, so that a Dask array can be hashed where its chunks are.
 _DIGEST_BYTES = 2**24
@@ -157,7 +157,7 @@ class Dataset:
         Of a file: its bytes. Of an array: its shape, dtype and rows; equal for NumPy, CuPy and Dask arrays
         of equal content, whatever their chunks.
         """
-        block = digest_rows(self.shape[1], self.dtype)
+        block = _digest_rows(self.shape[1], self.dtype)
         n = self.shape[0]
         return self._combine(row_digests(self.read(i, min(i + block, n))) for i in range(0, n, block))
 
@@ -182,7 +182,7 @@ class Dataset:
         return f"<{type(self).__name__} {self.name!r}: {n} x {d} {self.dtype.name}>"
 
 
-def digest_rows(n_features: int, dtype: np.dtype) -> int:
+def _digest_rows(n_features: int, dtype: np.dtype) -> int:
     """Return how many rows are hashed at once; depends on the shape of the data alone."""
     return max(1, _DIGEST_BYTES // (n_features * dtype.itemsize))
 
@@ -192,6 +192,15 @@ def row_digests(rows: Any) -> np.ndarray:
     host = rows.get() if hasattr(rows, "get") else np.asarray(rows)
     host = np.ascontiguousarray(host, dtype=host.dtype.newbyteorder("<"))
     return np.frombuffer(hashlib.sha256(host.reshape(-1).view(np.uint8).data).digest(), np.uint8)[None, :]
+
+
+def dask_digests(array: Any) -> np.ndarray:
+    """`row_digests` of a Dask array's blocks, by the workers that hold them."""
+    rows = array.rechunk((_digest_rows(array.shape[1], array.dtype), array.shape[1]))
+    chunks = ((1,) * rows.numblocks[0], (32,))
+    meta = np.empty((0, 0), dtype=np.uint8)
+    digests: np.ndarray = rows.map_blocks(row_digests, dtype=np.uint8, chunks=chunks, meta=meta).compute()
+    return digests
 
 
 def float_dtype(dtype: Any, name: str) -> np.dtype:

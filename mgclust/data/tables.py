@@ -143,12 +143,9 @@ class ParquetDataset(FileDataset):
 
     def __init__(self, location: Location, columns: Columns) -> None:
         with open_parquet(location) as file:
-            schema, metadata = file.schema_arrow, file.metadata
-            index = {c for c in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(c, str)}
-            names = [name for name in schema.names if name not in index]
+            schema, names, sizes = parquet_layout(file)
             self._columns = [names[j] for j in select_columns(names, columns, location.name)]
             dtypes = [_column_dtype(schema.field(name), location) for name in self._columns]
-            sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self._edges = np.cumsum([0, *sizes])
         super().__init__(location, (self._edges[-1], len(names)), np.result_type(*dtypes) if dtypes else float)
         self.shape = (self.shape[0], len(self._columns))
@@ -197,6 +194,14 @@ def open_parquet(location: Location) -> Iterator[Any]:
             raise InputError(f"{location.name} is not a whole Parquet file: {reason(error)}.") from error
 
 
+def parquet_layout(file: Any) -> tuple[Any, list[str], list[int]]:
+    """Schema of an open file, names of its columns less what pandas stored as the index, rows of each row group."""
+    schema, metadata = file.schema_arrow, file.metadata
+    index = {c for c in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(c, str)}
+    names = [name for name in schema.names if name not in index]
+    return schema, names, [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+
+
 def read_groups(
     dataset: Dataset, edges: np.ndarray, read_group: Callable[[int], np.ndarray], start: int, stop: int
 ) -> np.ndarray:
@@ -217,8 +222,7 @@ def _column_dtype(field: Any, location: Location) -> np.dtype:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise InputError(
             f"{location.name}, column {shortened(field.name)!r} holds {shortened(kind)}, not numbers; choose the "
-            "numeric columns "
-            "with columns=[...]."
+            "numeric columns with columns=[...]."
         )
     return float_dtype(kind.to_pandas_dtype(), location.name)
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from mgclust.errors import InputError
-from mgclust.plots.style import ACCENT, FIGURE, MUTED, own_axes
+from mgclust.plots.style import ACCENT, FIGURE, MUTED, faint_axis, marks, own_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["objective"]
 
-MARKED = 60  # so many values get a mark each
 STEEP = 30.0  # a first value so many times the last one asks for a logarithmic axis
 STOPPED = {"tol": "centres at rest", "max_iter": "max_iter reached"}
 
@@ -41,8 +40,7 @@ def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
         raise InputError(f"history has shape {history.shape}, it should be one value an iteration, at least one.")
     ax = own_axes(ax, FIGURE)
     steps = np.arange(len(history))
-    mark: dict[str, Any] = {"marker": "o", "markersize": 4} if len(history) <= MARKED else {}
-    ax.plot(steps, history, color=ACCENT, linewidth=1.6, **mark)
+    ax.plot(steps, history, color=ACCENT, linewidth=1.6, **marks(len(history), 4))
     if history[-1] > 0 and history[0] > STEEP * history[-1]:
         ax.set_yscale("log")
     if len(history) > 1:
@@ -73,15 +71,7 @@ def _draw_change(ax: Axes, steps: np.ndarray, history: np.ndarray) -> None:
     positive = change > 0
     if not positive.any():
         return
-    right = ax.twinx()
-    own_axes(right, FIGURE)
-    right.grid(visible=False)
-    right.set_zorder(ax.get_zorder() - 1)  # behind the objective
-    ax.patch.set_visible(False)
-    right.spines["left"].set_visible(False)
-    mark: dict[str, Any] = {"marker": "o", "markersize": 2} if len(history) <= MARKED else {}
+    right = faint_axis(ax, "relative decrease by the iteration (dotted)")
+    mark = marks(len(history), 2)
     right.plot(steps[positive], change[positive], color=MUTED, linewidth=1.2, linestyle=(0, (1, 2)), **mark)
     right.set_yscale("log")
-    right.set_ylabel("relative decrease by the iteration (dotted)", color=MUTED)
-    right.yaxis.label.set(fontsize=9, color=MUTED)
-    right.tick_params(axis="y", which="both", labelsize=8)

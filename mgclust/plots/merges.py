@@ -9,7 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
 
 from mgclust.errors import InputError
-from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, cluster_colors, counts_axis, own_axes, rgb
+from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, cluster_colors, counts_axis, marks, own_axes, rgb
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["dendrogram", "modularity"]
 
 CURVE_POINTS = 2_000  # of a curve, evenly spaced on its logarithmic axis
-MARKED = 60  # so many values get a mark each
 WHOLE_TREE = 120  # nodes up to which the tree is drawn whole
 FEWEST_MERGES, MOST_MERGES = 40, 100  # of a larger tree, unless a number is asked for
 LEAF_SIZES = ((90, 8.0), (130, 6.5), (220, 5.0))  # up to so many leaves have names of that size in points
@@ -65,8 +64,7 @@ def modularity(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
     ax = own_axes(ax, FIGURE)
     spaced = np.geomspace(1, n, CURVE_POINTS).round().astype(np.int64) if n > CURVE_POINTS else np.arange(1, n + 1)
     k = np.union1d(spaced, [best, chosen])
-    mark: dict[str, Any] = {"marker": "o", "markersize": 3} if n <= MARKED else {}
-    ax.plot(k, history[n - k], color=ACCENT, linewidth=1.8, **mark)
+    ax.plot(k, history[n - k], color=ACCENT, linewidth=1.8, **marks(n, 3))
     counts_axis(ax, "x", n)
     ax.margins(y=0.12)
     components = 1 if result is None else int(result.diagnostics.get("n_components", 1))
@@ -162,9 +160,8 @@ def _rounds(result: Result, ax: Axes) -> Axes:
     values = [entry["modularity"] for entry in result.diagnostics.get("rounds") or ()]
     if not values:
         raise InputError(f"a result of method={result.method!r} has no modularity to draw; give one of 'fast-newman'.")
-    mark: dict[str, Any] = {"marker": "o", "markersize": 4} if len(values) <= MARKED else {}
     rounds = np.arange(1, len(values) + 1)
-    ax.plot(rounds, values, color=ACCENT, linewidth=1.8, **mark)
+    ax.plot(rounds, values, color=ACCENT, linewidth=1.8, **marks(len(values), 4))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("round")
     ax.set_ylabel("modularity Q")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgclust.plots import style
-from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, cluster_colors, counts_axis, own_axes
+from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, cluster_colors, counts_axis, faint_axis, own_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -197,13 +197,4 @@ def _mark_chosen(ax: Axes, k: int, value: float) -> None:
 
 def _draw_preference(ax: Axes, k: np.ndarray, preference: np.ndarray) -> None:
     """The preference of each candidate, faint, on an axis of its own at the right."""
-    right = ax.twinx()
-    own_axes(right, FIGURE)
-    right.grid(visible=False)
-    right.set_zorder(ax.get_zorder() - 1)  # behind everything else
-    ax.patch.set_visible(False)
-    right.spines["left"].set_visible(False)
-    right.plot(k, preference, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
-    right.set_ylabel("preference (dotted)", color=MUTED)
-    right.yaxis.label.set(fontsize=9, color=MUTED)
-    right.tick_params(axis="y", labelsize=8)
+    faint_axis(ax, "preference (dotted)").plot(k, preference, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))

@@ -26,12 +26,15 @@ __all__ = [
     "counted_title",
     "counts_axis",
     "drawn_rows",
+    "faint_axis",
+    "marks",
     "own_axes",
     "png",
     "rgb",
 ]
 
 MAX_POINTS = 50_000  # drawn at most: more only darkens the picture and slows it down
+MARKED = 60  # so many values of a line get a mark each
 FIGURE = (6.6, 5.6)  # inches
 
 INK = "#22262b"
@@ -109,6 +112,24 @@ def own_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     ax.xaxis.label.set(fontsize=10, color=INK)
     ax.yaxis.label.set(fontsize=10, color=INK)
     return ax
+
+
+def faint_axis(ax: Axes, label: str) -> Axes:
+    """Make a second vertical axis, at the right and behind everything else, for what is drawn faintly."""
+    right = own_axes(ax.twinx(), FIGURE)
+    right.grid(visible=False)
+    right.set_zorder(ax.get_zorder() - 1)
+    ax.patch.set_visible(False)
+    right.spines["left"].set_visible(False)
+    right.set_ylabel(label, color=MUTED)
+    right.yaxis.label.set(fontsize=9, color=MUTED)
+    right.tick_params(axis="y", which="both", labelsize=8)
+    return right
+
+
+def marks(count: int, size: int) -> dict[str, Any]:
+    """Arguments of `plot` by which each value of a line has a mark, where they are few."""
+    return {"marker": "o", "markersize": size} if count <= MARKED else {}
 
 
 def drawn_rows(n: int, always: np.ndarray | None = None) -> np.ndarray:

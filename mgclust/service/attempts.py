@@ -19,8 +19,9 @@ from mgclust.service.disk import size_of_job
 from mgclust.service.fair_share import charge, next_job
 from mgclust.service.jobs import Jobs, finish, queue
 from mgclust.service.metrics import observe
-from mgclust.service.models import ENDED, Job, reading, writing
+from mgclust.service.models import Job, reading, writing
 from mgclust.service.settings import Settings
+from mgclust.service.states import ENDED
 
 __all__ = ["Attempts"]
 

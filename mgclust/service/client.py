@@ -22,10 +22,10 @@ import numpy as np
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, RunFailed
 from mgclust.result import Result, atomic_directory, check_target, load_result
 from mgclust.service.connection import Connection, Retries, RetryAfter, check
+from mgclust.service.states import ENDED
 
 __all__ = ["RemoteJob", "Service"]
 
-ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 CHUNK_BYTES = 1 << 20
 
 

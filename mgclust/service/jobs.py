@@ -39,8 +39,9 @@ from mgclust.service.disk import (
     with_reserve,
 )
 from mgclust.service.log import JobLog
-from mgclust.service.models import ENDED, STATES, Job, Removal, reading, writing
+from mgclust.service.models import Job, Removal, reading, writing
 from mgclust.service.settings import Settings
+from mgclust.service.states import ENDED, STATES
 
 __all__ = ["Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue", "summary_of"]
 

@@ -22,8 +22,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from mgclust.service.audit import Audit
-from mgclust.service.models import STATES, Job, Tally, Upload, reading
+from mgclust.service.models import Job, Tally, Upload, reading
 from mgclust.service.settings import Settings
+from mgclust.service.states import STATES
 
 __all__ = ["Metrics", "histograms", "observe"]
 

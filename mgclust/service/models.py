@@ -39,13 +39,11 @@ from mgclust.errors import InputError
 from mgclust.service.identity import DatabaseLost, Identity
 
 __all__ = [
-    "ENDED", "OUTAGES", "STATES", "DatabaseLost", "Folder", "Job", "Removal", "RunnerSign", "Tally", "Token", "Upload",
+    "OUTAGES", "DatabaseLost", "Folder", "Job", "Removal", "RunnerSign", "Tally", "Token", "Upload",
     "User", "check_data_folder", "full", "migrate", "open_database", "read_only", "reading", "writing",
 ]  # fmt: skip
 
 
-STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
-ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 WAL_BYTES = 16 << 20  # that SQLite's log keeps of the disk after it was larger
 WRITE_TIMEOUT_SECONDS = 20.0  # for a transaction that waits for others
 

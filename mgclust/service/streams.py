@@ -18,7 +18,8 @@ from sqlalchemy import Row
 
 from mgclust.service.callers import Callers
 from mgclust.service.jobs import Jobs
-from mgclust.service.models import ENDED, OUTAGES
+from mgclust.service.models import OUTAGES
+from mgclust.service.states import ENDED
 
 __all__ = ["Streams"]
 

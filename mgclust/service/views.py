@@ -1,6 +1,6 @@
 """Jobs as the API shows them: whole, in lists and events, and to tokens without the scope read."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -8,10 +8,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from mgclust.errors import printable
 from mgclust.service.access import Caller
 from mgclust.service.models import Job
+from mgclust.service.states import State
 
-__all__ = ["JobSummary", "JobView", "Progress", "Receipt", "State", "job_summary", "job_view", "receipt"]
-
-State = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
+__all__ = ["JobSummary", "JobView", "Progress", "Receipt", "job_summary", "job_view", "receipt"]
 
 # A message may quote names and values from files: control characters do not reach a terminal that prints it.
 Sentence = Annotated[str, AfterValidator(printable)]

@@ -41,7 +41,7 @@ import mgclust
 from mgclust.algorithms import METHODS, DensityPeaks
 from mgclust.cli import commands, run_command
 from mgclust.datasets import make_gaussian_rings
-from mgclust.service.models import STATES
+from mgclust.service.states import STATES
 from support.service_process import Running
 
 ROOT = Path(__file__).parents[2]

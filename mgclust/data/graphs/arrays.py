@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.base import digest_rows, row_digests
+from mgclust.data.base import dask_digests
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
 from mgclust.errors import InputError
 
@@ -91,12 +91,7 @@ class DaskGraph(Graph):
 
     def fingerprint(self) -> str:
         """SHA-256 of shape, dtype and edges, hashed by the workers that hold them."""
-        if not self.shape[0]:
-            return self._combine([])
-        rows = self._array.rechunk((digest_rows(self.shape[1], self.dtype), self.shape[1]))
-        chunks = ((1,) * rows.numblocks[0], (32,))
-        meta = np.empty((0, 0), dtype=np.uint8)
-        return self._combine(rows.map_blocks(row_digests, dtype=np.uint8, chunks=chunks, meta=meta).compute())
+        return self._combine(dask_digests(self._array) if self.shape[0] else [])
 
     def _read(self, start: int, stop: int) -> Any:
         rows = self._array[start:stop].compute()

@@ -104,13 +104,15 @@ def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
     return u, v, weights
 
 
-def line_of(name: str, text: bytes, first_line: int) -> Callable[[int], str]:
-    """Name an edge of some lines by the number and content of its own."""
+def line_of(
+    name: str, text: bytes, first_line: int, left_out: tuple[bytes, ...] = (b"", b"#", b"%")
+) -> Callable[[int], str]:
+    """Name an edge or node of some lines by the number and content of its own; some lines are `left_out`."""
 
     def where(index: int) -> str:
         left = index
         for number, raw in enumerate(text.split(b"\n"), start=first_line):
-            if raw.lstrip()[:1] in (b"", b"#", b"%"):
+            if raw.lstrip()[:1] in left_out:
                 continue
             if not left:
                 return f"{name}, line {number} ({_short(raw.decode(errors='replace').strip())})"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from mgclust.data.graphs.base import Graph, Where, check_ids, check_n_nodes, check_weights, edge_rows
 from mgclust.data.graphs.edge_list import SIZE, read_head
+from mgclust.data.graphs.edge_text import line_of
 from mgclust.data.graphs.text import ChunkedGraph
 from mgclust.data.graphs.text_chunks import Chunk, TextChunks
 from mgclust.errors import InputError
@@ -110,7 +111,7 @@ def _format(line: str, name: str, number: int) -> _Format:
 
 def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) -> _Part:
     """Parse lines of neighbours."""
-    where = _line_of(form.name, text, first_line)
+    where = line_of(form.name, text, first_line, left_out=(b"%",))  # blank ones count
     tidy = _COMMENT_LINE.sub(b"", text) if b"%" in text else text
     if tidy and not tidy.endswith(b"\n"):
         tidy += b"\n"
@@ -188,18 +189,3 @@ def _hash(low: np.ndarray, high: np.ndarray, weights: np.ndarray | None, chosen:
 def _expected(form: _Format) -> str:
     own = f"{form.skip} number(s) of the node and then " if form.skip else ""
     return own + ("neighbours with a weight each" if form.weighted else "its neighbours")
-
-
-def _line_of(name: str, text: bytes, first_line: int) -> Any:
-    """Name the line of a node; blank ones count, comments do not."""
-
-    def where(index: int) -> str:
-        for number, raw in enumerate(text.split(b"\n"), start=first_line):
-            if raw.lstrip()[:1] == b"%":
-                continue
-            if not index:
-                return f"{name}, line {number} ({shortened(raw.decode(errors='replace').strip()[:60])!r})"
-            index -= 1
-        return name
-
-    return where

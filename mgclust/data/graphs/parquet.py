@@ -13,7 +13,7 @@ from mgclust.data.graphs.numpy_files import FileGraph
 from mgclust.data.graphs.objects import edge_columns
 from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
-from mgclust.data.tables import open_parquet, read_groups
+from mgclust.data.tables import open_parquet, parquet_layout, read_groups
 from mgclust.errors import InputError
 from mgclust.quoting import reason, shortened
 
@@ -62,11 +62,8 @@ class _Columns:
 
         self.location = location
         with open_parquet(location) as file:
-            schema, metadata = file.schema_arrow, file.metadata
-            index = {c for c in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(c, str)}
-            names = [name for name in schema.names if name not in index]
+            schema, names, self.sizes = parquet_layout(file)
             self.labels = [names[j] for j in edge_columns(names, columns, location.name)]
-            self.sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
             types = [schema.field(label).type for label in self.labels[:2]]
         self.text = not all(pa.types.is_integer(kind) for kind in types)
         for label, kind in zip(self.labels, types, strict=False):

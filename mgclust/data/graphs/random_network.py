@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.errors import InputError
+from mgclust.hashing import FIRST, SECOND
 
 __all__ = ["NetworkShape", "network_shape", "random_network_edges"]
 
@@ -127,9 +128,9 @@ def _feistel(numbers: Any, bits: int, keys: Sequence[int]) -> Any:
         mixed = halves[other] + u64(key)
         # The two multiplications of splitmix64; the upper bits are the best.
         mixed ^= mixed >> u64(30)
-        mixed *= u64(0xBF58476D1CE4E5B9)
+        mixed *= FIRST
         mixed ^= mixed >> u64(27)
-        mixed *= u64(0x94D049BB133111EB)
+        mixed *= SECOND
         mixed >>= u64(32)
         halves[changed] = halves[changed] ^ (mixed & masks[changed])
     return halves[0] | (halves[1] << u64(low_bits))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["ExactSums"]
 
 Array = Any
+ZERO = -1100  # below every exponent of a float64
 
 
 class ExactSums(Protocol):

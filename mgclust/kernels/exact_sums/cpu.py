@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.exact_sums import ZERO
+
 __all__ = ["from_integers", "integer_sums", "largest_exponents"]
 
 Array = Any
-ZERO = -1100  # below every exponent of a float64
 
 
 def largest_exponents(parts: Array) -> Array:

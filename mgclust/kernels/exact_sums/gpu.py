@@ -7,6 +7,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from mgclust.kernels.exact_sums import ZERO
 from mgclust.kernels.toolkit.gpu_compiler import compiled
 
 __all__ = ["from_integers", "integer_sums", "largest_exponents"]
@@ -14,7 +15,6 @@ __all__ = ["from_integers", "integer_sums", "largest_exponents"]
 Array = Any
 THREADS = 128
 RUN = 8  # parts that a thread looks at: RUN in sums.cu
-ZERO = -1100  # below every exponent of a float64
 
 
 def largest_exponents(parts: Array) -> Array:

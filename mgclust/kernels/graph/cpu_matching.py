@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.hashing import GOLDEN
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 from mgclust.kernels.graph.cpu_adjacency import (
     clear_others,
@@ -92,7 +93,7 @@ def choose(
                 continue
             s = g / np.sqrt(product)
             a, b = np.uint64(min(u, v)), np.uint64(max(u, v))
-            h = mix(a * np.uint64(0x9E3779B97F4A7C15) + b * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(salt))
+            h = mix(a * np.uint64(GOLDEN) + b * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(salt))
             s = s * (1.0 - noise * (np.float64(h >> np.uint64(40)) / 16777216.0))
             if to < 0 or s > best or (s == best and (h > best_hash or (h == best_hash and u < to))):
                 best, best_hash, to = s, h, u

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.hashing import GOLDEN
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 from mgclust.kernels.graph.cpu_adjacency import (
     EMPTY,
@@ -122,7 +123,7 @@ def propose(
         if active[v] == 0:
             continue
         if classes > 1:
-            h = mix(np.uint64(v) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt))
+            h = mix(np.uint64(v) * np.uint64(GOLDEN) + np.uint64(salt))
             if np.int64(h >> np.uint64(33)) % classes != turn:
                 continue
         begin, k = starts[row], starts[row + 1] - starts[row]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["LabelSums"]
 
 Array = Any
+PARTIAL = 512  # columns at most of a partial sum; in pairs/few_features.cu and pairs/many_features.cu, too
 
 
 class LabelSums(Protocol):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.label_sums import PARTIAL
 from mgclust.kernels.pairs.cpu_loops import pack, pair_distances
 from mgclust.kernels.pairs.cpu_values import merge
 from mgclust.kernels.toolkit.cpu_compiler import compiled
@@ -28,7 +29,6 @@ __all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "near_s
 
 Array = Any
 GROUP = 1024  # columns, aligned in the global numbers, whose partial sums are rounded together
-PARTIAL = 512  # columns at most in one of them
 PRIVATE_BYTES = 1 << 28  # more than this and threads do not get sums each
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
+from mgclust.kernels.label_sums import PARTIAL
 from mgclust.kernels.pairs import gpu_products
 from mgclust.kernels.pairs.gpu_launch import GROUP, direct, distances, is_low, rows_per_thread
 from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, multiprocessors
@@ -25,7 +26,6 @@ LOW_THREADS = 128  # of a block in pairs/few_features.cu
 SIDE = 128  # rows of a block in pairs/many_features.cu
 FOUR = 4  # columns that are added to each other first
 PIECE = 32  # columns of a partial sum in label_sums.cu
-PARTIAL = 512  # columns of a partial sum in pairs/few_features.cu and pairs/many_features.cu
 STAGED = 16  # rows that a block of add_by_label holds
 FEWEST_ROWS = 1 << 16  # of the whole data, for means to pay
 FEWEST_MEMBERS = 4096  # of a cluster in the mean: rows are packed again for each

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numba.extending import intrinsic
 
-from mgclust.kernels.pairs.cpu_column_boxes import box_distances, gap_step, larger, panel_distances
+from mgclust.kernels.pairs.cpu_column_boxes import NO_ROW, box_distances, gap_step, larger, panel_distances
 from mgclust.kernels.pairs.cpu_loops import FULL, pair_distances, tally
 from mgclust.kernels.toolkit.cpu_compiler import allocating, inlined
 from mgclust.kernels.toolkit.simd import (
@@ -44,7 +44,6 @@ __all__ = ["border", "count", "histogram", "nearest"]
 
 LEVELS = 8  # 32^8 leaves
 LOG_WIDTH = 5
-NO_ROW = 2**62
 
 
 @intrinsic

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Pairs"]
 
 Array = Any
+LOG2_E = 1.4426950408889634
 
 
 class Pairs(Protocol):

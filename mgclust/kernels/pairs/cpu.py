@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.pairs import LOG2_E
 from mgclust.kernels.pairs import cpu_loops as pairs
 from mgclust.kernels.pairs import cpu_products as products
 from mgclust.kernels.pairs.cpu_column_boxes import box_border, box_count, box_nearest, boxes_for
@@ -47,7 +48,6 @@ __all__ = [
 
 Array = Any
 PRODUCT_REACH = 0.25  # where one near row outweighs all others, its term is all the accuracy that a density has
-LOG2_E = 1.4426950408889634
 NEIGHBORS = 8  # rows that `gaussian_sum` remembers for each: 5 to 10% more time, and no pass of `nearest_higher`
 
 

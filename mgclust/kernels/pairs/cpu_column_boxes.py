@@ -60,7 +60,7 @@ NEAR_SHARE = 0.08  # of the panels, on average: a visit costs a row as much as t
 TASK_ROWS = 1024
 LEVELS = 8
 SHORT = 24  # lists up to this length are sorted by insertion
-NO_ROW = 2**62
+NO_ROW = 2**62  # above every row number
 
 
 class Boxes(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.pairs import gpu_products
+from mgclust.kernels.pairs import LOG2_E, gpu_products
 from mgclust.kernels.pairs.gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
@@ -37,7 +37,6 @@ NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `n
 PRODUCT_REACH = 1.0
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
 SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # distances that are sorted together
-LOG2_E = 1.4426950408889634
 VALUE_THREADS = 256  # of a block in stored_values.cu
 
 

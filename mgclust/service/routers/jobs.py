@@ -14,7 +14,8 @@ from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.requests import Submission, describe_methods
 from mgclust.service.results import read_logs
 from mgclust.service.sources import check_sources
-from mgclust.service.views import JobSummary, JobView, Receipt, State, job_summary, job_view, receipt
+from mgclust.service.states import State
+from mgclust.service.views import JobSummary, JobView, Receipt, job_summary, job_view, receipt
 
 router = APIRouter()
 
