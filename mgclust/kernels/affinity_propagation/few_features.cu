@@ -1,6 +1,6 @@
 // Similarities of few features, and the noise that breaks ties on similarities that are given.
 #include "pairs/pairs.cuh"
-#include "toolkit/hashing.cuh"
+#include "toolkit/tie_noise.cuh"
 
 #define THREADS 256
 

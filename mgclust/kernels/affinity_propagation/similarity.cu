@@ -14,7 +14,7 @@
 // One H200, n = 40,000, d = 120: 5.0 ms, where writing 6.4 GB takes 1.4 ms. Left out by turns, the products were worth
 // 1.9 ms, the reading of tiles 0.5, the final sums 1.0, the noise and the two stores 1.8: they add up, nothing hides.
 #include "pairs/pairs.cuh"
-#include "toolkit/hashing.cuh"
+#include "toolkit/tie_noise.cuh"
 #include <cuda_fp16.h>
 
 #define SIDE 128

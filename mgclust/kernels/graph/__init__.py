@@ -1,7 +1,7 @@
 """Adjacency rows (`adjacency`): moves between communities, matching, groups of nodes, contraction.
 
 On the CPU `cpu` gathers `cpu_moves`, `cpu_matching`, `cpu_groups`, `cpu_contraction` and `cpu_parts` (pairs on their
-way to their ranks), which share `cpu_adjacency`. On a GPU `gpu` gathers `gpu_moves` and `gpu_contraction`, both with
+way to their ranks), which share `cpu_adjacency`. On a GPU `gpu` gathers modules of the same names, whose kernels are in
 ``communities.cu``.
 """
 

@@ -1,10 +1,11 @@
-// Local moving, matching and contraction on a graph's adjacency rows; see gpu_moves.py for each kernel's meaning.
+// Local moving, matching and contraction on a graph's adjacency rows; see the package for their meaning.
 //
 // WEIGHT  0: all weights are 1; 32, 64: int32, int64
 // EXACT   1: gains are int64; 0: float64, each operation rounded (no multiply-add), as on the CPU
 //
 // Rows of up to LONG_ROW entries are taken by warps, 32 nodes at a time, longer ones by blocks. All sums are of
 // integers, and every maximum has a stated tie rule, so that nothing depends on the order in which threads arrive.
+#include "toolkit/hashing.cuh"
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -58,14 +59,6 @@ __device__ inline i64 weight_of(const Rows& rows, i64 entry) {
 #else
     return 1;
 #endif
-}
-
-__device__ inline u64 mix(u64 x) {
-    x ^= x >> 30;
-    x *= 0xbf58476d1ce4e5b9ULL;
-    x ^= x >> 27;
-    x *= 0x94d049bb133111ebULL;
-    return x ^ (x >> 31);
 }
 
 __device__ inline void add(i64* sum, i64 value) { atomicAdd((u64*)sum, (u64)value); }
@@ -185,7 +178,7 @@ struct Movers {
 
     __device__ bool operator()(int row) const {
         u64 node = (u64)(first + row);
-        return active[node] && (unsigned)(mix(node * 0x9E3779B97F4A7C15ULL + salt) >> 33) % classes == turn;
+        return active[node] && (unsigned)(splitmix64(node * 0x9E3779B97F4A7C15ULL + salt) >> 33) % classes == turn;
     }
 };
 
@@ -408,7 +401,7 @@ __device__ void choose(Group group, const Rows& rows, const i64* strength, const
         if (rise <= 0 && !any_sign) continue;
         double score = __ddiv_rn((double)rise, __dsqrt_rn(__dmul_rn((double)own, (double)its)));
         u64 low = node < other ? node : other, high = node < other ? other : node;
-        u64 hash = mix(low * 0x9E3779B97F4A7C15ULL + high * 0xC2B2AE3D27D4EB4FULL + salt);
+        u64 hash = splitmix64(low * 0x9E3779B97F4A7C15ULL + high * 0xC2B2AE3D27D4EB4FULL + salt);
         double part_of_one = __ddiv_rn((double)(hash >> 40), 16777216.0);
         score = __dmul_rn(score, __dsub_rn(1.0, __dmul_rn(noise, part_of_one)));
         best.take(Partner{score, hash, other});

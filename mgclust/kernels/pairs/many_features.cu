@@ -13,7 +13,7 @@
 // pairs/s, histogram 0.7e11 to 1.0e11), so these kernels take direct differences for all pairs. On tensor cores it
 // pays: split_products.cu.
 #include "pairs/pairs.cuh"
-#include "toolkit/hashing.cuh"
+#include "toolkit/tie_noise.cuh"
 
 #define SIDE 128
 #define MICRO 8

@@ -19,7 +19,13 @@ from cupy_backends.cuda.libs import nvrtc
 
 __all__ = ["Module", "compile_ahead", "compiled", "compiled_for_hopper", "is_hopper", "multiprocessors", "or_null"]
 
-HEADERS = ("pairs/split_products.cuh", "pairs/pairs.cuh", "fuzzy_c_means/approximations.cuh", "toolkit/hashing.cuh")
+HEADERS = (
+    "pairs/split_products.cuh",
+    "pairs/pairs.cuh",
+    "fuzzy_c_means/approximations.cuh",
+    "toolkit/hashing.cuh",
+    "toolkit/tie_noise.cuh",
+)
 NORMS = {"l2": "NORM_L2", "l2-dot": "NORM_DOT", "l1": "NORM_L1"}
 # A kernel in a file ends at the first brace that begins a line.
 KERNEL = re.compile(

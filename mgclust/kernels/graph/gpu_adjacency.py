@@ -1,0 +1,84 @@
+"""Parts that kernels of graphs share on a CUDA device: launches by rows and over arrays, rows by their length."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from mgclust.kernels.graph.adjacency import Adjacency, Gain
+from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors, or_null
+
+__all__ = ["BLOCK", "THREADS", "bins", "by_rows", "functions", "kernel", "row_arguments", "warp_grid", "whole"]
+
+Array = Any
+THREADS = 256
+BLOCK = 512  # threads for a long row
+SHORT_ROW, LONG_ROW = 64, 1024  # as in communities.cu
+
+
+class Bins(NamedTuple):
+    """Rows by their length."""
+
+    medium: Array
+    longer: Array
+    longest: int
+    largest: int  # weight
+
+
+def bins(rows: Adjacency) -> Bins:
+    """Sort rows by their length, once."""
+    if "bins" not in rows.plan:
+        kind = None if rows.weights is None else rows.weights.dtype
+        medium, longer = (cp.empty(rows.entries // length, cp.int32) for length in (SHORT_ROW, LONG_ROW))
+        counts = cp.zeros(4, cp.int64)
+        if rows.entries:
+            items = max(rows.rows, rows.entries if kind is not None else 0)
+            grid = (max(1, min(-(-items // THREADS), 16 * multiprocessors())),)
+            functions(kind).get_function("bin_rows")(grid, (THREADS,), (*row_arguments(rows), medium, longer, counts))
+        n_medium, n_longer, longest, largest = counts.tolist()
+        rows.plan["bins"] = Bins(medium[:n_medium], longer[:n_longer], longest, max(1, largest))
+    return rows.plan["bins"]
+
+
+def whole(name: str, items: int, *arguments: Any, size: int | None = None) -> None:
+    """Launch a kernel over all elements of arrays; its first argument is their number."""
+    if not items:
+        return
+    grid = (min(-(-items // THREADS), 64 * multiprocessors()),)
+    functions(None).get_function(name)(grid, (THREADS,), (np.int64(items if size is None else size), *arguments))
+
+
+def functions(kind: np.dtype | None) -> Any:
+    """Kernels for weights of this type, all 1 for None; gains are integers."""
+    return compiled("graph/communities.cu", "float64", WEIGHT=0 if kind is None else 8 * kind.itemsize, EXACT=1)
+
+
+def by_rows(rows: Adjacency, name: str, *arguments: Any, gain: Gain | None = None) -> None:
+    """Rows by warps, and long ones by blocks."""
+    if not rows.entries:
+        return
+    own = row_arguments(rows)
+    kernel(rows, gain, f"{name}_short")(warp_grid(rows), (THREADS,), (*own, *arguments))
+    longer = bins(rows).longer
+    if len(longer):
+        grid = (min(len(longer), 2 * multiprocessors()),)
+        kernel(rows, gain, f"{name}_long")(grid, (BLOCK,), (*own, longer, np.int32(len(longer)), *arguments))
+
+
+def row_arguments(rows: Adjacency) -> tuple[Any, ...]:
+    """First arguments of a kernel that goes by rows."""
+    return np.int32(rows.first), np.int32(rows.rows), rows.starts, rows.columns, or_null(rows.weights)
+
+
+def warp_grid(rows: Adjacency) -> tuple[int]:
+    """Blocks of a launch in which warps take the rows."""
+    return (max(1, min(-(-rows.rows // THREADS), 16 * multiprocessors())),)
+
+
+def kernel(rows: Adjacency, gain: Gain | None, name: str) -> Any:
+    """Kernel of this name for the rows' weights and this type of gains."""
+    width = 0 if rows.weights is None else 8 * rows.weights.dtype.itemsize
+    exact = int(gain is None or gain.exact)
+    return compiled("graph/communities.cu", "float64", WEIGHT=width, EXACT=exact).get_function(name)
