@@ -77,12 +77,12 @@ def placed(
         yield {"client": cluster, "device": device}
 
 
-def fit(estimator: Any, dataset: Any, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
+def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
     """Cluster, and compare with the truth where the data carries one."""
     return compared(estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint), dataset)
 
 
-def compared(result: Result, dataset: Any) -> Result:
+def compared(result: Result, dataset: Dataset) -> Result:
     """The result with its agreement with the truth where the data carries one."""
     if dataset.labels is None or result.labels is None:
         return result
@@ -100,7 +100,7 @@ def compared(result: Result, dataset: Any) -> Result:
 
 def save(
     result: Result,
-    dataset: Any,
+    dataset: Dataset,
     path: Path,
     overwrite: bool,
     report: bool,

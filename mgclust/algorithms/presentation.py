@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from mgclust.data import Dataset
 from mgclust.result import Result
 
 if TYPE_CHECKING:
@@ -225,13 +226,13 @@ class Presentation:
         """
         return []
 
-    def sample(self, dataset: Any, result: Result, most: int) -> Sample | EdgeSample | None:
+    def sample(self, dataset: Dataset, result: Result, most: int) -> Sample | EdgeSample | None:
         """Read the rows that a picture shows: all, or an unchanging random choice, and those of the centres.
 
         Parameters
         ----------
         dataset : Dataset or Graph
-            What was clustered: ``shape``, and ``take(indices)`` or ``read(start, stop)``.
+            What was clustered.
         result : Result
         most : int
             Rows to choose at most.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -53,11 +53,11 @@ def _fit(method: type[Method], case: WarmUp, device: str) -> float:
     """Run a method once; the seconds that it takes."""
     import numpy as np
 
-    from mgclust.data import open_dataset, open_graph
+    from mgclust.data import Dataset, open_dataset, open_graph
 
     shape, rng = case.shape, np.random.default_rng(0)
     if method.opens == "graph":
-        dataset: Any = open_graph(rng.integers(0, shape[0] // 6, shape))
+        dataset: Dataset = open_graph(rng.integers(0, shape[0] // 6, shape))
     else:
         dataset = open_dataset((rng.normal(size=shape) + 9 * rng.integers(0, 3, (shape[0], 1))).astype("float32"))
     started = time.monotonic()

@@ -19,7 +19,7 @@ from mgclust.kernels.pairs import gpu_products as pair_products
 from mgclust.kernels.pairs.gpu_launch import FEW_PAIRS, LOW_DIMENSIONS, few_features
 from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper
 
-__all__ = ["METHODS", "begin"]
+__all__ = ["LISTS", "begin"]
 
 Arguments = Mapping[str, Any]
 Found = Iterator[tuple[Module, str]]
@@ -31,8 +31,8 @@ PRODUCTS = {"gaussian": "gaussian", "histogram": "classify", "count": "classify"
 
 def begin(function: str, arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> None:
     """Start to compile; see `Kernels.compile_ahead`."""
-    if function in METHODS and rows:
-        compile_ahead(METHODS[function](arguments, shape, rows, dtype))
+    if function in LISTS and rows:
+        compile_ahead(LISTS[function](arguments, shape, rows, dtype))
 
 
 def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
@@ -152,7 +152,7 @@ def _fast_newman(arguments: Arguments, shape: tuple[int, int], rows: int, dtype:
     yield summed, "pair_sums"
 
 
-METHODS: dict[str, Callable[[Arguments, tuple[int, int], int, np.dtype], Found]] = {
+LISTS: dict[str, Callable[[Arguments, tuple[int, int], int, np.dtype], Found]] = {
     "density_peaks": _density_peaks,
     "fuzzy_c_means": _fuzzy_c_means,
     "canopy": _canopy,

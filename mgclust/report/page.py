@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from mgclust import plots
 from mgclust.algorithms import presentation_of
 from mgclust.algorithms.presentation import EdgeSample, Fact, Presentation, Sample, Score, number_text
+from mgclust.data import Dataset
 from mgclust.result import Result, seconds_text
 
 __all__ = ["draw_pictures", "draw_volume", "sample_rows", "write_report"]
@@ -37,13 +38,13 @@ SOURCE = {
 }
 
 
-def sample_rows(dataset: Any, result: Result, most: int = plots.MAX_POINTS) -> Sample | EdgeSample | None:
+def sample_rows(dataset: Dataset, result: Result, most: int = plots.MAX_POINTS) -> Sample | EdgeSample | None:
     """Read what stands for all of a data set in the pictures of a result.
 
     Parameters
     ----------
     dataset : Dataset or Graph
-        What was clustered: ``shape``, and ``take(indices)`` or ``read(start, stop)``.
+        What was clustered.
     result : Result
     most : int
         Rows to choose at most; edges are read in a block and more of them are drawn.
@@ -73,7 +74,7 @@ def draw_pictures(result: Result, sample: Sample | EdgeSample | None = None) -> 
     return {name: plots.png(ax) for name, ax in presentation_of(result.method).draw(result, sample).items()}
 
 
-def draw_volume(result: Result, dataset: Any) -> dict[str, bytes]:
+def draw_volume(result: Result, dataset: Dataset) -> dict[str, bytes]:
     """Draw the clusters in their place where the rows are voxels.
 
     Parameters

@@ -29,7 +29,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mgclust.beneath import Beneath
 from mgclust.json_text import parse_json
@@ -39,6 +39,9 @@ from mgclust.service.child_messages import MAX_ERROR_CHARACTERS
 from mgclust.service.confine import become_subreaper, confine
 from mgclust.service.forkserver import OPTION, serve
 from mgclust.service.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
+
+if TYPE_CHECKING:
+    from mgclust.data import Dataset
 
 __all__ = ["fault_of", "main", "message_of"]
 
@@ -234,10 +237,13 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     return scores
 
 
-def check_rows(dataset: Any, most: int) -> None:
+def check_rows(dataset: Dataset, most: int) -> None:
     """Reject data of more than `most` rows, or a graph of more edges or nodes; 0 is no limit."""
-    graph = hasattr(dataset, "n_nodes")
-    counts = {"n_edges" if graph else "n_samples": dataset.shape[0]} | ({"n_nodes": dataset.n_nodes} if graph else {})
+    from mgclust.data import Graph
+
+    counts = {"n_samples": dataset.shape[0]}
+    if isinstance(dataset, Graph):
+        counts = {"n_edges": dataset.shape[0], "n_nodes": dataset.n_nodes}
     for name, count in counts.items():
         if most and count > most:
             from mgclust.errors import InputError

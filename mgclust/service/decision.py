@@ -187,7 +187,7 @@ def save_as_job(
 
     choice = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
     # Before the process may write there: it may leave a link in its place.
-    (folder / "log.txt").write_text(f"centres chosen on the decision graph of job {parent.id}: {choice}\n")
+    (folder / "log.txt").write_text(f"other centres for the result of job {parent.id}: {choice}\n")
     try:
         order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
         scores = readers.serve(order | _read_by(engine, settings, parent), check_scores, writable=[folder])

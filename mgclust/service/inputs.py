@@ -10,11 +10,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mgclust.beneath import Beneath
 from mgclust.errors import MgclustError
 from mgclust.quoting import quote_nothing, quoting
+
+if TYPE_CHECKING:
+    from mgclust.data import Dataset
 
 __all__ = ["descriptors", "files_of", "named_sources", "open_inputs", "restore_names", "traceback_of"]
 
@@ -44,7 +47,7 @@ def descriptors(files: Mapping[str, Beneath]) -> list[int]:
     return found
 
 
-def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, Beneath]) -> Any:
+def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, Beneath]) -> Dataset:
     """Open the rows or the graph of a job."""
     from mgclust.file_run import open_sources
 

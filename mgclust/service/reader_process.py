@@ -32,6 +32,7 @@ import psutil
 
 from mgclust.algorithms import METHODS
 from mgclust.beneath import Beneath
+from mgclust.data import Dataset
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
 from mgclust.file_run import compared, save
 from mgclust.json_text import parse_json
@@ -233,7 +234,8 @@ def _model(order: dict[str, Any]) -> Any:
     result = _result(order)
     able: dict[str, Any] = {name: method for name, method in METHODS.items() if method.center_parameters}
     if result.method not in able:
-        raise InputError(f"method={result.method!r}: only a result of {' or '.join(able)} has a decision graph.")
+        names = " or ".join(able)
+        raise InputError(f"method={result.method!r}: only a result of {names} lets other centres be chosen.")
     return able[result.method].from_result(result)
 
 
@@ -245,7 +247,7 @@ def _result(order: dict[str, Any]) -> Result:
         raise InputError(str(error).replace(result.path, result.name)) from None
 
 
-def _open_source(order: dict[str, Any], result: Result) -> Any:
+def _open_source(order: dict[str, Any], result: Result) -> Dataset:
     if order["refused"]:
         raise InputError(order["refused"])
     dataset = open_inputs(METHODS[result.method], order["request"], order["opened"])

@@ -98,7 +98,7 @@ def test_kernels_that_are_compiled_ahead_exist(gpu, monkeypatch, method, hopper)
     for d, dtype in itertools.product([1, 2, 3, 8, 16, 17, 128, 1024], ["float32", "float64"]):
         arguments = {"n_clusters": 300 if d == 128 else 8, "m": 2.0}
         arguments |= {"metric": "precomputed" if d == 1024 else "euclidean"}
-        found = list(gpu.ahead.METHODS[method.__name__](arguments, (100_000, d), 50_000, np.dtype(dtype)))
+        found = list(gpu.ahead.LISTS[method.__name__](arguments, (100_000, d), 50_000, np.dtype(dtype)))
         assert found, (d, dtype)
         for module, name in found:
             code = module._code
@@ -112,7 +112,7 @@ def test_kernels_that_are_compiled_ahead_exist(gpu, monkeypatch, method, hopper)
 
 
 def test_lists_are_for_functions_that_exist(gpu):
-    assert set(gpu.ahead.METHODS) == {method.__name__ for method in METHODS}
+    assert set(gpu.ahead.LISTS) == {method.__name__ for method in METHODS}
 
 
 def test_the_sample_of_density_peaks_is_as_large_as_lists_say(gpu):

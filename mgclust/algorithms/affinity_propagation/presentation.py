@@ -8,6 +8,7 @@ import numpy as np
 
 from mgclust.algorithms.presentation import Drawn, EdgeSample, Presentation, Sample, Score, Table, number_text
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
+from mgclust.data import Dataset
 from mgclust.result import Result
 
 __all__ = ["AdaptiveAffinityPropagationPresentation", "AffinityPropagationPresentation"]
@@ -36,7 +37,7 @@ class AffinityPropagationPresentation(Presentation):
         "rate": "{:,.0f} it/s",
     }
 
-    def sample(self, dataset: Any, result: Result, most: int) -> Sample | EdgeSample | None:
+    def sample(self, dataset: Dataset, result: Result, most: int) -> Sample | EdgeSample | None:
         if result.parameters.get("affinity") == "precomputed":
             return None  # the rows are similarities
         return super().sample(dataset, result, most)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.presentation import Drawn, EdgeSample, Fact, Presentation, Sample, Score, Table, shares
+from mgclust.data import Dataset
 from mgclust.result import Result
 
 __all__ = ["FastNewmanPresentation"]
@@ -62,7 +63,7 @@ class FastNewmanPresentation(Presentation):
         resolution = result.parameters.get("resolution", 1.0)
         return [] if resolution == 1.0 else [f"resolution {resolution:g}"]
 
-    def sample(self, dataset: Any, result: Result, most: int) -> Sample | EdgeSample | None:
+    def sample(self, dataset: Dataset, result: Result, most: int) -> Sample | EdgeSample | None:
         """Read all edges, or runs of them that are spread evenly over the graph."""
         m = dataset.shape[0]
         runs = [(0, m)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.presentation import Axis, Drawn, EdgeSample, Fact, Presentation, Sample, Score, number_text
+from mgclust.data import Dataset
 from mgclust.result import Result
 
 __all__ = ["DensityPeaksPresentation"]
@@ -55,7 +56,7 @@ class DensityPeaksPresentation(Presentation):
             found.append(("density", "summed over all pairs"))
         return found
 
-    def sample(self, dataset: Any, result: Result, most: int) -> Sample | EdgeSample | None:
+    def sample(self, dataset: Dataset, result: Result, most: int) -> Sample | EdgeSample | None:
         if result.parameters.get("metric") == "precomputed":
             return None  # the rows are distances
         return super().sample(dataset, result, most)

@@ -1,7 +1,7 @@
 """The endpoints: a module for each kind of thing, each with a `router` that `create_app` includes.
 
 jobs        submit, list, watch, cancel, retry and delete jobs, and their logs
-results     files of results, and other centres of a decision graph
+results     files of results, and other centres
 uploads     files that users send
 admin       users and tokens
 monitoring  /healthz and /metrics

@@ -53,13 +53,13 @@ def file(name: str, result: ResultDep) -> FileResponse:
 
 @router.get("/points")
 def points(result: ResultDep, backend: BackendDep) -> decision.Points:
-    """Sample rows of a job with a decision graph for a picture, by their first two features."""
+    """Sample rows of a job whose centres can be chosen for a picture, by their first two features."""
     return decision.points_of(backend.readers, backend.engine, backend.settings, *result)
 
 
 @router.post("/centers", responses={200: {"content": {"application/octet-stream": {}}}})
 def centers(wanted: decision.PreviewRequest, result: ResultDep, backend: BackendDep) -> decision.Preview:
-    """Preview other centres for a job with a decision graph; nothing is stored."""
+    """Preview other centres for a job; nothing is stored."""
     if wanted.answer != "labels":
         return decision.preview(backend.readers, result[1], wanted)
     size, content = decision.labels_file(backend.readers, backend.settings, result[1], wanted)
@@ -69,7 +69,7 @@ def centers(wanted: decision.PreviewRequest, result: ResultDep, backend: Backend
 
 @router.post("/centers/save", status_code=201)
 def save_centers(wanted: decision.SaveRequest, caller: Submitter, result: ResultDep, backend: BackendDep) -> JobView:
-    """Store the result of other centres for a job with a decision graph, as a job with this one as its parent."""
+    """Store the result of other centres for a job, as a job with this one as its parent."""
     saved = decision.save_as_job(
         backend.readers, backend.engine, backend.settings, backend.jobs, caller, *result, wanted
     )
