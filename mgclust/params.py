@@ -38,6 +38,7 @@ __all__ = [
     "Choice",
     "Constraint",
     "Integer",
+    "Range",
     "Real",
     "RealOrPerRow",
     "RowNumbers",
@@ -413,6 +414,34 @@ class RealOrPerRow(Real):
 
     def _read(self, file: Beneath) -> Any:
         return read_npy_parameter(file, "a number or a .npy")
+
+
+class Range(Constraint):
+    """Two integers from 1 on, the second not below the first; as text ``5,20``.
+
+    Parameters
+    ----------
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "low,high"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return "two integers from 1 on, the second not below the first, such as (5, 20), or 5,20 as text"
+
+    def _check(self, name: str, value: Any) -> tuple[int, int]:
+        given = value.split(",") if isinstance(value, str) else value
+        try:
+            low, high = (Integer(at_least=1).parse(each) if isinstance(each, str) else each for each in given)
+            low, high = (Integer(at_least=1).check(name, each) for each in (low, high))
+        except (TypeError, ValueError, InputError):
+            raise self.refuse(name, value) from None
+        if high < low:
+            raise self.refuse(name, value)
+        return low, high
 
 
 class RowNumbers(Constraint):

@@ -44,7 +44,7 @@ from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.params import Choice, Constraint, Integer, RealOrPerRow
+from mgclust.params import Choice, Constraint, Integer, Range, RealOrPerRow
 from mgclust.result import Result
 
 __all__ = ["AdaptiveAffinityPropagation"]
@@ -73,6 +73,7 @@ class AdaptiveOutput:
     log: list[str]
     n_iter: int
     stopped: str  # why the scan ended
+    nearest: tuple[int, int]  # see `ScanState`
     preference: float | np.ndarray | None  # as it was given
     exactness: dict[str, Any]
 
@@ -86,6 +87,7 @@ def adaptive_affinity_propagation(
     preference: float | np.ndarray | None,
     silhouette_metric: str,
     min_cluster_size: int,
+    n_clusters_range: tuple[int, int] | None,
     algorithm: str,
     seed: int,
 ) -> AdaptiveOutput | None:
@@ -106,7 +108,9 @@ def adaptive_affinity_propagation(
     offsets = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
     if first is not None and PROFILES[profile].stride:
         profile = "code"  # nothing falls
-    state = start(profile, n, middle, first, max_iter=max_iter, fixed=first is not None)
+    state = start(
+        profile, n, middle, first, max_iter=max_iter, fixed=first is not None, n_clusters_range=n_clusters_range
+    )
     if saved is not None:
         state.resume(saved.control["state"])
     with context.stage("scan"):
@@ -115,10 +119,10 @@ def adaptive_affinity_propagation(
     with context.stage("labels"):
         preferences = {k: offsets + state.candidates[k].preference for k in exemplars}
         assignments = {k: messages.assign(found, preferences[k]) for k, found in exemplars.items()}
-        if state.profile.stride:
+        if state.profile.stride and assignments:
             refined = messages.refine(list(assignments.values()), list(preferences.values()))
             assignments = dict(zip(assignments, refined, strict=True))
-        elif len(last) and state.latest is not None:
+        elif len(last) and state.latest is not None and state.wanted(len(last)):
             (assignments[len(last)],) = messages.refine([messages.assign(last)])
             state.candidates[len(last)] = state.latest
         exactness = {"algorithm": SPARSE if listed else DENSE, **messages.rows.exactness()}
@@ -137,6 +141,7 @@ def adaptive_affinity_propagation(
         log=log,
         n_iter=state.iteration,
         stopped=state.stopped,
+        nearest=state.nearest,
         preference=preference,
         exactness=exactness,
     )
@@ -263,6 +268,9 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         minus these, for precomputed similarities -S, shifted to be positive.
     min_cluster_size : int, default=3
         Candidates with a smaller cluster are not chosen, unless all have one.
+    n_clusters_range : tuple of (int, int), optional
+        The least and the largest number of clusters that are wanted, such as (5, 20); as text "5,20". The scan hurries
+        above it, ends below it, and only what lies within it is a candidate. Not with `preference`.
     device, client, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
@@ -324,6 +332,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
         "silhouette_metric": Choice("euclidean", "sqeuclidean", help="Distance that compares the candidates."),
         "min_cluster_size": Integer(at_least=1, help="Candidates with a smaller cluster are not chosen."),
+        "n_clusters_range": Range(optional=True, help="Numbers of clusters that are wanted, such as 5,20."),
     }
 
     def __init__(
@@ -336,6 +345,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         algorithm: str = "auto",
         silhouette_metric: str = "euclidean",
         min_cluster_size: int = 3,
+        n_clusters_range: Any = None,
         device: str = "auto",
         client: Any = "auto",
         dtype: str = "float32",
@@ -350,6 +360,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         self.algorithm = algorithm
         self.silhouette_metric = silhouette_metric
         self.min_cluster_size = min_cluster_size
+        self.n_clusters_range = n_clusters_range
         self.device = device
         self.client = client
         self.dtype = dtype
@@ -387,6 +398,14 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         return self._assignments[k].labels
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
+        wanted, n = parameters["n_clusters_range"], inputs.dataset.shape[0]
+        if wanted is not None and parameters["preference"] is not None:
+            raise InputError(
+                f"n_clusters_range={wanted} needs a preference that falls, and preference keeps it; leave one of them "
+                "out."
+            )
+        if wanted is not None and wanted[0] > n:
+            raise InputError(f"n_clusters_range={wanted} begins above the {n} rows; give fewer clusters.")
         return self._spec_of(adaptive_affinity_propagation, parameters, inputs, parameters["dtype"])
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
@@ -404,7 +423,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
         self.silhouette_ = float(row["silhouette"][0]) if best else np.nan
         last = float(row["preference"][0]) if best else np.nan
         self.preference_ = last if value.preference is None else value.preference
-        problems = self._problems(row)
+        problems = self._problems(row, value.nearest)
         judged = value.silhouettes
         silhouettes = {} if judged is None else {"samples": judged.samples, "cluster_silhouettes": judged.cluster_means}
         return Result(
@@ -432,9 +451,16 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
             **frame,
         )
 
-    def _problems(self, row: dict[str, np.ndarray]) -> list[str]:
+    def _problems(self, row: dict[str, np.ndarray], nearest: tuple[int, int]) -> list[str]:
         problems = []
-        if not self.n_clusters_:
+        if not self.n_clusters_ and any(nearest):
+            passed = " and ".join(str(k) for k in nearest if k)
+            remedy = "choose another profile" if self.converged_ else "raise max_iter"
+            problems.append(
+                f"the scan found no candidate within n_clusters_range={self.n_clusters_range}, all labels are -1; the "
+                f"nearest numbers of clusters that it passed are {passed}: widen the range, or {remedy}."
+            )
+        elif not self.n_clusters_:
             problems.append(
                 f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
             )

@@ -49,9 +49,14 @@ any. Damping 0.7, from iteration 60 on every 4 iterations, the pace initially 0.
 
     pace <- min(1.17 pace, 0.4) if K is what it was 4 iterations before, max(0.5 pace, 0.006) if not;  p <- p (1 + pace)
 
-Each K is recorded with the exemplars that had been unchanged for longest; above 100, if that was for 8 iterations. An
-oscillation (fewer than 0.2 w calm marks) adds 0.05 to damping, at most 0.9. K in {1, 2} over 8 iterations is the end.
-All candidates are refined, not only the last.
+Each K is recorded with the exemplars that had been unchanged for longest; above 100, if that was for 8 iterations (or
+the range of K that is wanted has at most 100 numbers). An oscillation (fewer than 0.2 w calm marks) adds 0.05 to
+damping, at most 0.9. K in {1, 2} over 8 iterations is the end. All candidates are refined, not only the last.
+
+With a range of K, in all profiles: while K has never been above it, every 20 iterations p <- p / 4, at most 12 times.
+Above the range p falls as in "fast", at a pace that grows by 1.17 while the range would be more than 8 strides away at
+the rate of the last stride, and else halves; nothing is recorded. From the first K within the range on the profile's
+rules hold, for what lies within it. K below it over `rest` iterations (50, 40, 8) is the end.
 """
 
 from __future__ import annotations
@@ -63,10 +68,14 @@ from mgclust.algorithms.affinity_propagation.adaptive_state import (
     LEAST_PACE,
     MEAN_OF,
     MOST_PACE,
+    MOST_RISES,
     MOST_UNSETTLED,
     PACE_DROP,
     PACE_GROWTH,
     PROFILES,
+    RISE,
+    RISE_STRIDES,
+    STRIDES_AHEAD,
     Candidate,
     Decision,
     Profile,
@@ -82,13 +91,13 @@ def step(state: ScanState, stats: Stats) -> Decision:
     """Take note of one iteration and decide on the next: `state` is changed, what to do is returned."""
     damping, preference = state.damping, state.preference
     observe(state, stats)
-    if state.profile.stride:
+    if state.profile.stride or state.hastens:
         return fall(state, damping, preference)
     confirmed, half_confirmed = confirm(state)
     events, renoise = [], False
     if confirmed:
         events.append(lower_preference(state))
-    elif oscillates(state):
+    elif oscillates(state, state.profile):
         reaction, renoise = answer_plainly(state) if state.profile.plain else answer(state)
         events.append(reaction)
     else:
@@ -106,25 +115,38 @@ def step(state: ScanState, stats: Stats) -> Decision:
 
 
 def fall(state: ScanState, damping: float, preference: float) -> Decision:
-    """Decide as profile "fast" does."""
-    profile, k, events = state.profile, state.counts[-1], []
+    """Decide as profile "fast" does, and every profile above the range of K."""
+    profile, k, events = falling(state), state.counts[-1], []
     ends = state.iteration % profile.stride == 0
     if state.iteration >= state.max_iter:
         state.stopped = f"max_iter={state.max_iter} iterations"
     elif ends and state.iteration >= profile.settle:
-        if k in (1, 2) and state.run >= profile.rest:
+        before = state.counts[-1 - profile.stride]
+        if state.hastens and k > state.high:
+            state.rises = MOST_RISES
+        if state.hastens and k <= state.high and state.rises < MOST_RISES:
+            return rise(state, damping, preference)
+        if state.hastens and 0 < k <= state.high:
+            state.hastens, state.waited, state.pace = False, 0, LEAST_PACE
+            events.append(f"K = {k} is within the range")
+        elif k in (1, 2) and state.run >= profile.rest:
             state.stopped = f"K = {k} is confirmed"
-        elif oscillates(state):
+        elif not until_below(state):
+            state.stopped = f"K = {k} is below {state.low}"
+        elif oscillates(state, profile):
             state.waited, state.oscillated = 0, True
             state.damping = min(profile.damping_limit, damping + 0.05)
             events.append(reaction(state, damping, preference, False))
-        same = k == state.counts[-1 - profile.stride]
-        state.pace = min(PACE_GROWTH * state.pace, MOST_PACE) if same else max(PACE_DROP * state.pace, LEAST_PACE)
-        state.preference *= 1 + state.pace
+        far = k - state.high > STRIDES_AHEAD * (before - k) if state.hastens else k == before
+        state.pace = min(PACE_GROWTH * state.pace, MOST_PACE) if far else max(PACE_DROP * state.pace, LEAST_PACE)
+        if state.hastens or state.profile.stride:
+            state.preference *= 1 + state.pace
     state.latest = Candidate(k, state.iteration, min(state.run, state.iteration), preference, damping, False)
     stored = state.candidates.get(k)
-    stays = state.latest.strength >= (1 if k <= MOST_UNSETTLED else profile.rest)
-    record = k > 0 and stays and (stored is None or state.latest.strength >= stored.strength)
+    few = k <= MOST_UNSETTLED or 0 < state.high < state.low + MOST_UNSETTLED
+    stays = state.latest.strength >= (1 if few else profile.rest)
+    better = stored is None or state.latest.strength >= stored.strength
+    record = state.profile.stride > 0 and k > 0 and stays and state.wanted(k) and better
     if record:
         state.candidates[k] = state.latest
     if record and stored is None:
@@ -133,6 +155,22 @@ def fall(state: ScanState, damping: float, preference: float) -> Decision:
         events.append(f"the end: {state.stopped}")
     event = f"iteration {state.iteration}: {'; '.join(events)}" if events else None
     return Decision(record, state.latest.strength, bool(state.stopped), False, event, damping, preference)
+
+
+def rise(state: ScanState, damping: float, preference: float) -> Decision:
+    """Raise the preference now and then until there are more clusters than are wanted."""
+    event = None
+    if state.iteration % (RISE_STRIDES * falling(state).stride) == 0:
+        state.rises += 1
+        state.preference *= RISE
+        event = f"iteration {state.iteration}: K = {state.counts[-1]} is not above the range: preference "
+        event += f"{preference:.6g} -> {state.preference:.6g}"
+    return Decision(False, 0, False, False, event, damping, preference)
+
+
+def falling(state: ScanState) -> Profile:
+    """The profile by which the preference falls all the time."""
+    return state.profile if state.profile.stride else PROFILES["fast"]
 
 
 def observe(state: ScanState, stats: Stats) -> None:
@@ -147,6 +185,11 @@ def observe(state: ScanState, stats: Stats) -> None:
         state.sums.append(sum(last))
         falls = state.sums[-1] < state.sums[-2] and (state.phase == 1 or stats.n_exemplars <= previous)
         state.marks.append(falls or min(last) == max(last))
+    k, (above, below) = stats.n_exemplars, state.nearest
+    if k > state.high > 0 and state.iteration >= falling(state).settle:
+        state.nearest = (min(above or k, k), below)
+    elif 0 < k < state.low:
+        state.nearest = (above, max(below, k))
 
 
 def confirm(state: ScanState) -> tuple[bool, bool]:
@@ -180,6 +223,8 @@ def confirm(state: ScanState) -> tuple[bool, bool]:
         state.stopped = f"max_iter={state.max_iter} iterations"
     if confirmed and k in (1, 2):
         state.stopped = f"K = {k} is confirmed"
+    elif decided and not until_below(state):
+        state.stopped = f"K = {k} is below {state.low}"
     if confirmed and state.phase == 1:
         state.phase, state.top = 2, k
     return confirmed, half_confirmed
@@ -195,9 +240,8 @@ def lower_preference(state: ScanState) -> str:
     return f"K = {k} confirmed at preference {preference:.6g}, damping {state.damping:.4g}"
 
 
-def oscillates(state: ScanState) -> bool:
+def oscillates(state: ScanState, profile: Profile) -> bool:
     """Tell whether the number of exemplars neither rests nor falls, or has led to nothing for too long."""
-    profile = state.profile
     if state.iteration <= profile.settle or state.stopped:
         return False
     restless = state.waited > profile.window and sum(state.marks) < profile.calm_share * profile.window
@@ -282,7 +326,7 @@ def keep(state: ScanState, found: Candidate) -> bool:
     """Record a solution unless there is a stronger one with so many clusters."""
     k = found.n_clusters
     stored = state.candidates[k].strength if k in state.candidates else 0
-    if k == 0 or found.strength <= stored or (k > state.top and found.strength < 10):
+    if k == 0 or not state.wanted(k) or found.strength <= stored or (k > state.top and found.strength < 10):
         return False
     state.candidates[k] = found
     state.top = max(state.top, k)
@@ -294,16 +338,25 @@ def upcoming(state: ScanState, most: int) -> list[float]:
 
     Neither the preference nor the noise changes, and the scan does not end, before the last of them is done.
     """
-    if state.profile.stride:
-        stride, settle = state.profile.stride, state.profile.settle
+    if state.profile.stride or state.hastens:
+        stride, settle = falling(state).stride, falling(state).settle
         ahead = max(settle - state.iteration, stride - state.iteration % stride)
         return [state.damping] * max(1, min(most, ahead, state.max_iter - state.iteration))
-    count = max(1, min(most, state.max_iter - state.iteration, until_confirmed(state), until_oscillation(state)))
+    below = max(state.profile.settle - state.iteration, until_below(state))
+    ends = min(until_confirmed(state), until_oscillation(state), below, state.max_iter - state.iteration)
+    count = max(1, min(most, ends))
     dampings, escapes = [state.damping], state.escapes
     while len(dampings) < count:
         escapes, damping = relaxed(escapes, dampings[-1])
         dampings.append(damping)
     return dampings
+
+
+def until_below(state: ScanState) -> int:
+    """Iterations to the earliest at which K may have been below its range for long enough to end the scan."""
+    counts = list(state.counts)[-state.profile.rest :]
+    within = next((at for at, k in enumerate(counts[::-1]) if not 0 < k < state.low), len(counts))
+    return state.profile.rest - within
 
 
 def until_confirmed(state: ScanState) -> int:

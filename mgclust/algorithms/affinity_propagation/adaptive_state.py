@@ -13,10 +13,14 @@ __all__ = [
     "LEAST_PACE",
     "MEAN_OF",
     "MOST_PACE",
+    "MOST_RISES",
     "MOST_UNSETTLED",
     "PACE_DROP",
     "PACE_GROWTH",
     "PROFILES",
+    "RISE",
+    "RISE_STRIDES",
+    "STRIDES_AHEAD",
     "Candidate",
     "Decision",
     "Profile",
@@ -27,11 +31,14 @@ __all__ = [
 
 MEAN_OF = 6  # iterations in the running mean of K
 STRIDE = 4  # iterations of profile "fast" from one step to the next
+STRIDES_AHEAD = 8  # above the range of K the pace grows while the range is more strides away at that of the last one
+RISE, RISE_STRIDES, MOST_RISES = 0.25, 5, 12  # below the upper end at first: to which share, how often, how many times
 LEAST_PACE, MOST_PACE = 0.006, 0.4  # of its steps, as a share of the preference
 PACE_GROWTH, PACE_DROP = 1.17, 0.5  # its pace after a stride in which K stayed, and after one in which it did not
 MOST_UNSETTLED = 100  # clusters up to which it records solutions that do not stay
 SPREAD_OF = 50  # iterations whose K tell how wide an escape must be
-GIVEN = ("profile", "n", "median", "max_iter", "fixed", "patience")  # of a scan, before its first iteration
+# Of a scan, before its first iteration.
+GIVEN = ("profile", "n", "median", "max_iter", "fixed", "patience", "low", "high")
 ALWAYS = 1 << 62  # a run length longer than any: before any flag was set, all were alike for ever
 
 
@@ -122,6 +129,12 @@ class ScanState:
     unit: float
     marks: deque[bool]
     patience: int  # iterations at rest that end the scan
+    # low, high: numbers of clusters that are wanted; high is 0 where all are
+    low: int
+    high: int
+    hastens: bool  # K has not come down to high yet
+    rises: int = 0  # of the preference so far, since K was not above high; MOST_RISES: no more
+    nearest: tuple[int, int] = (0, 0)  # the numbers above high and below low that came nearest; 0: none
     iteration: int = 0  # iterations done
     phase: int = 1  # 1 until the first confirmation, then 2
     run: int = ALWAYS  # iterations over which no flag has changed
@@ -143,6 +156,10 @@ class ScanState:
     latest: Candidate | None = None  # the last iteration's solution; its strength is 0 where it was not worth recording
     stopped: str = ""  # why the scan is over; empty while it is not
 
+    def wanted(self, k: int) -> bool:
+        """Tell whether so many clusters are wanted."""
+        return self.low <= k and (not self.high or k <= self.high)
+
     def to_plain(self) -> dict[str, Any]:
         """Values that iterations have changed, in types that JSON knows."""
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in GIVEN}
@@ -157,6 +174,8 @@ class ScanState:
                 getattr(self, name).extend(value)
             elif name == "candidates":
                 self.candidates = {each[0]: Candidate(*each) for each in value}
+            elif name == "nearest":
+                self.nearest = (value[0], value[1])
             elif name == "latest":
                 self.latest = None if value is None else Candidate(*value)
             else:
@@ -171,6 +190,7 @@ def start(
     *,
     max_iter: int = 50_000,
     fixed: bool = False,
+    n_clusters_range: tuple[int, int] | None = None,
 ) -> ScanState:
     """Begin a scan of n rows.
 
@@ -185,6 +205,8 @@ def start(
     max_iter : int
     fixed : bool
         Keep the preference: only the damping adapts, and the first confirmation ends the run.
+    n_clusters_range : tuple of (int, int), optional
+        The numbers of clusters that are wanted.
     """
     profile = PROFILES[profile] if isinstance(profile, str) else profile
     if not median < 0 and not fixed:
@@ -192,6 +214,7 @@ def start(
             f"median={median!r} of the similarities must be below 0: each step of the scan is a share of it and must "
             "lower the preference. Subtract a constant from all similarities, for example their maximum"
         )
+    low, high = n_clusters_range or (0, 0)
     return ScanState(
         profile=profile,
         n=n,
@@ -203,4 +226,7 @@ def start(
         unit=profile.step * median,
         marks=deque([True] * profile.window, maxlen=profile.window),
         patience=profile.rest if fixed else max(max_iter // 10, 2000),
+        low=low,
+        high=high,
+        hastens=high > 0,
     )

@@ -266,11 +266,38 @@ def test_same_again(device):
         ({"silhouette_metric": "cosine"}, "silhouette_metric"),
         ({"affinity": "precomputed"}, "square"),
         ({"preference": np.zeros(3)}, "preference"),
+        (
+            {"n_clusters_range": (5, 3)},
+            "n_clusters_range=\\(5, 3\\) should be two integers from 1 on, the second not below",
+        ),
+        ({"n_clusters_range": "5"}, "n_clusters_range='5' should be two integers"),
+        ({"n_clusters_range": (0, 3)}, "n_clusters_range=\\(0, 3\\) should be two integers"),
+        ({"n_clusters_range": (30, 40)}, "begins above the 20 rows"),
+        ({"n_clusters_range": (2, 4), "preference": -3.0}, "needs a preference that falls"),
     ],
 )
 def test_bad_parameters(parameters, message, rng):
     with pytest.raises(InputError, match=message):
         fit(rng.normal(size=(20, 3)), **parameters)
+
+
+def test_a_range_has_the_candidates_of_the_whole_scan():
+    X = load_points("wine")[0]
+    given = {"profile": "fast", "dtype": "float64"}
+    whole, part = fit(X, **given), fit(X, n_clusters_range="10,12", **given)
+    inside = [k for k in whole.scan_["n_clusters"] if 10 <= k <= 12]
+    assert set(inside) <= set(part.scan_["n_clusters"]) <= {10, 11, 12} and part.n_iter_ < whole.n_iter_
+    assert part.silhouette_ > max(whole.scan_["silhouette"][whole.scan_["n_clusters"] == k][0] for k in inside) - 0.01
+    assert part.converged_ and part.n_clusters_ in (10, 11, 12)
+
+
+def test_a_range_without_candidates_is_a_warning(rng):
+    message = (
+        r"within n_clusters_range=\(4, 5\), all labels are -1; the nearest .* \d+: widen the range, or raise max_iter"
+    )
+    with pytest.warns(ConvergenceWarning, match=message):
+        model = fit(rng.normal(size=(100, 2)), n_clusters_range=(4, 5), max_iter=64)
+    assert model.n_clusters_ == 0 and (model.labels_ == -1).all() and len(model.scan_["n_clusters"]) == 0
 
 
 def test_similarities_above_zero_are_refused(rng):

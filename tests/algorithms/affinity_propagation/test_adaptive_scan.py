@@ -179,6 +179,42 @@ def test_many_clusters_are_recorded_where_they_stay():
     assert sorted(state.candidates) == [*range(91, 101), 150]
 
 
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_a_range_is_hurried_to_and_ends_below(profile):
+    """K follows the preference; above 40 and below 20 nothing is recorded, and the end is soon behind."""
+
+    def scan(wanted):
+        state = start(profile, 1000, MEDIAN, n_clusters_range=wanted)
+        reached = {}
+        while not state.stopped:
+            k = max(2, round(-300 / (state.preference - 0.01)))
+            reached.setdefault(k, state.iteration)
+            if state.iteration == 300:
+                told = json.loads(json.dumps(state.to_plain()))
+                again = start(profile, 1000, MEDIAN, n_clusters_range=wanted)
+                again.resume(told)
+                assert again == state
+            step(state, Stats(k, k == state.counts[-1]))
+        return state, reached
+
+    (free, slow), (state, fast) = scan(None), scan((20, 40))
+    inside = {k for k in free.candidates if 20 <= k <= 40}
+    assert inside and inside <= set(state.candidates) <= set(range(20, 41))
+    assert state.stopped.endswith("is below 20") and state.nearest[0] > 40 > 20 > state.nearest[1]
+    assert state.iteration < free.iteration and min(k for k in fast if k > 40) < 60
+    if profile != "fast":
+        assert fast[max(inside)] < slow[max(inside)]
+
+
+def test_a_range_above_the_first_k_is_raised_to():
+    state = start("fast", 1000, MEDIAN, n_clusters_range=(300, 399))
+    for _ in range(2000):
+        k = max(2, round(-300 / (state.preference - 0.01)))
+        if step(state, Stats(k, k == state.counts[-1])).stop:
+            break
+    assert state.stopped.endswith("is below 300") and len(state.candidates) > 5
+
+
 # Run lengths in place of rings of flags
 
 
@@ -212,10 +248,15 @@ def test_a_run_length_says_what_a_ring_of_flags_says(changes, silent, length):
 
 
 @settings(max_examples=60, deadline=None)
-@given(stretches=STRETCHES, profile=st.sampled_from(sorted(PROFILES)), most=st.integers(1, 70))
-def test_upcoming_is_what_is_used(stretches, profile, most):
+@given(
+    stretches=STRETCHES,
+    profile=st.sampled_from(sorted(PROFILES)),
+    most=st.integers(1, 70),
+    wanted=st.sampled_from([None, (2, 4), (5, 5), (6, 11)]),
+)
+def test_upcoming_is_what_is_used(stretches, profile, most, wanted):
     script = flags_of(stretches)
-    state = start(profile, N, MEDIAN, max_iter=len(script))
+    state = start(profile, N, MEDIAN, max_iter=len(script), n_clusters_range=wanted)
     stats = iter(stats_of(script))
     while not state.stopped:
         queued, preference = upcoming(state, most), state.preference
