@@ -96,7 +96,7 @@ class PreferenceSearch:
 
     @property
     def met(self) -> bool:
-        """Whether the last preference has given the number of clusters."""
+        """Tell whether the last preference has given the number of clusters."""
         return bool(self.tried) and self.tried[-1].n_clusters == self.wanted
 
     @property
