@@ -17,6 +17,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
+    "cli_reference",
     "rest_reference",
 ]
 root_doc = "index"

@@ -20,7 +20,10 @@ def user() -> None:
 
 @user.command("create")
 @click.argument("name")
-@click.option("--role", type=click.Choice(["user", "admin"]), default="user", show_default=True)
+@click.option(
+    "--role", type=click.Choice(["user", "admin"]), default="user", show_default=True,
+    help="An admin sees the jobs of all users, and makes users and tokens.",
+)  # fmt: skip
 def create_user(name: str, role: str) -> None:
     """Create a user, without a token."""
     connect_service().create_user(name, role)

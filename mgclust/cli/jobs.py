@@ -100,8 +100,10 @@ submit = job_command(
 
 
 @click.command("jobs", context_settings=CONTEXT)
-@click.option("--state", type=click.Choice(["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]))
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option(
+    "--state", type=click.Choice(["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]), help="Only these."
+)
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
 @as_json_option
 def jobs(state: str | None, limit: int, as_json: bool) -> None:
     """List the latest jobs."""
@@ -174,7 +176,7 @@ def delete(ids: tuple[str, ...]) -> None:
 
 @click.command("uploads", context_settings=CONTEXT)
 @click.option("--delete", "ids", multiple=True, metavar="ID", help="Delete this one and print it; may be repeated.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
 @as_json_option
 def uploads(ids: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List the latest uploads, or delete some that no job needs."""

@@ -140,7 +140,7 @@ def _place_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("serve", context_settings=CONTEXT)
 @_place_options
 @click.option("--host", metavar="ADDRESS", help="Where to listen [default: 127.0.0.1].")
-@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="[default: 8700]")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="0: any free one [default: 8700].")
 @click.option("--no-runner", is_flag=True, help="Only the web process; 'mgclust runner' is started elsewhere.")
 @click.option("--adopt", is_flag=True, help="Start a new database for a data folder whose own is lost.")
 def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
@@ -198,6 +199,20 @@ def test_no_command_is_answered_with_the_help(mgclust_, args):
     """As it is written, not as one line of an error."""
     code, out, err = mgclust_(*args)
     assert (code, out) == (2, "") and err == mgclust_(*args, "--help")[1]
+
+
+def test_every_option_has_help():
+    def options(command, parent=None):
+        context = click.Context(command, parent=parent, info_name=command.name)
+        for each in command.get_params(context):
+            if isinstance(each, click.Option):
+                yield context.command_path, each.opts[0], (each.help or "").split("[")[0].strip()
+        for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+            yield from options(command.get_command(context, name), context)
+
+    listed = list(options(cli.commands))
+    assert len(listed) > 200
+    assert not [each for each in listed if not each[2] and " fake" not in each[0]]
 
 
 def test_an_existing_output_is_refused_before_computing(mgclust_, monkeypatch):

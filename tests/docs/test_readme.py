@@ -20,6 +20,7 @@ import ast
 import builtins
 import contextlib
 import io
+import itertools
 import json
 import os
 import re
@@ -54,6 +55,7 @@ PAGES = {
 README = PAGES["README.md"]
 SCHEDULER = "tcp://scheduler:8786"
 CHECKED = ("gpu", "cluster", "service", "serve", "tls", "install", "develop", "sketch")
+DIRECTIVES = ("toctree", "include", "rest-reference", "cli-reference")
 PROGRAMS = {"git", "make", "mypy", "pip", "python", "python3", "ruff", "lint-imports", "pytest", "cd", "source"}
 
 
@@ -71,7 +73,7 @@ class Block(NamedTuple):
 
 def _blocks(page: str) -> list[Block]:
     text = PAGES[page]
-    found = re.finditer(r"^( *)```(\w*) ?(\S*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    found = re.finditer(r"^( *)```(\w+) ?(\S*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
     return [Block(page, text[: m.start()].count("\n") + 2, m[2], m[3], textwrap.dedent(m[4])) for m in found]
 
 
@@ -95,9 +97,14 @@ def _run_shell(block: Block, address: str = "") -> str:
     """Run the lines of a block and return what they print."""
     expected = int(block.needs.removeprefix("exit=")) if block.needs.startswith("exit=") else 0
     printed = ""
-    for program, *arguments in _commands(block.code.replace(SCHEDULER, address or SCHEDULER)):
+    for words in _commands(block.code.replace(SCHEDULER, address or SCHEDULER)):
+        given = [word.split("=", 1) for word in itertools.takewhile(lambda word: re.match("[A-Z_]+=", word), words)]
+        program, *arguments = words[len(given) :]
         assert program == "mgclust", f"{block.place}: {program} is not run by this test"
-        code, out, err = _mgclust(arguments)
+        with pytest.MonkeyPatch.context() as environment:
+            for name, value in given:
+                environment.setenv(name, value)
+            code, out, err = _mgclust(arguments)
         assert code == expected, f"{block.place}: {arguments}\n{err}"
         printed += out if expected == 0 else err
     return printed
@@ -208,7 +215,7 @@ def test_blocks_run_in_order(directory, page):
         elif _runs(block):
             printed = _run_shell(block) if block.language == "bash" else _run_python(block, names)
         else:
-            assert block.needs in CHECKED or not block.language, f"{block.place}: {block.language} {block.needs}"
+            assert block.needs in CHECKED, f"{block.place}: {block.language} {block.needs}"
             printed = ""
     if page == "docs/results.md":  # The table of the result directory is complete, --halo included.
         assert (directory / "out" / "halo.npy").exists()
@@ -218,12 +225,20 @@ def test_blocks_run_in_order(directory, page):
 def test_every_block_is_run_or_checked():
     kinds = {(block.language, block.needs) for block in BLOCKS if not _runs(block)}
     assert {needs for language, needs in kinds if language in ("bash", "python")} <= set(CHECKED)
-    assert {language for language, _ in kinds} <= {"", "bash", "python", "text"}
+    assert {language for language, _ in kinds} <= {"bash", "python", "text"}
     assert sum(map(_runs, BLOCKS)) > 30
     sketches = [block for block in BLOCKS if block.needs == "sketch"]
     assert sketches
     for block in sketches:
         compile(block.code, block.place, "exec")
+
+
+def test_no_fence_is_overlooked():
+    """A line that opens or closes a block belongs to one that `_blocks` finds, or to a directive without code."""
+    for page, text in PAGES.items():
+        fences = re.findall(r"^[ >*-]*(?:`{3,}|~{3,}|:{3,}).*$", text, re.MULTILINE)
+        directives = re.findall(rf"^```{{(?:{'|'.join(DIRECTIVES)})}}", text, re.MULTILINE)
+        assert len(fences) == 2 * (len(_blocks(page)) + len(directives)), (page, fences)
 
 
 def _paths(command: click.Command, context: click.Context | None = None) -> Iterator[tuple[str, ...]]:
