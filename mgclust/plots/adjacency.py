@@ -23,7 +23,7 @@ SINGLE_EDGES = 240  # nodes up to which every edge has cells of its own, whateve
 NAMED_NODES = 90
 FAINTEST = 0.4  # share of its colour that a cell with the lightest edge has, where cells are few
 FRAMED, NUMBERED = 1 / 150, 1 / 25  # of the picture: communities so wide get a frame, and their number in it
-BLOCK = 1 << 22  # edges placed at a time: bounds the memory
+PLACED = 1 << 22  # edges at a time: bounds the memory
 
 
 def adjacency(
@@ -90,8 +90,8 @@ def adjacency(
 def _places(ids: np.ndarray, labels: np.ndarray, by_size: np.ndarray, n: int) -> np.ndarray:
     """Place of each node: by community, within it those with many edges first."""
     degree = np.zeros(n, dtype=np.int64)
-    for start in range(0, len(ids), BLOCK):
-        degree += np.bincount(ids[start : start + BLOCK].astype(np.int64).ravel(), minlength=n)
+    for start in range(0, len(ids), PLACED):
+        degree += np.bincount(ids[start : start + PLACED].astype(np.int64).ravel(), minlength=n)
     rank = np.empty(len(by_size), dtype=np.int64)
     rank[by_size] = np.arange(len(by_size))
     place = np.empty(n, dtype=np.int64)
@@ -115,13 +115,13 @@ def _binned(edges: np.ndarray, place: np.ndarray, labels: np.ndarray, cells: int
     cell = place * cells // max(n, 1)
     cell_weights = np.zeros(cells * cells)
     inside = whole = 0.0
-    for start in range(0, len(edges), BLOCK):
-        block = edges[start : start + BLOCK]
-        u, v = block[:, 0].astype(np.int64), block[:, 1].astype(np.int64)
-        weights = block[:, 2].astype(np.float64) if block.shape[1] == 3 else None
+    for start in range(0, len(edges), PLACED):
+        part = edges[start : start + PLACED]
+        u, v = part[:, 0].astype(np.int64), part[:, 1].astype(np.int64)
+        weights = part[:, 2].astype(np.float64) if part.shape[1] == 3 else None
         within = labels[u] == labels[v]
         inside += float(within.sum() if weights is None else weights[within].sum())
-        whole += float(len(block) if weights is None else weights.sum())
+        whole += float(len(part) if weights is None else weights.sum())
         cell_weights += np.bincount(cell[u] * cells + cell[v], weights=weights, minlength=cells * cells)
     matrix = cell_weights.reshape(cells, cells)
     return matrix + matrix.T, inside / whole if whole else 0.0

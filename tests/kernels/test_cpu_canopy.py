@@ -84,13 +84,13 @@ def test_nothing_is_written_between_the_lists():
 
 
 @pytest.mark.parametrize("d", [2, 40])
-def test_lists_depend_neither_on_threads_nor_on_tasks_or_chunks(d, monkeypatch):
+def test_lists_depend_neither_on_threads_nor_on_tasks_or_batches(d, monkeypatch):
     x = uniform(2100, d, np.float32)
     threshold = float(np.quantile(cpu.pairs.reduced_distances(x[:50], x, norm="l2"), 0.05))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     expected = lists(x, x, "l2", threshold)[1]
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setattr(_cpu_tasks, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(_cpu_tasks, "BATCH_BYTES", 1)
     monkeypatch.setattr(_cpu_tasks, "TASK_PAIRS", 1)
     assert (lists(x, x, "l2", threshold)[1] == expected).all()
 

@@ -207,14 +207,14 @@ def everything(x: np.ndarray, first: int, last: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("d", [2, 40])
-def test_bits_depend_neither_on_threads_nor_on_tasks_chunks_or_alignment(d, monkeypatch):
+def test_bits_depend_neither_on_threads_nor_on_tasks_batches_or_alignment(d, monkeypatch):
     x = rows(2100, d, np.float32)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     expected = everything(x, 0, len(x))
     histogram = np.zeros(101, np.int64)
     cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=histogram)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setattr(_cpu_tasks, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(_cpu_tasks, "BATCH_BYTES", 1)
     monkeypatch.setattr(_cpu_tasks, "TASK_PAIRS", 1)
     again = np.zeros(101, np.int64)
     cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=again)

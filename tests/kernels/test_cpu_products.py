@@ -47,10 +47,10 @@ DATA = {
 
 @pytest.fixture(autouse=True)
 def filters(monkeypatch):
-    """Products for few pairs, too, several chunks of columns and tasks of rows."""
+    """Products for few pairs, too, several batches of columns and tasks of rows."""
     monkeypatch.setattr(_cpu_products, "LEAST_WORK", 1)
     monkeypatch.setattr(_cpu_products, "COLUMNS_A_NEIGHBOR", 1)
-    monkeypatch.setattr(_cpu_tasks, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(_cpu_tasks, "BATCH_BYTES", 1)
     monkeypatch.setattr(_cpu_tasks, "LEAST_TASK", 1)
 
 

@@ -30,7 +30,7 @@ from mgclust.kernels.pairs.metrics import Metric
 __all__ = ["Candidates", "Picked", "greedy_centers", "pick_centers", "priorities", "threshold_of"]
 
 Array = Any
-BLOCK = 4096
+STEP = 4096  # candidates
 
 
 class Picked(NamedTuple):
@@ -123,7 +123,7 @@ class Candidates:
             priority = priorities(self.rows, seed, xp)
             order = xp.argsort(priority)
             self._keep(order, priority)
-        self._zeros, self._ones = xp.zeros(len(self.rows), dtype="int32"), xp.ones(BLOCK, dtype="int32")
+        self._zeros, self._ones = xp.zeros(len(self.rows), dtype="int32"), xp.ones(STEP, dtype="int32")
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -234,7 +234,7 @@ def greedy_centers(kernels: Kernels, x: Array, *, norm: str, threshold: float) -
     candidates = Candidates(kernels, lambda start, stop: x[start:stop], [(0, len(x))])
     picked = [np.empty(0, np.int64)]
     while len(candidates):
-        offered, rows = candidates.take(BLOCK), candidates.rows
+        offered, rows = candidates.take(STEP), candidates.rows
         chosen = _independent(kernels, offered, norm, threshold)
         picked.append(kernels.memory.to_host(rows[chosen]))
         candidates.drop_near(offered[chosen], norm, threshold)
@@ -244,10 +244,10 @@ def greedy_centers(kernels: Kernels, x: Array, *, norm: str, threshold: float) -
 def _offered(context: Context, candidates: Candidates) -> tuple[Array, Array]:
     """Numbers and rows of the first candidates of all ranks, in order of priority."""
     comm, xp = context.comm, context.kernels.xp
-    own = candidates.priority[:BLOCK]
+    own = candidates.priority[:STEP]
     if comm.size == 1:
-        return candidates.rows[:BLOCK], candidates.take(len(own))
-    last = xp.sort(comm.all_gather(own))[:BLOCK][-1]
+        return candidates.rows[:STEP], candidates.take(len(own))
+    last = xp.sort(comm.all_gather(own))[:STEP][-1]
     count = int((own <= last).sum())
     order = xp.argsort(comm.all_gather(own[:count]))
     rows = comm.all_gather(candidates.rows[:count])
@@ -256,7 +256,7 @@ def _offered(context: Context, candidates: Candidates) -> tuple[Array, Array]:
 
 
 def _independent(kernels: Kernels, x: Array, norm: str, threshold: float) -> Array:
-    """Positions of the rows that are picked among a block."""
+    """Positions of the rows that are picked among the candidates of a step."""
     picked = kernels.xp.empty(len(x), dtype="uint8")
     kernels.canopy.first_independent(x, norm=norm, threshold=threshold, out=picked)
     return kernels.xp.flatnonzero(picked)

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
-from mgclust.algorithms.canopy.centers import BLOCK, Candidates, pick_centers, threshold_of
+from mgclust.algorithms.canopy.centers import STEP, Candidates, pick_centers, threshold_of
 from mgclust.algorithms.canopy.members import Members, candidate_bytes, candidate_pieces, find_members, piece_bytes
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
@@ -151,7 +151,7 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: i
     what = {
         "rows of candidates": kept,
         "vectors of n": vectors + 16 * n,
-        "candidates of a step": (1 + size) * min(n, BLOCK) * (d * itemsize + 16),
+        "candidates of a step": (1 + size) * min(n, STEP) * (d * itemsize + 16),
         "memberships on their way": min(piece_bytes(2 * resident_limit, size), 8 * n * n),
     }
     return Estimate(kept + vectors, sum(what.values()) - kept - vectors, what)

@@ -12,8 +12,8 @@ from mgclust.result import Result
 
 __all__ = ["FastNewmanPresentation"]
 
-MOST_EDGES = 10_000_000  # drawn of a graph, in runs from all over it
-RUNS = 64
+MOST_EDGES = 10_000_000  # drawn of a graph, in parts from all over it
+PARTS = 64
 MOST_COMMUNITIES = 1_000  # that are listed, the largest
 NAMED_MEMBERS = 8  # of each community
 ROUND_COLUMNS = {
@@ -64,13 +64,13 @@ class FastNewmanPresentation(Presentation):
         return [] if resolution == 1.0 else [f"resolution {resolution:g}"]
 
     def sample(self, dataset: Dataset, result: Result, most: int) -> Sample | EdgeSample | None:
-        """Read all edges, or runs of them that are spread evenly over the graph."""
+        """Read all edges, or parts of them that are spread evenly over the graph."""
         m = dataset.shape[0]
-        runs = [(0, m)]
+        bounds = [(0, m)]
         if m > MOST_EDGES:
-            each = MOST_EDGES // RUNS
-            runs = [(start, start + each) for start in np.linspace(0, m - each, RUNS).astype(int).tolist()]
-        parts = [dataset.read(start, stop) for start, stop in runs]
+            each = MOST_EDGES // PARTS
+            bounds = [(start, start + each) for start in np.linspace(0, m - each, PARTS).astype(int).tolist()]
+        parts = [dataset.read(start, stop) for start, stop in bounds]
         return EdgeSample(np.concatenate([part.get() if hasattr(part, "get") else part for part in parts]), m)
 
     def draw(self, result: Result, sample: Any) -> Drawn:

@@ -32,7 +32,7 @@ def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Arr
     if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
         box_write(x, boxes, norm == "l1", limit, starts, out)
         return
-    ends = np.array(starts, np.int64)  # of the lists so far: a copy, which moves on from chunk to chunk
+    ends = np.array(starts, np.int64)  # of the lists so far: a copy, which moves on from batch to batch
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         write(flat, d, start, stop, panels, columns, norm == "l1", limit, first, ends, out)

@@ -1,6 +1,6 @@
 """Fuzzy c-means on the CPU: one pass over the rows, memberships never stored.
 
-Rows come in *tiles* of 1024, aligned in the global numbers, and a tile in *panels* of 32 rows, one a lane. A panel's
+Rows come in *groups* of 1024, aligned in the global numbers, and a group in *panels* of 32 rows, one a lane. A panel's
 way, per model::
 
     s_j  = |x - v_j|^2, four centres at a time           d subtractions, d multiply-adds       g[j] <- s_j
@@ -12,12 +12,13 @@ With u_j = p_j / P this is w u_j^m, and the row's share of the objective needs n
 
     sum_j u_j^m s_j = s_min P / P^m        entropy = log P - sum p_j log p_j / P, both terms >= 0
 
-Then sum_i g_ij x_if of a run of panels is a product of two small matrices, of which eight or 192 sums are in registers
-at a time. Few features: a lane keeps adding its own rows, and the 32 lanes are added at the run's end (`add_by_lanes`).
-Many features: 32 features are the lanes, rows follow each other (`add_by_features`). Which it is depends on c and d.
+Then sum_i g_ij x_if of a batch of panels is a product of two small matrices, of which eight or 192 sums are in
+registers at a time. Few features: a lane keeps adding its own rows, and the 32 lanes are added at the batch's end
+(`add_by_lanes`). Many features: 32 features are the lanes, rows follow each other (`add_by_features`). Which it is
+depends on c and d.
 
-In `real` are the sums over the centres of a row, and at most 512 additions in a chain within a tile; tiles are added in
-float64, in ascending order. So the bits depend neither on threads nor on how the rows come, by multiples of 1024.
+In `real` are the sums over the centres of a row, and at most 512 additions in a chain within a group; groups are added
+in float64, in ascending order. So the bits depend neither on threads nor on how the rows come, by multiples of 1024.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.fuzzy_c_means.cpu_steps import CENTERS, TILE, add_partial, add_tiles, write_memberships
+from mgclust.kernels.fuzzy_c_means.cpu_steps import CENTERS, GROUP, add_groups, add_partial, write_memberships
 from mgclust.kernels.toolkit.simd import WIDTH
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
@@ -34,9 +35,9 @@ __all__ = ["fuzzy_sums", "memberships", "weighted_means"]
 
 Array = Any
 HIGHEST = {4: 100.0, 8: 900.0}  # exponents, by the bytes of a number, that sums over many rows can bear
-SHORT = 128  # rows of a run when the features are the lanes: their g of a thousand centres stays in the L2 cache
-RUN_BYTES = 1 << 16  # of panels and g when the rows are the lanes: little more than the L1 cache
-PARTIAL_BYTES = 1 << 24  # of tiles' sums that wait to be added
+SHORT = 128  # rows of a batch when the features are the lanes: their g of a thousand centres stays in the L2 cache
+BATCH_BYTES = 1 << 16  # of panels and g when the rows are the lanes: little more than the L1 cache
+PARTIAL_BYTES = 1 << 24  # of groups' sums that wait to be added
 MOST_BYTES = 1 << 30  # of these, even if that keeps threads idle
 LEAST_TASK, TASK = 1 << 20, 1 << 23  # multiply-adds: less is not worth waking a thread; more would be shared unevenly
 
@@ -52,34 +53,34 @@ def fuzzy_sums(
     block_rows: int,
     out: Array,
 ) -> None:
-    if first_row % TILE or block_rows % TILE:
-        raise ValueError(f"first_row={first_row} or block_rows={block_rows} is not a multiple of {TILE}")
+    if first_row % GROUP or block_rows % GROUP:
+        raise ValueError(f"first_row={first_row} or block_rows={block_rows} is not a multiple of {GROUP}")
     (k, d), (models, c, _) = x.shape, centers.shape
-    columns, tiles, threads = models * (c * d + c + 3), -(-k // TILE), thread_count()
-    by_features, run = _plan(c, d, x.itemsize)
+    columns, groups, threads = models * (c * d + c + 3), -(-k // GROUP), thread_count()
+    by_features, batch = _plan(c, d, x.itemsize)
     wave = max(1, PARTIAL_BYTES // (8 * columns), min(2 * threads, MOST_BYTES // (8 * columns)))
-    wave = max(1, min(tiles, wave))
-    work = TILE * models * c * (d + 8)
+    wave = max(1, min(groups, wave))
+    work = GROUP * models * c * (d + 8)
     step = max(1, LEAST_TASK // work, min(TASK // work, -(-wave // (4 * threads))))
-    counts = (run * (d + 1), run * padded(d) * by_features, run * c, models * (c + 3) * WIDTH, CENTERS * WIDTH)
+    counts = (batch * (d + 1), batch * padded(d) * by_features, batch * c, models * (c + 3) * WIDTH, CENTERS * WIDTH)
     spaces = [[aligned(count, x.dtype) for count in counts] for _ in range(threads)]
     partial = np.empty(wave * columns)
     flat, middle = x.reshape(-1), centers.reshape(-1)
     own = flat[:0] if weights is None else np.ascontiguousarray(weights, x.dtype)
     constants, plain = _constants(m, log2_scale, x.dtype), m == 2 and log2_scale == 0
 
-    for begin in range(0, tiles, wave):
-        end = min(begin + wave, tiles)
+    for begin in range(0, groups, wave):
+        end = min(begin + wave, groups)
 
         def task(index: int, thread: int, begin: int = begin, end: int = end) -> None:
             first = begin + index * step
-            add_tiles(
-                flat, k, d, own, first, min(first + step, end), begin, middle, models, c, constants, plain, run,
+            add_groups(
+                flat, k, d, own, first, min(first + step, end), begin, middle, models, c, constants, plain, batch,
                 by_features, *spaces[thread], partial,
             )  # fmt: skip
 
         run_tasks(-(-(end - begin) // step), task)
-        blocks = (first_row // TILE + np.arange(begin, end)) // (block_rows // TILE) - first_row // block_rows
+        blocks = (first_row // GROUP + np.arange(begin, end)) // (block_rows // GROUP) - first_row // block_rows
         _merge(partial, blocks, out.reshape(-1), columns)
 
 
@@ -97,13 +98,13 @@ def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
 
 
 def _plan(c: int, d: int, itemsize: int) -> tuple[bool, int]:
-    """Decide whether the features are the lanes of the sums, and the rows of a run."""
+    """Decide whether the features are the lanes of the sums, and the rows of a batch."""
     if 4 * c * d >= 3 * (-(-c // CENTERS) * CENTERS * padded(d)):
         return True, SHORT
-    run = TILE
-    while run > 2 * SHORT and run * (c + d) * itemsize > RUN_BYTES:
-        run //= 2
-    return False, run
+    batch = GROUP
+    while batch > 2 * SHORT and batch * (c + d) * itemsize > BATCH_BYTES:
+        batch //= 2
+    return False, batch
 
 
 def _constants(m: float, log2_scale: float, dtype: Any) -> Array:
@@ -112,7 +113,7 @@ def _constants(m: float, log2_scale: float, dtype: Any) -> Array:
 
 
 def _merge(partial: Array, blocks: Array, out: Array, columns: int) -> None:
-    """Add the tiles' sums to those of their blocks."""
+    """Add the groups' sums to those of their blocks."""
     share = max(1 << 14, -(-columns // thread_count()))
 
     def task(index: int, _: int) -> None:

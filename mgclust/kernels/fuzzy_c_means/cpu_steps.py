@@ -37,9 +37,9 @@ from mgclust.kernels.toolkit.simd_steps import (
     subtract,
 )
 
-__all__ = ["CENTERS", "TILE", "add_partial", "add_tiles", "write_memberships"]
+__all__ = ["CENTERS", "GROUP", "add_groups", "add_partial", "write_memberships"]
 
-TILE = 1024  # rows whose sums are in `real`
+GROUP = 1024  # rows whose sums are in `real`
 CENTERS = 6  # of which the sums are in registers at a time when the features are the lanes
 LOWEST = -1e6  # in place of log2 0: 2^LOWEST is 0, and so is 0 * LOWEST
 CHAIN = 32  # centres whose p are added one after the other
@@ -132,7 +132,7 @@ def weigh_run(
     centers: Any, base: int, c: int, d: int, count: int, constants: Any, plain: bool, panels: Any, weights: int,
     g: Any, lanes: Any, to: int, x: Any, ahead: int,
 ) -> None:  # fmt: skip
-    """g of a run of panels at one model; the panels' weights begin at `weights`.
+    """g of a batch of panels at one model; the panels' weights begin at `weights`.
 
     Meanwhile the rows from x[ahead] on come into the cache: without that, memory and arithmetic would take turns.
     """
@@ -153,7 +153,7 @@ def weigh_run(
 
 @called
 def add_by_lanes(panels: Any, g: Any, count: int, c: int, d: int, partial: Any, out: int) -> None:
-    """Add sum_i g_ij x_if of a run: lanes are rows; two centres and four features at a time."""
+    """Add sum_i g_ij x_if of a batch: lanes are rows; two centres and four features at a time."""
     zero = splat(panels.dtype.type(0))
     for f in range(0, d, 4):
         f1, f2, f3 = min(f + 1, d - 1) * WIDTH, min(f + 2, d - 1) * WIDTH, min(f + 3, d - 1) * WIDTH
@@ -188,7 +188,7 @@ def add_by_lanes(panels: Any, g: Any, count: int, c: int, d: int, partial: Any, 
 
 @called
 def add_by_features(rows: Any, g: Any, count: int, c: int, d: int, found: Any, partial: Any, out: int) -> None:
-    """Add sum_i g_ij x_if of a run: lanes are features; six centres at a time, row after row."""
+    """Add sum_i g_ij x_if of a batch: lanes are features; six centres at a time, row after row."""
     zero = splat(rows.dtype.type(0))
     for f in range(0, d, WIDTH):
         for j in range(0, c, CENTERS):
@@ -249,34 +249,34 @@ def _copy(x: Any, d: int, row: int, end: int, count: int, rows: Any) -> None:
 
 @inlined
 def _finish(lanes: Any, base: int, c: int, d: int, partial: Any, out: int) -> None:
-    """Add the lanes' sums of a tile: g of each centre, J, u^2, entropy."""
+    """Add the lanes' sums of a group: g of each centre, J, u^2, entropy."""
     for q in range(c + 3):
         partial[out + c * d + q] += np.float64(total(load(lanes, base + q * WIDTH)))
     partial[out + c * d + c + 2] *= np.log(2.0)
 
 
 @compiled
-def add_tiles(
+def add_groups(
     x: Any, k: int, d: int, weights: Any, first: int, last: int, origin: int, centers: Any, models: int, c: int,
-    constants: Any, plain: bool, run: int, by_features: bool, panels: Any, rows: Any, g: Any, lanes: Any, found: Any,
+    constants: Any, plain: bool, batch: int, by_features: bool, panels: Any, rows: Any, g: Any, lanes: Any, found: Any,
     partial: Any,
 ) -> None:  # fmt: skip
-    """Write the sums of tiles first..last-1; partial begins with tile `origin`. The others are the thread's own."""
-    size, each, ones = c * d + c + 3, (c + 3) * WIDTH, run * d
-    for tile in range(first, last):
-        out = (tile - origin) * models * size
+    """Write the sums of groups first..last-1; partial begins with group `origin`. The others are the thread's own."""
+    size, each, ones = c * d + c + 3, (c + 3) * WIDTH, batch * d
+    for group in range(first, last):
+        out = (group - origin) * models * size
         partial[out : out + models * size] = 0
         lanes[:] = 0
-        stop = min((tile + 1) * TILE, k)
-        for row in range(tile * TILE, stop, run):
-            end = min(row + run, stop)
+        stop = min((group + 1) * GROUP, k)
+        for row in range(group * GROUP, stop, batch):
+            end = min(row + batch, stop)
             count = (end - row + WIDTH - 1) // WIDTH
             pack_rows(x, d, row, end, count, panels, 0)
             _take_weights(weights, row, end, count, panels, ones)
             if by_features:
                 _copy(x, d, row, end, count * WIDTH, rows)
             for r in range(models):
-                ahead = (row + run) * d if r == 0 else len(x)
+                ahead = (row + batch) * d if r == 0 else len(x)
                 weigh_run(
                     centers, r * c * d, c, d, count, constants, plain, panels, ones, g, lanes, r * each, x, ahead
                 )  # fmt: skip
@@ -290,7 +290,7 @@ def add_tiles(
 
 @compiled
 def add_partial(partial: Any, blocks: Any, columns: int, start: int, stop: int, out: Any) -> None:
-    """Add each tile's sums to its block's, in ascending order, in columns start..stop-1."""
+    """Add each group's sums to its block's, in ascending order, in columns start..stop-1."""
     for t in range(len(blocks)):
         for q in range(start, stop):
             out[blocks[t] * columns + q] += partial[t * columns + q]

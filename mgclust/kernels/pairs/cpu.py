@@ -2,12 +2,12 @@
 
 A call meets m rows of x with k rows of y (the *columns*) and never stores the m x k distances::
 
-    for each chunk of columns (<= CHUNK_BYTES, a multiple of SUM_TILE)
+    for each batch of columns (<= BATCH_BYTES, a multiple of SUM_TILE)
         pack it into panels                              2 k d reals moved, once per call
         for each task of rows, on any thread             ~TASK_PAIRS pairs
             cpu_loops.<kernel>(rows, panels)            cost per pair: see there
 
-What a row receives does not depend on the other rows, the threads, or the chunks: reduced distances are
+What a row receives does not depend on the other rows, the threads, or the batches: reduced distances are
 single chains of fused multiply-adds, counts are integers, minima break ties by index, and Gaussian sums add
 in a fixed order (32 lanes within SUM_TILE columns in `real`, halved; tiles in float64), so long as y starts
 at a multiple of SUM_TILE of the global rows. The first call of each kernel for a dtype compiles it (under a
@@ -27,7 +27,7 @@ from mgclust.kernels.pairs import cpu_loops as pairs
 from mgclust.kernels.pairs import cpu_products as products
 from mgclust.kernels.pairs.cpu_column_boxes import box_border, box_count, box_nearest, boxes_for
 from mgclust.kernels.pairs.cpu_products import Lengths, Lists, from_column
-from mgclust.kernels.pairs.cpu_tasks import chunk_columns, each_task, nearest_in_chunk, padded
+from mgclust.kernels.pairs.cpu_tasks import batch_columns, each_task, nearest_in_batch, padded
 from mgclust.kernels.pairs.cpu_values import value_histogram
 from mgclust.kernels.toolkit.simd import WIDTH
 from mgclust.kernels.toolkit.threads import thread_count
@@ -149,10 +149,10 @@ def nearest_higher(
     best: Array,
     best_index: Array,
 ) -> None:
-    chunk = chunk_columns(x)
-    for first in range(0, len(y), chunk):
-        part = slice(first, first + chunk)
-        nearest_in_chunk(x, y[part], x_order, y_order[part], norm, y_start + first, best, best_index)
+    batch = batch_columns(x)
+    for first in range(0, len(y), batch):
+        part = slice(first, first + batch)
+        nearest_in_batch(x, y[part], x_order, y_order[part], norm, y_start + first, best, best_index)
 
 
 def nearest_rows(

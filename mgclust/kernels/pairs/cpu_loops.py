@@ -149,7 +149,7 @@ def keep_nearer(s: Any, i: int, valid: int, number: int, own: int, near: Any, ne
 
 @inlined
 def mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: bool) -> None:
-    """Mark the panels with the columns that rows leave out; columns of other chunks are in none."""
+    """Mark the panels with the columns that rows leave out; columns of other batches are in none."""
     for i in range(start, stop):
         p = (numbers[i] - number) // WIDTH
         if 0 <= p < own.size:

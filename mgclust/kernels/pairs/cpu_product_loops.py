@@ -35,7 +35,7 @@ from mgclust.kernels.toolkit.simd_steps import exceeds, fma
 __all__ = ["count", "gaussian", "histogram", "neighbors", "squared_lengths"]
 
 GROUP = 8  # rows whose products with a panel stay in registers
-BLOCK = 32  # features
+CHAIN = 32  # features
 SPARE, SPARE_SHARE = 2, 8  # columns that are kept beyond those wanted: so many at least, one in so many
 MOST_OPEN = 4  # where one row and panel of so many are open, direct differences do the rest
 
@@ -60,15 +60,15 @@ def squared_lengths(x: Any, d: int, start: int, stop: int, out: Any) -> None:
 def row_products(x: Any, i: int, last: int, d: int, panels: Any, p: int, out: Any) -> None:
     """Products of rows i..i+7 (those beyond `last` repeat it) with a panel.
 
-    One chain a block of features: sums of a few products are small, and so is what their rounding loses.
+    One chain for every 32 features: sums of a few products are small, and so is what their rounding loses.
     """
     a0, a1, a2, a3 = i * d, min(i + 1, last) * d, min(i + 2, last) * d, min(i + 3, last) * d
     a4, a5, a6, a7 = min(i + 4, last) * d, min(i + 5, last) * d, min(i + 6, last) * d, min(i + 7, last) * d
     base = p * d * WIDTH
     zero = splat(x.dtype.type(0))
-    for first in range(0, d, BLOCK):
+    for first in range(0, d, CHAIN):
         s0, s1, s2, s3, s4, s5, s6, s7 = zero, zero, zero, zero, zero, zero, zero, zero
-        for k in range(first, min(first + BLOCK, d)):
+        for k in range(first, min(first + CHAIN, d)):
             y = load(panels, base + k * WIDTH)
             s0 = fma(broadcast(x, a0 + k), y, s0)
             s1 = fma(broadcast(x, a1 + k), y, s1)

@@ -1,4 +1,4 @@
-"""Tasks of the pair kernels on the CPU: columns packed into panels a chunk at a time, rows shared out among threads."""
+"""Tasks of the pair kernels on the CPU: columns packed into panels a batch at a time, rows shared out among threads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mgclust.kernels.pairs.cpu_loops import SUM_TILE
 from mgclust.kernels.toolkit.simd import WIDTH
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
-__all__ = ["by_rows", "chunk_columns", "each_task", "nearest_in_chunk", "pack", "padded"]
+__all__ = ["batch_columns", "by_rows", "each_task", "nearest_in_batch", "pack", "padded"]
 
 Array = Any
-CHUNK_BYTES = 4 << 20
+BATCH_BYTES = 4 << 20
 TASK_PAIRS = 4 << 20
 LINE_BYTES = 64
 LEAST_TASK = 1 << 22  # multiply-adds: less is not worth waking a thread
@@ -24,13 +24,13 @@ LEAST_TASK = 1 << 22  # multiply-adds: less is not worth waking a thread
 def each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int], None]) -> None:
     """Call ``body(start, stop, panels, first, columns, thread)`` until all rows have met all columns.
 
-    `first` is the chunk's first column; chunks come in ascending order, one at a time.
+    `first` is the batch's first column; batches come in ascending order, one at a time.
     """
     (m, d), k = x.shape, y.shape[0]
-    chunk = chunk_columns(x)
-    panels = empty_panels(min(chunk, k), x)
-    for first in range(0, k, chunk):
-        columns = min(chunk, k - first)
+    batch = batch_columns(x)
+    panels = empty_panels(min(batch, k), x)
+    for first in range(0, k, batch):
+        columns = min(batch, k - first)
         pack(y[first : first + columns], panels)
 
         def task(start: int, stop: int, thread: int, first: int = first, columns: int = columns) -> None:
@@ -39,9 +39,9 @@ def each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int
         by_rows(m, d, columns, task)
 
 
-def chunk_columns(x: Array) -> int:
+def batch_columns(x: Array) -> int:
     """Number of columns that are packed at a time."""
-    return int(max(1, CHUNK_BYTES // (x.shape[1] * x.itemsize * SUM_TILE)) * SUM_TILE)
+    return int(max(1, BATCH_BYTES // (x.shape[1] * x.itemsize * SUM_TILE)) * SUM_TILE)
 
 
 def by_rows(m: int, d: int, columns: int, body: Callable[[int, int, int], None]) -> None:
@@ -73,10 +73,10 @@ def padded(values: Array, fill: int) -> Array:
     return out
 
 
-def nearest_in_chunk(
+def nearest_in_batch(
     x: Array, y: Array, x_order: Array, y_order: Array, norm: str, y_start: int, best: Array, best_index: Array
 ) -> None:
-    """Lower each row's best to its nearest column of higher density, in one chunk of columns."""
+    """Lower each row's best to its nearest column of higher density, in one batch of columns."""
     columns = len(y)
     ascending = np.argsort(y_order)
     panels = empty_panels(columns, x)

@@ -79,7 +79,7 @@ def test_ties_stay_ties_far_from_the_origin(dtype, far):
 @pytest.mark.parametrize("order", ["index", "random"])
 @pytest.mark.parametrize("block", [1, 7, 4096])
 def test_centers_do_not_depend_on_the_size_of_a_step(block, order, monkeypatch):
-    monkeypatch.setattr(canopy_centers, "BLOCK", block)
+    monkeypatch.setattr(canopy_centers, "STEP", block)
     X = np.random.default_rng(1).normal(size=(800, 3))
     model = fit(X, 1.2, 0.6, order=order, random_state=5)
     ranked = np.argsort(priorities(np.arange(800), 5)) if order == "random" else np.arange(800)
