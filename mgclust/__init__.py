@@ -2,8 +2,9 @@
 
 Nothing heavy is imported before it is used: ``import mgclust`` loads neither Dask nor CuPy nor Numba.
 
-Modules: runs and results are in ``file_run``, ``result``, ``label_output``, ``progress``, ``params`` and ``errors``;
-content from outside in ``beneath``, ``array_files``, ``zarr_store``, ``json_text``, ``quoting`` and ``hashing``.
+Modules: runs and results are in ``file_run``, ``result``, ``atomic_directory``, ``label_output``, ``progress``,
+``params``, ``versions`` and ``errors``; content from outside in ``beneath``, ``array_files``, ``zarr_store``,
+``json_text``, ``quoting`` and ``hashing``.
 """
 
 from __future__ import annotations

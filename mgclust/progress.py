@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from mgclust.errors import printable
 
-__all__ = ["details_text", "pace_text", "paced", "progress_text", "told_details", "worded"]
+__all__ = ["details_text", "pace_text", "paced", "progress_text", "seconds_text", "told_details", "worded"]
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -127,6 +127,15 @@ def pace_text(event: Mapping[str, Any]) -> str:
         return ""
     pace, unit = (100 * rate, "s") if rate > 0.02 else (6000 * rate, "min")
     return f"{pace:{',.0f' if pace >= 10 else '.2g'}}%/{unit}, {_duration(eta)} left in this stage"
+
+
+def seconds_text(seconds: float) -> str:
+    """Write a time with its unit and about three digits."""
+    if seconds < 0.00995:
+        return f"{1000 * seconds:.2g} ms"
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 99.95 else f"{seconds:,.0f} s"
 
 
 def _duration(seconds: float) -> str:

@@ -12,39 +12,25 @@ So a directory that exists is whole, whether the process was interrupted, killed
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import math
 import os
-import platform
 import re
-import secrets
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mgclust import __version__
 from mgclust.array_files import Deferred, file_name, read_array, write_array, write_csv, write_npy
+from mgclust.atomic_directory import atomic_directory
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.json_text import parse_json
 
-__all__ = [
-    "Deferred",
-    "Result",
-    "atomic_directory",
-    "check_target",
-    "installed_versions",
-    "load_result",
-    "seconds_text",
-]
+__all__ = ["Deferred", "Result", "load_result"]
 
 FORMAT = "mgclust-result"
 FORMAT_VERSION = 1
@@ -63,18 +49,6 @@ JSON_FIELDS = (
 # Deprecated names of arrays and scores: results that were saved with them alone get the others when they are loaded.
 RENAMED = {"center_indices": "centers", "n_canopies": "n_clusters"}
 SHORT_ARRAY = 1_000  # arrays among the parameters are written out up to this size
-
-_DISTRIBUTIONS = (
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "numba",
-    "dask",
-    "distributed",
-    "dask-cuda",
-    "cupy-cuda13x",
-    "cupy-cuda12x",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,140 +214,6 @@ def _read_index(directory: Path | Beneath) -> bytes:
         with directory.open_inside("result.json") as file:
             return file.read()
     return (directory / "result.json").read_bytes()
-
-
-def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
-    """Refuse an output directory that could not be written, before anything is computed.
-
-    Parameters
-    ----------
-    path : path
-        The directory that a run is going to make.
-    overwrite : bool
-        Whether an earlier result may be replaced.
-
-    Returns
-    -------
-    Path
-        The same, absolute.
-
-    Raises
-    ------
-    InputError
-        If it exists (and may not be replaced), or its parent is missing or cannot be written.
-    """
-    target = Path(os.path.abspath(path))
-    if os.path.lexists(target):
-        _check_replaceable(target, overwrite)
-    parent = target.parent
-    if not parent.is_dir():
-        problem = "is not a directory" if parent.exists() else "does not exist"
-        raise InputError(f"output={str(path)!r} cannot be made: {str(parent)!r} {problem}.")
-    probe = parent / _temporary_name(target)
-    try:
-        # Permission bits lie (root, read-only file systems, quotas): try what the run will do.
-        probe.mkdir()
-        probe.rmdir()
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"output={str(path)!r} cannot be made in {str(parent)!r}: {reason}.") from None
-    return target
-
-
-@contextlib.contextmanager
-def atomic_directory(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
-    """Make a directory that takes its name when the ``with`` block ends well, and vanishes otherwise.
-
-    Parameters
-    ----------
-    path : path
-        Its final name.
-    overwrite : bool
-        As in `check_target`, which is called first.
-
-    Yields
-    ------
-    Path
-        The directory under its temporary name, to be filled.
-    """
-    target = check_target(path, overwrite)
-    temporary = target.parent / _temporary_name(target)
-    try:
-        temporary.mkdir()
-        yield temporary
-        for file in (*temporary.rglob("*"), temporary):
-            _flush(file)
-        _put_in_place(temporary, target)
-        _flush(target.parent)
-    finally:
-        # Also after Ctrl-C: whatever did not get its name is not left behind.
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def installed_versions() -> dict[str, str]:
-    """Versions of Python and of the installed packages that decide what a run computes."""
-    return {"python": platform.python_version(), "mgclust": __version__, **_distributions()}
-
-
-@functools.cache
-def _distributions() -> dict[str, str]:
-    """Looked up once: reading the packages' metadata takes longer than many a run on a GPU."""
-    versions = {}
-    for name in _DISTRIBUTIONS:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
-
-
-def seconds_text(seconds: float) -> str:
-    """Write a time with its unit and about three digits."""
-    if seconds < 0.00995:
-        return f"{1000 * seconds:.2g} ms"
-    if seconds < 0.9995:
-        return f"{1000 * seconds:.0f} ms"
-    return f"{seconds:.2f} s" if seconds < 99.95 else f"{seconds:,.0f} s"
-
-
-def _check_replaceable(target: Path, overwrite: bool) -> None:
-    """Let an existing target be replaced on request, and only if mgclust wrote it (or it is empty)."""
-    if not overwrite:
-        raise InputError(f"output={str(target)!r} exists; choose another name or pass --overwrite.")
-    ours = target.is_dir() and not target.is_symlink()
-    if ours and any(target.iterdir()) and not any(target.glob("result.json")):
-        ours = bool(list(target.glob("*/result.json")))
-    if not ours:
-        raise InputError(
-            f"output={str(target)!r} exists and is not a result directory, so it is not overwritten; "
-            f"choose another name."
-        )
-
-
-def _put_in_place(temporary: Path, target: Path) -> None:
-    if not target.exists():
-        temporary.rename(target)
-        return
-    old = target.parent / _temporary_name(target)
-    try:
-        target.rename(old)
-        temporary.rename(target)
-    finally:
-        if old.exists() and not target.exists():
-            old.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _temporary_name(target: Path) -> str:
-    return f".{target.name}.{secrets.token_hex(4)}.partial"
-
-
-def _flush(path: Path) -> None:
-    """Ask the file system to have it on disk before the rename says that it is complete."""
-    with contextlib.suppress(OSError):  # some file systems refuse to sync directories
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _plain(value: Any) -> Any:

@@ -9,8 +9,10 @@ import pytest
 import zarr
 
 from mgclust.array_files import write_npy
+from mgclust.atomic_directory import check_target
 from mgclust.errors import InputError
-from mgclust.result import Deferred, Result, check_target, installed_versions, load_result
+from mgclust.result import Deferred, Result, load_result
+from mgclust.versions import installed_versions
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import InputError
 from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, check_parameters
 from mgclust.progress import progress_text, worded
-from mgclust.result import Result, installed_versions
+from mgclust.result import Result
+from mgclust.versions import installed_versions
 
 __all__ = ["Clusterer", "Inputs", "Method", "Option", "WarmUp"]
 

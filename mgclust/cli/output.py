@@ -79,7 +79,7 @@ class ShownProgress:
 def summary(result: Result, path: Path, report: bool) -> str:
     """Say what came out, one fact a line."""
     from mgclust.algorithms import presentation_of
-    from mgclust.result import seconds_text
+    from mgclust.progress import seconds_text
 
     lines = []
     if "n_nodes" in result.source:

@@ -139,8 +139,8 @@ def _cluster(
     report: bool,
     **how: Any,
 ) -> None:
+    from mgclust.atomic_directory import check_target
     from mgclust.file_run import fit, open_sources, placed, save
-    from mgclust.result import check_target
 
     place = {option.name: how.pop(str(option.name)) for option in place_options()}
     if place["gpus"] and (place["cpu"] or place["workers"]):

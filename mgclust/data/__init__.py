@@ -6,7 +6,7 @@
       |-- arrays.py    NumPy, CuPy and Dask arrays, memory maps, DataFrames, lists
       |-- formats.py   suffix -> what opens it, as rows, graph or labels
       |-- location.py  one local path or URL: opened, hashed, watched for changes
-      |-- files.py     NumPy's formats, zarr
+      |-- numpy_files.py, zarr_files.py   .npy, .npz, memory maps; zarr (files.py has the base classes)
       |-- tables.py    delimited text, Parquet
       `-- volumes.py   BOLD series: nifti.py and cifti.py read them
              none takes more memory than its size can mean (inflation.py)

@@ -9,10 +9,10 @@ import numpy as np
 
 from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
-from mgclust.data.files import open_memmap
 from mgclust.data.formats import FORMATS, Asked, Format, format_of
 from mgclust.data.location import Location, is_path
 from mgclust.data.nifti import is_volume
+from mgclust.data.numpy_files import open_memmap
 from mgclust.data.rows import RowTransform, TransformedDataset
 from mgclust.data.volumes import open_volumes
 from mgclust.errors import InputError

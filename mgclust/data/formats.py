@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 from mgclust.data import label_files
 from mgclust.data.base import Dataset
-from mgclust.data.files import ZarrDataset, open_npy, open_npz
 from mgclust.data.graphs.base import Graph
 from mgclust.data.graphs.edge_list import open_edge_list
 from mgclust.data.graphs.matrix_market import open_matrix_market
@@ -20,7 +19,9 @@ from mgclust.data.graphs.parquet import open_parquet_graph
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
 from mgclust.data.nifti import VOLUMES
+from mgclust.data.numpy_files import open_npy, open_npz
 from mgclust.data.tables import ParquetDataset, TextDataset
+from mgclust.data.zarr_files import ZarrDataset
 from mgclust.errors import InputError
 
 __all__ = ["FORMATS", "Asked", "Format", "format_of", "suffixes"]

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.atomic_directory import atomic_directory
 from mgclust.engine.checkpoint_files import (
     CONTROL,
     Saved,
@@ -47,7 +48,6 @@ from mgclust.engine.partition import Partition
 from mgclust.errors import InputError
 from mgclust.json_text import parse_json
 from mgclust.kernels import Kernels
-from mgclust.result import atomic_directory
 
 __all__ = ["CheckpointConfig", "Checkpointer", "Saved"]
 

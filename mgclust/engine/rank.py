@@ -24,7 +24,7 @@ from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.wire import Wire, accept, dial, listen
 from mgclust.errors import InputError
 from mgclust.kernels import Kernels
-from mgclust.result import installed_versions
+from mgclust.versions import installed_versions
 
 __all__ = ["Assignment", "Meeting", "Report", "State", "execute", "hardware", "not_finite", "prepare", "refuse"]
 

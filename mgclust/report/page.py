@@ -16,7 +16,8 @@ from mgclust import plots
 from mgclust.algorithms import presentation_of
 from mgclust.algorithms.presentation import EdgeSample, Fact, Presentation, Sample, Score, number_text
 from mgclust.data import Dataset
-from mgclust.result import Result, seconds_text
+from mgclust.progress import seconds_text
+from mgclust.result import Result
 
 __all__ = ["draw_pictures", "draw_volume", "sample_rows", "write_report"]
 

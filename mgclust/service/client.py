@@ -19,8 +19,9 @@ from typing import Any
 import httpx
 import numpy as np
 
+from mgclust.atomic_directory import atomic_directory, check_target
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, RunFailed
-from mgclust.result import Result, atomic_directory, check_target, load_result
+from mgclust.result import Result, load_result
 from mgclust.service.connection import Connection, Retries, RetryAfter, check
 from mgclust.service.states import ENDED
 

@@ -166,7 +166,7 @@ def _load() -> None:
 
     # Any function: the first compilation initializes Numba, without threads.
     njit("int64(int64)")(lambda x: x)
-    from mgclust.result import installed_versions
+    from mgclust.versions import installed_versions
 
     installed_versions()  # cached: each child would search the metadata of packages again
 

@@ -21,6 +21,7 @@ import psutil
 from mgclust.algorithms.common.nearest_centers import nearest_centers
 from mgclust.algorithms.common.preparation import Prepared, prepare_again
 from mgclust.array_files import Deferred
+from mgclust.atomic_directory import atomic_directory
 from mgclust.data import Dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import Estimate, human
@@ -28,7 +29,6 @@ from mgclust.engine.partition import LARGEST_BLOCK, Partition
 from mgclust.engine.spmd import Context, RunSpec, run
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.result import atomic_directory
 
 __all__ = ["Clusters", "Memberships", "assign", "estimate_rows"]
 

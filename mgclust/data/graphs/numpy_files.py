@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.files import InFile, member_layout
+from mgclust.data.files import InFile
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
 from mgclust.data.graphs.objects import open_matrix
 from mgclust.data.graphs.stored_array import StoredArray
 from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
+from mgclust.data.numpy_files import member_layout
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 

@@ -10,9 +10,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from mgclust.data.files import Layout, data_offset, fill, member_layout, read_layout
 from mgclust.data.inflation import check_holds, check_memory
 from mgclust.data.location import Location
+from mgclust.data.numpy_files import Layout, data_offset, fill, member_layout, read_layout
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 

@@ -1,0 +1,64 @@
+"""Rows in zarr arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mgclust.array_files import open_zarr
+from mgclust.data.base import Dataset
+from mgclust.data.files import FileDataset
+from mgclust.data.inflation import check_memory
+from mgclust.data.location import Location
+from mgclust.errors import InputError
+from mgclust.quoting import shortened
+
+__all__ = ["ZarrDataset"]
+
+_MOST_ACROSS = 2**14  # files that are opened to read a row of a zarr array
+
+
+class ZarrDataset(FileDataset):
+    """A two-dimensional zarr array, read by rows."""
+
+    kind = "zarr"
+
+    def __init__(self, location: Location) -> None:
+        array = _zarr_rows(location)
+        super().__init__(location, array.shape, array.dtype)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the directory's files; of the rows where it is behind a URL."""
+        return Dataset.fingerprint(self) if self.location.remote else super().fingerprint()
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._opened is None:
+            self._opened = _zarr_rows(self.location)
+        return np.ascontiguousarray(self._opened[start:stop], dtype=self.dtype)
+
+
+def _zarr_rows(location: Location) -> Any:
+    with location.reading():
+        if not location.remote and not location.exists():
+            raise FileNotFoundError(location.path)
+        try:
+            arrays = open_zarr(location.beneath or location.path)
+        except FileNotFoundError as error:
+            raise InputError(f"{location.name} holds no zarr array, or does not exist; check the path.") from error
+        if (len(arrays) > 1 and "X" not in arrays) or not arrays:
+            raise InputError(
+                f"{location.name} is a zarr group of {len(arrays)} arrays "
+                f"({shortened(', '.join(sorted(arrays))) or 'none'}); give the path of one of them."
+            )
+        array = arrays["X"] if "X" in arrays else next(iter(arrays.values()))
+        across = -(-array.shape[1] // array.chunks[1]) if array.ndim == 2 else 0
+        if across > _MOST_ACROSS:
+            raise InputError(
+                f"{location.name} has {across:,} chunks across its {array.shape[1]:,} columns; at most "
+                f"{_MOST_ACROSS:,} are read for a row; write it with wider chunks."
+            )
+        # A chunk is decoded as a whole, whatever rows of it are wanted.
+        check_memory(f"a chunk of {location.name}", 2 * math.prod(array.shards or array.chunks) * array.dtype.itemsize)
+        return array
