@@ -152,8 +152,8 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         from mgclust.service.app import create_app
         from mgclust.service.audit import Audit
         from mgclust.service.caches import set_cache_folders
-        from mgclust.service.disk import sweep_until
         from mgclust.service.models import open_database
+        from mgclust.service.removal import sweep_until
         from mgclust.service.server import Connections, Server
         from mgclust.service.supervisor import supervise_runner
     except ModuleNotFoundError as error:

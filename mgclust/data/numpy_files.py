@@ -224,8 +224,7 @@ def member_layout(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: Loc
     if info.flag_bits & _ZIP_ENCRYPTED or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(
             f"{shortened(info.filename)} of {location.name} is encrypted or compressed in a way that NumPy does not "
-            "write; write "
-            "it with numpy.savez or numpy.savez_compressed."
+            "write; write it with numpy.savez or numpy.savez_compressed."
         )
     with archive.open(info) as stream:
         layout = read_layout(stream, location)

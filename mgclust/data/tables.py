@@ -123,8 +123,8 @@ class TextDataset(LoadedDataset):
                     if not _is_number(fields[j].strip(), missing=True):
                         return InputError(
                             f"{name}, line {line}, column {j + 1} ({shortened(self._names[j])}): "
-                            f"{shortened(fields[j][:40])!r} is "
-                            "not a number; fix it or choose the numeric columns with columns=[...] (--columns)."
+                            f"{shortened(fields[j][:40])!r} is not a number; fix it or choose the numeric columns "
+                            "with columns=[...] (--columns)."
                         )
         return InputError(f"{name} cannot be read: {reason(error)}.")
 
@@ -227,6 +227,16 @@ def _column_dtype(field: Any, location: Location) -> np.dtype:
     return float_dtype(kind.to_pandas_dtype(), location.name)
 
 
+def utf8_line(raw: bytes, name: str, number: int) -> str:
+    """Decode a line of a file that should be text."""
+    try:
+        if b"\0" not in raw:
+            return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    raise InputError(f"{name}, line {number} is not text in UTF-8; save the file as UTF-8.")
+
+
 def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
     """Return the first line with something on it, and how many blank ones come before."""
     for blank, raw in enumerate(iter(partial(file.readline, _LONGEST_FIRST + 1), b"")):
@@ -234,13 +244,7 @@ def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
             raise InputError(
                 f"{location.name}: its first line has more than {_LONGEST_FIRST:,} bytes; write one row a line."
             )
-        if b"\0" in raw:
-            raise InputError(f"{location.name} is not text in UTF-8; save it as UTF-8.")
-        try:
-            line = raw.decode("utf-8-sig").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{location.name} is not text in UTF-8 ({error.reason}); save it as UTF-8.") from error
-        if line:
+        if line := utf8_line(raw, location.name, blank + 1).removeprefix("\ufeff").rstrip("\r\n"):
             return line, blank
     raise InputError(f"{location.name} is empty; it should hold one row of numbers a line.")
 

@@ -289,8 +289,7 @@ def open_volumes(
     if mask is not None and runs[0].kind == "cifti":
         raise InputError(
             f"mask={Location.of(mask).name!r} goes with NIfTI; {runs[0].location.name} is a CIFTI file, whose "
-            "grayordinates "
-            "are chosen already: leave mask out."
+            "grayordinates are chosen already: leave mask out."
         )
     return VolumeDataset(runs, None if mask is None else Location.of(mask), transform, constant)
 

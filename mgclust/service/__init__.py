@@ -16,7 +16,7 @@
         sources.py      uploads, files below roots, URLs (fetch.py)
         jobs.py         the queue for users: each change is one transaction of the database
           models.py       the tables; migrations/; identity.py    checks of the database's files
-          disk.py         limits and removal of what users keep
+          quotas.py, removal.py    limits and removal of what users keep (folders.py)
           batches.py      calls that wait for the database share its next transaction
         results.py, sent_file.py    logs and results, read as hostile files; one as an answer
     settings.py     settings of all processes; caches.py    cache folders of libraries; log.py    the log of jobs

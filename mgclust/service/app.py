@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from mgclust import __version__
-from mgclust.service import disk, sources
+from mgclust.service import removal, sources
 from mgclust.service.audit import Audit
 from mgclust.service.batches import Batched
 from mgclust.service.bodies import ShortBodies
@@ -41,7 +41,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     engine = open_database(settings.database)
     migrate(engine)
     check_data_folder(engine, settings.data, adopt)
-    disk.sweep(engine, settings)
+    removal.sweep(engine, settings)
     audit = Audit(settings.audit_path, settings.audit_bytes)
     queue, callers = Jobs(engine, settings), Callers(engine)
     backend = Backend(

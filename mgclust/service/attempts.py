@@ -15,11 +15,11 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from mgclust.engine.silence import Awake, Silence
-from mgclust.service.disk import size_of_job
 from mgclust.service.fair_share import charge, next_job
 from mgclust.service.jobs import Jobs, finish, queue
 from mgclust.service.metrics import observe
 from mgclust.service.models import Job, reading, writing
+from mgclust.service.quotas import size_of_job
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED
 

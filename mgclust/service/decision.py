@@ -19,7 +19,7 @@ from mgclust.beneath import Beneath
 from mgclust.errors import InputError, printable
 from mgclust.service.access import Caller
 from mgclust.service.child_messages import check_scores
-from mgclust.service.disk import remove, set_aside, size_of
+from mgclust.service.folders import remove, set_aside, size_of
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.models import Job

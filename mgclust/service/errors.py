@@ -15,11 +15,12 @@ from starlette.exceptions import HTTPException
 
 from mgclust.errors import InputError, printable
 from mgclust.service.access import LastToken, Unauthorized
-from mgclust.service.disk import InUse, QuotaExceeded
 from mgclust.service.jobs import TooManyJobs
 from mgclust.service.models import DatabaseLost, full, read_only
+from mgclust.service.quotas import QuotaExceeded
 from mgclust.service.rates import RateLimited
 from mgclust.service.reader_pool import Busy
+from mgclust.service.removal import InUse
 from mgclust.service.sources import TooLarge
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]

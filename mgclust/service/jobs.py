@@ -27,19 +27,10 @@ from sqlalchemy.orm import Session
 
 from mgclust.errors import InputError
 from mgclust.service.access import ID_PATTERN, Caller
-from mgclust.service.disk import (
-    InUse,
-    QuotaExceeded,
-    bytes_kept,
-    lock_users,
-    quota_error,
-    remove_deleted,
-    row_size,
-    size_of_job,
-    with_reserve,
-)
 from mgclust.service.log import JobLog
 from mgclust.service.models import Job, Removal, reading, writing
+from mgclust.service.quotas import QuotaExceeded, bytes_kept, lock_users, quota_error, row_size, size_of_job
+from mgclust.service.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED, STATES
 

@@ -30,7 +30,7 @@ from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.attempts import Attempts
 from mgclust.service.confine import describe
 from mgclust.service.devices import Devices
-from mgclust.service.disk import remove, set_aside
+from mgclust.service.folders import remove, set_aside
 from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
 from mgclust.service.liveness import kill_tree

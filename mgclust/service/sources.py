@@ -26,19 +26,11 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service.access import ID_PATTERN, Caller
-from mgclust.service.disk import (
-    BLOCK_BYTES,
-    InUse,
-    QuotaExceeded,
-    bytes_kept,
-    lock_users,
-    quota_error,
-    remove_deleted,
-    with_reserve,
-)
 from mgclust.service.fetch import NAME_PATTERN, check_url, file_name
 from mgclust.service.inputs import named_sources
 from mgclust.service.models import Job, Removal, Upload, reading, writing
+from mgclust.service.quotas import BLOCK_BYTES, QuotaExceeded, bytes_kept, lock_users, quota_error
+from mgclust.service.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.settings import Settings
 
 __all__ = [

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mgclust import AffinityPropagation, DensityPeaks, Service, silhouette_samples
 from mgclust.cli import run_command
 from mgclust.errors import InputError, RunCancelled
-from mgclust.service.disk import BLOCK_BYTES
+from mgclust.service.quotas import BLOCK_BYTES
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(120)]

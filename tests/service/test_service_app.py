@@ -18,9 +18,9 @@ from mgclust.cli.serve import GC_FULL_THRESHOLD, serve
 from mgclust.result import load_result
 from mgclust.service import access, connection
 from mgclust.service.app import create_app
-from mgclust.service.disk import BLOCK_BYTES
 from mgclust.service.jobs import Jobs
 from mgclust.service.models import Job, open_database, writing
+from mgclust.service.quotas import BLOCK_BYTES
 from mgclust.service.settings import Settings
 from support.waiting import wait_for
 

@@ -24,7 +24,6 @@ from mgclust.service import access, models
 from mgclust.service.access import Caller
 from mgclust.service.app import create_app
 from mgclust.service.attempts import Attempts
-from mgclust.service.disk import row_size
 from mgclust.service.health import Health
 from mgclust.service.models import (
     DatabaseLost,
@@ -37,6 +36,7 @@ from mgclust.service.models import (
     reading,
     writing,
 )
+from mgclust.service.quotas import row_size
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 
@@ -389,7 +389,7 @@ def test_what_is_deleted_on_a_full_disk(served, tmp_path, monkeypatch):
             raise OperationalError("DELETE", {}, sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full"))
         return writing(engine, alone)
 
-    for module in ("jobs", "sources", "disk"):
+    for module in ("jobs", "sources", "removal"):
         monkeypatch.setattr(f"mgclust.service.{module}.writing", fail_if_full)
     for path in (f"jobs/{job}", *(f"uploads/{upload}" for upload in uploads)):
         assert served.delete(f"/api/v1/{path}").status_code == 200

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 
 from mgclust.engine import silence
 from mgclust.errors import InputError
-from mgclust.service import access, disk
+from mgclust.service import access, removal
 from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller, LastToken, Unauthorized
 from mgclust.service.attempts import Attempts
-from mgclust.service.disk import BLOCK_BYTES, InUse, QuotaExceeded, row_size, sweep
 from mgclust.service.fair_share import add_usage
 from mgclust.service.jobs import NewJob, TooManyJobs, job_id
 from mgclust.service.models import Job, Removal, Upload, migrate, open_database, reading, writing
+from mgclust.service.quotas import BLOCK_BYTES, QuotaExceeded, row_size
+from mgclust.service.removal import InUse, sweep
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from mgclust.service.sources import find_uploads
@@ -363,7 +364,7 @@ def test_deleted_twice_at_once(jobs, engine, settings):
     assert names(settings) == []
 
 
-@pytest.mark.parametrize("where", ["mgclust.service.jobs.remove_deleted", "mgclust.service.disk._thin_out"])
+@pytest.mark.parametrize("where", ["mgclust.service.jobs.remove_deleted", "mgclust.service.folders._thin_out"])
 def test_killed_while_it_deletes(jobs, engine, settings, monkeypatch, where):
     """Nothing of the job can be asked for from then on, and the next process that starts removes the rest."""
     id_ = submit(jobs, key="k").id
@@ -401,7 +402,7 @@ def test_no_job_of_a_deleted_jobs_key_starts_while_the_folder_is_renamed(jobs, e
     id_ = submit(jobs, key="k").id
     jobs.cancel(ANN, id_)
     leave(settings, id_)
-    started, early, exists_again = threading.Event(), [], disk._exists_again
+    started, early, exists_again = threading.Event(), [], removal._exists_again
 
     def start():
         submit(jobs, key="k")
@@ -415,7 +416,7 @@ def test_no_job_of_a_deleted_jobs_key_starts_while_the_folder_is_renamed(jobs, e
         return answer
 
     another = threading.Thread(target=start, daemon=True)
-    monkeypatch.setattr(disk, "_exists_again", ask)
+    monkeypatch.setattr(removal, "_exists_again", ask)
     jobs.delete(ANN, id_)
     assert started.wait(60) and early == [False]
     another.join()

@@ -14,12 +14,13 @@ import pytest
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
-from mgclust.service import access, disk, sources
+from mgclust.service import access, removal, sources
 from mgclust.service.access import Caller
 from mgclust.service.attempts import Attempts
-from mgclust.service.disk import InUse, QuotaExceeded, sweep
 from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.models import Job, migrate, open_database, writing
+from mgclust.service.quotas import QuotaExceeded
+from mgclust.service.removal import InUse, sweep
 from mgclust.service.settings import Settings
 from mgclust.service.sources import delete_upload, files_of, latest_uploads, receive
 
@@ -91,7 +92,7 @@ def test_what_was_left_goes(engine, settings):
 
 def test_an_upload_that_arrives_is_locked(engine, settings, monkeypatch):
     """However slowly it comes, a sweep leaves it alone; without its process, nothing of it is left."""
-    monkeypatch.setattr(disk, "RECEIVING_GRACE_SECONDS", -1.0)
+    monkeypatch.setattr(removal, "RECEIVING_GRACE_SECONDS", -1.0)
 
     async def slow():
         yield bytes(10)
@@ -132,8 +133,8 @@ def test_jobs_are_kept_for_some_days(engine, settings):
     with writing(engine) as session:
         for id_ in (old, running, waiting):
             job = session.get(Job, id_)
-            job.created = job.queued = time.time() - 9 * disk.DAY_SECONDS
-            job.finished = job.finished and time.time() - 8 * disk.DAY_SECONDS
+            job.created = job.queued = time.time() - 9 * removal.DAY_SECONDS
+            job.finished = job.finished and time.time() - 8 * removal.DAY_SECONDS
     sweep(engine, settings)
     assert {row.id for row in jobs.latest(ROOT, None, 10)} == {old, new, running, waiting}
     sweep(engine, replace(settings, keep_days=7.5))
@@ -146,7 +147,7 @@ def test_jobs_are_kept_for_some_days(engine, settings):
 )
 def test_what_jobs_have_compiled_is_bounded(engine, settings, monkeypatch, running, size, kept):
     """A job can leave anything there, which counts for no quota."""
-    monkeypatch.setattr(disk, "MAX_CACHE_BYTES", 10_000)
+    monkeypatch.setattr(removal, "MAX_CACHE_BYTES", 10_000)
     folder = settings.cache_folder("ann") / "numba"
     folder.mkdir(parents=True)
     (folder / "kernels.nbi").write_bytes(b"x" * size)

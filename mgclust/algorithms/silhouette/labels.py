@@ -43,9 +43,8 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
         first = int(np.argmax(array < 0))
         raise InputError(
             f"labels={shortened(array[first])} in row {first} (of {int((array < 0).sum())} negative ones) should be "
-            ">= 0: "
-            "such rows belong to no cluster and have no silhouette; drop them from the data and the labels, or give "
-            "them a cluster of their own."
+            ">= 0: such rows belong to no cluster and have no silhouette; drop them from the data and the labels, or "
+            "give them a cluster of their own."
         )
     classes, codes = np.unique(array, return_inverse=True)
     if not 2 <= len(classes) <= n_samples - 1:

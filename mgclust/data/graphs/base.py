@@ -217,13 +217,11 @@ def check_ids(pairs: Any, n_nodes: int | None, where: Where, base: int = 0) -> i
         if n_nodes == MOST_NODES:
             raise InputError(
                 f"{where(index)}: node id {shortened(node)} should be at most {MOST_NODES - 1}, since nodes are "
-                "numbered in "
-                "int32; number the nodes from 0 without gaps."
+                "numbered in int32; number the nodes from 0 without gaps."
             )
         raise InputError(
             f"{where(index)}: node id {shortened(node + base)} is out of range: n_nodes={n_nodes}, so ids should be "
-            "at most "
-            f"{n_nodes - 1 + base}; give a larger n_nodes or fix the edge."
+            f"at most {n_nodes - 1 + base}; give a larger n_nodes or fix the edge."
         )
     return int(high)
 

@@ -13,6 +13,7 @@ from mgclust.data.graphs.objects import edge_columns
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
+from mgclust.data.tables import utf8_line
 from mgclust.errors import InputError
 
 __all__ = ["SIZE", "Head", "open_edge_list", "read_head"]
@@ -47,14 +48,7 @@ def read_head(chunks: TextChunks, most: int = _SAMPLE_LINES) -> Head:
             raise InputError(
                 f"{name}, line {number} has {len(raw):,} bytes; the first lines should have at most {_LONGEST_FIRST:,}."
             )
-        if b"\0" in raw:
-            raise InputError(f"{name} is not text in UTF-8; save it as UTF-8.")
-        try:
-            line = raw.decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{name}, line {number} is not text in UTF-8 ({error.reason}); save it as UTF-8."
-            ) from None
+        line = utf8_line(raw, name, number).strip()
         if line and line[0] not in "#%":
             lines.append(line)
         elif not lines and len(comments) < _SAMPLE_LINES:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.data.tables import utf8_line
 from mgclust.errors import InputError
 from mgclust.quoting import reason, shortened
 
@@ -165,10 +166,7 @@ def _fault(text: bytes, first_line: int, dialect: Dialect, otherwise: str) -> In
     for number, raw in enumerate(text.split(b"\n"), start=first_line):
         if raw.lstrip()[:1] in (b"", b"#", b"%"):
             continue
-        try:
-            line = raw.decode("utf-8").strip("\r")
-        except UnicodeDecodeError:
-            return InputError(f"{dialect.name}, line {number} is not text in UTF-8; save the file as UTF-8.")
+        line = utf8_line(raw, dialect.name, number).strip("\r")
         why = _why(line, dialect)
         if why:
             return InputError(f"{dialect.name}, line {number} ({_short(line)}): {why}")

@@ -70,8 +70,7 @@ class _Columns:
             if pa.types.is_floating(kind) or pa.types.is_nested(kind):
                 raise InputError(
                     f"{location.name}, column {shortened(label)!r} holds {shortened(kind)}; nodes should be integers "
-                    "or text: "
-                    "choose others with columns=[...]."
+                    "or text: choose others with columns=[...]."
                 )
 
     def read(self, group: int) -> tuple[Any, Any, np.ndarray | None]:

@@ -14,8 +14,8 @@ from mgclust.service import access
 from mgclust.service import audit as module
 from mgclust.service.app import create_app
 from mgclust.service.audit import KEPT_FILES, Audit
-from mgclust.service.disk import sweep
 from mgclust.service.models import Job, open_database, writing
+from mgclust.service.removal import sweep
 from mgclust.service.settings import Settings
 from support.waiting import wait_for
 

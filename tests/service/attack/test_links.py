@@ -22,7 +22,7 @@ from mgclust.data import open_dataset
 from mgclust.errors import InputError, MgclustError
 from mgclust.service import access, attempt
 from mgclust.service.app import create_app
-from mgclust.service.disk import remove, size_of
+from mgclust.service.folders import remove, size_of
 from mgclust.service.models import Job, open_database, writing
 from mgclust.service.results import read_scores
 from mgclust.service.settings import Settings

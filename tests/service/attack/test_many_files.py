@@ -12,9 +12,10 @@ from mgclust.beneath import Beneath
 from mgclust.service import access, decision, models
 from mgclust.service.access import Caller
 from mgclust.service.attempts import Attempts
-from mgclust.service.disk import row_size, sweep
 from mgclust.service.jobs import NewJob
 from mgclust.service.models import Job, migrate, open_database, writing
+from mgclust.service.quotas import row_size
+from mgclust.service.removal import sweep
 from mgclust.service.settings import Settings
 
 ANN, FILES = Caller("ann", "user"), 20

@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from mgclust.service.disk import remove, size_of
+from mgclust.service.folders import remove, size_of
 
 DEPTH = 3000
 

@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 from mgclust.service import access
 from mgclust.service.app import create_app
-from mgclust.service.disk import BLOCK_BYTES
 from mgclust.service.models import open_database
+from mgclust.service.quotas import BLOCK_BYTES
 from mgclust.service.settings import Settings
 
 LONG = 255  # characters of a source's name

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from mgclust.errors import InputError
 from mgclust.service import access, sources
 from mgclust.service.app import create_app
-from mgclust.service.disk import remove
+from mgclust.service.folders import remove
 from mgclust.service.models import Job, open_database
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
