@@ -13,7 +13,7 @@ from mgclust.kernels.toolkit.cpu_compiler import OWN_CACHE
 pytestmark = pytest.mark.slow
 
 KERNELS = """
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, uncounted
+from mgclust.kernels.toolkit.cpu_compiler import allocating, compiled, inlined
 
 @inlined
 def half(x):
@@ -27,7 +27,7 @@ def scaled(x, factor):
 def twice(x):
     return scaled(half(x), 3) + scaled(half(x), 1)
 
-@uncounted(no_cpython_wrapper=False)
+@allocating
 def same(x):
     return x
 """
