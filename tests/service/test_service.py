@@ -264,6 +264,7 @@ def test_cancel_retry_delete(running, ann, tmp_path):
             job.wait()
         job.retry()
     wait_for(lambda: job.refresh().state == "RUNNING")
+    wait_for(lambda: (folder / f"attempt-{job.info['attempt']}" / "log.txt").stat().st_size)  # its process is there
     upload = job.info["request"]["sources"][0]["upload"]
     with pytest.raises(InputError, match="is RUNNING; cancel it"):
         job.delete()

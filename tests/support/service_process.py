@@ -97,6 +97,7 @@ class Running:
         ]  # fmt: skip
         environment = os.environ | {
             "MGCLUST_SERVICE_CPU": "true",
+            "MGCLUST_SERVICE_MAX_WORKERS": "4",  # also on a machine of fewer cores
             "MGCLUST_SERVICE_LOST_AFTER": "4",
             "MGCLUST_SERVICE_CHECKPOINT_SECONDS": "0.2",
             "MGCLUST_SERVICE_UPLOAD_LIMIT": str(64 << 20),
