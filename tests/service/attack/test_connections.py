@@ -21,7 +21,7 @@ PLACES, OF_ONE, REQUESTS, STREAMS = 30, 20, 4, 3
 def running(tmp_path_factory):
     given = {
         "connections": PLACES, "connections_per_address": OF_ONE, "requests_per_user": REQUESTS,
-        "streams_per_user": STREAMS,
+        "streams_per_user": STREAMS, "header_seconds": 300, "idle_seconds": 300,  # no connection ends for its age
     }  # fmt: skip
     service = Running(tmp_path_factory.mktemp("connections"), ["--no-runner"], settings=given)
     yield service

@@ -38,7 +38,7 @@ with connect("local", "cpu", n_workers=2):
 def points(tmp_path):
     """Enough rows that the stranger finds the ports of a run while it lasts."""
     path = tmp_path / "points.npy"
-    np.save(path, np.random.default_rng(5).normal(size=(20_000, 8)).astype("float32"))
+    np.save(path, np.random.default_rng(5).normal(size=(30_000, 8)).astype("float32"))
     return path
 
 
