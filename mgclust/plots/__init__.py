@@ -2,7 +2,8 @@
 
 Every function draws on the axes it is given, or makes its own figure, and returns the axes; the figure is
 ``ax.figure``. Only matplotlib's object-oriented interface is used: no global state, no window, safe in a
-thread of a service. Clusters keep their colour across pictures: it is a function of the label alone.
+thread of a service. All pictures of a result have the same colours for its clusters (`cluster_colors`);
+the service's page, which is dark on demand, draws with colours of its own.
 
 `clusters` has the decision graph and rows in the plane, `canopies`, `silhouette`, `merges` (of communities),
 `iterations` (the objective), `adjacency` (of graphs) and `volumes` (slices of voxels) what their names say;

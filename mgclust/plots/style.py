@@ -44,7 +44,7 @@ UNASSIGNED = "#a9aeb6"
 POINT = "#8f99a8"
 ACCENT = "#3566b0"
 
-# Ten hues that stay apart for most kinds of colour vision; further clusters walk the colour circle.
+# Ten hues that stay apart for most kinds of colour vision; where there are more clusters, all walk the colour circle.
 _FIRST = (
     "#3566b0", "#e07b27", "#2f9560", "#c8453b", "#7b5ab5",
     "#8a6242", "#d062a4", "#5f6b78", "#a3a329", "#29a3b8",
@@ -63,7 +63,8 @@ def cluster_colors(n_clusters: int) -> np.ndarray:
     Returns
     -------
     ndarray of shape (n_clusters, 3)
-        Neighbouring labels differ in hue and in lightness, for any number of clusters.
+        Neighbouring labels differ in hue and in lightness, for any number of clusters. Up to 10 clusters
+        have ten hues; of more, a label has the same colour whatever their number.
     """
     if n_clusters <= len(_FIRST):
         return np.array([rgb(code) for code in _FIRST[:n_clusters]]).reshape(-1, 3)

@@ -40,6 +40,14 @@ def parameters(node):
     return [*names, "*", *(each.arg for each in node.args.kwonlyargs)]
 
 
+def defaults(node):
+    """Values of its parameters that may be left out, by name."""
+    given = node.args
+    pairs = [*zip(reversed(given.args), reversed(given.defaults), strict=False)]
+    pairs += [pair for pair in zip(given.kwonlyargs, given.kw_defaults, strict=True) if pair[1] is not None]
+    return {each.arg: ast.literal_eval(value) for each, value in pairs}
+
+
 def written(concept, device):
     """Every function at the top of the device's files of a concept."""
     found = {}
@@ -82,13 +90,15 @@ def test_lists_have_what_their_contract_says():
 
 
 def compare(expected, functions):
-    """Parameters are the same, and documented in the contract alone."""
+    """Parameters and their defaults are the same, and documented in the contract alone."""
     assert set(expected) == set(functions)
     for name, method in expected.items():
         wanted = inspect.signature(method).parameters.values()
         positional = [each.name for each in wanted if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
         keywords = [each.name for each in wanted if each.kind is each.KEYWORD_ONLY]
         assert parameters(functions[name]) == [*positional, "*", *keywords], name
+        wanted = {each.name: each.default for each in wanted if each.default is not each.empty}
+        assert defaults(functions[name]) == wanted, name
         assert method.__doc__, f"{name} is documented in the contract"
         assert ast.get_docstring(functions[name]) is None, f"{name} is documented in the contract alone"
 

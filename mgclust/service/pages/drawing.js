@@ -10,6 +10,7 @@ function dark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
+// Not those of pictures in reports: they follow the light or dark scheme of the page.
 export function clusterColour(k) {
   return `hsl(${(215 + 137.508 * k) % 360} 62% ${dark() ? 62 : 44}%)`;
 }
