@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -413,7 +414,7 @@ def test_health_tells_of_the_runner(served, tmp_path, monkeypatch):
     assert served.get("/healthz?strict=1").status_code == 503
     engine = open_database(Settings(data=tmp_path).database)
     now = [0.0]
-    monkeypatch.setattr("mgclust.engine.silence.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("mgclust.engine.silence.time", SimpleNamespace(monotonic=lambda: now[0]))
     health = Health(engine, 30.0)
     health.poll()
     assert health.runner == {"state": "none", "age": None}

@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -110,7 +111,7 @@ class Time:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(silence.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(silence, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def pass_(self, seconds, look):
         """Look once a second, as a judge does that runs."""

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -165,7 +166,7 @@ def test_of_the_progress_only_plain_figures_are_kept():
 def test_bytes_are_bounded_as_lines_are(monkeypatch):
     """After what fits in at once; a nested line takes the runner far longer than a short one."""
     clock = [0.0]
-    monkeypatch.setattr(child_messages.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(child_messages, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     line = b'{"progress": {"x": "' + b"x" * 60_000 + b'"}}\n'
     told = read_answers(io.BytesIO(line * 1000))
     for _ in range(BURST_BYTES // len(line)):
@@ -180,7 +181,7 @@ def test_bytes_are_bounded_as_lines_are(monkeypatch):
 def test_what_attempts_say(monkeypatch):
     """Also after hours in which the runner was stopped; a process that is killed may leave half a line."""
     clock = [0.0]
-    monkeypatch.setattr(child_messages.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(child_messages, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     said = [
         {"progress": {"stage": "fit", "fraction": 0.5, "elapsed": 3, "stage_rate": None, "n_clusters": 4, "x": 1.5}},
         *[{}] * int(BURST_LINES - 3),
