@@ -197,7 +197,7 @@ class Method(BaseEstimator):  # type: ignore[misc]
                 checkpoint = checkpoint.of_run(self._facts(spec, dataset, digest, cluster.device))
                 spec = replace(spec, checkpoint=checkpoint)
             report = worded(on_progress or (_print_progress if self.verbose else None), self.presentation.progress)
-            outcome = run(spec, dataset, cluster, report)
+            outcome = run(spec, self._rows_of_run(dataset), cluster, report)
         self.n_features_in_ = dataset.shape[1]
         self.timings_ = outcome.timings
         if digest is None and inputs.provenance:
@@ -211,6 +211,10 @@ class Method(BaseEstimator):  # type: ignore[misc]
         n = dataset.shape[0]
         if n < 2:
             raise InputError(f"n_samples={n} should be >= 2: a single row leaves nothing to find; give more rows.")
+
+    def _rows_of_run(self, dataset: Dataset) -> Dataset:
+        """Rows that the ranks read: those of the data set."""
+        return dataset
 
     def _checked(self) -> dict[str, Any]:
         return check_parameters({**self.constraints, **self.common}, self.get_params())

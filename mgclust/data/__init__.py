@@ -4,6 +4,7 @@
 
     open_dataset(source)  (dataset.py)
       |-- arrays.py    NumPy, CuPy and Dask arrays, memory maps, DataFrames, lists
+      |-- sparse.py    sparse matrices of SciPy, for methods that take some pairs alone (`open_sparse`)
       |-- formats.py   suffix -> what opens it, as rows, graph or labels
       |-- location.py  one local path or URL: opened, hashed, watched for changes
       |-- numpy_files.py, zarr_files.py   .npy, .npz, memory maps; zarr (files.py has the base classes)

@@ -13,15 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mgclust import load_result
+from mgclust import AffinityPropagation, kneighbors_graph, load_result
 from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
 from mgclust.cli import run_command
 from mgclust.data import open_dataset
+from mgclust.data.sparse import open_sparse
 from mgclust.engine import spmd
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.errors import InputError, RunCancelled
 from support import rank_jobs
-from support.checkpoint_cases import CASES, bits, fit, go_through, numbers
+from support.checkpoint_cases import CASES, bits, fit, go_through, groups, numbers
 from support.points import load_points
 from support.waiting import wait_for
 
@@ -80,6 +81,16 @@ def test_single_precision_of_fuzzy_c_means(fit_on, monkeypatch, tmp_path):
     monkeypatch.setattr(fuzzy_c_means, "FEW_NUMBERS", 0)
     expected = bits(fit_on("fuzzy c-means", 1)[0])
     assert bits(go_through(fit_on, "fuzzy c-means", 3, 2, tmp_path / "kept")) == expected
+
+
+def test_sparse_pairs(fit_on, monkeypatch, tmp_path):
+    """For which only CPUs have lists."""
+    graph = kneighbors_graph(groups((900, 700), 3, 6, 0), 20, mode="distance", client=None, device="cpu")
+    parameters = {"affinity": "precomputed_nearest_neighbors", "damping": 0.9, "preference_quantile": 0.05}
+    case = AffinityPropagation, lambda: open_sparse(graph, distances=True), parameters, (1, 4)
+    monkeypatch.setitem(CASES, "sparse pairs", case)
+    expected = bits(fit_on("sparse pairs", 1)[0])
+    assert bits(go_through(fit_on, "sparse pairs", 3, 2, tmp_path / "kept")) == expected
 
 
 def test_other_parameters_data_and_precision_are_refused(fit_on, monkeypatch, tmp_path):

@@ -24,11 +24,13 @@ an iteration.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import validate_data
 
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
@@ -36,8 +38,18 @@ from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE, 
 from mgclust.algorithms.affinity_propagation.preference_search import PreferenceSearch, Tried
 from mgclust.algorithms.affinity_propagation.presentation import AffinityPropagationPresentation
 from mgclust.algorithms.affinity_propagation.row_choice import is_listed, rows_of
-from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, median, quantile, similarities_of
+from mgclust.algorithms.affinity_propagation.similarity_matrix import (
+    AFFINITIES,
+    PRECOMPUTED,
+    Similarities,
+    median,
+    quantile,
+    similarities_of,
+)
+from mgclust.algorithms.affinity_propagation.sparse_pairs import SparseRows, SparseSimilarities
 from mgclust.algorithms.base import Inputs, WarmUp
+from mgclust.data import Dataset
+from mgclust.data.sparse import SparseDataset, is_sparse, open_sparse
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.errors import InputError
@@ -77,19 +89,27 @@ def affinity_propagation(
     n_clusters: int | None,
     algorithm: str,
     seed: int,
+    pairs: Mapping[str, np.ndarray] | None,
 ) -> AffinityPropagationOutput | None:
     """Run the method on every rank; rank 0 returns what `AffinityPropagation.fit` reports."""
     n = context.dataset_shape[0]
     saved = context.checkpoint.load()
-    listed = is_listed(context, algorithm, affinity, saved)
+    listed = pairs is not None or is_listed(context, algorithm, affinity, saved)
     with context.stage("similarities"):
-        similarities = similarities_of(context, affinity, seed, stored=not listed)
-        rows = rows_of(context, similarities, algorithm, listed)
+        similarities: Similarities
+        rows: MessageRows
+        if pairs is not None:
+            similarities = SparseSimilarities(context, seed, **pairs)
+            rows = SparseRows(context, similarities, keep_lists=True)
+        else:
+            similarities = similarities_of(context, affinity, seed, stored=not listed)
+            rows = rows_of(context, similarities, algorithm, listed)
     with context.stage("preference"):
         if preference_quantile is not None:
             preference = quantile(context, similarities, preference_quantile)
         elif preference is None:
-            preference = median(context, similarities, with_diagonal=n_clusters is None)  # as in scikit-learn
+            with_diagonal = pairs is None and n_clusters is None  # as in scikit-learn
+            preference = median(context, similarities, with_diagonal=with_diagonal)
         similarities.settle()
     each = np.broadcast_to(np.asarray(preference, np.float64), n)
     search = None
@@ -169,6 +189,8 @@ def iterate(
             if not unchanged:
                 last_change = done
             stayed = done > convergence_iter and done - last_change + 1 >= convergence_iter and n_exemplars > 0
+            if stayed and not messages.reach_all():
+                last_change, stayed = done, False
             if stayed or done == max_iter:
                 return done, stayed
         share = (len(tried) + done / max_iter) / (len(tried) + 1)  # of a search that would end with this preference
@@ -189,7 +211,7 @@ def exemplars_of(context: Context, messages: MessagePassing, converged: bool) ->
     best = messages.assign(states[0])
     for state in states[1:]:
         context.progress(1.0)
-        best = max(best, messages.assign(state), key=lambda assignment: assignment.net_similarity)
+        best = max(best, messages.assign(state), key=lambda found: (-found.missing, found.net_similarity))
     return best.exemplars
 
 
@@ -225,6 +247,13 @@ def without_structure(n: int, preference: float, similarity: float) -> Assignmen
     return Assignment(exemplars, labels, net)
 
 
+def pairs_of(dataset: Dataset) -> dict[str, np.ndarray] | None:
+    """The pairs of a sparse data set, for the ranks; None of any other."""
+    if not isinstance(dataset, SparseDataset):
+        return None
+    return {"values": dataset.values, "columns": dataset.columns, "bounds": dataset.bounds}
+
+
 class AffinityPropagation(ExemplarClusterer):
     """Affinity propagation of Frey and Dueck (2007): exemplars by message passing, on one or many CPUs or GPUs.
 
@@ -236,7 +265,8 @@ class AffinityPropagation(ExemplarClusterer):
         From 0.5 to below 1: the share of the old value in each new message. Larger is slower and oscillates less.
     max_iter : int, default=200
     convergence_iter : int, default=15
-        The run ends when the exemplars have stayed the same for so many iterations.
+        The run ends when the exemplars have stayed the same for so many iterations. With sparse similarities each row
+        must also have a pair with one; otherwise the iterations are counted anew.
     preference : float or array of shape (n_samples,), optional
         How suitable rows are as exemplars, in units of the similarity: the larger, the more clusters. By default the
         median of all similarities, in which the zeros of the diagonal count, as in scikit-learn.
@@ -247,10 +277,14 @@ class AffinityPropagation(ExemplarClusterer):
         The preference is found by bisection, as by R's apclusterK, from the one given or the median on; `search_` tells
         which were tried. Each has new messages, so that the result is that of a fit with ``preference=preference_``.
         Where no preference gives the number, the labels are those of the nearest one found, and there is a warning.
-    affinity : {"euclidean", "cosine", "correlation", "precomputed"}, default="euclidean"
+    affinity : {"euclidean", "cosine", "correlation", "precomputed", "precomputed_nearest_neighbors"}, \
+default="euclidean"
         Similarity: minus the squared distance; minus half of one minus the cosine, or Pearson's correlation; or the
         rows given are the similarities, shape (n_samples, n_samples), symmetric or not. From a file each rank reads
-        its own rows.
+        its own rows. Of a sparse matrix of SciPy, in memory, what is stored counts, zeros too, but for the diagonal;
+        all other pairs are impossible, -inf. "precomputed_nearest_neighbors": a sparse matrix of distances, as
+        `mgclust.kneighbors_graph` or scikit-learn's makes with ``mode="distance"``; the similarity of row i to row k is
+        minus the squared distance in row i, column k, and what is not stored is impossible.
     algorithm : {"auto", "dense", "sparse"}, default="auto"
         Which messages are kept: of all pairs, two n x n matrices; or neighbour lists of the pairs that can matter. The
         result is the same, bit for bit. "auto" takes lists on a CPU, from 1,000 rows on, and goes over to all
@@ -274,7 +308,8 @@ class AffinityPropagation(ExemplarClusterer):
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
         Their rows; not with precomputed similarities.
     labels_ : ndarray of shape (n_samples,), int32
-        Position of each row's exemplar; -1 if none has ever emerged.
+        Position of each row's exemplar; -1 if none has ever emerged, and with sparse similarities for rows that have no
+        pair with any.
     affinity_matrix_ : ndarray of shape (n_samples, n_samples), float64
         Computed when it is asked for.
     n_iter_ : int
@@ -284,7 +319,8 @@ class AffinityPropagation(ExemplarClusterer):
         similarity among those of the last 32 iterations (or, if none of these had any, of the last iteration that had);
         see Notes.
     net_similarity_ : float
-        Sum of the similarities of rows to their exemplars and of the exemplars' preferences: what is maximised.
+        Sum of the similarities of rows to their exemplars and of the exemplars' preferences: what is maximised. Without
+        rows whose label is -1.
     preference_ : float or ndarray
         As it was used.
     computed_in_ : {"float32", "float64"}
@@ -331,7 +367,7 @@ class AffinityPropagation(ExemplarClusterer):
             at_least=0, at_most=1, optional=True, help="The preference as a quantile of the similarities."
         ),
         "n_clusters": Integer(at_least=1, optional=True, help="Number of clusters; its preference is searched for."),
-        "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity between rows."),
+        "affinity": Choice(*AFFINITIES, *PRECOMPUTED, help="Similarity between rows."),
         "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
     }
 
@@ -386,8 +422,19 @@ class AffinityPropagation(ExemplarClusterer):
                 f"n_clusters={n_clusters} needs one preference to begin with, not one per row; give a number or leave "
                 "preference out."
             )
+        if isinstance(inputs.dataset, SparseDataset) and parameters["algorithm"] == "dense":
+            raise InputError("algorithm='dense' keeps all pairs, X holds some of them; choose 'auto' or 'sparse'.")
         few = n**2 <= FEW_SIMILARITIES
-        return self._spec_of(affinity_propagation, parameters, inputs, "float64" if few else parameters["dtype"])
+        dtype, pairs = "float64" if few else parameters["dtype"], pairs_of(inputs.dataset)
+        if pairs is not None and np.abs(pairs["values"]).max() > np.finfo(dtype).max:
+            raise InputError(f"similarities are too large for dtype='{dtype}'; rescale them or use dtype='float64'.")
+        return self._spec_of(affinity_propagation, parameters, inputs, dtype, pairs=pairs)
+
+    def _open(self, X: Any) -> Dataset:
+        if self.affinity not in PRECOMPUTED or not is_sparse(X):
+            return super()._open(X)
+        validate_data(self, X, skip_check_array=True, ensure_2d=False)
+        return open_sparse(X, distances=self.affinity != "precomputed")
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: AffinityPropagationOutput = outcome.value
@@ -410,10 +457,16 @@ class AffinityPropagation(ExemplarClusterer):
                 f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
             )
         elif not self.converged_:
+            what = "changed, or left rows without any," if value.found.missing else "changed"
             problems.append(
-                f"the exemplars still changed within the last {self.convergence_iter} of max_iter={self.max_iter} "
+                f"the exemplars still {what} within the last {self.convergence_iter} of max_iter={self.max_iter} "
                 f"iterations: {CONVERGENCE_REMEDY}; the labels are those of the highest net similarity in the last "
                 f"{min(SLOTS, self.n_iter_)} iterations."
+            )
+        if value.found.missing and self.n_clusters_:
+            problems.append(
+                f"{value.found.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
+                "raise preference."
             )
         self._alerts = [(problem, UserWarning if self.converged_ else ConvergenceWarning) for problem in problems]
         preference = value.preference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mgclust.algorithms.affinity_propagation.row_choice import estimate, estimate_of_either, estimate_of_lists
-from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES
+from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, PRECOMPUTED
+from mgclust.algorithms.affinity_propagation.sparse_pairs import estimate_of_pairs
 from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.common.nearest_centers import nearest_centers
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.preparation import Prepared, prepare_again
 from mgclust.data import Dataset
+from mgclust.data.arrays import ArrayDataset
+from mgclust.data.sparse import SparseDataset
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.memory import human
+from mgclust.engine.memory import EstimateFunction, human
 from mgclust.engine.spmd import Context, RunSpec, run
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels import load
@@ -32,7 +36,7 @@ CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference
 
 def _has_rows(model: ExemplarClusterer) -> bool:
     """Precomputed similarities say nothing of other rows."""
-    return model.affinity != "precomputed"
+    return model.affinity not in PRECOMPUTED
 
 
 def label_by_exemplars(context: Context, *, exemplars: np.ndarray, affinity: str) -> np.ndarray:
@@ -51,26 +55,42 @@ class ExemplarClusterer(Clusterer):
     preference_: float | np.ndarray
 
     def _check_shape(self, dataset: Dataset) -> None:
+        if self.affinity == "precomputed_nearest_neighbors" and not isinstance(dataset, SparseDataset):
+            raise InputError(
+                "affinity='precomputed_nearest_neighbors' takes a sparse matrix of distances in memory, as of "
+                f"kneighbors_graph(mode='distance'), not a {dataset.kind}; give one, or the rows with "
+                "affinity='euclidean'."
+            )
         if self.affinity == "precomputed":
             check_square(dataset, "affinity", "similarities")
         super()._check_shape(dataset)
 
-    def _spec_of(self, ranks: Callable[..., Any], parameters: dict[str, Any], inputs: Inputs, dtype: str) -> RunSpec:
+    def _rows_of_run(self, dataset: Dataset) -> Dataset:
+        if not isinstance(dataset, SparseDataset):
+            return dataset
+        # Ranks are given the pairs; as rows they read how many each row has.
+        return ArrayDataset(np.diff(dataset.bounds)[:, None])
+
+    def _spec_of(
+        self, ranks: Callable[..., Any], parameters: dict[str, Any], inputs: Inputs, dtype: str, **beside: Any
+    ) -> RunSpec:
         """Make the ranks' run: a function of all parameters that are the method's own."""
         preference, n = parameters["preference"], inputs.dataset.shape[0]
         if isinstance(preference, np.ndarray) and len(preference) != n:
             raise InputError(f"preference has {len(preference)} values, should have n_samples={n}; give one per row.")
-        arguments = {name: parameters[name] for name in self.constraints}
+        arguments = {name: parameters[name] for name in self.constraints} | beside
         arguments["seed"] = self._seed(parameters["random_state"])
-        rows = self.affinity != "precomputed"
-        kept = {"auto": estimate_of_either, "dense": estimate, "sparse": estimate_of_lists}
+        rows = self.affinity not in PRECOMPUTED
+        kept: dict[str, EstimateFunction] = {"auto": estimate_of_either, "dense": estimate, "sparse": estimate_of_lists}
         needed = kept[parameters["algorithm"]] if rows else estimate
+        if isinstance(inputs.dataset, SparseDataset):
+            needed = partial(estimate_of_pairs, pairs=len(inputs.dataset.values))
         return RunSpec(ranks, arguments, needed, dtype, shift=self.affinity == "euclidean", resident=rows)
 
     def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
         """Keep the exemplars, and what other rows and `affinity_matrix_` will be compared with."""
         self._dataset, self.cluster_centers_indices_, self.n_clusters_ = dataset, indices, len(indices)
-        if self.affinity != "precomputed":
+        if self.affinity not in PRECOMPUTED:
             self.cluster_centers_ = dataset.take(indices)
 
     @available_if(_has_rows)
@@ -123,7 +143,7 @@ class ExemplarClusterer(Clusterer):
             )
         rows = self._dataset.read(0, n)
         x = np.asarray(rows.get() if hasattr(rows, "get") else rows, np.float64)
-        if self.affinity == "precomputed":
+        if self.affinity in PRECOMPUTED:
             s = np.array(x)
         else:
             name, factor = AFFINITIES[self.affinity]
@@ -135,5 +155,5 @@ class ExemplarClusterer(Clusterer):
     def __sklearn_tags__(self) -> Any:
         """Say that rows may be similarities."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.affinity == "precomputed"
+        tags.input_tags.pairwise = self.affinity in PRECOMPUTED
         return tags

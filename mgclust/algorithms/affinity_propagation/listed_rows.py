@@ -68,7 +68,10 @@ class ListedRows(MessageRows):
         )
         self._used = self._chosen = self._slow = self._since = 0
         self._rows = xp.arange(m)
-        for start, s in similarities.blocks():
+        self._first_lists()
+
+    def _first_lists(self) -> None:
+        for start, s in self.similarities.blocks():
             self._list(self._rows[start : start + len(s)], s, self._floors(s, None))
 
     def pass_rows(self, **numbers: float) -> None:
@@ -99,10 +102,8 @@ class ListedRows(MessageRows):
 
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
         """See `MessageRows`."""
-        xp, n, m = self.context.kernels.xp, self.messages.n, len(self._rows)
-        flags, found, similarity = xp.zeros(n, "uint8"), xp.empty(m, "int64"), xp.empty(m, self.context.dtype)
-        flags[exemplars] = 1
-        self._kernels.nearest_flagged(self.messages, flags, out=found, out_s=similarity)
+        xp = self.context.kernels.xp
+        found, similarity = self._nearest_listed(exemplars)
         columns, missing = xp.asarray(exemplars), np.flatnonzero(found < 0)
         step = max(1, (4 << 20) // len(exemplars))
         for start in range(0, len(missing), step):
@@ -111,6 +112,15 @@ class ListedRows(MessageRows):
             best = s.argmax(axis=1)
             found[rows], similarity[rows] = columns[best], s[xp.arange(len(rows)), best]
         return xp.searchsorted(columns, found).astype("int32"), similarity
+
+    def _nearest_listed(self, exemplars: np.ndarray) -> tuple[Array, Array]:
+        """The exemplars that come first in the lists, and their similarities; -1 where a list has none."""
+        xp, m = self.context.kernels.xp, len(self._rows)
+        flags, found = xp.zeros(self.messages.n, "uint8"), xp.empty(m, "int64")
+        similarity = xp.empty(m, self.context.dtype)
+        flags[exemplars] = 1
+        self._kernels.nearest_flagged(self.messages, flags, out=found, out_s=similarity)
+        return found, similarity
 
     def kept(self) -> int:
         """See `MessageRows`."""

@@ -33,8 +33,13 @@ class Assignment(NamedTuple):
     """Exemplars, and the rows that belong to each."""
 
     exemplars: np.ndarray  # shape (k,), int64: rows, ascending
-    labels: np.ndarray  # shape (n,), int32: position of each row's exemplar
+    labels: np.ndarray  # shape (n,), int32: position of each row's exemplar; -1 where it has no pair with any
     net_similarity: float  # sum of the similarities of rows to their exemplars, and of the exemplars' preferences
+
+    @property
+    def missing(self) -> int:
+        """Number of rows without an exemplar, which the net similarity leaves out."""
+        return int((self.labels < 0).sum())
 
 
 class MessagePassing:
@@ -131,6 +136,10 @@ class MessagePassing:
         different = dict.fromkeys(state.tobytes() for state in self._flags()[::-1] if state.any())
         return [np.flatnonzero(np.frombuffer(state, "uint8")) for state in different]
 
+    def reach_all(self) -> bool:
+        """Whether each row has a similarity to one of the present exemplars."""
+        return self._similarities.complete or not self.assign(self.states()[0]).missing
+
     def _flags(self) -> np.ndarray:
         """Exemplar flags of each row: in the last iteration with any, and after the last ones, the newest last."""
         to_host = self._context.kernels.memory.to_host
@@ -187,7 +196,7 @@ class MessagePassing:
         chosen = kernels.memory.to_host(comm.all_gather(similarity.astype("float64")))
         own_preference = self._preference if preference is None else preference
         chosen[exemplars] = own_preference[exemplars]
-        return Assignment(exemplars, labels, math.fsum(chosen))
+        return Assignment(exemplars, labels, math.fsum(chosen[labels >= 0]))
 
     def refine(
         self, assignments: Sequence[Assignment], preferences: Sequence[np.ndarray] | None = None
@@ -210,8 +219,12 @@ class MessagePassing:
         refined = []
         totals = kernels.memory.to_host(comm.all_reduce(sums, "sum")) / scale
         for assignment, total, preference in zip(assignments, totals + np.array(given), given, strict=True):
+            able = self._similarities.can_represent(assignment.labels)
+            if able is not None:
+                total = np.where(able, total, -np.inf)
             order = np.lexsort((-total, assignment.labels))  # stable: of equals the lowest row comes first
-            _, first = np.unique(assignment.labels[order], return_index=True)
+            cluster, first = np.unique(assignment.labels[order], return_index=True)
+            first = first[cluster >= 0]
             refined.append(self.assign(np.sort(order[first]), preference))
         return refined
 
@@ -219,10 +232,11 @@ class MessagePassing:
         """The scale by which a sum of n positive R fits into an integer, whatever the messages.
 
         m1 and m2 of a row are at least min S + min(0, p - max S) for p the second largest preference, since A(i,k) is
-        at least min(0, R(k,k)) and R(k,k) at least p(k) - max S; and at least the smallest preference of all.
+        at least min(0, R(k,k)) and R(k,k) at least p(k) - max S; and at least the smallest preference of all, which is
+        the bound where a row may have no pair with that k.
         """
         lowest, highest = self._similarities.lowest, self._similarities.highest
-        second = float(np.partition(preference, -2)[-2])
+        second = float(np.partition(preference, -2)[-2] if self._similarities.complete else preference.min())
         largest = min(highest - lowest + max(0.0, highest - second), highest - float(preference.min()))
         largest = max(largest, 1e-290)
         reach = max(highest - lowest, abs(lowest), abs(highest))

@@ -47,7 +47,7 @@ class PreferenceSearch:
     n : int
         Number of rows.
     lowest, highest : float
-        Of the similarities; different.
+        Of the similarities.
     first : float
         Where the search begins.
     tried : list of Tried
@@ -62,9 +62,14 @@ class PreferenceSearch:
     tried: list[Tried] = field(default_factory=list)
 
     @property
+    def reach(self) -> float:
+        """The scale of distances below the largest similarity; never 0."""
+        return max(self.highest - self.lowest, abs(self.highest) / 1000) or 1.0
+
+    @property
     def above(self) -> float:
         """A preference with which every row is its own exemplar."""
-        return self.highest + ABOVE * (self.highest - self.lowest)
+        return self.highest + ABOVE * self.reach
 
     def following(self) -> float | None:
         """Return the preference to try next, or None where the search has ended."""
@@ -72,8 +77,7 @@ class PreferenceSearch:
             return None
         if self.wanted == self.n:
             return self.above
-        reach = self.highest - self.lowest
-        least, most = NEAREST * reach, self.n * reach
+        least, most = NEAREST * self.reach, self.n * self.reach
         near = far = 0.0  # distances with too many, with too few clusters
         for each in self.tried:
             distance = self.highest - each.preference

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.affinity_propagation.similarity_matrix import PRECOMPUTED
 from mgclust.algorithms.presentation import Drawn, EdgeSample, Presentation, Sample, Score, Table, number_text
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
 from mgclust.data import Dataset
@@ -38,7 +39,7 @@ class AffinityPropagationPresentation(Presentation):
     }
 
     def sample(self, dataset: Dataset, result: Result, most: int) -> Sample | EdgeSample | None:
-        if result.parameters.get("affinity") == "precomputed":
+        if result.parameters.get("affinity") in PRECOMPUTED:
             return None  # the rows are similarities
         return super().sample(dataset, result, most)
 

@@ -33,9 +33,13 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = [
     "AFFINITIES",
+    "FIRST_NOISE",
+    "LATER_NOISE",
+    "PRECOMPUTED",
     "ComputedSimilarities",
     "Similarities",
     "StoredSimilarities",
+    "agreed_range",
     "median",
     "median_ranks",
     "quantile",
@@ -47,6 +51,7 @@ Array = Any
 
 # The metric whose reduced distance the similarity is a multiple of, and that multiple (without its sign).
 AFFINITIES = {"euclidean": ("euclidean", 1.0), "cosine": ("cosine", 0.25), "correlation": ("correlation", 0.25)}
+PRECOMPUTED = ("precomputed", "precomputed_nearest_neighbors")  # what is no affinity between rows
 TYPICAL_ROWS = 256  # whose distances tell the scale
 BLOCK_BYTES = 16 << 20  # of similarities that are computed at a time
 SAMPLE = 1024  # rows whose similarities tell about where the median is
@@ -74,6 +79,7 @@ class Similarities(ABC):
 
     lowest: float
     highest: float
+    complete = True  # each pair has a similarity above -inf
 
     def __init__(self, context: Context, seed: int) -> None:
         self.context, self.seed, self.draws = context, seed, 0
@@ -124,6 +130,19 @@ class Similarities(ABC):
             for labels, total in zip(labelings, out, strict=True):
                 sums(block, labels, n=n, first_row=self.context.rows.start + position, scale=scale, out=total)
 
+    def can_represent(self, labels: Array) -> Array | None:
+        """Whether each row is similar to all others of its label, bool, of shape (n,); None: all are. Ranks meet."""
+        return None
+
+    def numbers(self) -> Iterator[Array]:
+        """Own similarities as `order_statistics` takes them."""
+        return (block for _, block in self.blocks())
+
+    def count(self) -> int:
+        """Count the similarities of all ranks."""
+        n = self.context.dataset_shape[0]
+        return n * (n - 1)
+
     def rows_at_once(self) -> int:
         """Number of rows of all columns that make a block."""
         width = padded(self.context.dataset_shape[0])
@@ -147,7 +166,7 @@ class StoredSimilarities(Similarities):
 
     def settle(self) -> None:
         """See `Similarities`."""
-        self.lowest, self.highest = _agreed(self.context, *_range(self.context, self.s))
+        self.lowest, self.highest = agreed_range(self.context, *_range(self.context, self.s))
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """See `Similarities`."""
@@ -206,7 +225,7 @@ class ComputedSimilarities(Similarities):
             for _ in self.blocks():
                 pass
         ends = np.array([*(self._range or []), (np.inf, -np.inf)])
-        self.lowest, self.highest = _agreed(self.context, ends[:, 0].min(), ends[:, 1].max())
+        self.lowest, self.highest = agreed_range(self.context, ends[:, 0].min(), ends[:, 1].max())
 
     def matrix(self) -> Array:
         """See `Similarities`."""
@@ -281,29 +300,24 @@ class ComputedSimilarities(Similarities):
 
 
 def median(context: Context, similarities: Similarities, *, with_diagonal: bool) -> float:
-    """Median of the similarities, n (n - 1) of them or n^2."""
-    n = context.dataset_shape[0]
+    """Median of the similarities, and of those of the diagonal."""
 
     def parts() -> Iterator[Array]:
-        for _, block in similarities.blocks():
-            yield block
+        yield from similarities.numbers()
         if with_diagonal and context.rank == 0:
             yield context.kernels.xp.asarray(similarities.diagonal, context.dtype)[None]
 
-    ranks = median_ranks(n * n if with_diagonal else n * (n - 1))
+    ranks = median_ranks(similarities.count() + (context.dataset_shape[0] if with_diagonal else 0))
     return sum(order_statistics(context, parts, ranks, similarities.typical(0.5))) / 2
 
 
 def quantile(context: Context, similarities: Similarities, share: float) -> float:
     """Quantile of the similarities of pairs, the diagonal left out, interpolated as by `numpy.quantile`."""
-    n = context.dataset_shape[0]
-    count = n * (n - 1)
+    count = similarities.count()
     place = share * (count - 1)
     below = int(place)
     ranks = (below + 1, min(below + 2, count))
-    low, high = order_statistics(
-        context, lambda: (block for _, block in similarities.blocks()), ranks, similarities.typical(share)
-    )
+    low, high = order_statistics(context, similarities.numbers, ranks, similarities.typical(share))
     return low + (place - below) * (high - low)
 
 
@@ -407,7 +421,7 @@ def _range(context: Context, s: Array) -> tuple[float, float]:
     return float(low[0]), float(high[0])
 
 
-def _agreed(context: Context, low: float, high: float) -> tuple[float, float]:
+def agreed_range(context: Context, low: float, high: float) -> tuple[float, float]:
     """The least and the largest of all ranks."""
     least, largest = context.comm.all_reduce(np.array([low]), "min"), context.comm.all_reduce(np.array([high]), "max")
     return float(least[0]), float(largest[0])

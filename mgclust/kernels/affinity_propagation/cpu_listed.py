@@ -19,7 +19,12 @@ from mgclust.kernels.affinity_propagation.cpu_lists import (
     place_own,
 )
 from mgclust.kernels.affinity_propagation.cpu_messages import enter
-from mgclust.kernels.affinity_propagation.cpu_similarities import jitter_pairs, jitter_rows, similarities_of_rows
+from mgclust.kernels.affinity_propagation.cpu_similarities import (
+    jitter_lists,
+    jitter_pairs,
+    jitter_rows,
+    similarities_of_rows,
+)
 from mgclust.kernels.affinity_propagation.listed import ListedMessages
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import (
@@ -51,6 +56,7 @@ from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 __all__ = [
     "count_similar",
     "gather_own",
+    "jitter_lists",
     "jitter_pairs",
     "jitter_rows",
     "list_similar",

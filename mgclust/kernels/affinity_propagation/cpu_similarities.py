@@ -17,7 +17,7 @@ from mgclust.kernels.toolkit.simd import WIDTH, element, load, multiply, splat, 
 from mgclust.kernels.toolkit.simd_steps import finite_or, fma, random_bytes
 from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks
 
-__all__ = ["jitter", "jitter_pairs", "jitter_rows", "similarities_of_rows"]
+__all__ = ["jitter", "jitter_lists", "jitter_pairs", "jitter_rows", "similarities_of_rows"]
 
 Array = Any
 
@@ -41,6 +41,17 @@ def jitter_rows(s: Array, numbers: Array, *, n: int, seed: int, draw: int, tiny:
         add_noise(flat, width, start, stop, n, numbers, signed(seed), draw, eps, offset)
 
     run_tasks(-(-len(s) // rows), task)
+
+
+def jitter_lists(s: Array, bounds: Array, numbers: Array, columns: Array, *, seed: int, draw: int, tiny: float) -> None:
+    eps, offset = noise_of(s.dtype, tiny)
+    rows = rows_of_a_task(WIDTH * max(1, len(s) // max(1, len(numbers))))
+
+    def task(index: int, _: int) -> None:
+        start, stop = index * rows, min((index + 1) * rows, len(numbers))
+        add_noise_to_lists(s, start, stop, bounds, numbers, columns, signed(seed), draw, eps, offset)
+
+    run_tasks(-(-len(numbers) // rows), task)
 
 
 def jitter_pairs(s: Array, numbers: Array, columns: Array, *, seed: int, draw: int, tiny: float) -> None:
@@ -106,6 +117,19 @@ def add_noise(
         for k in range(0, n, WIDTH):
             v = with_noise(load(s, i * width + k), k, numbers[i], draw, seed, factor, tiny)
             _store_part(s, i * width + k, v, min(WIDTH, n - k))
+
+
+@compiled
+def add_noise_to_lists(
+    s: Any, start: int, stop: int, bounds: Any, numbers: Any, columns: Any, seed: int, draw: int, eps: Any, offset: Any
+) -> None:
+    """Tie noise on rows start..stop-1 of lists, each with columns of its own."""
+    factor, tiny = splat(eps), splat(offset)
+    for i in range(start, stop):
+        for q in range(bounds[i], bounds[i + 1]):
+            first = columns[q] // WIDTH * WIDTH
+            v = with_noise(splat(s[q]), first, numbers[i], draw, seed, factor, tiny)
+            s[q] = element(v, columns[q] - first)
 
 
 @compiled

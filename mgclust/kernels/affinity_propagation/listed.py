@@ -109,6 +109,20 @@ class ListedPassing(Protocol):
     def gather_own(self, messages: ListedMessages, rows: Array) -> tuple[Array, Array, Array]:
         """Own elements of rows: how many each has; of all, one row behind the other, the columns and A."""
 
+    def jitter_lists(
+        self, s: Array, bounds: Array, numbers: Array, columns: Array, *, seed: int, draw: int, tiny: float
+    ) -> None:
+        """Add to the similarities s of some pairs what `jitter` adds to them.
+
+        Parameters
+        ----------
+        s, columns : arrays of shape (pairs,), real and int32
+            One row behind the other.
+        bounds : int64 array of shape (rows + 1,)
+            Where each row begins and ends.
+        numbers : int64 array of shape (rows,)
+        """
+
     def jitter_pairs(self, s: Array, numbers: Array, columns: Array, *, seed: int, draw: int, tiny: float) -> None:
         """Add to s, of shape (m, k), what `jitter` adds to these rows and columns; columns: int array of shape (k,)."""
 

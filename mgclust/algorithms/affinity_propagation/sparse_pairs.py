@@ -1,0 +1,193 @@
+"""Similarities of some pairs, all others being impossible: -inf.
+
+Lists of a row's pairs are complete (see `mgclust.kernels.affinity_propagation.listed`): no row is ever undecided, and
+no n x n array exists. What differs from all pairs: a row may have no pair with any exemplar, and a member of a cluster
+may have no pair with the others, for which it can then not stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.affinity_propagation.listed_rows import ListedRows
+from mgclust.algorithms.affinity_propagation.message_rows import MessageRows
+from mgclust.algorithms.affinity_propagation.similarity_matrix import (
+    FIRST_NOISE,
+    LATER_NOISE,
+    Similarities,
+    agreed_range,
+)
+from mgclust.engine.memory import Estimate
+from mgclust.engine.spmd import Context
+from mgclust.errors import InputError
+from mgclust.kernels.affinity_propagation.listed import has_lists, load_lists
+from mgclust.kernels.affinity_propagation.messages import PADDING, padded
+
+__all__ = ["SparseRows", "SparseSimilarities", "estimate_of_pairs"]
+
+Array = Any
+
+
+class SparseSimilarities(Similarities):
+    """Those of the pairs of this rank's rows, as lists: the most similar first, of equals the lowest column.
+
+    Parameters
+    ----------
+    context : Context
+    seed : int
+        Of the noise that breaks ties.
+    values, columns, bounds
+        Of all rows, as in `mgclust.data.sparse.SparseDataset`.
+
+    Attributes
+    ----------
+    begin, length : int64 arrays of shape (own rows,)
+        Where each row's list is, and how long.
+    column, s : int32 and real arrays
+        The lists, each in a multiple of 32 elements; S is -inf behind a list.
+    """
+
+    complete = False
+
+    def __init__(
+        self, context: Context, seed: int, *, values: np.ndarray, columns: np.ndarray, bounds: np.ndarray
+    ) -> None:
+        super().__init__(context, seed)
+        if not has_lists(context.kernels.device):
+            raise InputError("sparse similarities are computed on CPUs alone so far; choose device='cpu'.")
+        rows = context.rows
+        part = slice(bounds[rows.start], bounds[rows.stop])
+        self._bounds = bounds[rows.start : rows.stop + 1] - bounds[rows.start]
+        self._numbers = np.arange(rows.start, rows.stop)
+        self._column = columns[part].astype(np.int32)
+        self._s = values[part].astype(context.dtype)
+        self.length = np.diff(self._bounds)
+        room = -(-self.length // PADDING) * PADDING
+        self.begin = np.cumsum(room) - room
+        self.column, self.s = np.zeros(room.sum(), np.int32), np.full(room.sum(), -np.inf, context.dtype)
+        # Of the pairs, one row behind the other: their rows, and their places in the lists.
+        self._row = np.repeat(np.arange(len(rows)), self.length)
+        self._place = np.arange(len(self._row)) + np.repeat(self.begin - self._bounds[:-1], self.length)
+        self._draw(FIRST_NOISE)
+
+    def _draw(self, tiny: float) -> None:
+        """Add noise to the similarities, and put the lists in order."""
+        load_lists(self.context.kernels.device).jitter_lists(
+            self._s, self._bounds, self._numbers, self._column, seed=self.seed, draw=self.draws, tiny=tiny
+        )
+        order = np.lexsort((self._column, -self._s, self._row))
+        self.column[self._place], self.s[self._place] = self._column[order], self._s[order]
+
+    @property
+    def all_alike(self) -> bool:
+        """See `Similarities`; which pairs there are is a structure, too."""
+        return False
+
+    def settle(self) -> None:
+        """See `Similarities`."""
+        ends = self._s.min(initial=np.inf), self._s.max(initial=-np.inf)
+        self.lowest, self.highest = agreed_range(self.context, *ends)
+
+    def numbers(self) -> Iterator[Array]:
+        """See `Similarities`."""
+        n = self.context.dataset_shape[0]
+        width = padded(n)
+        for start in range(0, len(self._s), n):
+            row = np.full((1, width), -np.inf, self._s.dtype)
+            part = self._s[start : start + n]
+            row[0, : len(part)] = part
+            yield row
+
+    def count(self) -> int:
+        """See `Similarities`."""
+        return int(self.context.comm.all_reduce(np.array([len(self._s)]), "sum")[0])
+
+    def blocks(self) -> Iterator[tuple[int, Array]]:
+        """See `Similarities`."""
+        for start in range(0, len(self._numbers), step := self.rows_at_once()):
+            yield start, self.of_rows(np.arange(start, min(start + step, len(self._numbers))))
+
+    def matrix(self) -> Array:
+        """See `Similarities`."""
+        return self.of_rows(np.arange(len(self._numbers)))
+
+    def of_rows(self, rows: Array) -> Array:
+        """See `Similarities`."""
+        s = np.full((len(rows), padded(self.context.dataset_shape[0])), -np.inf, self._s.dtype)
+        for at, row in enumerate(rows):
+            part = slice(self._bounds[row], self._bounds[row + 1])
+            s[at, self._column[part]] = self._s[part]
+        return s
+
+    def of_columns(self, rows: Array, columns: Array) -> Array:
+        """See `Similarities`."""
+        return self.of_rows(rows)[:, columns]
+
+    def add_noise(self) -> None:
+        """See `Similarities`."""
+        self.draws += 1
+        self._draw(LATER_NOISE)
+
+    def add_same_label_sums(self, labelings: list[Array], scale: float, out: Array) -> None:
+        """See `Similarities`."""
+        for labels, total in zip(labelings, out, strict=True):
+            same = self._same(labels)
+            np.add.at(total, self._column[same], np.rint(self._s[same].astype(np.float64) * scale).astype(np.int64))
+
+    def can_represent(self, labels: Array) -> Array:
+        """See `Similarities`."""
+        members = np.bincount(self._column[self._same(labels)], minlength=len(labels))
+        members = self.context.comm.all_reduce(members, "sum")
+        return members + 1 == np.bincount(labels[labels >= 0], minlength=1)[labels]
+
+    def _same(self, labels: Array) -> Array:
+        """Which pairs are of rows of one cluster."""
+        return labels[self._numbers[self._row]] == labels[self._column]
+
+
+class SparseRows(ListedRows):
+    """Messages of all pairs that there are."""
+
+    similarities: SparseSimilarities
+
+    def _first_lists(self) -> None:
+        messages, given = self.messages, self.similarities
+        messages.begin, messages.length, messages.column, messages.s = given.begin, given.length, given.column, given.s
+        messages.a = np.full_like(given.s, -np.inf)
+        messages.floor[...] = -np.inf
+
+    def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
+        """See `MessageRows`; -1 and -inf where a row has no pair with any."""
+        found, similarity = self._nearest_listed(exemplars)
+        missing = found < 0
+        position = np.searchsorted(exemplars, found).astype("int32")
+        position[missing], similarity[missing] = -1, -np.inf
+        return position, similarity
+
+    def improved(self, iterations: int) -> MessageRows:
+        """See `MessageRows`."""
+        return self
+
+    def _choose_active(self) -> None:
+        self._chosen = 0
+
+    def _remake(self, wanted: Array, counts: Array, columns: Array, values: Array) -> None:
+        messages = self.messages
+        messages.own[...], messages.a[...] = 0, -np.inf
+        for row, hot in enumerate(messages.hot_column):
+            part = slice(messages.begin[row], messages.begin[row] + messages.length[row])
+            for place in np.flatnonzero(hot >= 0):
+                messages.hot_s[row, place] = messages.s[part][messages.column[part] == hot[place]][0]
+        self._kernels.place_own(messages, self._rows, counts, columns, values)
+
+
+def estimate_of_pairs(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, pairs: int) -> Estimate:
+    """Estimate what a rank keeps of so many pairs: all as they are given, and own lists."""
+    n, own = shape[0], -(-shape[0] // size)
+    lists = (-(-pairs // size) + own * PADDING // 2) * (4 + 2 * itemsize)
+    given, sorted_pairs, vectors = pairs * 12, -(-pairs // size) * 48, n * 100 + own * 32 * 4 * (4 + 2 * itemsize)
+    what = {"pairs as given": given, "lists": lists, "pairs while they are sorted": sorted_pairs, "vectors": vectors}
+    return Estimate(lists, given + sorted_pairs + vectors, what)
