@@ -117,7 +117,7 @@ def confine(
     OSError
         The kernel has Landlock and rejects the rules. Without Landlock the paths stay reachable.
     RunFailed
-        `cuda_processes` for root, who could write settings of the kernel in ``/proc`` and cannot close them here.
+        `cuda_processes` for root: its processes could write settings of the kernel in ``/proc``, which stay open.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not sys.platform.startswith("linux"):

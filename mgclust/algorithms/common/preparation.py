@@ -46,10 +46,10 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     d = context.dataset_shape[1]
     if measure.unit_rows:
         _refuse_undefined(context, measure)
-        centre = np.zeros(d)
+        center = np.zeros(d)
     else:
-        centre = round_centre(context, weights)
-    context.rows.apply(measure.prepare(xp.asarray(centre)))
+        center = round_center(context, weights)
+    context.rows.apply(measure.prepare(xp.asarray(center)))
     longest, largest = xp.zeros(1), largest_value(context)
     origin = xp.zeros((1, d), dtype=context.dtype)
     for x in _pieces(context):
@@ -57,7 +57,7 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     vanished = bool(comm.all_reduce(np.array([int(context.rows.vanished)]), "max")[0])
     refuse_out_of_range(context, measure, largest, vanished)
     offset = context.rows.offset
-    return Prepared(float(comm.all_reduce(longest, "max")[0]), centre if offset is None else offset + centre)
+    return Prepared(float(comm.all_reduce(longest, "max")[0]), center if offset is None else offset + center)
 
 
 def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None:
@@ -143,14 +143,14 @@ def _refuse_undefined(context: Context, measure: Metric) -> None:
 
 
 def _undefined(measure: Metric, count: int, first: int) -> InputError:
-    what = "constant" if measure.centre_rows else "all-zero"
+    what = "constant" if measure.center_rows else "all-zero"
     return InputError(
         f"metric='{measure.name}' is undefined for {what} rows: {count} of them, the first is row {first}; "
         "drop them or choose metric='euclidean'."
     )
 
 
-def round_centre(context: Context, weights: Array | None = None) -> np.ndarray:
+def round_center(context: Context, weights: Array | None = None) -> np.ndarray:
     """The (weighted) mean of the rows, of few digits so that integers stay integers; float64."""
     beside = [] if weights is None else [weights.astype("float64")[:, None]]
     total = (

@@ -35,7 +35,7 @@ class Metric:
     name: str  # as users write it
     norm: str = "l2"  # {"l2", "l1"}: which sum the reduced distance is
     unit_rows: bool = False  # rows are scaled to unit length before anything else
-    centre_rows: bool = False  # each row is centred by its own mean before that (correlation)
+    center_rows: bool = False  # each row is centred by its own mean before that (correlation)
     squared: bool = True  # the distance is proportional to s; otherwise to its square root
 
     def __post_init__(self) -> None:
@@ -68,12 +68,12 @@ class Metric:
         """The reduced distance that belongs to a distance."""
         return distance / self.factor if self.squared else distance**2
 
-    def prepare(self, centre: Array) -> Callable[[Array], Array]:
+    def prepare(self, center: Array) -> Callable[[Array], Array]:
         """The transform that every row passes before it meets a kernel.
 
         Parameters
         ----------
-        centre : array of shape (n_features,), float64
+        center : array of shape (n_features,), float64
             A point near the mean of all rows; unused by the metrics that scale rows.
 
         Returns
@@ -83,7 +83,7 @@ class Metric:
             that row alone, so it is the same however rows are split. See `undefined` for rows that it cannot map.
         """
         if not self.unit_rows:
-            return lambda x: (x - centre).astype(x.dtype)
+            return lambda x: (x - center).astype(x.dtype)
         return self._to_unit_rows
 
     def undefined(self, x: Array) -> Array:
@@ -110,7 +110,7 @@ class Metric:
 
     def _direction(self, x: Array) -> tuple[Array, Array]:
         wide = x.astype("float64")
-        if self.centre_rows:
+        if self.center_rows:
             wide = wide - wide.mean(axis=1, keepdims=True)
         return wide, (wide * wide).sum(axis=1, keepdims=True) ** 0.5
 
@@ -122,6 +122,6 @@ METRICS = {
         Metric("sqeuclidean"),
         Metric("manhattan", norm="l1"),
         Metric("cosine", unit_rows=True),
-        Metric("correlation", unit_rows=True, centre_rows=True),
+        Metric("correlation", unit_rows=True, center_rows=True),
     )
 }
