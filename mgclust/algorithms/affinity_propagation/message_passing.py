@@ -137,7 +137,7 @@ class MessagePassing:
         return [np.flatnonzero(np.frombuffer(state, "uint8")) for state in different]
 
     def reach_all(self) -> bool:
-        """Whether each row has a similarity to one of the present exemplars."""
+        """Tell whether each row has a similarity to one of the present exemplars."""
         return self._similarities.complete or not self.assign(self.states()[0]).missing
 
     def _flags(self) -> np.ndarray:

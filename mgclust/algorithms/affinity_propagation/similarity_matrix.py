@@ -131,7 +131,7 @@ class Similarities(ABC):
                 sums(block, labels, n=n, first_row=self.context.rows.start + position, scale=scale, out=total)
 
     def can_represent(self, labels: Array) -> Array | None:
-        """Whether each row is similar to all others of its label, bool, of shape (n,); None: all are. Ranks meet."""
+        """Tell which rows all others of their label have a similarity to: shape (n,), bool; None: all. Ranks meet."""
         return None
 
     def numbers(self) -> Iterator[Array]:

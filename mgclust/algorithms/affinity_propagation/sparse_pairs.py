@@ -144,7 +144,7 @@ class SparseSimilarities(Similarities):
         return members + 1 == np.bincount(labels[labels >= 0], minlength=1)[labels]
 
     def _same(self, labels: Array) -> Array:
-        """Which pairs are of rows of one cluster."""
+        """Mark the pairs of rows of one cluster."""
         return labels[self._numbers[self._row]] == labels[self._column]
 
 
