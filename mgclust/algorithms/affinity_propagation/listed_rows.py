@@ -29,8 +29,8 @@ LIST_SHARE = 1 / 50
 SHORTEST_LIST, LONGEST_LIST = 48, 400
 LIST_GROWTH = 1.5  # a list is made that much longer than it would have to be
 ACTIVE_INTERVAL = 16  # iterations from one choice of active columns to the next
-DENSE_PACE = 1.25  # elements of a dense row that are passed in the time of one of a list
-SLOW_ITERATIONS = 64  # in which lists are slower, that end them
+DENSE_PACE = 2.0  # elements of a dense row that are passed in the time of one of a list
+PATIENCE = 16.0  # dense iterations' time that lists have cost more than matrices would have, which ends them
 
 
 class ListedRows(MessageRows):
@@ -66,7 +66,7 @@ class ListedRows(MessageRows):
             read=xp.zeros(m, "int64"),
             undecided=xp.zeros(m, "uint8"),
         )
-        self._used = self._chosen = self._slow = self._since = 0
+        self._used, self._chosen, self._lost = 0, 0, 0.0
         self._rows = xp.arange(m)
         self._first_lists()
 
@@ -98,7 +98,7 @@ class ListedRows(MessageRows):
         messages = self.messages
         messages.a[...] = -np.inf
         messages.own[...] = messages.a_column[...] = messages.read[...] = messages.undecided[...] = 0
-        self._chosen = self._slow = self._since = 0
+        self._chosen, self._lost = 0, 0.0
 
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
         """See `MessageRows`."""
@@ -138,16 +138,14 @@ class ListedRows(MessageRows):
         """See `MessageRows`."""
         messages, m = self.messages, len(self._rows)
         looked = int(messages.own.sum()) + self._read()
-        slow = DENSE_PACE * looked > m * messages.n
-        self._slow = self._slow + iterations if slow else 0
-        self._since += iterations
-        if self._keep_lists or self._since < SLOW_ITERATIONS:
+        loss = iterations * (DENSE_PACE * looked / max(1, m * messages.n) - 1.0)
+        self._lost = max(0.0, self._lost + loss)
+        if self._keep_lists:
             return self
-        self._since = 0
         dense = 2 * m * padded(messages.n) * self.context.dtype.itemsize
         fits = dense + self._bytes(len(messages.column)) <= self.context.free
         # All ranks together: a checkpoint holds all rows in one form.
-        mine = np.array([int(self._slow >= SLOW_ITERATIONS), int(not fits)])
+        mine = np.array([int(self._lost > PATIENCE), int(not fits)])
         slow_somewhere, too_large = self.context.comm.all_reduce(mine, "max")
         return self._dense() if slow_somewhere and not too_large else self
 

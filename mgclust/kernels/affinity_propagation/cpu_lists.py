@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 Array = Any
+LONG = 320  # elements that NumPy sorts
 
 
 def count_similar(s: Array, low: Array, *, out: Array) -> None:
@@ -38,7 +39,11 @@ def list_similar(s: Array, low: Array, begin: Array, *, column: Array, out: Arra
     flat, rows = s.reshape(-1), rows_of_a_task(s.shape[1])
 
     def task(index: int, _: int) -> None:
-        fill_row(flat, s.shape[1], index * rows, min((index + 1) * rows, len(s)), low, begin, column, out)
+        start, stop = index * rows, min((index + 1) * rows, len(s))
+        counts = np.empty(stop - start, np.int64)
+        fill_row(flat, s.shape[1], start, stop, low, begin, column, out, counts)
+        for i in np.flatnonzero(counts > LONG):
+            sort_list(column, out, slice(begin[start + i], begin[start + i] + counts[i]))
 
     run_tasks(-(-len(s) // rows), task)
 
@@ -80,9 +85,24 @@ def count_row(s: Any, width: int, start: int, stop: int, low: Any, out: Any) -> 
         out[i] = count
 
 
+def sort_list(column: Array, s: Array, place: slice) -> None:
+    """Sort a long list, whose columns ascend: by NumPy, which is faster from some hundred elements on."""
+    for kind in (None, "stable"):  # the usual way swaps equal elements, which are rare
+        order = np.argsort(-s[place], kind=kind)
+        values = s[place][order]
+        if (values[1:] < values[:-1]).all():
+            break
+    s[place], column[place] = values, column[place][order]
+
+
 @compiled
-def fill_row(s: Any, width: int, start: int, stop: int, low: Any, begin: Any, column: Any, out: Any) -> None:
-    """Those elements, the most similar first, of equal ones the lowest column; -inf up to a multiple of WIDTH."""
+def fill_row(
+    s: Any, width: int, start: int, stop: int, low: Any, begin: Any, column: Any, out: Any, counts: Any
+) -> None:
+    """Those elements, the most similar first, of equal ones the lowest column; -inf up to a multiple of WIDTH.
+
+    More than LONG elements are left in the order of their columns.
+    """
     for i in range(start, stop):
         at = begin[i]
         count = 0
@@ -96,8 +116,9 @@ def fill_row(s: Any, width: int, start: int, stop: int, low: Any, begin: Any, co
                 count += 1
         for q in range(at + count, at + (count + WIDTH - 1) // WIDTH * WIDTH):
             column[q], out[q] = 0, out.dtype.type(-np.inf)
+        counts[i - start] = count
         # Shell's sort, by Ciura's distances.
-        gap = 1750
+        gap = 132 if count <= LONG else 0
         while gap > 0:
             for q in range(gap, count):
                 value, k = out[at + q], column[at + q]
@@ -107,8 +128,8 @@ def fill_row(s: Any, width: int, start: int, stop: int, low: Any, begin: Any, co
                     p -= gap
                 out[at + p + gap], column[at + p + gap] = value, k
             gap = (
-                701 if gap == 1750 else 301 if gap == 701 else 132 if gap == 301 else 57 if gap == 132 else
-                23 if gap == 57 else 10 if gap == 23 else 4 if gap == 10 else 1 if gap == 4 else 0
+                57 if gap == 132 else 23 if gap == 57 else 10 if gap == 23 else 4 if gap == 10 else
+                1 if gap == 4 else 0
             )  # fmt: skip
 
 
