@@ -7,6 +7,7 @@ estimator too: it finds the clusters that others, such as the silhouette, are gi
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 import warnings
@@ -153,6 +154,19 @@ class Method(BaseEstimator):  # type: ignore[misc]
         defaults = cls().get_params()
         given = (name for name in constraints if name in defaults and name not in PLACE)
         return tuple(Option(name, defaults[name], constraints[name]) for name in given)
+
+    def __sklearn_clone__(self) -> Self:
+        # A client cannot be copied, and is the same one in a copy of the parameters.
+        twin = copy.copy(self)
+        twin.client = None
+        made: Self = BaseEstimator.__sklearn_clone__(twin)
+        made.client = self.client
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A client lives in its process: what is pickled has the address of its scheduler, if others can reach that.
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "client": _portable(state["client"])} if "client" in state else state
 
     def fit_dataset(
         self,
@@ -308,6 +322,15 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
                 "features as input."
             )
         return dataset
+
+
+def _portable(client: Any) -> Any:
+    """Replace a client or a cluster object by what another process can use: its address, or "auto"."""
+    if client is None or isinstance(client, str):
+        return client
+    scheduler = getattr(client, "scheduler", None)
+    address = str(getattr(client, "scheduler_address", None) or getattr(scheduler, "address", ""))
+    return address if "://" in address and not address.startswith("inproc://") else "auto"
 
 
 def _print_progress(event: dict[str, Any]) -> None:

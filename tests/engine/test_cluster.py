@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import pickle
 import time
 
 import dask
@@ -10,7 +11,10 @@ import distributed
 import numpy as np
 import psutil
 import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
+from mgclust import DensityPeaks, FuzzyCMeans
 from mgclust.data import open_dataset
 from mgclust.engine import devices, spmd
 from mgclust.engine.certificates import throwaway
@@ -42,6 +46,29 @@ def test_auto_finds_the_active_client(client):
     with client.as_current(), connect("auto", "cpu") as found:
         assert found.client is client
         assert found.size == 4
+
+
+def test_a_cluster_object_is_its_cluster(client):
+    with connect(client.cluster, "cpu") as found:
+        assert found.size == 4 and found.client.scheduler.address == client.scheduler.address
+
+
+def test_estimators_are_copied_with_their_client(client):
+    for given in (client, client.cluster):
+        model = DensityPeaks(3, client=given)
+        copied = clone(model)
+        assert copied.client is given and model.client is given and copied.n_clusters == 3
+        assert pickle.loads(pickle.dumps(model)).client == client.scheduler.address
+    assert pickle.loads(pickle.dumps(DensityPeaks(client=None))).client is None
+
+
+@pytest.mark.slow
+def test_a_grid_search_runs_on_a_client(client):
+    rows = np.repeat([[0.0, 0], [9, 0], [0, 9]], 40, axis=0) + np.random.default_rng(0).normal(size=(120, 2))
+    model = FuzzyCMeans(client=client, device="cpu", random_state=0)
+    search = GridSearchCV(model, {"n_clusters": [2, 3]}, scoring=lambda model, x: model.result_.scores["xie_beni"] * -1)
+    search.fit(rows)
+    assert search.best_params_ == {"n_clusters": 3} and search.best_estimator_.client is client
 
 
 def test_workers_that_the_client_forgets_are_not_lost(client):

@@ -82,9 +82,9 @@ class DensityPeaks(WeightedClusterer):
         ``exactness_``, which may order rows of nearly equal density differently. "auto" takes it for
         Euclidean data that it pays for.
     device : {"auto", "cpu", "cuda"}, default="auto"
-    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+    client : {"auto", "local"}, None, address, distributed.Client or cluster object, default="auto"
         Where to run: the active Dask client or else this process; this process; all GPUs of this machine; the given
-        cluster.
+        cluster. ``sklearn.base.clone`` keeps a client, ``pickle`` the address of its scheduler.
     dtype : {"float32", "float64"}, default="float32"
     memory_limit : int or str, optional
         Device memory that one rank may use; data beyond it stay on the host and are streamed.

@@ -49,12 +49,12 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
 
     Parameters
     ----------
-    client : "auto", None, "local", distributed.Client, str or Cluster
+    client : "auto", None, "local", distributed.Client, cluster object of Dask, str or Cluster
         "auto": the active Dask client, where there is one, else this process. None: this process, without
         Dask. "local": a new cluster of this machine, one worker a GPU (or a core, with ``device="cpu"``),
-        closed on leaving. A Client: its cluster. A scheduler's address: that cluster; for ``tls://`` the
-        certificates come from MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's
-        configuration. A Cluster: what an earlier `connect` found, as it is.
+        closed on leaving. A Client: its cluster. A cluster object, such as a ``LocalCluster``: itself. A scheduler's
+        address: that cluster; for ``tls://`` the certificates come from MGCLUST_TLS_CA, MGCLUST_TLS_CERT and
+        MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier `connect` found, as it is.
     device : {"auto", "cpu", "cuda"}
         "auto": GPUs if every rank has one, else CPUs.
     n_workers : int, optional
@@ -97,6 +97,8 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
                 n_workers = None
             else:
                 client = stack.enter_context(_remote_client(client))
+        elif hasattr(client, "get_client") and not getattr(client, "asynchronous", True):
+            client = stack.enter_context(client.get_client())
         if getattr(client, "asynchronous", True):
             raise InputError(f"client={client!r} should be a synchronous distributed.Client (asynchronous=False).")
         workers = _workers(client, n_workers or 1)
