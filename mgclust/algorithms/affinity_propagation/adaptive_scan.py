@@ -65,6 +65,7 @@ import math
 from collections import deque
 
 from mgclust.algorithms.affinity_propagation.adaptive_state import (
+    ALWAYS,
     LEAST_PACE,
     MEAN_OF,
     MOST_PACE,
@@ -354,6 +355,8 @@ def upcoming(state: ScanState, most: int) -> list[float]:
 
 def until_below(state: ScanState) -> int:
     """Iterations to the earliest at which K may have been below its range for long enough to end the scan."""
+    if state.low <= 1:
+        return ALWAYS  # no number is below
     counts = list(state.counts)[-state.profile.rest :]
     within = next((at for at, k in enumerate(counts[::-1]) if not 0 < k < state.low), len(counts))
     return state.profile.rest - within

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from mgclust.errors import InputError
 
 __all__ = [
+    "ALWAYS",
     "LEAST_PACE",
     "MEAN_OF",
     "MOST_PACE",

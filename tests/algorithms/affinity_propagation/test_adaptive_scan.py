@@ -279,6 +279,7 @@ def happens(state, count: int, worst: bool) -> bool:
 
 
 @settings(max_examples=25, deadline=None)
+@example(stretches=[("random", 169, 0), ("random", 260, 0)], profile="paper")
 @given(stretches=STRETCHES, profile=st.sampled_from(sorted(PROFILES)))
 def test_upcoming_is_as_long_as_it_can_be(stretches, profile):
     script = flags_of(stretches)
