@@ -22,7 +22,6 @@ from mgclust.service.settings import Settings, variable
 __all__ = ["Connection", "Retries", "RetryAfter", "check"]
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
-FIRST_RETRIES = 2  # of these, where it has never answered and nothing listens: it may just be starting
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes
 MAX_RETRY_SECONDS = 120.0  # for a request that is sent again because the service asks for it
 
@@ -62,7 +61,6 @@ class Connection:
             raise InputError("the token (MGCLUST_TOKEN) should be ASCII without spaces, as the service showed it.")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx.Client(base_url=f"{base}/api/v1", headers=headers, timeout=60.0, transport=transport)
-        self.has_answered = False
 
     def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
         """Send a request, again if nothing answers; return the JSON answer, or raise the service's error.
@@ -95,7 +93,6 @@ class Connection:
             except (httpx.TransportError, RetryAfter) as error:
                 retries.wait(error)
                 continue
-            self.has_answered = True
             return self.parse(answer.content)
 
     def parse(self, text: str | bytes) -> Any:
@@ -159,17 +156,13 @@ class Retries:
             pause = error.seconds * random.uniform(1.0, 1.5)  # not all clients at once
             if time.monotonic() + pause > self._until:
                 raise error.refusal from None
-        elif self._failures == self._most(error):
+        elif self._failures == len(RETRY_SECONDS):
             quotable = not isinstance(error, httpx.LocalProtocolError)
             raise self._connection.unreachable(error) from (error if quotable else None)
         else:
             pause = RETRY_SECONDS[self._failures]
             self._failures += 1
         time.sleep(pause)
-
-    def _most(self, error: httpx.TransportError) -> int:
-        absent = isinstance(error, httpx.ConnectError) and not self._connection.has_answered
-        return min(FIRST_RETRIES, len(RETRY_SECONDS)) if absent else len(RETRY_SECONDS)
 
 
 def check(answer: httpx.Response) -> httpx.Response:

@@ -108,27 +108,6 @@ def test_spaces_around_a_token_do_not_count(answers, monkeypatch):
     assert answers.requests[0].headers["Authorization"] == "Bearer mgc_x"
 
 
-def test_where_nothing_has_answered_yet_it_is_not_waited_for_long(answers, monkeypatch):
-    monkeypatch.setattr(connection, "RETRY_SECONDS", (0.2, 0.5, 1.0, 2.0))
-    pauses = []
-    monkeypatch.setattr(connection.time, "sleep", pauses.append)
-    service, answer = Service(), answers.by
-
-    def by(request):
-        raise httpx.ConnectError("refused")
-
-    answers.by = by
-    with pytest.raises(RunFailed, match="no service answers"):
-        service.jobs()
-    assert pauses == [0.2, 0.5]
-    answers.by = answer
-    service.jobs()
-    answers.by = by
-    with pytest.raises(RunFailed, match="no service answers"):
-        service.jobs()
-    assert pauses[2:] == [0.2, 0.5, 1.0, 2.0]
-
-
 def test_an_error_that_quotes_the_request_is_not_shown(answers, capsys):
     def by(request):
         raise httpx.LocalProtocolError(f"Illegal header value {request.headers['Authorization']!r}")
