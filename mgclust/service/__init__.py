@@ -15,7 +15,7 @@
           reader_pool.py, reader_process.py    confined processes that read data and results for pictures
         sources.py      uploads, files below roots, URLs (fetch.py)
         jobs.py         the queue for users: each change is one transaction of the database
-          models.py       the tables; migrations/; identity.py    checks of the database's files
+          models.py       the tables; states.py; migrations/; identity.py    checks of the database's files
           quotas.py, removal.py    limits and removal of what users keep (folders.py)
           batches.py      calls that wait for the database share its next transaction
         results.py, sent_file.py    logs and results, read as hostile files; one as an answer

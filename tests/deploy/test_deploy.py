@@ -83,6 +83,17 @@ def _lines(path):
     return text.splitlines()
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".md"], ids=name)
+def test_no_fence_is_overlooked(path):
+    """All blocks of these pages are of commands, whose `mgclust` commands are checked, or say what else they are."""
+    fences = re.findall(r"^[ >]*(?:```|~~~).*$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    begins = fences[::2]
+    assert len(fences) % 2 == 0 and set(fences[1::2]) <= {"```"}
+    assert set(begins) <= {"```bash", "```text", "```ini", "```yaml", "```json", "```python", "```toml", "```nginx"}, (
+        begins
+    )
+
+
 def _mgclust_commands():
     """Every `mgclust ...`, as (file, arguments)."""
     for path in FILES:

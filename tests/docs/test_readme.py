@@ -404,7 +404,10 @@ def test_options_parameters_and_names_exist(page):
 def test_files_that_contributing_names_exist():
     named = re.findall(r"`([\w.]+(?:/[\w.]+)+)`", PAGES["CONTRIBUTING.md"])
     places = [ROOT / each for each in (".", "mgclust", "mgclust/algorithms", "tests/service")]
-    assert not [each for each in named if not any((place / each).exists() for place in places)]
+    made = "docs/_build"
+    assert not [
+        each for each in named if not each.startswith(made) and not any((place / each).exists() for place in places)
+    ]
     page = PAGES["CONTRIBUTING.md"]
     modules = {path.name for path in (ROOT / "mgclust").iterdir() if not path.name.startswith("__")} - {"py.typed"}
     assert not [each for each in sorted(modules) if f"`{each}`" not in page and f"`mgclust/{each}`" not in page]

@@ -367,7 +367,9 @@ default="euclidean"
             at_least=0, at_most=1, optional=True, help="The preference as a quantile of the similarities."
         ),
         "n_clusters": Integer(at_least=1, optional=True, help="Number of clusters; its preference is searched for."),
-        "affinity": Choice(*AFFINITIES, *PRECOMPUTED, help="Similarity between rows."),
+        "affinity": Choice(
+            *AFFINITIES, *PRECOMPUTED, help="Similarity between rows; precomputed_nearest_neighbors in Python alone."
+        ),
         "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
     }
 

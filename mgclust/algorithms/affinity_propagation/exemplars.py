@@ -58,7 +58,7 @@ class ExemplarClusterer(Clusterer):
         if self.affinity == "precomputed_nearest_neighbors" and not isinstance(dataset, SparseDataset):
             raise InputError(
                 "affinity='precomputed_nearest_neighbors' takes a sparse matrix of distances in memory, as of "
-                f"kneighbors_graph(mode='distance'), not a {dataset.kind}; give one, or the rows with "
+                "kneighbors_graph(mode='distance'), in Python alone; give one, or the rows with "
                 "affinity='euclidean'."
             )
         if self.affinity == "precomputed":

@@ -1,5 +1,6 @@
 """Parts that several methods share.
 
 `preparation` makes rows ready for the kernels and finds the arithmetic that their distances can afford; `pair_matrix`
-is for a matrix of all pairs, whose rows the ranks own; `weights` is for weights of rows.
+is for a matrix of all pairs, whose rows the ranks own; `weights` is for weights of rows; `nearest_centers` finds the
+nearest of some centres for each row.
 """

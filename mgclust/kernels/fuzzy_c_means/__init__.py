@@ -1,7 +1,7 @@
 """Fuzzy c-means: the weighted sums of one pass over the rows, and memberships in given centres.
 
 On the CPU `cpu` hands panels of rows to `cpu_steps`. On a GPU `gpu` takes ``fuzzy.cu``, or `gpu_products` with
-``products.cu`` where many centres are for tensor cores.
+``products.cu`` where many centres are for tensor cores; both include ``approximations.cuh``.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def chunks_of(d: int) -> int:
 
 
 def pack_about(module: Any, x: Array, centre: Array, which: Array | None = None) -> tuple[Array, Array]:
-    """Rows, or some of them, about a point: tiles and norms by centred_rows.cuh, which the module includes."""
+    """Rows, or some of them, about a point: tiles and norms by ``centred_sums.cu``."""
     count, d, chunks = len(x) if which is None else len(which), x.shape[1], chunks_of(x.shape[1])
     padded = -(-count // ROWS) * ROWS
     tiles, norms = cp.empty(padded * chunks * CHUNK * 4, dtype=np.uint8), cp.empty((padded, 2), dtype=np.float32)
