@@ -45,7 +45,12 @@ def cases() -> dict[str, Callable[[], Callable[[], list[Any]]]]:
 
     def fit(name: str, data: Any, attributes: str, **parameters: Any) -> Callable[[], list[Any]]:
         model = getattr(mgclust, name)(device="cpu", client=None, **parameters)
-        return lambda: [getattr(model.fit(data), each) for each in attributes.split()]
+
+        def fitted() -> list[Any]:
+            model.fit(data)
+            return [getattr(model, each) for each in attributes.split()]
+
+        return fitted
 
     def silhouettes(data: np.ndarray) -> Callable[[], list[Any]]:
         labels = np.arange(len(data)) % 30
