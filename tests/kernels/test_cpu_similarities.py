@@ -12,7 +12,7 @@ from mgclust import kernels
 from mgclust.kernels.affinity_propagation.messages import padded
 from mgclust.kernels.toolkit.cpu_compiler import signed
 from mgclust.kernels.toolkit.simd import load, store
-from mgclust.kernels.toolkit.simd_steps import random_bytes
+from mgclust.kernels.toolkit.simd_random import random_bytes
 
 cpu = kernels.load("cpu")
 

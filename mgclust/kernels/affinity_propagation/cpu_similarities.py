@@ -1,7 +1,7 @@
 """Similarities on the CPU: their making, and the noise that breaks ties.
 
 Noise moves a value by no, one or two units of its last place, so a random byte is enough, and one block of Philox
-serves 16 columns. `simd_steps.random_bytes` says which column gets which byte.
+serves 16 columns. `simd_random.random_bytes` says which column gets which byte.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from mgclust.kernels.pairs.cpu_loops import pair_distances
 from mgclust.kernels.pairs.cpu_tasks import each_task
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, signed
 from mgclust.kernels.toolkit.simd import WIDTH, element, load, multiply, splat, store
-from mgclust.kernels.toolkit.simd_steps import finite_or, fma, random_bytes
+from mgclust.kernels.toolkit.simd_random import random_bytes
+from mgclust.kernels.toolkit.simd_steps import finite_or, fma
 from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks
 
 __all__ = ["jitter", "jitter_lists", "jitter_pairs", "jitter_rows", "similarities_of_rows"]
