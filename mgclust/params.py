@@ -433,10 +433,12 @@ class Range(Constraint):
         return "two integers from 1 on, the second not below the first, such as (5, 20), or 5,20 as text"
 
     def _check(self, name: str, value: Any) -> tuple[int, int]:
-        given = value.split(",") if isinstance(value, str) else value
+        number = Integer(at_least=1)
         try:
-            low, high = (Integer(at_least=1).parse(each) if isinstance(each, str) else each for each in given)
-            low, high = (Integer(at_least=1).check(name, each) for each in (low, high))
+            if isinstance(value, str):
+                low, high = (number.parse(each, name) for each in value.split(","))
+            else:
+                low, high = (number.check(name, each) for each in value)
         except (TypeError, ValueError, InputError):
             raise self.refuse(name, value) from None
         if high < low:
