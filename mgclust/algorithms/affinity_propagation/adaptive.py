@@ -1,250 +1,33 @@
-r"""Adaptive affinity propagation (Wang et al., Acta Automatica Sinica 33:1242, 2007; arXiv 0805.1096), on any ranks.
+"""Adaptive affinity propagation as an estimator: its parameters, other candidates of a scan, and what to warn of.
 
-Affinity propagation wants a preference, which decides the number of clusters K, and a damping, which decides whether
-the messages settle. This method needs neither. One run of messages continues while the preference falls step by step
-from half the median similarity: whenever the exemplars have settled they are recorded as the candidate with K
-clusters, and the preference is lowered, faster the longer K stays. Where the messages oscillate, the damping is
-raised, and if that does not help the preference escapes downwards. The run ends at K = 2 or 1. Of the candidates, the
-one with the largest mean silhouette is the answer.
-
-    adaptive_scan.step      the decisions, from the number of exemplars of each iteration
-    message_passing         the iterations
-    silhouette_scores       the scores of all candidates, together
-
-Chen and Zeng computed the similarities and the silhouettes of this method on a GPU and left the messages on the CPU;
-here all three stay on the devices. Cost: as `AffinityPropagation`, for thousands of iterations; then the silhouettes,
-in O(n K d) for each candidate, or one pass over all pairs for all candidates with the plain Euclidean distance.
+What it does and what the ranks compute are in `mgclust.algorithms.affinity_propagation.adaptive_ranks`.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES, ScanState, Stats, start, step, upcoming
+from mgclust.algorithms.affinity_propagation.adaptive_ranks import AdaptiveOutput, adaptive_affinity_propagation
+from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
-from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
-from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE
+from mgclust.algorithms.affinity_propagation.message_passing import Assignment
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
-from mgclust.algorithms.affinity_propagation.row_choice import is_listed, rows_of
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     AFFINITIES,
-    Similarities,
-    median,
-    similarities_of,
 )
 from mgclust.algorithms.base import Inputs, WarmUp
-from mgclust.algorithms.silhouette.ranks import SilhouetteScores, score_labelings, score_with_matrix
-from mgclust.engine.checkpoint import Saved
-from mgclust.engine.spmd import Context, Outcome, RunSpec
+from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
-from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Choice, Constraint, Integer, Range, RealOrPerRow
 from mgclust.result import Result
 
 __all__ = ["AdaptiveAffinityPropagation"]
 
 WEAK_SILHOUETTE = 0.3  # below it the authors' package looks at the smallest cluster silhouette instead
-TABLE = (
-    "n_clusters",
-    "preference",
-    "damping",
-    "n_iter",
-    "silhouette",
-    "min_cluster_silhouette",
-    "net_similarity",
-    "min_cluster_size",
-)
-
-
-@dataclass(frozen=True)
-class AdaptiveOutput:
-    """Rank 0's findings."""
-
-    table: dict[str, np.ndarray]  # `AdaptiveAffinityPropagation.scan_`
-    assignments: dict[int, Assignment]  # by number of clusters
-    best: int  # the chosen number of clusters; 0 where there is no candidate
-    silhouettes: SilhouetteScores | None  # of the best one, where they are defined
-    log: list[str]
-    n_iter: int
-    stopped: str  # why the scan ended
-    nearest: tuple[int, int]  # see `ScanState`
-    preference: float | np.ndarray | None  # as it was given
-    exactness: dict[str, Any]
-
-
-def adaptive_affinity_propagation(
-    context: Context,
-    *,
-    affinity: str,
-    profile: str,
-    max_iter: int,
-    preference: float | np.ndarray | None,
-    silhouette_metric: str,
-    min_cluster_size: int,
-    n_clusters_range: tuple[int, int] | None,
-    algorithm: str,
-    seed: int,
-) -> AdaptiveOutput | None:
-    """Run the method on every rank; rank 0 returns what `AdaptiveAffinityPropagation.fit` reports."""
-    n = context.dataset_shape[0]
-    saved = context.checkpoint.load()
-    listed = is_listed(context, algorithm, affinity, saved)
-    with context.stage("similarities"):
-        similarities = similarities_of(context, affinity, seed, stored=not listed)
-        rows = rows_of(context, similarities, algorithm, listed)
-    with context.stage("preference"):
-        middle = median(context, similarities, with_diagonal=False)
-        similarities.settle()
-    if preference is None:
-        refuse_scan(similarities, middle, affinity)
-    # A scan moves one number; what a vector of preferences has beside it is added to it.
-    first = None if preference is None else float(np.median(preference))
-    offsets = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
-    if first is not None and PROFILES[profile].stride:
-        profile = "code"  # nothing falls
-    state = start(
-        profile, n, middle, first, max_iter=max_iter, fixed=first is not None, n_clusters_range=n_clusters_range
-    )
-    if saved is not None:
-        state.resume(saved.control["state"])
-    with context.stage("scan"):
-        messages = MessagePassing(context, rows, offsets + state.preference)
-        exemplars, last, log = scan(context, messages, saved, state, offsets)
-    with context.stage("labels"):
-        preferences = {k: offsets + state.candidates[k].preference for k in exemplars}
-        assignments = {k: messages.assign(found, preferences[k]) for k, found in exemplars.items()}
-        if state.profile.stride and assignments:
-            refined = messages.refine(list(assignments.values()), list(preferences.values()))
-            assignments = dict(zip(assignments, refined, strict=True))
-        elif len(last) and state.latest is not None and state.wanted(len(last)):
-            (assignments[len(last)],) = messages.refine([messages.assign(last)])
-            state.candidates[len(last)] = state.latest
-        exactness = {"algorithm": SPARSE if listed else DENSE, **messages.rows.exactness()}
-        del rows, messages
-    assignments = dict(sorted(assignments.items()))
-    with context.stage("silhouette"):
-        scores = score(context, similarities, affinity, silhouette_metric, assignments)
-    if context.rank:
-        return None
-    best = choose(assignments, scores, min_cluster_size)
-    return AdaptiveOutput(
-        table=tabulate(state, assignments, scores),
-        assignments=assignments,
-        best=best,
-        silhouettes=scores.get(best),
-        log=log,
-        n_iter=state.iteration,
-        stopped=state.stopped,
-        nearest=state.nearest,
-        preference=preference,
-        exactness=exactness,
-    )
-
-
-def refuse_scan(similarities: Similarities, median: float, affinity: str) -> None:
-    """The preference starts at half the median and has to fall."""
-    if similarities.all_alike:
-        raise InputError(
-            f"all similarities are equal ({similarities.highest:.3g}): there are no clusters to be found; drop "
-            "duplicate rows, or give preference."
-        )
-    noise = 1e3 * np.finfo(similarities.context.dtype).tiny
-    if median >= -noise:
-        remedy = "subtract the largest similarity from all of them"
-        if affinity in AFFINITIES:
-            remedy = "at least half of the pairs coincide, so drop duplicate rows"
-        raise InputError(
-            f"the median similarity is {median if median > noise else 0:g}, should be < 0: the preference starts at "
-            f"half of it and has to fall; {remedy}, or give preference."
-        )
-
-
-def scan(
-    context: Context, messages: MessagePassing, saved: Saved | None, state: ScanState, given: np.ndarray
-) -> tuple[dict[int, np.ndarray], np.ndarray, list[str]]:
-    """Pass messages until the scan ends: the exemplars of each candidate, those of the last iteration, the log."""
-    exemplars: dict[int, np.ndarray] = {}
-    log: list[str] = []
-    if saved is not None:
-        messages.restore(saved)
-        exemplars, log = saved_candidates(saved), list(saved.control["log"])
-    began, before = time.perf_counter(), state.iteration
-    while True:
-        preference = state.preference
-        for slot, (n_exemplars, unchanged) in enumerate(messages.iterate(upcoming(state, SLOTS))):
-            decision = step(state, Stats(n_exemplars, unchanged))
-            if decision.record:
-                exemplars[n_exemplars] = messages.exemplars(slot)
-            if decision.event:
-                log.append(decision.event)
-            if decision.stop:
-                return exemplars, messages.exemplars(slot), log
-        if decision.renoise:
-            messages.add_noise()
-        if state.preference != preference:
-            messages.set_preference(given + state.preference)
-        context.progress(
-            state.iteration / state.max_iter,
-            n_clusters=n_exemplars,
-            preference=state.preference,
-            damping=state.damping,
-            rate=(state.iteration - before) / (time.perf_counter() - began),
-        )
-        if context.checkpoint.due():
-            rows = np.concatenate([np.zeros(0, np.int64), *exemplars.values()])
-            messages.save({"state": state.to_plain(), "candidates": list(exemplars), "log": log}, {"candidates": rows})
-
-
-def saved_candidates(saved: Saved) -> dict[int, np.ndarray]:
-    """The exemplars of each candidate as `scan` saved them: k rows where there are k clusters."""
-    numbers = saved.control["candidates"]
-    parts = np.split(saved.arrays["candidates"], np.cumsum(numbers, dtype=np.int64))  # and an empty one behind them
-    return dict(zip(numbers, parts[:-1], strict=True))
-
-
-def score(
-    context: Context, similarities: Similarities, affinity: str, metric: str, found: dict[int, Assignment]
-) -> dict[int, SilhouetteScores]:
-    """Silhouettes of all candidates for which they are defined, by number of clusters."""
-    n = context.dataset_shape[0]
-    defined = [k for k in found if 1 < k < n]
-    labelings = [found[k].labels for k in defined]
-    if affinity == "precomputed":
-        scores = score_with_matrix(context, similarities.matrix(), similarities.highest, labelings, keep_samples=True)
-    else:
-        measure = METRICS[metric if affinity == "euclidean" else affinity]
-        scores = score_labelings(context, measure, labelings, keep_samples=True)
-    return dict(zip(defined, scores, strict=True))
-
-
-def tabulate(
-    state: ScanState, found: dict[int, Assignment], scores: dict[int, SilhouetteScores]
-) -> dict[str, np.ndarray]:
-    """The scan as a table: one row a candidate, by ascending number of clusters."""
-    rows = []
-    for k, assignment in found.items():
-        candidate, judged = state.candidates[k], scores.get(k)
-        silhouettes = (np.nan, np.nan) if judged is None else (judged.score, float(judged.cluster_means.min()))
-        smallest = int(np.bincount(assignment.labels).min())
-        figures = (candidate.preference, candidate.damping, candidate.iteration, *silhouettes)
-        rows.append((k, *figures, assignment.net_similarity, smallest))
-    columns = zip(*rows, strict=True) if rows else [[]] * len(TABLE)
-    return {name: np.array(column) for name, column in zip(TABLE, columns, strict=True)}
-
-
-def choose(found: dict[int, Assignment], scores: dict[int, SilhouetteScores], min_cluster_size: int) -> int:
-    """The candidate with the largest silhouette, of equals that with fewest clusters; none with too small a cluster."""
-    large = [k for k in scores if scores[k].sizes.min() >= min_cluster_size]
-    eligible = large or list(scores)
-    if not eligible:
-        return min(found, default=0)
-    return max(eligible, key=lambda k: (scores[k].score, -k))
 
 
 class AdaptiveAffinityPropagation(ExemplarClusterer):

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, fowlkes_mallows_score
 
 from mgclust import AdaptiveAffinityPropagation
-from mgclust.algorithms.affinity_propagation import adaptive as module
+from mgclust.algorithms.affinity_propagation import adaptive_ranks as module
 from mgclust.errors import InputError
 from oracles import adaptive_affinity_propagation as reference
 from oracles.affinity_propagation import assign_to_exemplars, silhouette, similarity
