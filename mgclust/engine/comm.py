@@ -14,6 +14,7 @@ times a second.
 
 from __future__ import annotations
 
+import contextvars
 import pickle
 import queue
 import threading
@@ -318,7 +319,8 @@ class HostComm:
         self._streaming = True
         ready: queue.Queue[Block | BaseException] = queue.Queue(maxsize=1)
         gone = threading.Event()
-        pump = threading.Thread(target=self._pump, args=(what, rows, ready, gone), daemon=True)
+        here = contextvars.copy_context()  # its share of the cores
+        pump = threading.Thread(target=here.run, args=(self._pump, what, rows, ready, gone), daemon=True)
         pump.start()
         try:
             for _ in self._spans:

@@ -7,6 +7,7 @@ import pytest
 
 from mgclust.kernels import load
 from mgclust.kernels.pairs import cpu_tasks as _cpu_tasks
+from mgclust.kernels.toolkit import threads
 
 cpu = load("cpu")
 
@@ -87,12 +88,12 @@ def test_nothing_is_written_between_the_lists():
 def test_lists_depend_neither_on_threads_nor_on_tasks_or_batches(d, monkeypatch):
     x = uniform(2100, d, np.float32)
     threshold = float(np.quantile(cpu.pairs.reduced_distances(x[:50], x, norm="l2"), 0.05))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    expected = lists(x, x, "l2", threshold)[1]
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    with threads.share(1):
+        expected = lists(x, x, "l2", threshold)[1]
     monkeypatch.setattr(_cpu_tasks, "BATCH_BYTES", 1)
     monkeypatch.setattr(_cpu_tasks, "TASK_PAIRS", 1)
-    assert (lists(x, x, "l2", threshold)[1] == expected).all()
+    with threads.share(2):
+        assert (lists(x, x, "l2", threshold)[1] == expected).all()
 
 
 def test_no_rows_is_no_work():

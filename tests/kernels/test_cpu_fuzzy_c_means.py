@@ -8,6 +8,7 @@ from numba import njit
 
 from mgclust import kernels
 from mgclust.kernels.fuzzy_c_means import cpu as _cpu_fuzzy
+from mgclust.kernels.toolkit import threads
 from mgclust.kernels.toolkit.simd import WIDTH, load, store
 from mgclust.kernels.toolkit.simd_steps import log2_of
 
@@ -190,11 +191,10 @@ def test_bits_do_not_depend_on_threads_or_calls(
     x, centers = data(9000, d, c, dtype)
     weights = np.random.default_rng(2).random(9000).astype(dtype)
     whole = sums(x, centers, m, weights, block_rows=4096)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert sums(x, centers, m, weights, block_rows=4096).tobytes() == whole.tobytes()
-    monkeypatch.setattr(_cpu_fuzzy, "PARTIAL_BYTES", 1)
-    assert sums(x, centers, m, weights, block_rows=4096).tobytes() == whole.tobytes()
-    monkeypatch.delenv("OMP_NUM_THREADS")
+    with threads.share(1):
+        assert sums(x, centers, m, weights, block_rows=4096).tobytes() == whole.tobytes()
+        monkeypatch.setattr(_cpu_fuzzy, "PARTIAL_BYTES", 1)
+        assert sums(x, centers, m, weights, block_rows=4096).tobytes() == whole.tobytes()
     split = np.zeros_like(whole)
     for start, stop in [(0, 1024), (1024, 5120), (5120, 9000)]:
         part = split[start // 4096 : (stop - 1) // 4096 + 1]

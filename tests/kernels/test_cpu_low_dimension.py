@@ -10,6 +10,7 @@ import pytest
 from mgclust.kernels import load
 from mgclust.kernels.low_dimension.box_tree import BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import SPACING, GaussianGrid, grid_convolve, plan_gaussian_grid
+from mgclust.kernels.toolkit import threads
 
 cpu = load("cpu")
 
@@ -203,16 +204,16 @@ def test_one_pair_is_within_the_stated_constants():
     assert worst < plan.error_bound < 6e-13
 
 
-def test_grid_has_the_same_bits_however_rows_are_shared_out(monkeypatch):
+def test_grid_has_the_same_bits_however_rows_are_shared_out():
     x = uniform(20000, 2).astype(np.float32)
     plan = plan_gaussian_grid(x.min(0), x.max(0), 100.0, len(x))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     expected = np.zeros(plan.shape, np.int64)
-    cpu.low_dimension.spread(x, plan, expected)
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    with threads.share(1):
+        cpu.low_dimension.spread(x, plan, expected)
     found = np.zeros(plan.shape, np.int64)
-    for start, stop in ((12000, 20000), (0, 3), (3, 12000)):
-        cpu.low_dimension.spread(x[start:stop][::-1].copy(), plan, found)
+    with threads.share(2):
+        for start, stop in ((12000, 20000), (0, 3), (3, 12000)):
+            cpu.low_dimension.spread(x[start:stop][::-1].copy(), plan, found)
     assert (found == expected).all()
     values, out, backwards = grid_convolve(found, plan, np), np.empty(len(x)), np.empty(len(x))
     cpu.low_dimension.interpolate(x, values, plan, out)

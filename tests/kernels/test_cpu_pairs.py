@@ -209,21 +209,20 @@ def everything(x: np.ndarray, first: int, last: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("d", [2, 40])
 def test_bits_depend_neither_on_threads_nor_on_tasks_batches_or_alignment(d, monkeypatch):
     x = rows(2100, d, np.float32)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    expected = everything(x, 0, len(x))
-    histogram = np.zeros(101, np.int64)
-    cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=histogram)
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    histogram, again = np.zeros(101, np.int64), np.zeros(101, np.int64)
+    with threads.share(1):
+        expected = everything(x, 0, len(x))
+        cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=histogram)
     monkeypatch.setattr(_cpu_tasks, "BATCH_BYTES", 1)
     monkeypatch.setattr(_cpu_tasks, "TASK_PAIRS", 1)
-    again = np.zeros(101, np.int64)
-    cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=again)
-    assert (again == histogram).all() and histogram.sum() == len(x) * (len(x) - 1) // 2
     shifted = np.empty(x.size + 1, np.float32)[1:].reshape(x.shape)
     shifted[:] = x
-    for first, last in ((0, len(x)), (3, 1030), (1024, 2100), (7, 8)):
-        for whole, part in zip(expected, everything(shifted, first, last), strict=True):
-            assert (whole[first:last] == part).all()
+    with threads.share(2):
+        cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=again)
+        assert (again == histogram).all() and histogram.sum() == len(x) * (len(x) - 1) // 2
+        for first, last in ((0, len(x)), (3, 1030), (1024, 2100), (7, 8)):
+            for whole, part in zip(expected, everything(shifted, first, last), strict=True):
+                assert (whole[first:last] == part).all()
 
 
 def test_no_rows_is_no_work():

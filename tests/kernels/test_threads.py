@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -16,8 +18,54 @@ from mgclust.kernels.toolkit import threads
 )
 def test_number_of_threads(asked, expected, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 4, 6}, raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # a nanny may have left it, and its place tells
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
     assert threads.thread_count() == expected
+    with threads.share(3):
+        assert threads.thread_count() == 3
+    assert threads.thread_count() == expected
+
+
+NANNYS = ("MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "counts"),
+    [
+        ({}, False),
+        ({"OMP_NUM_THREADS": "1"}, True),
+        ({"OMP_NUM_THREADS": "2"}, True),
+        ({"MALLOC_TRIM_THRESHOLD_": "0", "OPENBLAS_NUM_THREADS": "2"}, False),
+    ],
+)
+def test_what_a_nanny_leaves_does_not_limit_the_process_that_started_it(earlier, counts, monkeypatch):
+    from distributed.nanny import _get_env_variables
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 4, 6}, raising=False)
+    for name in NANNYS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in earlier.items():
+        monkeypatch.setenv(name, value)
+    for name, value in _get_env_variables("distributed.nanny.pre-spawn-environ").items():  # as a nanny does
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(threads, "_started_with_limit", lambda: False)
+    assert threads.thread_count() == (int(os.environ["OMP_NUM_THREADS"]) if counts else 4)
+    monkeypatch.setattr(threads, "_started_with_limit", lambda: True)  # as in the worker itself
+    assert threads.thread_count() == int(os.environ["OMP_NUM_THREADS"])
+
+
+@pytest.mark.slow
+def test_a_local_cluster_leaves_its_process_all_cores():
+    script = """if __name__ == "__main__":
+        import os
+        from distributed import Client, LocalCluster
+        from mgclust.kernels.toolkit.threads import thread_count
+        with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as own, Client(own) as client:
+            print(os.environ["OMP_NUM_THREADS"], thread_count(), client.submit(thread_count).result())
+        """
+    environment = {name: value for name, value in os.environ.items() if name not in NANNYS}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["1", str(len(os.sched_getaffinity(0))), "1"], done.stderr
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 300])

@@ -11,6 +11,7 @@ import numpy as np
 
 from mgclust.engine.memory import Estimate
 from mgclust.errors import InputError
+from mgclust.kernels.toolkit.threads import thread_count
 
 
 def collectives(context):
@@ -85,7 +86,7 @@ def gram(context, centre=True):
 
 
 def where(context):
-    return context.comm.all_gather(np.array([[os.getpid(), int(os.environ.get("OMP_NUM_THREADS", 0))]]))
+    return context.comm.all_gather(np.array([[os.getpid(), thread_count()]]))
 
 
 def row_ranges(context):

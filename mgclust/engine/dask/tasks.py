@@ -7,12 +7,10 @@ needs one sentence.
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +22,7 @@ from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.engine.rank import Assignment, Meeting, Report, State, execute, prepare
 from mgclust.engine.rows import Source
 from mgclust.errors import MgclustError, RunFailed, WorkerLost
+from mgclust.kernels.toolkit import threads
 
 __all__ = [
     "TOPIC",
@@ -186,18 +185,6 @@ def _tls(worker: Worker, address: str) -> tuple[Any, Any]:
     )
 
 
-@contextlib.contextmanager
-def _threads(assignment: Assignment) -> Iterator[None]:
+def _threads(assignment: Assignment) -> contextlib.AbstractContextManager[None]:
     """Share the host's cores among the ranks on it; Dask's nannies would leave one thread to each."""
-    if assignment.device != "cpu":
-        yield
-        return
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = str(max(1, cores() // assignment.neighbours))
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("OMP_NUM_THREADS", None)
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
+    return threads.share(max(1, cores() // assignment.neighbours))

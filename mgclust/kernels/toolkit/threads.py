@@ -4,26 +4,79 @@ The kernels release the GIL, so plain threads do; compared with Numba's own `pra
 times faster, needs no OpenMP runtime (which does not survive a fork), balances the load when other processes
 use the cores, and lets Ctrl-C in between tasks. A task costs ~10 us, so make it do at least a million pairs.
 
-Threads: OMP_NUM_THREADS if set (dask's nannies set it), else the cores this process may run on.
+Threads: the share of a rank on a Dask worker (`share`), else OMP_NUM_THREADS where it is set, else the cores that this
+process may run on.
+
+A nanny of Dask sets OMP_NUM_THREADS for the worker that it starts, in the environment of its own process, and leaves it
+there: a process that has started a ``LocalCluster`` would compute on one core ever after. So what a nanny of this
+process has left does not count. It is told from what the program itself asks for by its value and its place in the
+environment, which keeps the order in which variables came.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
 
-__all__ = ["rows_of_a_task", "run_tasks", "thread_count"]
+__all__ = ["rows_of_a_task", "run_tasks", "share", "thread_count"]
 
 TASK_ELEMENTS = 1 << 20
+VARIABLE = "OMP_NUM_THREADS"
+_SHARE: ContextVar[int] = ContextVar("share", default=0)
 
 
 def thread_count() -> int:
     """Number of threads that a kernel uses."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return min(int(asked), cores) if asked.isdigit() and int(asked) > 0 else cores
+    if _SHARE.get():
+        return min(_SHARE.get(), cores)
+    asked = os.environ.get(VARIABLE, "")
+    number = asked.split(",")[0].strip()
+    counts = number.isdigit() and int(number) > 0 and not _left_by_a_nanny(asked)
+    return min(int(number), cores) if counts else cores
+
+
+@contextlib.contextmanager
+def share(threads: int) -> Iterator[None]:
+    """Let kernels that are called from here use so many threads, whatever the environment says.
+
+    Parameters
+    ----------
+    threads : int
+        At least 1.
+    """
+    token = _SHARE.set(threads)
+    try:
+        yield
+    finally:
+        _SHARE.reset(token)
+
+
+def _left_by_a_nanny(asked: str) -> bool:
+    dask = sys.modules.get("dask.config")
+    nannys = dask.get("distributed.nanny.pre-spawn-environ", None) if dask else None
+    if not isinstance(nannys, dict) or asked != str(nannys.get(VARIABLE)) or _started_with_limit():
+        return False
+    names = list(os.environ)
+    earlier = names[: names.index(VARIABLE)]  # a nanny sets its variables in their order
+    before = list(itertools.takewhile(lambda name: name != VARIABLE, nannys))
+    return bool(before) and set(before) <= set(earlier)
+
+
+@functools.cache
+def _started_with_limit() -> bool:
+    """Return whether the variable was there when this process began, as for workers and other children of a nanny's."""
+    try:
+        return f"\0{VARIABLE}=".encode() in b"\0" + Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return False
 
 
 def rows_of_a_task(columns: int) -> int:
