@@ -22,6 +22,7 @@ _HOME = {
     "AdaptiveAffinityPropagation": "mgclust.algorithms",
     "AffinityPropagation": "mgclust.algorithms",
     "Canopy": "mgclust.algorithms",
+    "ClusteringWarning": "mgclust.errors",
     "DensityPeaks": "mgclust.algorithms",
     "FastNewman": "mgclust.algorithms",
     "FuzzyCMeans": "mgclust.algorithms",

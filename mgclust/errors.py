@@ -1,4 +1,4 @@
-"""Errors that can occur, as one tree.
+"""Errors that can occur, as one tree, and the category of warnings.
 
 ::
 
@@ -12,7 +12,8 @@
     │   └── CollectiveTimeout                    a rank did not answer within the deadline
     └── RunCancelled                             the run was cancelled
 
-Every message is a sentence with what is needed to fix it: ``name=value``, the bound, the remedy.
+Every message is a sentence with what is needed to fix it: ``name=value``, the bound, the remedy. So are the
+warnings of a result, which `fit` makes Python warnings of, `ClusteringWarning`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import re
 
 __all__ = [
     "ClusterUnavailableError",
+    "ClusteringWarning",
     "CollectiveTimeout",
     "DeviceUnavailableError",
     "InputError",
@@ -72,6 +74,10 @@ class CollectiveTimeout(RunFailed):
 
 class RunCancelled(MgclustError):
     """The run was told to stop."""
+
+
+class ClusteringWarning(UserWarning):
+    """A fit ended, but its result should not be used unseen: the sentence says why, and what helps."""
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -78,8 +78,11 @@ def placed(
 
 
 def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
-    """Cluster, and compare with the truth where the data carries one."""
-    return compared(estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint), dataset)
+    """Cluster, and compare with the truth where the data carries one; the result's warnings go to `progress`, too."""
+    result = estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint)
+    for text in result.warnings:
+        progress({"warning": text})
+    return compared(result, dataset)
 
 
 def compared(result: Result, dataset: Dataset) -> Result:

@@ -12,12 +12,13 @@ import functools
 import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from mgclust import __version__
@@ -26,17 +27,21 @@ from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
-from mgclust.errors import InputError
+from mgclust.errors import ClusteringWarning, InputError
 from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, check_parameters
 from mgclust.progress import progress_text, worded
 from mgclust.result import Result
 from mgclust.versions import installed_versions
 
-__all__ = ["Clusterer", "Inputs", "Method", "Option", "WarmUp"]
+__all__ = ["Clusterer", "Inputs", "Method", "Option", "UnconvergedWarning", "WarmUp"]
 
 Progress = Callable[[dict[str, Any]], None]
 PLACE = ("client", "device", "verbose")  # the command line and the service set these, from options of their own
 NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # of what a data set says of itself: not its content
+
+
+class UnconvergedWarning(ClusteringWarning, ConvergenceWarning):  # type: ignore[misc]
+    """A fit ended before it had settled; also scikit-learn's warning of that."""
 
 
 @dataclass(frozen=True)
@@ -281,10 +286,11 @@ class Method(BaseEstimator):  # type: ignore[misc]
 class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
     """Base of the estimators: methods that find clusters.
 
-    What should not be overlooked, a method leaves in `_alerts`: `fit` makes Python warnings of it.
+    `fit` makes a Python warning of each warning of the result: a `mgclust.errors.ClusteringWarning`, unless the method
+    says in `_categories` that the sentence is of another category.
     """
 
-    _alerts: Sequence[tuple[str, type[Warning]]] = ()
+    _categories: Mapping[str, type[Warning]] = {}
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -303,9 +309,9 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
 
     def _fit(self, X: Any, **beside: Any) -> Self:
         """Fit rows with what `fit_dataset` takes beside them; called by `fit`, whose caller is warned."""
-        self.fit_dataset(self._open(X), provenance=False, **beside)
-        for text, category in self._alerts:
-            warnings.warn(text, category, stacklevel=3)
+        result = self.fit_dataset(self._open(X), provenance=False, **beside)
+        for text in result.warnings:
+            warnings.warn(text, self._categories.get(text, ClusteringWarning), stacklevel=3)
         return self
 
     def _open(self, X: Any) -> Dataset:

@@ -40,6 +40,12 @@ def _show(job: RemoteJob, as_json: bool) -> None:
     click.echo(printable("  ".join(words)))
 
 
+def _warn(job: RemoteJob) -> None:
+    """Print the warnings of a result, if there is one."""
+    for text in job.info.get("warnings") or ():
+        click.echo(printable(f"warning: {text}"), err=True)
+
+
 @contextlib.contextmanager
 def _watching(id_: str) -> Iterator[None]:
     """Say on Ctrl-C that the job continues."""
@@ -68,6 +74,7 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
         with _watching(job.id):
             job.wait()
     click.echo(json.dumps(job.info) if as_json else printable(job.id))
+    _warn(job)
 
 
 submit = job_command(
@@ -120,7 +127,9 @@ def jobs(state: str | None, limit: int, as_json: bool) -> None:
 @as_json_option
 def status(id: str, as_json: bool) -> None:
     """Show one job."""
-    _show(connect_service().job(id), as_json)
+    job = connect_service().job(id)
+    _show(job, as_json)
+    _warn(job)
 
 
 @click.command("watch", context_settings=CONTEXT)
@@ -133,6 +142,7 @@ def watch(id: str, as_json: bool) -> None:
         for _ in job.watch():
             _show(job, as_json)
         job.wait()
+    _warn(job)
 
 
 @click.command("logs", context_settings=CONTEXT)

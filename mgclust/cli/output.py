@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mgclust.errors import printable
 from mgclust.progress import pace_text, progress_text, told_details
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class ShownProgress:
 
     def _warn(self, text: str) -> None:
         """A line that stays, whenever it comes."""
+        text = printable(text)
         if self.bar is not None:
             self.bar.console.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
         else:
@@ -91,6 +93,5 @@ def summary(result: Result, path: Path, report: bool) -> str:
     lines.append(("time", seconds_text(result.seconds)))
     stages = [f"{name} {seconds_text(s)}" for name, s in result.timings.items() if name != "total"]
     lines.append(("stages", ", ".join(stages)))
-    lines += [("warning", warning) for warning in result.warnings]
     lines.append(("report" if report else "result", str(path / "report.html" if report else path)))
     return "\n".join(f"{name:9} {text}" for name, text in lines)

@@ -5,8 +5,9 @@
     in    {"folder": where the attempt writes, "checkpoint": where it resumes from, "request": {...},
            "files": {name: file beneath a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
            "place": where to run, "devices": the GPUs to use, ...}
-    out   {"progress": {...}}, at most a few a second, then {"scores": {...}} or {"error": sentence, "fault": ...},
-          with "facts" for the runner's log; {} once a second, a sign of life; see `mgclust.service.child_messages`
+    out   {"progress": {...}}, at most a few a second, then {"scores": {...}, "warnings": [sentence, ...]} or
+          {"error": sentence, "fault": ...}, with "facts" for the runner's log; {} once a second, a sign of life;
+          see `mgclust.service.child_messages`
 
 Before it reads any data, the process confines itself to what its job needs (`mgclust.service.confine`). This cannot be
 undone, so each attempt has a new process, a fork of `mgclust.service.forkserver`. The end of its input means that the
@@ -35,7 +36,7 @@ from mgclust.beneath import Beneath
 from mgclust.json_text import parse_json
 from mgclust.quoting import quoting
 from mgclust.service.caches import cache_folders, use_private_caches
-from mgclust.service.child_messages import MAX_ERROR_CHARACTERS
+from mgclust.service.child_messages import MAX_ERROR_CHARACTERS, first_warnings
 from mgclust.service.confine import become_subreaper, confine
 from mgclust.service.forkserver import OPTION, serve
 from mgclust.service.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
@@ -138,7 +139,7 @@ def _run(order: dict[str, Any], report: Any) -> dict[str, Any]:
         os.dup2(2, 1)
         if order.get("before"):
             _log(f"the previous attempt ended: {order['before']}")
-        return {"scores": _compute(order, folder, report)}
+        return _compute(order, folder, report)
     except (Exception, KeyboardInterrupt) as error:
         with contextlib.suppress(OSError):  # the disk is full for the log, too
             print(traceback_of(error), end="", file=sys.stderr)
@@ -233,8 +234,9 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
         command = ["mgclust", "run", request["method"], *sources]
         save(result, dataset, folder / "result", False, request.get("report", True), command, progress)
         checkpoint.remove()
-    scores: dict[str, Any] = parse_json(json.dumps(result.to_dict()["scores"]))
-    return scores
+    warnings = [restore_names(text, request, order["files"]) for text in result.warnings]
+    scores = parse_json(json.dumps(result.to_dict()["scores"]))
+    return {"scores": scores, "warnings": first_warnings(warnings)}
 
 
 def check_rows(dataset: Dataset, most: int) -> None:

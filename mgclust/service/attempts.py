@@ -103,7 +103,14 @@ class Attempts(Jobs):
             job.progress = progress or job.progress
             return job.cancel
 
-    def succeed(self, id_: str, attempt: int, scores: dict[str, Any], facts: Mapping[str, Any] | None = None) -> bool:
+    def succeed(
+        self,
+        id_: str,
+        attempt: int,
+        scores: dict[str, Any],
+        facts: Mapping[str, Any] | None = None,
+        warnings: Sequence[str] = (),
+    ) -> bool:
         """End a job whose attempt has left a complete result; False if the attempt is not the job's any more.
 
         Parameters
@@ -113,6 +120,8 @@ class Attempts(Jobs):
         scores : dict
         facts : dict, optional
             For the log.
+        warnings : sequence of str
+            Of the result.
         """
         files = size_of_job(self._settings, id_)
         with writing(self._engine) as session:
@@ -120,7 +129,11 @@ class Attempts(Jobs):
             if job is None:
                 return False
             self._account(session, job, "SUCCEEDED")
-            job.scores, job.progress = scores, None  # the last event is older than the end
+            job.scores, job.warnings, job.progress = (
+                scores,
+                list(warnings),
+                None,
+            )  # the last event is older than the end
             finish(job, "SUCCEEDED", None, None, files)
         self._log_attempt(job, facts)
         return True

@@ -11,18 +11,20 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from mgclust.errors import InputError, printable
 from mgclust.json_text import parse_json
 
 __all__ = [
-    "MAX_ERROR_CHARACTERS", "MAX_LINE_BYTES", "MAX_READING_BYTES", "check_scores", "parse_object", "read_answers",
+    "MAX_ERROR_CHARACTERS", "MAX_LINE_BYTES", "MAX_READING_BYTES",
+    "Findings", "check_findings", "first_warnings", "parse_object", "read_answers",
 ]  # fmt: skip
 
 MAX_LINE_BYTES = 64 << 10  # a genuine line has some hundred, an error some thousand
 MAX_READING_BYTES = 1 << 20  # the answer of a reader; the previews of a hundred thousand clusters have more
 MAX_ERROR_CHARACTERS = 4096  # as JSON, with up to 12 bytes for a character, still less than a line
+MAX_WARNINGS, MAX_WARNING_CHARACTERS = 8, 500  # of a result, together like an error; a genuine one has a few
 MAX_DEPTH = 16  # nested dicts and lists
 LINES_PER_SECOND = 1000.0  # a genuine attempt writes a few
 # Signs of life that fill a pipe, as a runner finds them after it was stopped for hours.
@@ -43,8 +45,8 @@ def read_answers(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
     Yields
     ------
     dict
-        ``{}``, ``{"progress": dict}``, ``{"scores": dict, "facts": dict}`` or ``{"error": str, "fault": str,
-        "facts": dict}``; one of the last two at most once.
+        ``{}``, ``{"progress": dict}``, ``{"scores": dict, "warnings": list, "facts": dict}`` or
+        ``{"error": str, "fault": str, "facts": dict}``; one of the last two at most once.
 
     Raises
     ------
@@ -90,18 +92,33 @@ def parse_object(text: bytes) -> dict[str, Any]:
     return value
 
 
-def check_scores(value: dict[str, Any]) -> dict[str, Any]:
-    """The scores in an answer or a result file.
+class Findings(NamedTuple):
+    """Scores and warnings of a result."""
+
+    scores: dict[str, Any]
+    warnings: list[str]
+
+
+def check_findings(value: dict[str, Any]) -> Findings:
+    """The scores and warnings in an answer or a result file; of very long or very many warnings the beginning.
 
     Raises
     ------
     ValueError, KeyError
-        They are missing or too long.
+        The scores are missing or too long, or the warnings are no sentences.
     """
     scores = value["scores"]
     if not isinstance(scores, dict) or len(json.dumps(scores)) > MAX_LINE_BYTES:
         raise ValueError("no scores")
-    return scores
+    warnings = value.get("warnings", [])
+    if not isinstance(warnings, list) or not all(isinstance(text, str) for text in warnings):
+        raise ValueError("no warnings")
+    return Findings(scores, first_warnings(warnings))
+
+
+def first_warnings(warnings: list[str]) -> list[str]:
+    """The first warnings, and of each the beginning; printable."""
+    return [printable(text[:MAX_WARNING_CHARACTERS]) for text in warnings[:MAX_WARNINGS]]
 
 
 def _check(value: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +131,7 @@ def _check(value: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("no facts")
     known = {"facts": {"shape": _shape(facts.get("shape")), "peak_bytes": _number(facts.get("peak_bytes"))}}
     if "scores" in value:
-        return {"scores": check_scores(value), **known}
+        return {**check_findings(value)._asdict(), **known}
     if not isinstance(value["error"], str) or value["fault"] not in FAULTS:
         raise ValueError("no error")
     return {"error": printable(value["error"][:MAX_ERROR_CHARACTERS]), "fault": value["fault"], **known}

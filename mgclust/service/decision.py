@@ -18,7 +18,7 @@ from mgclust.algorithms import METHODS
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, printable
 from mgclust.service.access import Caller
-from mgclust.service.child_messages import check_scores
+from mgclust.service.child_messages import check_findings
 from mgclust.service.folders import remove, set_aside, size_of
 from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, job_id
@@ -190,8 +190,8 @@ def save_as_job(
     (folder / "log.txt").write_text(f"other centres for the result of job {parent.id}: {choice}\n")
     try:
         order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
-        scores = readers.serve(order | _read_by(engine, settings, parent), check_scores, writable=[folder])
-        return jobs.add_finished(parent, id_, request, scores, size_of(folder), place)
+        found = readers.serve(order | _read_by(engine, settings, parent), check_findings, writable=[folder])
+        return jobs.add_finished(parent, id_, request, found.scores, size_of(folder), place, found.warnings)
     finally:
         remove(folder)
 

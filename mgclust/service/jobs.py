@@ -37,7 +37,7 @@ from mgclust.service.states import ENDED, STATES
 __all__ = ["Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue", "summary_of"]
 
 MAX_PAGE_BYTES = 1 << 20  # of a list
-MAX_FIELD_BYTES = 4096  # of scores, progress or an error in a list
+MAX_FIELD_BYTES = 4096  # of scores, warnings, progress or an error in a list
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ _SUMMARY_COLUMNS = (
     Job.fault, Job.size, Job.summary,
     case((func.length(cast(Job.progress, Text)) <= MAX_FIELD_BYTES, Job.progress)).label("progress"),
     case((func.length(cast(Job.scores, Text)) <= MAX_FIELD_BYTES, Job.scores)).label("scores"),
+    case((func.length(cast(Job.warnings, Text)) <= MAX_FIELD_BYTES, Job.warnings)).label("warnings"),
     func.substr(Job.error, 1, MAX_FIELD_BYTES).label("error"),
 )  # fmt: skip
 
@@ -186,6 +187,7 @@ class Jobs:
         scores: dict[str, Any],
         files: int,
         place: Callable[[], None],
+        warnings: Sequence[str] = (),
     ) -> Job:
         """Add a job of the parent's owner whose first attempt has succeeded, or return the existing one.
 
@@ -198,17 +200,20 @@ class Jobs:
             Bytes of the result.
         place : callable
             Moves the complete result into the job's folder; called if the job is added, before it is visible.
+        warnings : sequence of str
+            Of the result.
 
         Raises
         ------
         QuotaExceeded
             The owner has reached a limit.
         """
-        now, size = time.time(), row_size(request, scores) + files
+        now, size = time.time(), row_size(request, scores, list(warnings)) + files
         job = Job(
             id=id_, owner=parent.owner, method=parent.method, request=request, summary=summary_of(request),
             priority=parent.priority, created=now, queued=now, claimed=now, started=now, finished=now,
             state="SUCCEEDED", attempt=1, begun_before=0, cancel=False, scores=scores, size=size,
+            warnings=list(warnings),
         )  # fmt: skip
         try:
             with writing(self._engine) as session:
@@ -371,7 +376,9 @@ def finish(job: Job, state: str, error: str | None, fault: str | None, files: in
     They may be many: transactions, which exclude other writers, do not measure or remove them.
     """
     job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
-    job.size = None if files is None else row_size(job.request, job.scores, job.error, job.progress) + files
+    job.size = (
+        None if files is None else row_size(job.request, job.scores, job.warnings, job.error, job.progress) + files
+    )
 
 
 def job_id(caller: Caller, key: str | None) -> str:

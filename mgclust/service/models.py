@@ -155,6 +155,7 @@ class Job(Base):
     cancel: Mapped[bool] = mapped_column(default=False)  # requested
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     scores: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    warnings: Mapped[list[str] | None] = mapped_column(JSON)  # of the result
     error: Mapped[str | None] = mapped_column(Text)
     fault: Mapped[str | None] = mapped_column(String(16))  # "input", "memory", "cluster" or "mgclust"
     size: Mapped[int | None] = mapped_column(BigInteger)  # bytes of its row, and of its files when it last ended

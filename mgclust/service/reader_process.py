@@ -40,7 +40,7 @@ from mgclust.params import check_parameters
 from mgclust.report import sample_index, sample_rows
 from mgclust.result import Result, load_result
 from mgclust.service.caches import cache_folders
-from mgclust.service.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES
+from mgclust.service.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, Findings
 from mgclust.service.confine import confine, exit_with_parent
 from mgclust.service.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
 
@@ -95,7 +95,7 @@ def _unreadable(error: OSError) -> str:
 
 
 def save_choice(order: dict[str, Any]) -> dict[str, Any]:
-    """Write the result of other centres, and return its scores."""
+    """Write the result of other centres, and return its scores and warnings."""
     model = _with_centers(order)
     try:
         dataset = _open_source(order, model.result_)
@@ -106,7 +106,8 @@ def save_choice(order: dict[str, Any]) -> dict[str, Any]:
         raise InputError(_unreadable(error)) from error
     report = order["request"].get("report", True)
     save(found, dataset, Path(order["folder"], "result"), False, report, [], lambda event: None)
-    return {"scores": found.to_dict()["scores"]}
+    outcome = found.to_dict()
+    return {name: outcome[name] for name in Findings._fields}
 
 
 TASKS: dict[str, Callable[[dict[str, Any]], Any]] = {

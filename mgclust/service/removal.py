@@ -193,4 +193,4 @@ def _fill_in_sizes(engine: Engine, settings: Settings) -> None:
         with writing(engine) as session:
             job = session.get(Job, id_)
             if job is not None and job.size is None:
-                job.size = row_size(job.request, job.scores, job.error, job.progress) + files
+                job.size = row_size(job.request, job.scores, job.warnings, job.error, job.progress) + files

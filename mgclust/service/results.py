@@ -14,10 +14,10 @@ from typing import Any
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError, MgclustError
-from mgclust.service.child_messages import check_scores, parse_object
+from mgclust.service.child_messages import Findings, check_findings, parse_object
 from mgclust.service.settings import Settings
 
-__all__ = ["list_files", "open_result", "read_logs", "read_scores"]
+__all__ = ["list_files", "open_result", "read_findings", "read_logs"]
 
 MAX_LOG_BYTES, MAX_LOGS = 1 << 20, 100  # shown of all attempts of a job together
 LOG_CHUNK_BYTES = 64 << 10
@@ -101,14 +101,14 @@ def list_files(result: Beneath) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: each["name"].split("/"))
 
 
-def read_scores(settings: Settings, id_: str, attempt: int) -> dict[str, Any] | None:
-    """Read the scores of a complete result; None if there is none."""
+def read_findings(settings: Settings, id_: str, attempt: int) -> Findings | None:
+    """Read the scores and warnings of a complete result; None if there is none."""
     result = open_result(settings, id_, attempt)
     if result is None:
         return None
     try:
         with result.open_inside("result.json") as file:
             content = file.read(MAX_SCORES_BYTES + 1)
-        return check_scores(parse_object(content)) if len(content) <= MAX_SCORES_BYTES else None
+        return check_findings(parse_object(content)) if len(content) <= MAX_SCORES_BYTES else None
     except (OSError, MgclustError, ValueError, KeyError):
         return None

@@ -35,7 +35,7 @@ from mgclust.service.forkserver import ForkServer
 from mgclust.service.inputs import named_sources
 from mgclust.service.liveness import kill_tree
 from mgclust.service.models import OUTAGES, Job, RunnerSign, check_data_folder, migrate, open_database, writing
-from mgclust.service.results import read_scores
+from mgclust.service.results import read_findings
 from mgclust.service.runner_lock import runner_lock
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
@@ -180,11 +180,11 @@ class Runner:
             # An attempt may have left a complete result and died before its answer.
             left = self._settings.attempt_folder(job.id, earlier)
             self._discard(left / TEMPORARY_FOLDER)
-            scores = read_scores(self._settings, job.id, earlier)
-            if scores is not None:
+            findings = read_findings(self._settings, job.id, earlier)
+            if findings is not None:
                 left.rename(self._settings.attempt_folder(job.id, job.attempt))
                 self._discard(self._settings.checkpoint_folder(job.id))
-                self._jobs.succeed(job.id, job.attempt, scores)
+                self._jobs.succeed(job.id, job.attempt, findings.scores, warnings=findings.warnings)
                 return
         devices = self._allocate(job)
         assert devices is not None  # as when it was claimed: attempts may have ended meanwhile, none has begun
@@ -317,7 +317,7 @@ class Runner:
         elif answer is None:
             self._jobs.fail(job.id, job.attempt, *(attempt.end_reason or (process.exit_message(), "cluster")))
         elif "scores" in answer:
-            self._jobs.succeed(job.id, job.attempt, answer["scores"], answer.get("facts"))
+            self._jobs.succeed(job.id, job.attempt, answer["scores"], answer.get("facts"), answer.get("warnings", ()))
         else:
             self._jobs.fail(job.id, job.attempt, answer["error"], answer["fault"], answer.get("facts"))
         return True

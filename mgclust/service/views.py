@@ -42,6 +42,7 @@ class JobView(BaseModel):
     finished: float | None
     progress: Progress | None
     scores: dict[str, Any] | None
+    warnings: list[Sentence] | None = Field(description="Of the result: what should be known before it is used.")
     error: Sentence | None
     fault: str | None
     size: int | None = Field(description="Bytes in the database, and on disk when the job last ended.")
@@ -62,6 +63,7 @@ class JobSummary(BaseModel):
     finished: float | None
     progress: Progress | None
     scores: dict[str, Any] | None = Field(description="Null if they are long; the job has them.")
+    warnings: list[Sentence] | None = Field(description="Of the result; null if they are long: the job has them.")
     error: Sentence | None = Field(description="Truncated if it is long.")
     fault: str | None
     size: int | None = Field(description="Bytes in the database, and on disk when the job last ended.")

@@ -121,7 +121,7 @@ def refused(call, *args, code=2):
 def test_run_writes_a_whole_result_and_says_so(mgclust_):
     code, out, err = mgclust_("run", "fake", "points.npz", "-o", "out", "--n-clusters", 3)
     assert code == 0, err
-    assert "3, of 20 rows" in out and "ARI 1.000" in out and "rho 250 ms" in out and "a warning." in out
+    assert "3, of 20 rows" in out and "ARI 1.000" in out and "rho 250 ms" in out and " warning: a warning.\n" in err
     assert "out/report.html" in out
     assert sorted(os.listdir("out")) == [
         "centers.npy", "decision_graph.png", "delta.npy", "labels.csv", "labels.npy", "report.html",
@@ -131,7 +131,7 @@ def test_run_writes_a_whole_result_and_says_so(mgclust_):
     assert result.scores == {"n_clusters": 3, "dc": 0.5, "ari": 1.0}
     page = Path("out/report.html").read_text()
     assert "mgclust run fake points.npz -o out --n-clusters 3" in page
-    assert re.sub(r"^\S+ ", "", err.splitlines()[0]) == "rho" and len(err.splitlines()) == 2
+    assert re.sub(r"^\S+ ", "", err.splitlines()[0]) == "rho" and len(err.splitlines()) == 3
 
 
 def test_options_come_from_the_method(mgclust_):

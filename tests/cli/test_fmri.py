@@ -98,12 +98,12 @@ def test_voxels_that_do_not_change_are_a_warning_or_an_error(mgclust_, files, ma
     bold[gone] = 1000
     nibabel.save(nibabel.Nifti1Image(bold, made.affine), "bold.nii.gz")
     call = ("run", *SIX, "bold.nii.gz", "--mask", "mask.nii.gz", "-o", "out")
-    code, out, err = mgclust_(*call)
+    code, _, err = mgclust_(*call)
     assert code == 0, err
-    assert "warning   3 of" in out and "do not change over time" in load_result("out").warnings[0]
+    assert "warning: 3 of" in err and "do not change over time" in load_result("out").warnings[0]
     volume = np.asarray(nibabel.load("out/bold_desc-densityPeaks_dseg.nii.gz").dataobj)
     assert not volume[gone].any() and (volume > 0).sum() == made.mask.sum() - 3
-    code, out, err = mgclust_(*call, "--overwrite", "--constant", "refuse")
+    code, _, err = mgclust_(*call, "--overwrite", "--constant", "refuse")
     assert code == 2 and "constant='drop'" in err
 
 

@@ -72,7 +72,7 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
                     )
                 )
 
-        assert attempt._compute(order, tmp_path, begin)["n_clusters"] == 3
+        assert attempt._compute(order, tmp_path, begin)["scores"]["n_clusters"] == 3
 
 
 def test_a_runner_loads_nothing_that_only_attempts_need():

@@ -58,6 +58,20 @@ def test_submit_wait_fetch(ann, points, tmp_path):
     assert [each["state"] for each in ann.job(job.id).watch()] == ["SUCCEEDED"]
 
 
+def test_warnings_of_a_result_are_with_its_job(running, ann, points, monkeypatch, capsys):
+    job = ann.submit("canopy", points, t1=1e4, t2=9e3).wait()
+    (text,) = job.info["warnings"]
+    assert text.startswith("a single canopy") and ann.job(job.id).info["warnings"] == ann.jobs()[0].info["warnings"]
+    assert f"warning: {text}" in job.log()
+    monkeypatch.setenv("MGCLUST_URL", running.url)
+    monkeypatch.setenv("MGCLUST_TOKEN", running.token_of("ann")[1])
+    for words in (["status", job.id], ["watch", job.id]):
+        assert run_command(words) == 0
+        out, err = capsys.readouterr()
+        assert "SUCCEEDED" in out and err == f"warning: {text}\n"
+    assert ann.submit("canopy", points, t1=2.0, t2=1.0, report=False).wait().info["warnings"] == []
+
+
 def test_the_commands(running, points, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MGCLUST_URL", running.url)
     monkeypatch.setenv("MGCLUST_TOKEN", running.token_of("ann")[1])

@@ -66,7 +66,7 @@ def jobs(engine, settings):
     return Attempts(engine, settings)
 
 
-ROW = row_size({"sources": []}, {})  # of a job that has succeeded
+ROW = row_size({"sources": []}, {}, [])  # of a job that has succeeded
 
 
 def order(caller=ANN, priority=0, key=None):
@@ -436,7 +436,7 @@ def test_what_a_user_may_keep(engine, settings):
     submit(jobs)
     (settings.job_folder(failed.id)).mkdir()
     error = "NaN in row 3."
-    kept = 4 * ROW - 2 * len("{}") + 500 + 1499 + len(json.dumps(error))  # two jobs have no scores
+    kept = 4 * ROW - 2 * len("{}[]") + 500 + 1499 + len(json.dumps(error))  # two jobs have no scores
     (settings.job_folder(failed.id) / "checkpoint").write_bytes(bytes(limit - kept))
     jobs.fail(failed.id, 1, error, "input")
     says = f"ann keeps {limit} bytes of uploads and jobs, and this would exceed disk_per_user={limit}; delete some jobs"
@@ -452,7 +452,7 @@ def test_what_a_user_may_keep(engine, settings):
     jobs.delete(ANN, first.id)
     assert jobs.retry(ANN, failed.id).state == "PENDING"
     saved = jobs.add_finished(first, "e", {}, {}, 70, lambda: leave(settings, "e", 70))
-    assert saved.size == row_size({}, {}) + 70
+    assert saved.size == row_size({}, {}, []) + 70
 
 
 def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp_path, monkeypatch):

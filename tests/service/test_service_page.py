@@ -301,6 +301,15 @@ def drawn(browser, selector):
 COUNT = "Number((document.querySelector('#count').textContent.match(/^([\\d,]+) clusters?$/) || [])[1])"
 
 
+@pytest.mark.slow
+def test_warnings_of_a_result_are_on_its_page(browser, running, points):
+    job = running.client("ann").submit("canopy", points, t1=1e4, t2=9e3, report=False).wait()
+    sign_in(browser, running, path=f"/jobs/{job.id}")
+    browser.wait("document.querySelector('#warnings li')?.innerText.startsWith('a single canopy')")
+    browser.open(running.url)
+    browser.wait("document.querySelector('.jobs li')?.innerText.includes('1 warning')")
+
+
 def test_from_a_token_to_a_saved_choice(browser, running, points, tmp_path):
     ann = running.client("ann")
     browser.open(running.url)

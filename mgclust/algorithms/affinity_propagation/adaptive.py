@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.affinity_propagation.adaptive_ranks import AdaptiveOutput, adaptive_affinity_propagation
@@ -19,7 +18,7 @@ from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinit
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     AFFINITIES,
 )
-from mgclust.algorithms.base import Inputs, WarmUp
+from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
 from mgclust.params import Choice, Constraint, Integer, Range, RealOrPerRow
@@ -252,11 +251,16 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
                 f"the scan had not come to its end after max_iter={self.max_iter} iterations: smaller numbers of "
                 "clusters were not reached; raise max_iter."
             )
-        self._alerts = [(problem, ConvergenceWarning) for problem in problems]
+        self._categories = dict.fromkeys(problems, UnconvergedWarning)
         if self.n_clusters_ and row["min_cluster_size"][0] < self.min_cluster_size:
-            problems.append(f"every candidate has a cluster smaller than min_cluster_size={self.min_cluster_size}.")
+            problems.append(
+                f"every candidate has a cluster smaller than min_cluster_size={self.min_cluster_size}: lower it."
+            )
         if self.n_clusters_ == 1:
-            problems.append("the scan ended with one cluster and found no other candidate that could be scored.")
+            problems.append(
+                "the scan ended with one cluster and found no other candidate that could be scored: give a "
+                "preference above the last one of scan_."
+            )
         elif self.silhouette_ < WEAK_SILHOUETTE:
             problems.append(
                 f"the best silhouette is only {self.silhouette_:.2f}: the clusters overlap. Compare other candidates, "

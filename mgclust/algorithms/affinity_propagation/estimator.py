@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
@@ -20,7 +19,7 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     AFFINITIES,
     PRECOMPUTED,
 )
-from mgclust.algorithms.base import Inputs, WarmUp
+from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.data import Dataset
 from mgclust.data.sparse import SparseDataset, is_sparse, open_sparse
 from mgclust.engine.spmd import Outcome, RunSpec
@@ -241,7 +240,10 @@ default="euclidean"
             arrays |= {f"search_{name}": column for name, column in self.search_.items()}
             problems += [problem for problem in (value.search.problem(),) if problem]
         if value.alike:
-            problems.append("all rows are equally similar to each other: which of them is an exemplar is arbitrary.")
+            problems.append(
+                "all rows are equally similar to each other: which of them is an exemplar is arbitrary; choose another "
+                "affinity, or other features."
+            )
         elif not len(self.cluster_centers_indices_):
             problems.append(
                 f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
@@ -258,7 +260,7 @@ default="euclidean"
                 f"{value.found.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
                 "raise preference."
             )
-        self._alerts = [(problem, UserWarning if self.converged_ else ConvergenceWarning) for problem in problems]
+        self._categories = {} if self.converged_ else dict.fromkeys(problems, UnconvergedWarning)
         preference = value.preference
         return Result(
             labels=self.labels_,

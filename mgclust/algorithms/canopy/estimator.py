@@ -333,7 +333,6 @@ class Canopy(Clusterer):
         # SciPy needs one type for both: int32 while it holds the number of memberships.
         starts = np.zeros(n + 1, np.int32 if len(flags) < 2**31 else np.int64)
         np.cumsum(members.counts, out=starts[1:])
-        self._alerts = [(text, UserWarning) for text in _warnings(n, k, self.t1_, self.t2_)]
         self.memberships_ = csr_array((flags, members.indices, starts), shape=(n, k))
         return Result(
             labels=self.labels_,
@@ -351,7 +350,7 @@ class Canopy(Clusterer):
                 "t2": self.t2_,
                 "n_steps": self.n_steps_,
             },
-            warnings=[text for text, _ in self._alerts],
+            warnings=_warnings(n, k, self.t1_, self.t2_),
             diagnostics={"computed_in": self.dtype, "thresholds": "given" if self.t1 is not None else "suggested"},
             **frame,
         )

@@ -29,7 +29,6 @@ shorter row of each merge; parallel: see there. Communication: each edge twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -286,8 +285,6 @@ class FastNewman(Clusterer):
         self.rounds_ = value.rounds
         self.n_nodes_, self.n_edges_, self.node_names_ = graph.n_nodes, graph.shape[0], graph.names
         self.n_features_in_ = graph.n_nodes
-        sentences = [*graph.warnings, *_warnings(self, value)]
-        self._alerts = [(text, UserWarning) for text in sentences]
         arrays: dict[str, Any] = {}
         if self._tree is not None:
             arrays = {"merges": self._tree.merges, "modularity_history": self._tree.history}
@@ -303,7 +300,7 @@ class FastNewman(Clusterer):
                 "n_nodes": self.n_nodes_,
                 "n_edges": self.n_edges_,
             },
-            warnings=sentences[len(graph.warnings) :],
+            warnings=_warnings(self, value),
             diagnostics={
                 "strategy": self.strategy,
                 "computed_in": EXACT[value.exact],
@@ -343,7 +340,7 @@ def _graph_of(inputs: Inputs) -> Graph:
     return inputs.dataset
 
 
-def _warnings(model: FastNewman, value: FastNewmanOutput) -> Sequence[str]:
+def _warnings(model: FastNewman, value: FastNewmanOutput) -> list[str]:
     sentences = []
     if value.rounding > 1e-6:
         sentences.append(
@@ -352,12 +349,17 @@ def _warnings(model: FastNewman, value: FastNewmanOutput) -> Sequence[str]:
         )
     components = value.n_components
     if components == model.n_nodes_:
-        sentences.append("no edge ties two nodes together: there are no communities to find.")
+        sentences.append(
+            "no edge ties two nodes together: there are no communities to find; give a graph with edges between nodes."
+        )
     elif model.n_clusters is None and model.n_clusters_ == model.n_nodes_:
-        sentences.append("no merge raises the modularity: every node is a community of its own.")
+        sentences.append(
+            f"no merge raises the modularity at resolution={model.resolution:g}: every node is a community of its own; "
+            "lower resolution, or give n_clusters."
+        )
     if model.n_clusters is not None and model.n_clusters < components:
         sentences.append(
             f"n_clusters={model.n_clusters} is below the {components} connected components of the graph: those of "
-            "least strength were joined although no edge leads from one to another."
+            f"least strength were joined although no edge leads from one to another; ask for {components} at least."
         )
     return sentences

@@ -386,12 +386,12 @@ class DensityPeaks(WeightedClusterer):
     def _density(self, parameters: dict[str, Any]) -> str:
         """Kind of density, by the parameter or its deprecated name."""
         density, kernel = parameters["density"], parameters["kernel"]
-        self._alerts = []
+        self._categories = {}
         if kernel is None:
             return str(density)
         if density not in ("gaussian", kernel):
             raise InputError(f"kernel={kernel!r} contradicts density={density!r}; leave kernel out.")
-        self._alerts = [(f"kernel={kernel!r} is deprecated: use density={kernel!r}.", DeprecationWarning)]
+        self._categories = {f"kernel={kernel!r} is deprecated: use density={kernel!r}.": DeprecationWarning}
         return str(kernel)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
@@ -415,10 +415,11 @@ class DensityPeaks(WeightedClusterer):
             arrays["halo"] = self.halo_
         drop = gamma_drop(self.rho_, self.delta_, self.cluster_centers_indices_)
         cut = {} if self.dc_ is None else {"dc": self.dc_, "dc_error": self.dc_error_}
-        warnings = []
+        warnings = list(self._categories)
         if self.dc_error_:
             warnings.append(
-                f"dc={self.dc_:g} was sampled: the exact value lies within {self.dc_error_:.2g} of it (95%)."
+                f"dc={self.dc_:g} was sampled: the exact value lies within {self.dc_error_:.2g} of it (95%); "
+                "dc_method='exact' finds it."
             )
         if automatic and drop < CLEAR_DROP:
             warnings.append(

@@ -11,10 +11,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mgclust.algorithms.base import Inputs, WarmUp
+from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.algorithms.common.weights import WeightedClusterer
 from mgclust.algorithms.fuzzy_c_means.input import Start, kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
@@ -245,7 +244,8 @@ class FuzzyCMeans(WeightedClusterer):
         self.partition_entropy_ = fit.entropy / value.total
         nearest = separations(fit.centers)
         self.xie_beni_ = _xie_beni(fit.history[-1], value.total, nearest)
-        self._alerts = alerts_of(self, fit, nearest, value.scale)
+        unsettled, others = problems_of(self, fit, nearest, value.scale)
+        self._categories = dict.fromkeys(unsettled, UnconvergedWarning)
         return Result(
             labels=self.labels_,
             arrays={
@@ -270,7 +270,7 @@ class FuzzyCMeans(WeightedClusterer):
                 "best_init": value.best,
                 "computed_in": self.computed_in_,
             },
-            warnings=[text for text, _ in self._alerts],
+            warnings=[*unsettled, *others],
             **frame,
         )
 
@@ -298,35 +298,26 @@ def _xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
     return objective / (total * least) if least > 0 else math.inf
 
 
-def alerts_of(model: FuzzyCMeans, fit: Fit, nearest: np.ndarray, scale: float) -> list[tuple[str, type[Warning]]]:
-    """Warnings that should not be overlooked."""
-    alerts: list[tuple[str, type[Warning]]] = []
+def problems_of(model: FuzzyCMeans, fit: Fit, nearest: np.ndarray, scale: float) -> tuple[list[str], list[str]]:
+    """Warnings that centres have not settled, and others."""
+    unsettled, others = [], []
     c = len(fit.centers)
     if fit.stop_reason == "max_iter":
         relative = fit.shift / scale if scale else fit.shift
-        alerts.append(
-            (
-                f"centres still moved by {relative:.2g} of the data's spread in iteration max_iter={fit.n_iter}, more "
-                f"than tol={model.tol:g}: raise max_iter or tol.",
-                ConvergenceWarning,
-            )
+        unsettled.append(
+            f"centres still moved by {relative:.2g} of the data's spread in iteration max_iter={fit.n_iter}, more "
+            f"than tol={model.tol:g}: raise max_iter or tol."
         )
     together = int((nearest <= (COINCIDE * scale) ** 2).sum())
     if together:
-        alerts.append(
-            (
-                f"{together} of {c} centres coincide with another one: the data do not hold n_clusters={c} at "
-                f"m={model.m:g}; lower m (fuzzy c-means draws centres together in many dimensions), ask for fewer "
-                "clusters, or try another init.",
-                UserWarning,
-            )
+        others.append(
+            f"{together} of {c} centres coincide with another one: the data do not hold n_clusters={c} at "
+            f"m={model.m:g}; lower m (fuzzy c-means draws centres together in many dimensions), ask for fewer "
+            "clusters, or try another init."
         )
     if fit.idle:
-        alerts.append(
-            (
-                f"{fit.idle} of {c} clusters have no row with a membership above 0, their centres did not move: ask "
-                "for fewer clusters or try another init.",
-                UserWarning,
-            )
+        others.append(
+            f"{fit.idle} of {c} clusters have no row with a membership above 0, their centres did not move: ask "
+            "for fewer clusters or try another init."
         )
-    return alerts
+    return unsettled, others

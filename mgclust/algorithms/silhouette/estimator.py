@@ -146,7 +146,8 @@ class Silhouette(Method):
         warnings = []
         if singletons:
             warnings.append(
-                f"{singletons} of {len(scores.sizes)} clusters have one row: its silhouette is 0 by definition."
+                f"{singletons} of {len(scores.sizes)} clusters have one row: its silhouette is 0 by definition; ask "
+                "for fewer clusters, or leave these rows out."
             )
         lowest = int(np.argmin(scores.cluster_means))
         frame["source"] |= _provenance(frame["parameters"]["labels"])

@@ -109,7 +109,7 @@ class Graph(Dataset):
             return []
         return [
             f"{self.name} is directed: direction is dropped, an arc and its reverse add up to an edge of weight 2 "
-            "(of the sum of their weights where they have some)."
+            "(of the sum of their weights where they have some); make it undirected first to have other weights."
         ]
 
     def describe(self) -> dict[str, Any]:

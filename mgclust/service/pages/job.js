@@ -34,6 +34,8 @@ function describe(job) {
   by("failure").hidden = !job.error;
   by("error").textContent = job.error ? (job.state === "PENDING" ? `The last attempt ended: ${job.error}` : job.error) : "";
   by("fault").textContent = FAULTS[job.fault] || "";
+  by("warned").hidden = !job.warnings?.length;
+  by("warnings").replaceChildren(...(job.warnings || []).map((text) => element("li", text)));
   const scores = Object.entries(job.scores || {}).map(([name, value]) => [methodInfo.scores[name] || name.replaceAll("_", " "), figure(value)]);
   figures(by("scores"), [...new Map(scores)]); // a score under two names is one figure
   facts(by("request"), requestOf(job));

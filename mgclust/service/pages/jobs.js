@@ -21,6 +21,7 @@ function entry(job) {
   const files = job.n_sources > 1 ? `${job.sources[0]} and ${job.n_sources - 1} more` : job.sources[0];
   const facts = [files, timeOf(job.created), job.id.slice(0, 8)].filter(Boolean);
   if (job.finished && job.started) facts.push(duration(job.finished - job.started));
+  if (job.warnings?.length) facts.push(`${figure(job.warnings.length)} warning${job.warnings.length === 1 ? "" : "s"}`);
   if (job.scores?.n_clusters !== undefined) facts.push(`${figure(job.scores.n_clusters)} clusters`);
   if (job.parent) facts.push(`from ${job.parent.slice(0, 8)}`);
   item.append(top, element("p", facts.join(" · "), "quiet"));

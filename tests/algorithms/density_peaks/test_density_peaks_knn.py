@@ -105,6 +105,6 @@ def test_kernel_is_the_deprecated_name():
     with pytest.warns(DeprecationWarning, match="kernel='cutoff' is deprecated: use density='cutoff'"):
         old = DensityPeaks(kernel="cutoff", client=None, device="cpu").fit(X)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", DeprecationWarning)
         new = DensityPeaks(density="cutoff", client=None, device="cpu").fit(X)
     np.testing.assert_array_equal(old.rho_, new.rho_)

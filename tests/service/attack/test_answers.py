@@ -120,7 +120,9 @@ def test_it_is_ended_and_the_job_fails_with_the_reason(served, code, what):
     [
         b"[]", b"3", b"null", b'"x"', b"{", b'{"x": 1}', b'{"progress": null}', b'{"progress": {"stage": 3}}',
         b'{"progress": {"fraction": "x"}}', b'{"progress": {"elapsed": true}}', b'{"progress": {"stage_eta": []}}',
-        b'{"scores": [1]}', b'{"scores": {}, "facts": []}', b'{"scores": {}, "facts": {"peak_bytes": "x"}}',
+        b'{"scores": [1]}', b'{"scores": {}, "facts": []}',
+        b'{"scores": {}, "warnings": "x"}', b'{"scores": {}, "warnings": [1]}',
+        b'{"scores": {}, "facts": {"peak_bytes": "x"}}',
         b'{"scores": {}, "facts": {"shape": [1, 2, 3, 4, 5]}}', b'{"error": 3, "fault": "input"}', b'{"error": "x"}',
         b'{"error": "x", "fault": "nobody"}', b'{"error": "x", "fault": ["input"]}',
         b'{"progress": ' + b'{"x": ' * 20 + b"1" + b"}" * 21, b'{"progress": {"x": ' + b"9" * 10_000 + b"}",
@@ -178,6 +180,12 @@ def test_bytes_are_bounded_as_lines_are(monkeypatch):
         next(told)
 
 
+def test_warnings_are_few_short_and_printable():
+    line = json.dumps({"scores": {}, "warnings": ["\x1b" + "x" * 999] * 50}).encode() + b"\n"
+    said = next(read_answers(io.BytesIO(line)))
+    assert said["warnings"] == ["\\x1b" + "x" * 499] * 8
+
+
 def test_what_attempts_say(monkeypatch):
     """Also after hours in which the runner was stopped; a process that is killed may leave half a line."""
     clock = [0.0]
@@ -185,7 +193,11 @@ def test_what_attempts_say(monkeypatch):
     said = [
         {"progress": {"stage": "fit", "fraction": 0.5, "elapsed": 3, "stage_rate": None, "n_clusters": 4, "x": 1.5}},
         *[{}] * int(BURST_LINES - 3),
-        {"scores": {"n_clusters": 4, "x": None, "y": [2.5, True]}, "facts": {"shape": [3, 2], "peak_bytes": 1 << 34}},
+        {
+            "scores": {"n_clusters": 4, "x": None, "y": [2.5, True]},
+            "warnings": ["n_clusters=4 is a guess; give another."],
+            "facts": {"shape": [3, 2], "peak_bytes": 1 << 34},
+        },
         {},
     ]
     lines = b"".join(json.dumps(each).encode() + b"\n" for each in said)

@@ -24,7 +24,7 @@ from mgclust.service import access, attempt
 from mgclust.service.app import create_app
 from mgclust.service.folders import remove, size_of
 from mgclust.service.models import Job, open_database, writing
-from mgclust.service.results import read_scores
+from mgclust.service.results import read_findings
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
@@ -406,7 +406,7 @@ def test_a_left_result_is_believed_only_if_it_is_one(kept, monkeypatch, what):
     index.parent.mkdir(parents=True)
     good = json.dumps({"scores": {"n_clusters": 3}})
     index.write_text(good)
-    assert read_scores(settings, "1" * 32, 1) == {"n_clusters": 3}
+    assert read_findings(settings, "1" * 32, 1) == ({"n_clusters": 3}, [])
     index.unlink()
     if what == "link":
         (settings.data / "other.json").write_text(good)
@@ -423,7 +423,7 @@ def test_a_left_result_is_believed_only_if_it_is_one(kept, monkeypatch, what):
         index.write_text(good)
         index.parent.rename(settings.data / "moved")
         index.parent.symlink_to(settings.data / "moved")
-    assert read_scores(settings, "1" * 32, 1) is None
+    assert read_findings(settings, "1" * 32, 1) is None
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from mgclust.beneath import Beneath
 from mgclust.service import access, decision, models
 from mgclust.service.access import Caller
 from mgclust.service.attempts import Attempts
+from mgclust.service.child_messages import Findings
 from mgclust.service.jobs import NewJob
 from mgclust.service.models import Job, migrate, open_database, writing
 from mgclust.service.quotas import row_size
@@ -75,7 +76,7 @@ def job(jobs, settings):
 
 def size_of(jobs, job):
     found = jobs.get(ANN, job.id)
-    return found.size - row_size(found.request, found.scores, found.error, found.progress)
+    return found.size - row_size(found.request, found.scores, found.warnings, found.error, found.progress)
 
 
 ENDS = {
@@ -114,7 +115,7 @@ def test_a_choice_of_centres_after_one_that_was_killed(jobs, job, settings, look
     class Readers:
         def serve(self, order, check, writable):
             leave(writable[0] / "result")
-            return {}
+            return Findings({}, [])
 
     jobs.succeed(job.id, 1, {})
     wanted = decision.SaveRequest(key="x")
