@@ -11,7 +11,7 @@ cuts of the same fit.
 # 1. Fit once
 # -----------
 # The sample *pendigits* holds 10,992 handwritten digits as the pen wrote them: eight points of x and y each. 3,000 of
-# them are enough here.
+# them are enough here. The fit warns that its centres do not stand out: a reason to look at other cuts.
 
 import matplotlib.pyplot as plt
 import numpy as np
