@@ -217,13 +217,29 @@ class Method(BaseEstimator):  # type: ignore[misc]
                 spec = replace(spec, checkpoint=checkpoint)
             report = worded(on_progress or (_print_progress if self.verbose else None), self.presentation.progress)
             outcome = run(spec, self._rows_of_run(dataset), cluster, report)
-        self.n_features_in_ = dataset.shape[1]
+        self._keep_features(dataset)
         self.timings_ = outcome.timings
         if digest is None and inputs.provenance:
             digest = dataset.fingerprint()
         result = self._publish(outcome, self._frame(outcome, dataset, parameters, digest), inputs)
         self.result_ = replace(result, warnings=[*dataset.warnings, *result.warnings])
         return self.result_
+
+    def _keep_features(self, dataset: Dataset) -> None:
+        """Keep what other rows should agree with."""
+        self.n_features_in_ = dataset.shape[1]
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+        if dataset.feature_names is not None:
+            self.feature_names_in_ = np.array(dataset.feature_names, object)
+
+    def _check_feature_names(self, X: Any, dataset: Dataset) -> None:
+        """Refuse other rows whose features have other names, or another order; warn where only some have names."""
+        names = dataset.feature_names
+        if names is not None:
+            import pyarrow as pa
+
+            X = pa.table([pa.nulls(0)] * len(names), names)  # scikit-learn knows names of tables in memory alone
+        validate_data(self, X, reset=False, skip_check_array=True, ensure_2d=False)
 
     def _check_shape(self, dataset: Dataset) -> None:
         """Refuse data that are too few for any method, or that are not what the method takes."""
@@ -322,6 +338,7 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
     def _open_more(self, X: Any) -> Dataset:
         """Open other rows with the features that were fitted."""
         dataset = open_dataset(X)
+        self._check_feature_names(X, dataset)
         if dataset.shape[1] != self.n_features_in_:
             raise InputError(
                 f"X has {dataset.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "

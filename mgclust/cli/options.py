@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mgclust.errors import InputError
+from mgclust.errors import InputError, printable
 
 __all__ = [
     "CONTEXT", "FiniteRange", "as_json_option", "connect_service", "date", "debug_option", "debugging", "not_installed",
@@ -64,7 +64,9 @@ def connect_service() -> Any:
         from mgclust.service.client import Service
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
-    return Service()
+    service = Service()
+    service.on_wait = lambda text: click.echo(printable(text), err=True)
+    return service
 
 
 def not_installed(error: ModuleNotFoundError) -> InputError:

@@ -19,6 +19,13 @@ __all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "select
 
 Columns = Sequence[str | int] | str | None
 
+# Of objects that hold rows among other things, by package and class: what to give in their place.
+_REMEDIES = {
+    ("anndata", "AnnData"): "give an array of it, X.X or X.obsm['X_pca'], or a graph, X.obsp['connectivities']",
+    ("nibabel", "SpatialImage"): "save it (nibabel.save(image, 'series.nii.gz')) and give the path: from a file the "
+    "voxels are rows, and the labels become a volume",
+}
+
 
 class ArrayDataset(Dataset):
     """A NumPy array, or what could be made into one."""
@@ -59,7 +66,7 @@ class DaskDataset(Dataset):
 
     kind = "dask array"
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Any, feature_names: list[str] | None = None) -> None:
         name = "Dask array"
         if any(size != size for size in array.shape):
             raise InputError(f"{name} has chunks of unknown size; call X.compute_chunk_sizes() first.")
@@ -67,6 +74,7 @@ class DaskDataset(Dataset):
         if array.numblocks[1] > 1:
             array = array.rechunk({1: -1})
         self._array = array.astype(self.dtype) if array.dtype != self.dtype else array
+        self.feature_names = feature_names
 
     @property
     def dask_array(self) -> Any:
@@ -94,6 +102,8 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
     columns : sequence of str or int, optional
         Columns of a DataFrame.
     """
+    refuse_containers(source)
+    source = collected(source)
     module = type(source).__module__
     if module.startswith("scipy.sparse"):
         raise InputTypeError(
@@ -101,8 +111,8 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
             "X.toarray() if it fits into memory."
         )
     if module.startswith("dask.") and hasattr(source, "to_dask_array"):
-        source = (source if columns is None else source[_names(columns)]).to_dask_array(lengths=True)
-        columns, module = None, type(source).__module__
+        frame = source if columns is None else source[_names(columns)]
+        return DaskDataset(frame.to_dask_array(lengths=True), _feature_names(list(frame.columns)))
     if hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
         return _from_frame(source, columns)
     if columns is not None:
@@ -117,6 +127,22 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
             )
         return DeviceDataset(source)
     return ArrayDataset(_as_numbers(source))
+
+
+def refuse_containers(source: Any) -> None:
+    """Refuse objects that hold rows, and more: which of it is meant, their owner has to say."""
+    first = source[0] if isinstance(source, (list, tuple)) and source else source
+    for kind in type(first).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if (package, kind.__name__) in _REMEDIES:
+            remedy = _REMEDIES[package, kind.__name__]
+            raise InputTypeError(f"X is {type(first).__name__} of {package} in memory, which is no table; {remedy}.")
+
+
+def collected(source: Any) -> Any:
+    """A lazy frame of polars as a frame; anything else as it is."""
+    lazy = type(source).__module__.partition(".")[0] == "polars" and type(source).__name__ == "LazyFrame"
+    return source.collect() if lazy else source
 
 
 def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | None, name: str) -> list[int]:
@@ -175,14 +201,23 @@ def _from_frame(frame: Any, columns: Sequence[str | int] | None) -> Dataset:
     if columns is None and hasattr(frame, "iloc"):
         whole = frame.to_numpy()
         if whole.dtype.kind in "fiub":
-            return ArrayDataset(whole, name)
+            dataset = ArrayDataset(whole, name)
+            dataset.feature_names = _feature_names(labels)
+            return dataset
     chosen = select_columns(names, columns, name)
     check_shape((len(frame), len(chosen)), name)
     parts = [_column(frame, position, f"column {names[position]!r} of {name}") for position in chosen]
     table = np.empty((len(frame), len(parts)), dtype=np.result_type(*parts))
     for j, part in enumerate(parts):
         table[:, j] = part
-    return ArrayDataset(table, name)
+    dataset = ArrayDataset(table, name)
+    dataset.feature_names = _feature_names([labels[position] for position in chosen])
+    return dataset
+
+
+def _feature_names(labels: Sequence[Any]) -> list[str] | None:
+    """Labels of columns that are names; numbers are none, as for scikit-learn."""
+    return list(labels) if labels and all(isinstance(label, str) for label in labels) else None
 
 
 def _column(frame: Any, position: int, name: str) -> np.ndarray:

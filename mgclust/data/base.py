@@ -43,9 +43,12 @@ class Dataset:
         The known truth, where the source holds one.
     dask_array : dask.array.Array or None
         The rows as a Dask array with one chunk across the columns, where the source is one.
+    feature_names : list of str or None
+        Names of the columns, where the source has them.
     """
 
     kind = "dataset"
+    feature_names: list[str] | None = None
 
     def __init__(self, shape: tuple[int, int], dtype: Any, name: str) -> None:
         self.shape = (int(shape[0]), int(shape[1]))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.arrays import Columns
+from mgclust.data.arrays import Columns, collected, refuse_containers
 from mgclust.data.formats import Asked, format_of
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
@@ -70,6 +70,8 @@ def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None)
         location = Location.of(source)
         with location.reading():
             return _open_location(location, n_nodes, columns)
+    refuse_containers(source)
+    source = collected(source)
     graph = _open_whole(source)
     if graph is not None:
         return _agreed(graph, n_nodes, columns)

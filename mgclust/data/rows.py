@@ -83,6 +83,7 @@ class TransformedDataset(Dataset):
             )
         self.kind = source.kind
         self.source = source
+        self.feature_names = source.feature_names
         self.transform = transform
 
     @property

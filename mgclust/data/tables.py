@@ -65,6 +65,7 @@ class TextDataset(LoadedDataset):
         with location.reading():
             table = self._load()
         super().__init__(location, table.shape, table.dtype)
+        self.feature_names = [self._names[j] for j in self._selected] if header else None
         self._opened = table
 
     def describe(self) -> dict[str, Any]:
@@ -149,6 +150,7 @@ class ParquetDataset(FileDataset):
         self._edges = np.cumsum([0, *sizes])
         super().__init__(location, (self._edges[-1], len(names)), np.result_type(*dtypes) if dtypes else float)
         self.shape = (self.shape[0], len(self._columns))
+        self.feature_names = list(self._columns)
 
     def describe(self) -> dict[str, Any]:
         """Say what was read, with the names of the columns."""

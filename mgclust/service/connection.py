@@ -9,9 +9,10 @@ import random
 import re
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -22,6 +23,7 @@ from mgclust.service.settings import Settings, variable
 __all__ = ["Connection", "Retries", "RetryAfter", "check"]
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
+TELL_SECONDS = 1.0  # of such pauses, after which a command says that it still tries
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes
 MAX_RETRY_SECONDS = 120.0  # for a request that is sent again because the service asks for it
 
@@ -34,11 +36,18 @@ class Connection:
     url, token : str, optional
         See `Service`.
 
+    Attributes
+    ----------
+    on_wait : callable or None
+        Called with a sentence where a request has not been answered for a second, and is going to be sent again.
+
     Raises
     ------
     InputError
         An invalid URL or token.
     """
+
+    on_wait: Callable[[str], None] | None = None
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
         settings = Settings.read()
@@ -61,6 +70,17 @@ class Connection:
             raise InputError("the token (MGCLUST_TOKEN) should be ASCII without spaces, as the service showed it.")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx.Client(base_url=f"{base}/api/v1", headers=headers, timeout=60.0, transport=transport)
+        self._close = weakref.finalize(self, self._http.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, as the end of a ``with`` block does, and that of the process."""
+        self._close()
 
     def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
         """Send a request, again if nothing answers; return the JSON answer, or raise the service's error.
@@ -128,12 +148,21 @@ class Connection:
         error : Exception
             What sending a request raised.
         """
+        return RunFailed(
+            f"{self.no_answer(error)}; start one by 'mgclust serve', or set MGCLUST_URL and MGCLUST_TOKEN."
+        )
+
+    def no_answer(self, error: Exception) -> str:
+        """Say that no service answers.
+
+        Parameters
+        ----------
+        error : Exception
+            What sending a request raised.
+        """
         # The error of an invalid request quotes it, with the token.
         reason = "the request is not valid HTTP" if isinstance(error, httpx.LocalProtocolError) else error
-        return RunFailed(
-            f"no service answers at {self.url} ({reason}); start one by 'mgclust serve', or set MGCLUST_URL and "
-            "MGCLUST_TOKEN."
-        )
+        return f"no service answers at {self.url} ({reason})"
 
 
 class RetryAfter(Exception):
@@ -161,8 +190,16 @@ class Retries:
             raise self._connection.unreachable(error) from (error if quotable else None)
         else:
             pause = RETRY_SECONDS[self._failures]
+            self._tell(error)
             self._failures += 1
         time.sleep(pause)
+
+    def _tell(self, error: httpx.TransportError) -> None:
+        """Say, once, that and until when the request is sent again."""
+        before, left = sum(RETRY_SECONDS[: self._failures]), sum(RETRY_SECONDS[self._failures :])
+        if self._connection.on_wait and before <= TELL_SECONDS < before + RETRY_SECONDS[self._failures]:
+            until = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
+            self._connection.on_wait(f"{self._connection.no_answer(error)}; trying again until {until} ({left:.0f} s).")
 
 
 def check(answer: httpx.Response) -> httpx.Response:

@@ -1,8 +1,12 @@
 """What the client and its commands send, to whom, and what they print; no service runs."""
 
+import gc
 import os
 import signal
 import tempfile
+import threading
+import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -106,6 +110,53 @@ def test_spaces_around_a_token_do_not_count(answers, monkeypatch):
     monkeypatch.setenv("MGCLUST_TOKEN", " mgc_x\n")
     Service().jobs()
     assert answers.requests[0].headers["Authorization"] == "Bearer mgc_x"
+
+
+def test_a_command_says_within_a_second_that_it_still_tries(answers, monkeypatch, capsys):
+    monkeypatch.setattr(connection, "RETRY_SECONDS", (0.2, 0.5, 1.0, 2.0, 4.0))
+    told_before = []  # each pause
+
+    def sleep(seconds):
+        told_before.append((seconds, "trying again until" in capsys.readouterr().err))
+
+    def by(request):
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setattr(connection.time, "sleep", sleep)
+    answers.by = by
+    assert run_command(["jobs"]) == 1
+    assert told_before == [(0.2, False), (0.5, False), (1.0, True), (2.0, False), (4.0, False)]
+    error = capsys.readouterr().err
+    assert "no service answers at unix://" in error and "mgclust serve" in error
+    with pytest.raises(RunFailed):
+        Service().jobs()  # in a program, which has no such line
+    assert not any(told for _, told in told_before[5:])
+
+
+def test_a_client_closes_its_connection():
+    class Answer(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # the connection stays
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server, warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", ResourceWarning)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        service = Service(f"http://127.0.0.1:{server.server_port}")
+        assert service.jobs() == []
+        del service
+        gc.collect()
+        with Service(f"http://127.0.0.1:{server.server_port}") as service:
+            assert service.jobs() == []
+        server.shutdown()
+    assert [str(each.message) for each in seen] == []
 
 
 def test_an_error_that_quotes_the_request_is_not_shown(answers, capsys):

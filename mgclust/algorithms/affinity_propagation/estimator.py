@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS
@@ -222,7 +221,6 @@ default="euclidean"
     def _open(self, X: Any) -> Dataset:
         if self.affinity not in PRECOMPUTED or not is_sparse(X):
             return super()._open(X)
-        validate_data(self, X, skip_check_array=True, ensure_2d=False)
         return open_sparse(X, distances=self.affinity != "precomputed")
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:

@@ -10,21 +10,19 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.affinity_propagation.row_choice import estimate, estimate_of_either, estimate_of_lists
 from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, PRECOMPUTED
 from mgclust.algorithms.affinity_propagation.sparse_pairs import estimate_of_pairs
 from mgclust.algorithms.base import Clusterer, Inputs
-from mgclust.algorithms.common.nearest_centers import nearest_centers
+from mgclust.algorithms.common.nearest_centers import labels_by_centers
 from mgclust.algorithms.common.pair_matrix import check_square
-from mgclust.algorithms.common.preparation import Prepared, prepare_again
 from mgclust.data import Dataset
 from mgclust.data.arrays import ArrayDataset
 from mgclust.data.sparse import SparseDataset
-from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import EstimateFunction, human
-from mgclust.engine.spmd import Context, RunSpec, run
+from mgclust.engine.spmd import RunSpec
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels import load
 from mgclust.kernels.pairs.metrics import METRICS
@@ -37,13 +35,6 @@ CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference
 def _has_rows(model: ExemplarClusterer) -> bool:
     """Precomputed similarities say nothing of other rows."""
     return model.affinity not in PRECOMPUTED
-
-
-def label_by_exemplars(context: Context, *, exemplars: np.ndarray, affinity: str) -> np.ndarray:
-    """Find the exemplar that each row is most similar to, on every rank."""
-    measure, origin = METRICS[AFFINITIES[affinity][0]], np.zeros(context.dataset_shape[1])
-    prepare_again(context, measure, Prepared(0.0, origin))
-    return nearest_centers(context, measure.prepare(origin)(np.asarray(exemplars, np.float64)))
 
 
 class ExemplarClusterer(Clusterer):
@@ -113,18 +104,13 @@ class ExemplarClusterer(Clusterer):
             Another number of features than in the fit, or NaN.
         """
         check_is_fitted(self, "cluster_centers_indices_")
-        if hasattr(X, "columns"):
-            validate_data(self, X, reset=False, skip_check_array=True, ensure_2d=False)
         dataset = self._open_more(X)
         if not self.n_clusters_:
             warnings.warn("the fit found no exemplar: all labels are -1.", ConvergenceWarning, stacklevel=2)
             return np.full(dataset.shape[0], -1, np.int32)
-        arguments = {"exemplars": self.cluster_centers_, "affinity": self.affinity}
-        limit = self._checked()["memory_limit"]
-        spec = RunSpec(label_by_exemplars, arguments, dtype="float64", memory_limit=limit, resident=False)
-        with connect(client=self.client, device=self.device) as cluster:
-            labels: np.ndarray = run(spec, dataset, cluster).value
-        return labels
+        limit, metric = self._checked()["memory_limit"], AFFINITIES[self.affinity][0]
+        place = {"client": self.client, "device": self.device, "memory_limit": limit}
+        return labels_by_centers(dataset, self.cluster_centers_, metric, **place)
 
     @property
     def affinity_matrix_(self) -> np.ndarray:

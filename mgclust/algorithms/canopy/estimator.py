@@ -25,11 +25,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.canopy.centers import STEP, Candidates, pick_centers, threshold_of
 from mgclust.algorithms.canopy.members import Members, candidate_bytes, candidate_pieces, find_members, piece_bytes
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
+from mgclust.algorithms.common.nearest_centers import labels_by_centers
 from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
@@ -297,6 +299,23 @@ class Canopy(Clusterer):
         with connect(client=self.client, device=self.device) as cluster:
             thresholds: Thresholds = run(spec, dataset, cluster).value
         return thresholds
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Find the nearest centre of each row, of equally near ones the first, however far it is.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+            Ranks read their own rows; those of a Dask array stay with the workers that have them.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int32
+            Labels as in `labels_`. Computed in float64.
+        """
+        check_is_fitted(self, "cluster_centers_")
+        place = {"client": self.client, "device": self.device, "memory_limit": self._checked()["memory_limit"]}
+        return labels_by_centers(self._open_more(X), self.cluster_centers_, self.metric, **place)
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         t1, t2 = parameters["t1"], parameters["t2"]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from mgclust.engine.spmd import Context
+from mgclust.algorithms.common.preparation import Prepared, prepare_again
+from mgclust.data import Dataset
+from mgclust.engine.dask.cluster import connect
+from mgclust.engine.spmd import Context, RunSpec, run
+from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["nearest_centers"]
+__all__ = ["labels_by_centers", "nearest_centers"]
 
 
-def nearest_centers(context: Context, centers: np.ndarray) -> np.ndarray:
+def nearest_centers(context: Context, centers: np.ndarray, norm: str = "l2") -> np.ndarray:
     """The nearest centre of each row, of equally near ones the first; int32, on the host of every rank."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     v = kernels.memory.to_device(centers.astype(context.dtype))
@@ -18,6 +24,40 @@ def nearest_centers(context: Context, centers: np.ndarray) -> np.ndarray:
         count = len(chunk.x)
         if count:
             best, index = xp.full(count, xp.inf, dtype=context.dtype), xp.full(count, -1, dtype="int64")
-            kernels.pairs.nearest_column(chunk.x, v, norm="l2", y_start=0, best=best, best_index=index)
+            kernels.pairs.nearest_column(chunk.x, v, norm=norm, y_start=0, best=best, best_index=index)
             labels[chunk.start - rows.start : chunk.stop - rows.start] = index
     return np.asarray(kernels.memory.to_host(context.comm.all_gather(labels)))
+
+
+def nearest_given(context: Context, *, centers: np.ndarray, metric: str) -> np.ndarray:
+    """Prepare the rows and centres that are given as rows, and find each row's nearest, on every rank."""
+    measure, origin = METRICS[metric], np.zeros(context.dataset_shape[1])
+    prepare_again(context, measure, Prepared(0.0, origin))
+    return nearest_centers(context, measure.prepare(origin)(np.asarray(centers, np.float64)), measure.norm)
+
+
+def labels_by_centers(
+    dataset: Dataset, centers: np.ndarray, metric: str, *, client: Any, device: str, memory_limit: int | None
+) -> np.ndarray:
+    """The nearest of some centres, which are given as rows, of each row of a data set.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Ranks read their own rows.
+    centers : ndarray of shape (n_clusters, n_features)
+    metric : str
+        One of `METRICS`.
+    client, device, memory_limit
+        Where to compute.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), int32
+        Of equally near centres the first. Computed in float64.
+    """
+    arguments = {"centers": centers, "metric": metric}
+    spec = RunSpec(nearest_given, arguments, dtype="float64", memory_limit=memory_limit, resident=False)
+    with connect(client=client, device=device) as cluster:
+        labels: np.ndarray = run(spec, dataset, cluster).value
+    return labels

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
@@ -301,8 +301,6 @@ class DensityPeaks(WeightedClusterer):
         ndarray of shape (n_samples,), int32
         """
         check_is_fitted(self, "rho_")
-        if hasattr(X, "columns"):
-            validate_data(self, X, reset=False, skip_check_array=True, ensure_2d=False)
         if "_dataset" not in vars(self):
             raise InputError(
                 "predict needs the rows that were fitted, which a saved result does not hold; fit them again."

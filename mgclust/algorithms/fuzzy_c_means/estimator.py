@@ -11,15 +11,17 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
-from mgclust.algorithms.common.weights import WeightedClusterer
+from mgclust.algorithms.common.weights import WeightedClusterer, checked_weights
 from mgclust.algorithms.fuzzy_c_means.input import Start, kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
 from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentation
 from mgclust.algorithms.fuzzy_c_means.ranks import Fit, FuzzyCMeansOutput, estimate, fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
+from mgclust.data import Dataset
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
 from mgclust.params import Choice, Constraint, Integer, Real
@@ -37,7 +39,7 @@ TYPICAL_ROWS = 1024  # heaviest rows, near which the origin should lie
 COINCIDE = 1e-6  # centres nearer than this times the rows' scale count as one
 
 
-class FuzzyCMeans(WeightedClusterer):
+class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClusterer):  # type: ignore[misc]
     """Fuzzy c-means of Bezdek (1981): every row belongs to every cluster to some degree, on one or many CPUs or GPUs.
 
     Parameters
@@ -174,7 +176,46 @@ class FuzzyCMeans(WeightedClusterer):
         -------
         ndarray of shape (n_samples,), int32
         """
-        return self._memberships_of(X).labels()
+        return self._memberships_of(self._open_rows(X)).labels()
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Memberships of rows in the clusters found, as features of a pipeline; see `predict_memberships`.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+
+        Returns
+        -------
+        ndarray or data frame of shape (n_samples, n_clusters)
+            What `set_output` asked for.
+        """
+        return self._memberships_of(self._open_rows(X)).array()
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Minus J of other rows at the centres found: the larger, the better the centres fit them.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+        y : ignored
+        sample_weight : array of shape (n_samples,), optional
+            How much each row counts.
+
+        Returns
+        -------
+        float
+            It grows with `n_clusters`, as the inertia of k-means falls: for comparisons at the same number.
+        """
+        dataset = self._open_rows(X)
+        weights = checked_weights(sample_weight, dataset.shape[0])
+        need = partial(estimate, models=1, c=self.n_clusters_, weighted=weights is not None)
+        return -self._memberships_of(dataset).objective(weights, need)
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of features of `transform`, for `get_feature_names_out`."""
+        return self.n_clusters_
 
     def predict_memberships(self, X: Any, out: Any = None) -> Any:
         """Memberships (1) of rows in the clusters found, a block of rows at a time.
@@ -191,7 +232,7 @@ class FuzzyCMeans(WeightedClusterer):
         ndarray or zarr array of shape (n_samples, n_clusters)
             float32 or float64, as the distances; rows sum to 1.
         """
-        memberships = self._memberships_of(X)
+        memberships = self._memberships_of(self._open_rows(X))
         return memberships.array() if out is None else memberships.store(out)
 
     @property
@@ -202,11 +243,11 @@ class FuzzyCMeans(WeightedClusterer):
             self._memberships = self._memberships_of(self._dataset).somewhere()
         return self._memberships
 
-    def _memberships_of(self, X: Any) -> Memberships:
+    def _open_rows(self, X: Any) -> Dataset:
         check_is_fitted(self, "cluster_centers_")
-        if hasattr(X, "columns"):
-            validate_data(self, X, reset=False, skip_check_array=True, ensure_2d=False)
-        dataset = self._open_more(X)
+        return self._open_more(X)
+
+    def _memberships_of(self, dataset: Dataset) -> Memberships:
         place = {"client": self.client, "device": self.device, "memory_limit": self._checked()["memory_limit"]}
         return Memberships(self._clusters, dataset, **place)
 

@@ -20,11 +20,12 @@ import psutil
 
 from mgclust.algorithms.common.nearest_centers import nearest_centers
 from mgclust.algorithms.common.preparation import Prepared, prepare_again
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
 from mgclust.array_files import Deferred
 from mgclust.atomic_directory import atomic_directory
 from mgclust.data import Dataset
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.memory import Estimate, human
+from mgclust.engine.memory import Estimate, EstimateFunction, human
 from mgclust.engine.partition import LARGEST_BLOCK, Partition
 from mgclust.engine.spmd import Context, RunSpec, run
 from mgclust.errors import InputError, InsufficientMemoryError
@@ -126,11 +127,15 @@ class Memberships:
         """To be written when a result is saved."""
         return Deferred(self.shape, self.dtype, self.store)
 
-    def _run(self, what: str) -> Any:
+    def objective(self, weights: np.ndarray | None, need: EstimateFunction) -> float:
+        """J of the rows, with their weights; it needs as much memory as an iteration."""
+        return float(self._run("objective", weights, need))
+
+    def _run(self, what: str, weights: np.ndarray | None = None, need: EstimateFunction | None = None) -> Any:
         spec = RunSpec(
             memberships_of_rows,
-            {"clusters": self._clusters, "what": what},
-            partial(_estimate, c=self.shape[1]),
+            {"clusters": self._clusters, "what": what, "weights": weights},
+            need or partial(_estimate, c=self.shape[1]),
             self.dtype.name,
             self._memory_limit,
             shift=self._clusters.metric == "euclidean",
@@ -140,8 +145,10 @@ class Memberships:
             return run(spec, self._dataset, cluster).value
 
 
-def memberships_of_rows(context: Context, *, clusters: Clusters, what: str) -> np.ndarray | None:
-    """Compute on every rank "labels", "memberships", or the path of a zarr store to write the latter into."""
+def memberships_of_rows(
+    context: Context, *, clusters: Clusters, what: str, weights: np.ndarray | None
+) -> np.ndarray | float | None:
+    """Compute on every rank "labels", "memberships", "objective", or a zarr store of memberships, whose path it is."""
     with context.stage("prepare"):
         prepare_again(context, METRICS[clusters.metric], clusters.prepared)
     with context.stage("memberships"):
@@ -149,6 +156,8 @@ def memberships_of_rows(context: Context, *, clusters: Clusters, what: str) -> n
             return nearest_centers(context, clusters.centers)
         if what == "memberships":
             return all_memberships(context, clusters.centers, clusters.m)
+        if what == "objective":
+            return WeightedSums(context, clusters.m, weights).objective_at(clusters.centers)
         import zarr
 
         store = zarr.open_array(what, mode="r+")

@@ -77,6 +77,11 @@ class WeightedSums:
                 )
         return context.sum_parts(parts)
 
+    def objective_at(self, centers: np.ndarray) -> float:
+        """J at the centres of one model; (c, d), on the host."""
+        sums = self.context.fetch(self.at(self.context.kernels.memory.to_device(centers[None])))()
+        return self.unit * math.ldexp(float(sums[0, -3]), -int(self.log2_scale(len(centers))))
+
     def means_at(self, centers: np.ndarray) -> np.ndarray:
         """One step of some models: the weighted means (2) at their centres; both (models, c, d), on the host."""
         kernels = self.context.kernels

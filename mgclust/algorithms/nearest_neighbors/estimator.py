@@ -167,6 +167,8 @@ def nearest_neighbors(
                 f"queries: n_features={others.shape[1]} should be {dataset.shape[1]} as in X; give rows with the same "
                 "features."
             )
+        model._keep_features(dataset)
+        model._check_feature_names(queries, others)
         new = others.take(np.arange(others.shape[0]))
     model._run(Inputs(dataset, False, queries=new), None, None)
     return Neighborhoods(model.distances_, model.indices_)
