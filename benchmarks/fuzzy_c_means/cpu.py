@@ -67,7 +67,7 @@ def work(part: str, small: bool) -> dict[str, Any]:
 def fit_ours(X: np.ndarray, start: np.ndarray, iterations: int) -> int:
     from mgclust import FuzzyCMeans
 
-    model = FuzzyCMeans(len(start), init=start, max_iter=iterations, tol=0.0, device="cpu", client=None)
+    model = FuzzyCMeans(len(start), m=2.0, init=start, max_iter=iterations, tol=0.0, device="cpu", client=None)
     return model.fit(X).n_iter_
 
 

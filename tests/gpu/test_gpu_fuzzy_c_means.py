@@ -128,8 +128,10 @@ def test_labels_equal_the_cpus(name, c, init):
 
 def test_streamed_rows_give_the_same_bits():
     X = rows(400_000, 24, "float32")
-    whole = FuzzyCMeans(6, device="cuda", client=None, random_state=0, max_iter=10, tol=0).fit(X)
-    part = FuzzyCMeans(6, device="cuda", client=None, random_state=0, max_iter=10, tol=0, memory_limit="40 MiB").fit(X)
+    whole = FuzzyCMeans(6, m=2.0, device="cuda", client=None, random_state=0, max_iter=10, tol=0).fit(X)
+    part = FuzzyCMeans(
+        6, m=2.0, device="cuda", client=None, random_state=0, max_iter=10, tol=0, memory_limit="40 MiB"
+    ).fit(X)
     np.testing.assert_array_equal(part.cluster_centers_, whole.cluster_centers_)
     np.testing.assert_array_equal(part.objective_history_, whole.objective_history_)
     np.testing.assert_array_equal(part.labels_, whole.labels_)
@@ -148,10 +150,11 @@ def test_same_bits_on_several_gpus(size, tmp_path):
     from distributed import Client
 
     cases = {
-        "few": (rows(70_000, 3, "float32"), {"n_clusters": 5, "n_init": 3}),
+        "few": (rows(70_000, 3, "float32"), {"n_clusters": 5, "n_init": 3, "m": 2.0}),
         "random": (rows(9_000, 40, "float64"), {"n_clusters": 12, "m": 1.4, "init": "random", "metric": "correlation"}),
-        "many": (rows(20_000, 24, "float32"), {"n_clusters": 600, "init": "canopy", "max_iter": 5}),
-        "wide": (rows(100_000, 64, "float32"), {"n_clusters": 20, "dtype": "float64"}),
+        "many": (rows(20_000, 24, "float32"), {"n_clusters": 600, "m": 2.0, "init": "canopy", "max_iter": 5}),
+        "wide": (rows(100_000, 64, "float32"), {"n_clusters": 20, "m": 2.0, "dtype": "float64"}),
+        "automatic m": (rows(20_000, 64, "float32"), {"n_clusters": 20}),
     }
     with (
         LocalCUDACluster(n_workers=size, dashboard_address=None) as cluster,

@@ -26,6 +26,7 @@ class FuzzyCMeansPresentation(Presentation):
 
     title = "Fuzzy c-means"
     scores = {
+        "m": Score("fuzzifier m"),
         "objective": Score("objective J"),
         "partition_coefficient": Score("partition coefficient (1 = crisp)", ".3f"),
         "partition_entropy": Score("partition entropy (0 = crisp)"),

@@ -64,6 +64,7 @@ class FuzzyCMeansOutput:
     labels: np.ndarray
     memberships: np.ndarray | None  # of small data
     dtype: str  # computed in
+    m: float
     scale: float  # root mean square distance of the rows from their mean
     total: float  # of all weights
     best: int  # number of `fit` among the starts
@@ -123,6 +124,7 @@ def fuzzy_c_means(
         labels=labels,
         memberships=memberships,
         dtype=context.dtype.name,
+        m=m,
         scale=scale,
         total=sums.total,
         best=best,
@@ -144,11 +146,14 @@ class Fit:
     # squares, entropy: sums of w u^2 and of - w u log u at the final centres
     squares: float = math.nan
     entropy: float = math.nan
+    within: float = math.nan  # mean squared distance of rows and centres, each pair weighing w u^m, there
 
     def score(self, sums: np.ndarray, log2_scale: float) -> None:
         """Take what a pass says of the centres it began with."""
         self.history.append(math.ldexp(sums[-3], -int(log2_scale)))
         self.squares, self.entropy = float(sums[-2]), float(sums[-1])
+        weight = float(sums[self.centers.size : -3].sum())
+        self.within = float(sums[-3]) / weight if weight else 0.0
 
     def update(self, sums: np.ndarray, moved: np.ndarray) -> None:
         """Take the moved centres."""

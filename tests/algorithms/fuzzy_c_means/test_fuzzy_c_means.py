@@ -25,7 +25,7 @@ ALL = [pytest.param(name, marks=pytest.mark.slow) if name == "c = 1000" else nam
 
 
 def fit(X, device="cpu", **parameters):
-    return FuzzyCMeans(device=device, client=None, **parameters).fit(X)
+    return FuzzyCMeans(device=device, client=None, **{"m": 2.0} | parameters).fit(X)
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_near_one_is_k_means(device):
 def test_defaults_find_the_known_clusters(name, device):
     """k-means++ and ten restarts; what hard clusterings of these sets score."""
     X, y = load_points(name)
-    model = fit(X, device, n_clusters=len(np.unique(y)), n_init=10, random_state=0)
+    model = fit(X, device, n_clusters=len(np.unique(y)), m="auto", n_init=10, random_state=0)
     least = {"rings": 0.98, "clusters": 0.96, "overlap1": 0.98, "overlap2": 0.93}
     assert adjusted_rand_score(y, model.labels_) > least[name]
     assert model.stop_reason_ == "tol"

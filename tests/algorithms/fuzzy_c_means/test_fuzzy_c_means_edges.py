@@ -39,7 +39,7 @@ def small_data_too(monkeypatch):
 
 
 def fit(X, device="cpu", sample_weight=None, **parameters):
-    return FuzzyCMeans(device=device, client=None, **parameters).fit(X, sample_weight=sample_weight)
+    return FuzzyCMeans(device=device, client=None, **{"m": 2.0} | parameters).fit(X, sample_weight=sample_weight)
 
 
 @pytest.fixture

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import warnings
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 
 from mgclust import FuzzyCMeans
-from mgclust.errors import InputError
+from mgclust.algorithms.fuzzy_c_means.estimator import automatic_m
+from mgclust.errors import ClusteringWarning, InputError
 from oracles import fuzzy_c_means as reference
 from support.points import load_points
 
@@ -127,14 +126,42 @@ def test_rows_that_are_not_finite(blobs):
 
 def test_collapsing_centers_are_said(device, rng):
     """Many dimensions, m = 2: all centres end in the mean (Winkler and others). Which parameters to change is said."""
-    X = rng.normal(size=(2000, 60))
-    model = FuzzyCMeans(10, tol=1e-9, max_iter=500, random_state=0, device=device, client=None)
-    with pytest.warns(UserWarning, match=r"10 of 10 centres coincide.*lower m.*fewer clusters.*init"):
+    X = rng.normal(size=(2000, 60)) + rng.normal(size=(10, 60))[np.arange(2000) % 10]
+    model = FuzzyCMeans(10, m=2.0, tol=1e-9, max_iter=500, random_state=0, device=device, client=None)
+    match = r"10 of 10 centres coincide.*lower m \(m='auto' takes 1.05\).*fewer clusters.*init"
+    with pytest.warns(ClusteringWarning, match=match):
         model.fit(X)
     assert any("coincide" in text for text in model.result_.warnings)
-    warnings.simplefilter("error", UserWarning)
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    FuzzyCMeans(10, m=1.1, random_state=0, device=device, client=None).fit(X)  # what the sentence says to do helps
+    # What the sentence says to do helps.
+    model = FuzzyCMeans(10, random_state=0, device=device, client=None).fit(X)
+    assert not model.result_.warnings and model.result_.scores["m"] == model.m_ == pytest.approx(1.05, abs=0.01)
+
+
+def test_noise_is_said_to_hold_no_clusters(device, rng):
+    """That is what the automatic m is made for."""
+    model = FuzzyCMeans(10, random_state=0, device=device, client=None)
+    with pytest.warns(ClusteringWarning, match="10 of 10 centres coincide"):
+        model.fit(rng.normal(size=(2000, 60)))
+
+
+def test_tiny_and_empty_clusters_are_counted(device, rng):
+    """Centres of their own for two far rows, and two in one place."""
+    X = np.concatenate([rng.normal(size=(1998, 3)), [[80.0, 0, 0]], [[0, 80.0, 0]]])
+    model = FuzzyCMeans(5, m=1.1, init=X[[0, 0, 1, -2, -1]], device=device, client=None)
+    match = (
+        "1 of 5 clusters are the nearest of no row, 2 of 5 clusters have at most 3 of the 2000 rows: lower m, or ask"
+    )
+    with pytest.warns(ClusteringWarning, match=match):
+        model.fit(X)
+    assert any("2 of 5 centres coincide" in text for text in model.result_.warnings)
+
+
+@pytest.mark.parametrize(
+    ("shape", "m"), [((1000, 2), 2.0), ((1000, 5), 2.0), ((10_992, 16), 1.1494), ((10_000, 784), 1.01)]
+)
+def test_the_automatic_fuzzifier(shape, m):
+    """Figures of the published formula, and never above 2."""
+    assert automatic_m(*shape) == pytest.approx(m, rel=1e-3)
 
 
 def test_a_coincidence_of_few_is_counted(device, blobs):

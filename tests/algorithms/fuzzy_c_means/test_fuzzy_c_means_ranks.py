@@ -41,6 +41,7 @@ CASES = {
     "double": (lambda: load_points("clusters")[0], {"n_clusters": 31, "dtype": "float64"}),
     "restarts": (lambda: load_points("overlap3")[0], {"n_clusters": 15, "n_init": 5}),
     "m near 1": (lambda: load_points("overlap3")[0], {"n_clusters": 15, "m": 1.001}),
+    "automatic m": (lambda: load_points("pendigits")[0], {"n_clusters": 10, "m": "auto"}),
     "m between": (lambda: load_points("overlap3")[0], {"n_clusters": 15, "m": 1.7}),
     "large m": (lambda: load_points("overlap3")[0], {"n_clusters": 15, "m": 10.0}),
     "cosine": (lambda: load_points("pendigits")[0], {"n_clusters": 6, "metric": "cosine"}),
@@ -68,7 +69,7 @@ def fit_on(ranks, monkeypatch):
 
     def fit(size, X, sample_weight=None, **parameters):
         monkeypatch.setattr(base, "connect", lambda **_: ranks(size))
-        options = {"device": "cpu", "max_iter": 30, "random_state": 5, **parameters}
+        options = {"device": "cpu", "m": 2.0, "max_iter": 30, "random_state": 5, **parameters}
         if callable(options.get("init")):
             options["init"] = options["init"](X)
         return FuzzyCMeans(**options).fit(X, sample_weight=sample_weight)

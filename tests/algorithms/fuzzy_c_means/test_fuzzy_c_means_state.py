@@ -17,7 +17,7 @@ def blobs(rng):
 
 
 def fit(X, device, sample_weight=None, **parameters):
-    return FuzzyCMeans(device=device, client=None, **{"random_state": 0} | parameters).fit(
+    return FuzzyCMeans(device=device, client=None, **{"m": 2.0, "random_state": 0} | parameters).fit(
         X, sample_weight=sample_weight
     )
 
