@@ -22,6 +22,7 @@ class CanopyPresentation(Presentation):
         "n_clusters": Score("canopies"),
         "n_canopies": Score("canopies"),  # deprecated
         "memberships_per_row": Score("canopies of a row, on average"),
+        "rows_in_one": Score("share of the rows in one canopy alone", ".3f"),
         "t1": Score("loose distance t1"),
         "t2": Score("tight distance t2"),
         "n_steps": Score("steps to find the centres"),

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from mgclust import Canopy, load_result
 from mgclust.algorithms.canopy.centers import priorities
-from mgclust.errors import InputError
+from mgclust.errors import ClusteringWarning, InputError
 from oracles import canopy as reference
 from oracles.density_peaks import distances
 from support.points import load_points
@@ -304,3 +304,19 @@ def test_the_old_name_of_the_centres_is_deprecated():
     with pytest.warns(DeprecationWarning, match="cluster_centers_indices_"):
         assert model.center_indices_ is model.cluster_centers_indices_
     assert not hasattr(Canopy(), "center_indices_")
+
+
+def test_a_number_of_canopies_that_says_nothing_is_said_to(device, rng):
+    """Suggested thresholds cover noise by some canopies, too; given ones mean what they mean."""
+    X = rng.uniform(size=(500, 2))
+    model = Canopy(client=None, device=device)
+    with pytest.warns(
+        ClusteringWarning, match=r"number of canopies, \d+, follows from the suggested .* Give t1 and t2"
+    ):
+        model.fit(X)
+    assert model.result_.scores["rows_in_one"] < 0.05
+    given = Canopy(model.t1_, model.t2_, client=None, device=device).fit(X)
+    assert not given.result_.warnings and given.n_canopies_ == model.n_canopies_
+    apart = load_points("rings")[0]
+    model.fit(apart)
+    assert not model.result_.warnings and model.result_.scores["rows_in_one"] > 0.1
