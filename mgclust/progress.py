@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sys
+import time
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, TypeGuard
 
 from mgclust.errors import printable
 
-__all__ = ["details_text", "pace_text", "paced", "progress_text", "seconds_text", "told_details", "worded"]
+__all__ = [
+    "LINE_SECONDS",
+    "ProgressLine",
+    "details_text",
+    "pace_text",
+    "paced",
+    "progress_text",
+    "seconds_text",
+    "told_details",
+    "worded",
+]
 
 Report = Callable[[dict[str, Any]], None]
 
 MEMORY = 30.0  # seconds: what happened longer ago says little about how fast a stage goes now
 LEAST = 0.5  # seconds of a stage before its rate is given
+LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds within a stage
 LONGEST_DETAIL = 200  # characters of one figure in words; events may come from another machine
 LONGEST_DETAILS = 1000  # of all of them
 
@@ -97,7 +111,7 @@ class _Pace:
 
 
 def progress_text(event: Mapping[str, Any]) -> str:
-    """Write an event as ``12% K=34 damping=0.50 812 it/s (4.1%/min, 3 min left in this stage)``.
+    """Write an event as ``12% K=34 clusters damping=0.50 812 it/s (4.1%/min, 3 min left in this stage)``.
 
     Parameters
     ----------
@@ -121,12 +135,54 @@ def told_details(event: Mapping[str, Any]) -> str:
 
 
 def pace_text(event: Mapping[str, Any]) -> str:
-    """Write the figures of `paced`, ``4.1%/min, 3 min left in this stage``; empty as long as they are unknown."""
+    """Write the figures of `paced`, ``4.1%/min, 3 min left in this stage``; empty as long as they are unknown.
+
+    With ``max_iter`` among the figures of the event, it is "at most 3 min": a run that has converged ends sooner.
+    """
     rate, eta = event.get("stage_rate"), event.get("stage_eta")
     if not _is_number(rate) or not _is_number(eta):
         return ""
     pace, unit = (100 * rate, "s") if rate > 0.02 else (6000 * rate, "min")
-    return f"{pace:{',.0f' if pace >= 10 else '.2g'}}%/{unit}, {_duration(eta)} left in this stage"
+    most = "at most " if _is_number(event.get("max_iter")) else ""  # it ends once it has converged
+    return f"{pace:{',.0f' if pace >= 10 else '.2g'}}%/{unit}, {most}{_duration(eta)} left in this stage"
+
+
+class ProgressLine:
+    """Progress on standard error: one line that moves on a terminal or in a notebook, else a line a stage.
+
+    A stage that takes long has a line every `LINE_SECONDS` there. A context manager, at whose end the line stays.
+    """
+
+    def __init__(self) -> None:
+        self._moves = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._stage, self._printed, self._width = "", 0.0, 0
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """Take the next event."""
+        stage = printable(str(event.get("stage", self._stage)))
+        text = f"{stage}: {progress_text(event)} ({event['elapsed']:.1f} s)"
+        if "warning" in event:
+            self._end()
+            print(text, file=sys.stderr)
+        elif self._moves:
+            text = _cut(text, shutil.get_terminal_size().columns - 1)
+            print(f"\r{text:{self._width}}", end="", file=sys.stderr, flush=True)
+            self._width = len(text)
+        elif stage != self._stage or time.monotonic() - self._printed > LINE_SECONDS:
+            self._printed = time.monotonic()
+            print(text, file=sys.stderr)
+        self._stage = stage
+
+    def _end(self) -> None:
+        if self._width:
+            print(file=sys.stderr)
+        self._width = 0
 
 
 def seconds_text(seconds: float) -> str:
@@ -156,7 +212,7 @@ def details_text(event: Mapping[str, Any], formats: Mapping[str, str]) -> str:
         By name, in the order in which the figures are written; others follow by their names.
     """
     figures = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
-    formats = {**formats, "warning": "warning: {}"}
+    formats = {**formats, "compiling": "compiling kernels (once): {:,} so far", "warning": "warning: {}"}
     names = [name for name in formats if name in figures]
     names += [name for name in figures if name not in formats]
     return _cut(" ".join(_detail(name, figures[name], formats) for name in names), LONGEST_DETAILS)

@@ -1,4 +1,6 @@
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -6,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgclust import AffinityPropagation, DensityPeaks, open_dataset
-from mgclust.algorithms.base import _print_progress
 from mgclust.cli.output import ShownProgress
-from mgclust.progress import details_text, pace_text, paced, progress_text, worded
+from mgclust.progress import ProgressLine, details_text, pace_text, paced, progress_text, worded
 
 EVENT = {"stage": "scan", "fraction": 0.12, "elapsed": 3.0}
 EVENT |= {"rate": 811.7, "damping": 0.5, "preference": -0.41, "n_clusters": 34}
@@ -24,7 +25,7 @@ def line(event):
 
 
 def test_a_line_says_how_far_and_where():
-    assert progress_text(EVENT) == "12% K=34 preference=-0.41 damping=0.50 812 it/s"
+    assert progress_text(EVENT) == "12% K=34 clusters preference=-0.41 damping=0.50 812 it/s"
     assert details_text({"stage": "rho", "fraction": 0.5}, FORMATS) == ""
     assert progress_text({"stage": "rho", "fraction": 0.5}) == "50%"
     assert progress_text({"stage": "write"}) == ""
@@ -57,9 +58,58 @@ def test_the_bar_obeys_no_markup(monkeypatch):
         progress.bar.refresh()
 
 
-def test_verbose_prints_them(capsys):
-    _print_progress(EVENT)
-    assert capsys.readouterr().err == "scan: 12% K=34 preference=-0.41 damping=0.50 812 it/s (3.0 s)\n"
+def test_verbose_prints_a_line_a_stage(capsys):
+    shown = "scan: 12% K=34 clusters preference=-0.41 damping=0.50 812 it/s (3.0 s)\n"
+    with ProgressLine() as line:
+        for event in (EVENT, EVENT, EVENT | {"fraction": 0.13}):
+            line(event)
+        assert capsys.readouterr().err == shown
+        line({"stage": "labels", "fraction": 0.0, "elapsed": 3.5})
+        line({"stage": "labels", "elapsed": 3.5, "warning": "w", "details": "warning: w"})
+    assert capsys.readouterr().err == "labels: 0% (3.5 s)\nlabels: warning: w (3.5 s)\n"
+
+
+def test_verbose_draws_one_line_that_moves_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    with ProgressLine() as line:
+        line(EVENT)
+        line({"stage": "labels", "fraction": 0.5, "elapsed": 3.5})
+        line({"stage": "\x1b[2J", "elapsed": 3.5})
+    empty, first, second, third = capsys.readouterr().err.split("\r")
+    assert (empty, first) == ("", "scan: 12% K=34 clusters preference=-0.…")
+    assert second == f"{'labels: 50% (3.5 s)':39}"
+    assert third == "\\x1b[2J:  (3.5 s)".ljust(19) + "\n"
+
+
+def test_verbose_of_a_fit(capsys):
+    DensityPeaks(n_clusters=2, client=None, verbose=True).fit(np.random.default_rng(0).normal(size=(50, 2)))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) < 10 and lines[-1].startswith("labels: ")
+
+
+def test_what_ends_once_it_has_converged_takes_that_long_at_most():
+    event = {"stage": "scan", "fraction": 0.5, "stage_rate": 0.01, "stage_eta": 50.0, "iteration": 25, "max_iter": 50}
+    assert line(event) == "50% iteration 25 of at most 50 (60%/min, at most 50 s left in this stage)"
+
+
+@pytest.mark.slow
+def test_kernels_that_are_compiled_are_counted(monkeypatch, tmp_path):
+    script = (
+        "import numpy as np, mgclust\n"
+        "seen = []\n"
+        "model = mgclust.FuzzyCMeans(2, client=None, device='cpu')\n"
+        "data = mgclust.open_dataset(np.random.default_rng(0).normal(size=(50, 2)))\n"
+        "for _ in range(2):\n"
+        "    seen.append([])\n"
+        "    model.fit_dataset(data, lambda event: seen[-1].append(event.get('details', '')))\n"
+        "told = [[words for words in run if 'compiling kernels (once): ' in words] for run in seen]\n"
+        "print(len(told[0]), len(told[1]), told[0][0])\n"
+    )
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=150)
+    first, second, words = done.stdout.split(maxsplit=2)
+    assert int(first) > 0 == int(second) and words.strip() == "compiling kernels (once): 1 so far"
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -71,7 +121,10 @@ def test_the_command_line_shows_them(terminal, capsys, monkeypatch):
         progress(EVENT)
         if terminal:
             (task,) = progress.bar.tasks
-            assert task.fields["details"] == "K=34 preference=-0.41 damping=0.50 812 it/s" and task.completed == 12
+            assert (
+                task.fields["details"] == "K=34 clusters preference=-0.41 damping=0.50 812 it/s"
+                and task.completed == 12
+            )
         progress({"stage": "labels", "fraction": 0.0})
         if terminal:
             (task,) = progress.bar.tasks
@@ -79,7 +132,7 @@ def test_the_command_line_shows_them(terminal, capsys, monkeypatch):
     if not terminal:
         first, second, third = capsys.readouterr().err.splitlines()
         assert first.endswith(" scan") and third.endswith(" labels")
-        assert second.endswith(" scan: 12% K=34 preference=-0.41 damping=0.50 812 it/s")
+        assert second.endswith(" scan: 12% K=34 clusters preference=-0.41 damping=0.50 812 it/s")
 
 
 def told(events):

@@ -7,9 +7,9 @@ estimator too: it finds the clusters that others, such as the silhouette, are gi
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
-import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import ClusteringWarning, InputError
 from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, check_parameters
-from mgclust.progress import progress_text, worded
+from mgclust.progress import ProgressLine, worded
 from mgclust.result import Result
 from mgclust.versions import installed_versions
 
@@ -215,8 +215,10 @@ class Method(BaseEstimator):  # type: ignore[misc]
             if checkpoint is not None:
                 checkpoint = checkpoint.of_run(self._facts(spec, dataset, digest, cluster.device))
                 spec = replace(spec, checkpoint=checkpoint)
-            report = worded(on_progress or (_print_progress if self.verbose else None), self.presentation.progress)
-            outcome = run(spec, self._rows_of_run(dataset), cluster, report)
+            shown = ProgressLine() if self.verbose and on_progress is None else contextlib.nullcontext(on_progress)
+            with shown as receiver:
+                report = worded(receiver, self.presentation.progress)
+                outcome = run(spec, self._rows_of_run(dataset), cluster, report)
         self._keep_features(dataset)
         self.timings_ = outcome.timings
         if digest is None and inputs.provenance:
@@ -354,7 +356,3 @@ def _portable(client: Any) -> Any:
     scheduler = getattr(client, "scheduler", None)
     address = str(getattr(client, "scheduler_address", None) or getattr(scheduler, "address", ""))
     return address if "://" in address and not address.startswith("inproc://") else "auto"
-
-
-def _print_progress(event: dict[str, Any]) -> None:
-    print(f"{event['stage']}: {progress_text(event)} ({event['elapsed']:.1f} s)", file=sys.stderr)

@@ -169,7 +169,8 @@ class Presentation:
     wide: tuple[str, ...] = ()
     progress: Mapping[str, str] = {
         "iteration": "iteration {:,}",
-        "n_clusters": "K={:,}",
+        "max_iter": "of at most {:,}",
+        "n_clusters": "K={:,} clusters",
         "rate": "{:,.0f} it/s",
     }
     decision_graph: tuple[Axis, ...] = ()

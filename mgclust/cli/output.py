@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mgclust.errors import printable
-from mgclust.progress import pace_text, progress_text, told_details
+from mgclust.progress import LINE_SECONDS, pace_text, progress_text, told_details
 
 if TYPE_CHECKING:
     from mgclust.result import Result
 
 __all__ = ["ShownProgress", "summary"]
-
-LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds within a stage
 
 
 class ShownProgress:

@@ -12,6 +12,7 @@ collectives in the same order; rank 0's return value is the result. The usual sh
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -96,6 +97,7 @@ class Context:
         self._stage, self._fraction = "", 0.0
         self._began = time.perf_counter()
         self._emitted = 0.0
+        self._compiled = 0
         # Streams are collective: all ranks go through as many chunks as the one that has most.
         self._chunks = int(comm.all_reduce(np.array([rows.chunk_count], np.int64), "max")[0])
         self.checkpoint = Checkpointer(
@@ -161,6 +163,19 @@ class Context:
             As for `progress`; ``warning="..."`` is shown on a line of its own.
         """
         self._report(self._fraction, **details)
+
+    @contextlib.contextmanager
+    def telling_of_compiling(self) -> Iterator[None]:
+        """Count kernels that are compiled in the block in the progress: what seems to hang does so once."""
+        thread = threading.get_ident()
+
+        def tell() -> None:
+            self._compiled += 1
+            if threading.get_ident() == thread:  # the receiver is called in no other
+                self.say(compiling=self._compiled)
+
+        with contextlib.nullcontext() if self._emit is None else self.kernels.told_of_compiling(tell):
+            yield
 
     def chunks(self) -> Iterator[Block]:
         """Rows of this rank, in equally many blocks on every rank: one where all ranks' rows are resident.

@@ -201,7 +201,7 @@ def execute(
         )
         if comm.size > 1:
             context.timings["connect"] = time.perf_counter() - began
-        with contextlib.closing(context.checkpoint):
+        with contextlib.closing(context.checkpoint), context.telling_of_compiling():
             value = spec.function(context, **spec.arguments)
         state.kernels.memory.synchronize()
         comm.close()

@@ -22,9 +22,10 @@ An algorithm is handed one `Kernels` and does not ask for which device it is.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,6 +95,20 @@ class Kernels:
             from mgclust.kernels.gpu_ahead import begin
 
             begin(function, arguments, shape, rows, dtype)
+
+    def told_of_compiling(self, listener: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """Let something be called before each kernel that is compiled in the block; never on a GPU.
+
+        Parameters
+        ----------
+        listener : callable
+            Called in the thread that compiles.
+        """
+        if self.device == "cuda":
+            return contextlib.nullcontext()
+        from mgclust.kernels.toolkit.cpu_compiler import told_of_compiling
+
+        return told_of_compiling(listener)
 
     if not TYPE_CHECKING:  # a name that is no concept is an error to mypy
 

@@ -183,6 +183,8 @@ def scan(
             messages.set_preference(given + state.preference)
         context.progress(
             state.iteration / state.max_iter,
+            iteration=state.iteration,
+            max_iter=state.max_iter,
             n_clusters=n_exemplars,
             preference=state.preference,
             damping=state.damping,

@@ -32,7 +32,8 @@ class AffinityPropagationPresentation(Presentation):
     scores = {"net_similarity": Score("net similarity")}
     progress = {
         "iteration": "iteration {:,}",
-        "n_clusters": "K={:,}",
+        "max_iter": "of at most {:,}",
+        "n_clusters": "K={:,} clusters",
         "preference": "preference={:.4g}",
         "damping": "damping={:.2f}",
         "rate": "{:,.0f} it/s",

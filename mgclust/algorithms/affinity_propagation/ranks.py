@@ -173,7 +173,7 @@ def iterate(
             if stayed or done == max_iter:
                 return done, stayed
         share = (len(tried) + done / max_iter) / (len(tried) + 1)  # of a search that would end with this preference
-        context.progress(share, n_clusters=n_exemplars, damping=damping, iteration=done)
+        context.progress(share, n_clusters=n_exemplars, damping=damping, iteration=done, max_iter=max_iter)
         if context.checkpoint.due():
             arrays = {} if nearest is None else {"nearest": nearest}
             messages.save({"done": done, "last_change": last_change, "tried": tried}, arrays)

@@ -186,7 +186,8 @@ def iterate(
                 fit.stop_reason = "tol"
             elif fit.n_iter == max_iter:
                 fit.stop_reason = "max_iter"
-        context.progress(moving[0].n_iter / max_iter, objective=min(fit.history[-1] for fit in moving))
+        done, objective = moving[0].n_iter, min(fit.history[-1] for fit in moving)
+        context.progress(done / max_iter, iteration=done, max_iter=max_iter, objective=objective)
         if any(fit.stop_reason for fit in moving):
             scored = context.fetch(reduced)()
             for fit, of_fit in zip(moving, scored, strict=True):

@@ -58,4 +58,5 @@ class SilhouettePresentation(Presentation):
             return lines
         lowest = result.scores.get("min_cluster_silhouette")
         worst = "" if lowest is None else f", of the worst cluster {lowest:.4f}"
-        return [*lines, ("score", f"silhouette {result.scores['silhouette']:.4f}{worst}")]
+        meaning = "(near 1: rows lie well inside their clusters; 0: between two)"
+        return [*lines, ("score", f"silhouette {result.scores['silhouette']:.4f}{worst} {meaning}")]

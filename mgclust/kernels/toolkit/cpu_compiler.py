@@ -9,20 +9,32 @@ threads wait for each other at them. So only `allocating` functions, which make 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from numba import njit, types
 from numba.core import caching, config
 
-__all__ = ["OWN_CACHE", "allocating", "called", "compiled", "inlined", "signed"]
+__all__ = ["OWN_CACHE", "allocating", "called", "compiled", "inlined", "signed", "told_of_compiling"]
 
 # Names a folder where this process keeps what it compiles: it may only read the usual ones.
 OWN_CACHE = "MGCLUST_KERNEL_CACHE"
 _warned = False
+_listeners: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def told_of_compiling(listener: Callable[[], None]) -> Iterator[None]:
+    """Call something before each function that is compiled in the block, because no cache has it."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def _also_readable(locator: Any) -> Any:
@@ -97,6 +109,8 @@ class _Cache(caching.NullCache):  # type: ignore[misc]
                     return found
             except OSError as error:
                 _warn(error)
+        for listener in tuple(_listeners):
+            listener()
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
