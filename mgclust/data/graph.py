@@ -11,6 +11,7 @@ from mgclust.data.formats import Asked, format_of
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
 from mgclust.data.graphs.objects import (
+    DEFAULT_WEIGHT,
     open_dask_frame,
     open_frame,
     open_igraph,
@@ -24,7 +25,9 @@ from mgclust.errors import InputError
 __all__ = ["Graph", "open_graph"]
 
 
-def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None) -> Graph:
+def open_graph(
+    source: Any, n_nodes: int | None = None, columns: Columns = None, weight: str | None = DEFAULT_WEIGHT
+) -> Graph:
     """Open an undirected graph without reading more of it than needed.
 
     Parameters
@@ -35,7 +38,7 @@ def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None)
           ``(edges, weights, n_nodes)`` say more. A list of pairs may also hold names: ``[("Ann", "Bob"), ...]``.
         - an adjacency matrix: `scipy.sparse`, or a square array that is no array of edges. A symmetric or triangular
           one has undirected edges; an entry on the diagonal is the weight of a self-loop.
-        - a graph of networkx or igraph, with the attributes ``weight`` of edges and, in igraph, ``name`` of nodes.
+        - a graph of networkx or igraph, with the attribute `weight` of edges and, in igraph, ``name`` of nodes.
         - a table of pandas, polars, pyarrow or Dask: two columns of nodes, and one of weights where there is a third.
         - what `mgclust.datasets.make_random_network` returns.
         - a path or URL. ``.npz``: arrays ``edges``, and where there are such ``n``, ``weights``, ``names`` and
@@ -52,6 +55,9 @@ def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None)
         than three, those called ``source``, ``target`` and ``weight``. Names of columns in the first line of a text are
         recognised where nodes are numbers, where there is a weight, and where they are ``source``, ``target`` or alike;
         else name the columns here.
+    weight : str or None, default="weight"
+        Of a graph of networkx or igraph: the attribute of edges that is their weight; edges without it weigh 1. None:
+        all do. Where no edge has the attribute, and edges have others that are numbers, there is a warning.
 
     Returns
     -------
@@ -67,15 +73,29 @@ def open_graph(source: Any, n_nodes: int | None = None, columns: Columns = None)
     if n_nodes is not None:
         n_nodes = check_n_nodes(n_nodes, "the graph")
     if is_path(source):
+        _refuse_weight(weight)
         location = Location.of(source)
         with location.reading():
             return _open_location(location, n_nodes, columns)
     refuse_containers(source)
     source = collected(source)
+    if _is_a(source, "networkx", "Graph"):
+        return _agreed(open_networkx(source, weight), n_nodes, columns)
+    if _is_a(source, "igraph", "Graph"):
+        return _agreed(open_igraph(source, weight), n_nodes, columns)
+    _refuse_weight(weight)
     graph = _open_whole(source)
     if graph is not None:
         return _agreed(graph, n_nodes, columns)
     return _open_edges(source, n_nodes, columns)
+
+
+def _refuse_weight(weight: str | None) -> None:
+    if weight != DEFAULT_WEIGHT:
+        raise InputError(
+            f"weight={weight!r} names an attribute of edges, which graphs of networkx and igraph have; of a table name "
+            "columns=[node, node, weight], with an array give (edges, weights)."
+        )
 
 
 def _open_location(location: Location, n_nodes: int | None, columns: Columns) -> Graph:
@@ -93,10 +113,6 @@ def _open_whole(source: Any) -> Graph | None:
     package = type(source).__module__.partition(".")[0]
     if isinstance(source, Graph):
         return source
-    if _is_a(source, "networkx", "Graph"):
-        return open_networkx(source)
-    if _is_a(source, "igraph", "Graph"):
-        return open_igraph(source)
     if package in ("scipy", "cupyx") and hasattr(source, "tocoo"):
         return open_matrix(source.get() if package == "cupyx" else source, f"{package} {type(source).__name__}")
     return _open_network(source) if isinstance(source, tuple) else None

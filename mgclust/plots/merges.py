@@ -138,7 +138,11 @@ def _communities(count: int) -> str:
 
 def _array(result: Result, name: str) -> Any:
     if name not in result.arrays:
-        raise InputError(f"a result of method={result.method!r} holds no {name} here; give one of 'fast-newman'.")
+        attribute = {"merges": "merges_", "modularity_history": "modularity_history_"}[name]
+        raise InputError(
+            f"a result of method={result.method!r} holds no {name} here; give model.{attribute} of a `FastNewman`, or "
+            "a result of strategy='greedy'."
+        )
     return result.arrays[name]
 
 

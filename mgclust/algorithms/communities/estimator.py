@@ -13,8 +13,8 @@ m; the weights of equal edges are summed. Once the largest gain is not positive 
 there. Merging continues, so that every number of clusters can be cut; where no edge is left between communities, the
 two of least strength are joined.
 
-"parallel" is another algorithm, for graphs where one merge at a time takes too long: see
-`mgclust.algorithms.communities.parallel`.
+"parallel" is another algorithm, with larger modularity, and for graphs where one merge at a time takes too long: see
+`mgclust.algorithms.communities.parallel`. "auto" is it, unless a number of clusters is asked for.
 
 What runs where. Every rank reads its share of the edges, and owns the adjacency of consecutive nodes::
 
@@ -119,17 +119,19 @@ def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndar
 
 
 class FastNewman(Clusterer):
-    """Communities of a graph by greedy modularity (Newman 2004), or by parallel local moving on large graphs.
+    """Communities of a graph by modularity: local moving in parallel, or greedy merging (Newman 2004).
 
     Parameters
     ----------
     n_clusters : int, optional
         How many communities; by default as many as give the largest modularity that was found. Any number from 1 to
         n_nodes: below the number of connected components those of least strength are joined.
-    strategy : {"greedy", "parallel"}, default="greedy"
-        "greedy" is exact: the same merges as a search of all pairs before each. "parallel" has larger modularity on
-        nearly all graphs and is far faster on large ones; its communities are connected, and the same on any number of
-        ranks.
+    strategy : {"auto", "greedy", "parallel"}, default="auto"
+        "greedy" is exact: the same merges as a search of all pairs before each (Clauset, Newman and Moore). "parallel"
+        moves nodes as Louvain does and refines every level, after which communities are connected, as those of Leiden
+        are; it has larger modularity on nearly all graphs and is far faster on large ones, with the same communities on
+        any number of ranks.
+        "auto" is "greedy" with `n_clusters`, else "parallel"; see `strategy_`.
     resolution : float, default=1.0
         Above 1 communities become smaller, below 1 larger (Reichardt and Bornholdt 2006).
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -149,6 +151,8 @@ class FastNewman(Clusterer):
     n_clusters_ : int
     modularity_ : float
         Of `labels_`.
+    strategy_ : {"greedy", "parallel"}
+        What "auto" took.
     merges_ : ndarray of shape (n_nodes - 1, 2), int32
         All merges in their order, down to one community: the number kept and the number absorbed, a community's number
         being its smallest node. With "parallel", the first ``n_nodes - k`` lead to the k communities found; computed
@@ -182,7 +186,9 @@ class FastNewman(Clusterer):
     presentation = FastNewmanPresentation()
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(at_least=1, optional=True, help="How many communities; by default as many as are best."),
-        "strategy": Choice("greedy", "parallel", help="Exact merging, or parallel moves for large graphs."),
+        "strategy": Choice(
+            "auto", "greedy", "parallel", help="Merging pair by pair, or local moves; auto: greedy with n_clusters."
+        ),
         "resolution": Real(above=0, at_most=MOST_RESOLUTION, help="Above 1: smaller communities."),
     }
 
@@ -190,7 +196,7 @@ class FastNewman(Clusterer):
         self,
         n_clusters: int | None = None,
         *,
-        strategy: str = "greedy",
+        strategy: str = "auto",
         resolution: float = 1.0,
         device: str = "auto",
         client: Any = "auto",
@@ -210,7 +216,9 @@ class FastNewman(Clusterer):
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
         """See `mgclust.algorithms.Method.warm_ups`."""
-        return WarmUp((3000, 2), seconds=7), WarmUp((3000, 2), {"strategy": "parallel"}, seconds=4)
+        return WarmUp((3000, 2), {"strategy": "greedy"}, seconds=7), WarmUp(
+            (3000, 2), {"strategy": "parallel"}, seconds=4
+        )
 
     @property
     def merges_(self) -> np.ndarray:
@@ -262,15 +270,16 @@ class FastNewman(Clusterer):
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         graph = _graph_of(inputs)
-        parallel = parameters["strategy"] == "parallel"
-        arguments = {name: parameters[name] for name in ("strategy", "resolution", "n_clusters", "device")}
+        strategy = _strategy(parameters)
+        arguments = {name: parameters[name] for name in ("resolution", "n_clusters", "device")}
         arguments |= {
+            "strategy": strategy,
             "n": graph.n_nodes,
             # A result on disk is to be whole; a fitted estimator can be asked later.
             "hierarchy": inputs.provenance,
             "seed": self._seed(parameters["random_state"]),
         }
-        need = partial(estimate, n=graph.n_nodes, levels=parallel)
+        need = partial(estimate, n=graph.n_nodes, levels=strategy == "parallel")
         return RunSpec(fast_newman, arguments, need, graph.dtype.name)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
@@ -281,7 +290,7 @@ class FastNewman(Clusterer):
         self._tree: MergeTree | None = value.tree
         self.labels_ = value.labels
         self.n_clusters_ = int(self.labels_.max()) + 1
-        self.modularity_ = value.modularity
+        self.modularity_, self.strategy_ = value.modularity, _strategy(frame["parameters"])
         self.rounds_ = value.rounds
         self.n_nodes_, self.n_edges_, self.node_names_ = graph.n_nodes, graph.shape[0], graph.names
         self.n_features_in_ = graph.n_nodes
@@ -302,7 +311,7 @@ class FastNewman(Clusterer):
             },
             warnings=_warnings(self, value),
             diagnostics={
-                "strategy": self.strategy,
+                "strategy": self.strategy_,
                 "computed_in": EXACT[value.exact],
                 "weight_rounding": value.rounding,
                 "n_components": value.n_components,
@@ -333,6 +342,12 @@ class FastNewman(Clusterer):
         tags.input_tags.sparse = True
         tags.input_tags.positive_only = True
         return tags
+
+
+def _strategy(parameters: dict[str, Any]) -> str:
+    if parameters["strategy"] != "auto":
+        return str(parameters["strategy"])
+    return "parallel" if parameters["n_clusters"] is None else "greedy"
 
 
 def _graph_of(inputs: Inputs) -> Graph:

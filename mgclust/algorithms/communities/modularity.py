@@ -25,7 +25,13 @@ __all__ = ["modularity"]
 
 
 def modularity(
-    graph: Any, labels: Any, resolution: float = 1.0, *, client: Any = "auto", device: str = "auto"
+    graph: Any,
+    labels: Any,
+    resolution: float = 1.0,
+    *,
+    weight: str | None = "weight",
+    client: Any = "auto",
+    device: str = "auto",
 ) -> float:
     """Modularity of communities in a graph.
 
@@ -37,6 +43,8 @@ def modularity(
         Community of each node; any integers.
     resolution : float, default=1.0
         Above 1 small communities are better, below 1 large ones.
+    weight : str or None, default="weight"
+        As for `open_graph`.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
     device : {"auto", "cpu", "cuda"}, default="auto"
         As for `FastNewman`.
@@ -58,7 +66,7 @@ def modularity(
     0.3571428571428571
     """
     resolution = Real(above=0, at_most=MOST_RESOLUTION, help="").check("resolution", resolution)
-    opened = open_graph(graph)
+    opened = open_graph(graph, weight=weight)
     given = np.asarray(labels.get() if hasattr(labels, "get") else labels)
     if given.shape != (opened.n_nodes,) or given.dtype.kind not in "iu":
         raise InputError(

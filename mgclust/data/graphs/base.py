@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,8 @@ class Graph(Dataset):
         What the source calls the nodes.
     labels : array of shape (n_nodes,), optional
         The known truth.
+    unused : sequence of str
+        Attributes of edges that are numbers, where no weight was found among them.
 
     Attributes
     ----------
@@ -79,10 +81,12 @@ class Graph(Dataset):
         directed: bool = False,
         names: np.ndarray | None = None,
         labels: np.ndarray | None = None,
+        unused: Sequence[str] = (),
     ) -> None:
         super().__init__((n_edges, 3 if weighted else 2), np.float64 if weighted else np.int32, name)
         self.n_nodes = check_n_nodes(n_nodes, name)
         self.directed = directed
+        self._unused = list(unused)
         names = _one_a_node(names, self.n_nodes, "names", name)
         self._names = None if names is None else NodeNames(names)
         self._labels = _one_a_node(labels, self.n_nodes, "labels", name)
@@ -105,12 +109,19 @@ class Graph(Dataset):
     @property
     def warnings(self) -> list[str]:
         """Sentences that the user of a result should know of these edges."""
-        if not self.directed:
-            return []
-        return [
-            f"{self.name} is directed: direction is dropped, an arc and its reverse add up to an edge of weight 2 "
-            "(of the sum of their weights where they have some); make it undirected first to have other weights."
-        ]
+        sentences = []
+        if self.directed:
+            sentences.append(
+                f"{self.name} is directed: direction is dropped, an arc and its reverse add up to an edge of weight 2 "
+                "(of the sum of their weights where they have some); make it undirected first to have other weights."
+            )
+        if self._unused:
+            sentences.append(
+                f"every edge of {self.name} counts as one, though edges have numbers "
+                f"({shortened(', '.join(map(repr, self._unused)))}): open_graph(graph, weight={self._unused[0]!r}) "
+                "takes one of these as weights, weight=None none."
+            )
+        return sentences
 
     def describe(self) -> dict[str, Any]:
         """Say what was read, in plain values that fit into JSON."""

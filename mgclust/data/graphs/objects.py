@@ -6,6 +6,7 @@ has imported its library.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
 __all__ = [
+    "DEFAULT_WEIGHT",
     "edge_columns",
     "open_dask_frame",
     "open_frame",
@@ -28,30 +30,37 @@ __all__ = [
     "open_pairs",
 ]
 
+DEFAULT_WEIGHT = "weight"
+FEW_EDGES = 1000  # whose attributes are looked at for numbers that could be weights
 
-def open_networkx(graph: Any) -> Graph:
-    """Open a networkx graph; node number i is the i-th of ``graph.nodes``, weights are the attribute ``weight``."""
+
+def open_networkx(graph: Any, weight: str | None) -> Graph:
+    """Open a networkx graph; node number i is the i-th of ``graph.nodes``, weights are an attribute."""
     nodes = list(graph.nodes)
     name = f"networkx {type(graph).__name__}"
     _refuse_empty(len(nodes), name)
     number = {node: i for i, node in enumerate(nodes)}
-    edges = list(graph.edges(data="weight"))
+    edges = list(graph.edges(data=True))
     ends = (number[node] for u, v, _ in edges for node in (u, v))
     pairs = np.fromiter(ends, np.int32, 2 * len(edges)).reshape(-1, 2)
-    weights = [weight for _, _, weight in edges]
-    return ArrayGraph(
-        pairs, _weights(weights, name), len(nodes), name, names=_names(nodes), directed=graph.is_directed()
-    )
+    samples = [(str(key), value) for _, _, data in edges[:FEW_EDGES] for key, value in data.items()]
+    weights, unused = _weights_named(weight, [data.get(weight) for _, _, data in edges], samples, name)
+    about = {"names": _names(nodes), "directed": graph.is_directed(), "unused": unused}
+    return ArrayGraph(pairs, weights, len(nodes), name, **about)
 
 
-def open_igraph(graph: Any) -> Graph:
-    """Open an igraph graph; names are the attribute ``name`` of vertices, weights ``weight`` of edges."""
+def open_igraph(graph: Any, weight: str | None) -> Graph:
+    """Open an igraph graph; names are the attribute ``name`` of vertices, weights one of edges."""
     name = "igraph Graph"
     _refuse_empty(graph.vcount(), name)
     pairs = np.array(graph.get_edgelist(), np.int32).reshape(-1, 2)
-    weights = _weights(graph.es["weight"], name) if "weight" in graph.es.attributes() else None
+    attributes = graph.es.attributes()
+    samples = [(key, value) for key in attributes for value in graph.es[:FEW_EDGES][key]]
+    values = graph.es[weight] if weight in attributes else [None] * len(pairs)
+    weights, unused = _weights_named(weight, values, samples, name)
     names = _names(graph.vs["name"]) if "name" in graph.vs.attributes() else None
-    return ArrayGraph(pairs, weights, graph.vcount(), name, names=names, directed=graph.is_directed())
+    about = {"names": names, "directed": graph.is_directed(), "unused": unused}
+    return ArrayGraph(pairs, weights, graph.vcount(), name, **about)
 
 
 def open_matrix(matrix: Any, name: str) -> Graph:
@@ -232,6 +241,22 @@ def _names(nodes: Sequence[Any]) -> np.ndarray | None:
         if all(-(2**63) <= node < 2**63 for node in nodes):
             return np.array(nodes, np.int64)
     return np.array([str(node) for node in nodes])
+
+
+def _weights_named(
+    weight: str | None, values: list[Any], samples: list[tuple[str, Any]], name: str
+) -> tuple[np.ndarray | None, list[str]]:
+    """Weights by their attribute, and where there are none, attributes that could have been meant."""
+    if weight is None:
+        return None, []
+    found = _weights(values, name)
+    if found is not None:
+        return found, []
+    numeric = {key for key, value in samples if isinstance(value, numbers.Real) and not isinstance(value, bool)}
+    if weight != DEFAULT_WEIGHT and values:
+        there = f"those that are numbers are {', '.join(map(repr, sorted(numeric)))}" if numeric else "none is a number"
+        raise InputError(f"weight={shortened(weight)!r} is no attribute of the edges of {name}; {shortened(there)}.")
+    return None, sorted(numeric)
 
 
 def _weights(values: list[Any], name: str) -> np.ndarray | None:

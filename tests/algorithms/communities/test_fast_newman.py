@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 def fit(graph, n_clusters=None, device="cpu", **parameters):
-    return FastNewman(n_clusters, device=device, client=None, **parameters).fit(graph)
+    return FastNewman(n_clusters, device=device, client=None, **{"strategy": "greedy", **parameters}).fit(graph)
 
 
 def check_consistent(model, edges, n, resolution=1.0):
@@ -275,7 +275,9 @@ def test_sources_of_every_kind_give_the_same(tmp_path):
     for name, source in sources.items():
         model = fit(source)
         np.testing.assert_array_equal(model.merges_, expected.merges_, err_msg=name)
-        np.testing.assert_array_equal(FastNewman(device="cpu", client=None).fit_predict(source), expected.labels_)
+        np.testing.assert_array_equal(
+            FastNewman(strategy="greedy", device="cpu", client=None).fit_predict(source), expected.labels_
+        )
 
 
 def test_an_estimator_as_others():
@@ -300,7 +302,9 @@ def test_merges_are_exact_up_to_a_total_weight_of_2_to_the_31():
         n, k = int(rng.integers(4, 25)), int(rng.integers(2, 60))
         edges, weights = rng.integers(0, n, (k, 2)), rng.integers(1, 5, k)
         factor = (2**31 - 1) // int(weights.sum())
-        small, large = (FastNewman(client=None, device="cpu").fit((edges, weights * f, n)) for f in (1, factor))
+        small, large = (
+            FastNewman(strategy="greedy", client=None, device="cpu").fit((edges, weights * f, n)) for f in (1, factor)
+        )
         np.testing.assert_array_equal(small.merges_, large.merges_)
         assert large.result_.diagnostics["computed_in"] == "int64"
 

@@ -63,7 +63,7 @@ def test_parameters_that_do_not_go(strategy, parameters, words):
 
 
 def test_other_wrong_uses():
-    with pytest.raises(InputError, match="strategy='fast' should be one of 'greedy'"):
+    with pytest.raises(InputError, match="strategy='fast' should be one of 'auto', 'greedy'"):
         FastNewman(strategy="fast", client=None).fit(EDGES)
     model = FastNewman(device="cpu", client=None).fit(EDGES)
     for k in (0, 5, -1, 2.5):

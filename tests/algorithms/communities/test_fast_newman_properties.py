@@ -29,7 +29,7 @@ def any_graph(draw):
 
 
 def fit(graph, **parameters):
-    return FastNewman(**{"device": "cpu", "client": None, **parameters}).fit(graph)
+    return FastNewman(**{"strategy": "greedy", "device": "cpu", "client": None, **parameters}).fit(graph)
 
 
 @quick

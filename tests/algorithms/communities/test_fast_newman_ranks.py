@@ -49,7 +49,7 @@ def fit_on(ranks, monkeypatch):
     def fit(size, graph, **parameters):
         for module in (base, fast_newman):  # the fit, and the merges where they are asked for later
             monkeypatch.setattr(module, "connect", lambda **_: ranks(size))
-        model = FastNewman(device="cpu", **parameters).fit(graph)
+        model = FastNewman(device="cpu", **{"strategy": "greedy", **parameters}).fit(graph)
         assert model.result_.hardware["ranks"] == size
         return model
 

@@ -1,0 +1,93 @@
+"""The strategy that is taken by default, and which attribute of edges is their weight."""
+
+import warnings
+
+import igraph
+import networkx as nx
+import numpy as np
+import pytest
+
+from mgclust import FastNewman, modularity, open_graph
+from mgclust.data import samples
+from mgclust.errors import ClusteringWarning, InputError
+
+
+def fit(graph, **parameters):
+    return FastNewman(device="cpu", client=None, **parameters).fit(graph)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [({}, "parallel"), ({"n_clusters": 4}, "greedy"), ({"strategy": "parallel", "n_clusters": 4},) * 2],
+)
+def test_auto_says_what_it_took(given, taken):
+    graph = samples.load("lesmis")
+    taken = taken if isinstance(taken, str) else taken["strategy"]
+    model, named = fit(graph, **given), fit(graph, **{**given, "strategy": taken})
+    assert (model.strategy_, named.strategy_) == (taken, taken)
+    assert model.result_.diagnostics["strategy"] == taken and model.get_params()["strategy"] in ("auto", taken)
+    assert model.labels_.tolist() == named.labels_.tolist() and model.modularity_ == named.modularity_
+    assert model.merges_.tolist() == named.merges_.tolist()
+
+
+def test_the_default_has_the_larger_modularity():
+    graph = samples.load("lesmis")
+    assert fit(graph).modularity_ > fit(graph, strategy="greedy").modularity_
+
+
+def test_strategies_that_are_asked_for_are_greedy_merges_as_before():
+    model = fit([(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)], strategy="greedy")
+    assert model.merges_[:2].tolist() == [[0, 1], [0, 2]] and model.cut(3).tolist() == [0, 0, 0, 1, 2, 2]
+
+
+def _networkx(edges):
+    graph = nx.Graph()
+    graph.add_nodes_from(range(4))
+    for u, v, data in edges:
+        graph.add_edge(u, v, **data)
+    return graph
+
+
+def _igraph(edges):
+    graph = igraph.Graph(n=4, edges=[(u, v) for u, v, _ in edges])
+    for name in dict.fromkeys(key for *_, data in edges for key in data):
+        graph.es[name] = [data.get(name) for *_, data in edges]
+    return graph
+
+
+EDGES = [(0, 1, {"strength": 2.0, "note": "a"}), (1, 2, {"strength": 5, "km": 3, "open": True}), (2, 3, {"note": "b"})]
+
+
+@pytest.mark.parametrize("make", [_networkx, _igraph])
+def test_an_attribute_is_the_weight(make):
+    graph = make(EDGES)
+    assert open_graph(graph, weight="strength").read(0, 3)[:, 2].tolist() == [2, 5, 1]
+    assert not open_graph(graph, weight=None).weighted
+    with pytest.raises(
+        InputError, match=r"weight='mass' is no attribute of the edges of .*those that are numbers are 'km', 'strength'"
+    ):
+        open_graph(graph, weight="mass")
+    with pytest.raises(InputError, match=r"a weight of .* is no number"):
+        open_graph(graph, weight="note")
+    labels = [0, 0, 1, 1]
+    plain, weighted = (modularity(graph, labels, weight=name, client=None) for name in (None, "strength"))
+    assert plain == pytest.approx(nx.community.modularity(_networkx(EDGES), [{0, 1}, {2, 3}], weight=None))
+    assert weighted == pytest.approx(nx.community.modularity(_networkx(EDGES), [{0, 1}, {2, 3}], weight="strength"))
+
+
+@pytest.mark.parametrize("make", [_networkx, _igraph])
+def test_numbers_that_could_be_weights_are_mentioned(make):
+    with pytest.warns(ClusteringWarning, match="every edge of .* counts as one.*'km', 'strength'.*weight='km'"):
+        fit(make(EDGES))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ClusteringWarning)
+        fit(open_graph(make(EDGES), weight="strength"))
+        fit(open_graph(make(EDGES), weight=None))
+        fit(make([(u, v, {"weight": 1.0, **data}) for u, v, data in EDGES]))
+
+
+def test_what_has_no_attributes_takes_no_weight(tmp_path):
+    np.save(tmp_path / "e.npy", np.array([[0, 1]]))
+    for source in (np.array([[0, 1]]), tmp_path / "e.npy"):
+        with pytest.raises(InputError, match="weight='km' names an attribute"):
+            open_graph(source, weight="km")
