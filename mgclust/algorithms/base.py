@@ -332,6 +332,12 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
             warnings.warn(text, self._categories.get(text, ClusteringWarning), stacklevel=3)
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        """Say that rows may be sparse."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _open(self, X: Any) -> Dataset:
         """Open what `fit` was given."""
         validate_data(self, X, skip_check_array=True, ensure_2d=False)  # the names of its features alone

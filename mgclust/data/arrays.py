@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.data.base import Dataset, InputTypeError, check_shape, dask_digests, float_dtype
+from mgclust.data.sparse import is_sparse, open_sparse_rows
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
@@ -105,11 +106,10 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
     refuse_containers(source)
     source = collected(source)
     module = type(source).__module__
-    if module.startswith("scipy.sparse"):
-        raise InputTypeError(
-            "X is a sparse matrix and sparse data is not supported by this method; convert it with "
-            "X.toarray() if it fits into memory."
-        )
+    if is_sparse(source):
+        if columns is not None:
+            raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); slice a sparse matrix.")
+        return open_sparse_rows(source)
     if module.startswith("dask.") and hasattr(source, "to_dask_array"):
         frame = source if columns is None else source[_names(columns)]
         return DaskDataset(frame.to_dask_array(lengths=True), _feature_names(list(frame.columns)))

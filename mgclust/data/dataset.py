@@ -34,7 +34,8 @@ def open_dataset(
     Parameters
     ----------
     source : array, DataFrame, list, path, URL or Dataset
-        NumPy, CuPy or Dask array, memory map, table of pandas, polars, pyarrow or Dask, nested list; or the path or URL
+        NumPy, CuPy or Dask array, memory map, table of pandas, polars, pyarrow or Dask, nested list, sparse matrix of
+        SciPy or CuPy (of which some rows at a time become dense); or the path or URL
         (``http``, ``s3``, ``file``: whatever fsspec knows) of a .npy, .npz, .csv, .tsv, .parquet, .pq, .zarr, .nii
         or .nii.gz. In a .npz the array ``X`` or the only one is taken and ``y`` becomes the labels. Of a 4-D NIfTI file
         the voxels are rows, in C order of the grid (the order of ``volume[mask]``), and the points in time are

@@ -1,4 +1,4 @@
-"""Sparse square matrices of some pairs of rows, in memory."""
+"""Sparse matrices in memory: as rows, whose zeros are not stored, or of some pairs of rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,71 @@ import numpy as np
 from mgclust.data.base import Dataset, InputTypeError, check_shape, float_dtype
 from mgclust.errors import InputError
 
-__all__ = ["SparseDataset", "is_sparse", "open_sparse"]
+__all__ = ["SparseDataset", "SparseRows", "is_sparse", "open_sparse", "open_sparse_rows"]
 
 
 def is_sparse(source: Any) -> bool:
     """Return whether something is a sparse matrix of SciPy or CuPy."""
     return type(source).__module__.partition(".")[0] in ("scipy", "cupyx") and hasattr(source, "tocsr")
+
+
+class SparseRows(Dataset):
+    """Rows of a sparse matrix, which become dense some at a time, as they are read.
+
+    Parameters
+    ----------
+    matrix : csr_matrix or csr_array
+        Without an element twice; also an attribute.
+    name : str
+    """
+
+    kind = "sparse rows"
+
+    def __init__(self, matrix: Any, name: str) -> None:
+        super().__init__(check_shape(matrix.shape, name), float_dtype(matrix.dtype, name), name)
+        self.matrix = matrix
+
+    def take(self, indices: Any) -> np.ndarray:
+        """A few rows; see `Dataset.take`."""
+        return np.asarray(self.matrix[np.asarray(indices, np.int64)].toarray(), self.dtype)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        return np.ascontiguousarray(self.matrix[start:stop].toarray(), dtype=self.dtype)
+
+
+def open_sparse_rows(source: Any) -> SparseRows:
+    """Open a sparse matrix as rows: what is not stored is 0, and what is stored twice adds up.
+
+    Parameters
+    ----------
+    source : sparse matrix or array of SciPy or CuPy, shape (n_samples, n_features)
+
+    Raises
+    ------
+    InputError
+        It is damaged, or no table of real numbers.
+    """
+    source, name = _on_host(source)
+    check_shape(source.shape, name)
+    float_dtype(source.dtype, name)
+    _refuse_damaged(source, name)
+    matrix = source.tocsr(copy=True)
+    matrix.sum_duplicates()
+    return SparseRows(matrix, name)
+
+
+def _on_host(source: Any) -> tuple[Any, str]:
+    if type(source).__module__.startswith("cupyx"):
+        source = source.get()
+    return source, f"sparse matrix ({type(source).__name__})"
+
+
+def _refuse_damaged(source: Any, name: str) -> None:
+    if hasattr(source, "check_format"):
+        try:
+            source.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
+        except ValueError as error:
+            raise InputError(f"{name} is damaged: {error}; build it again.") from error
 
 
 class SparseDataset(Dataset):
@@ -68,9 +127,7 @@ def open_sparse(source: Any, *, distances: bool) -> SparseDataset:
     InputError
         It is not square, holds a pair twice, no pair, or numbers that are not what they should be.
     """
-    if type(source).__module__.startswith("cupyx"):
-        source = source.get()
-    name = f"sparse matrix ({type(source).__name__})"
+    source, name = _on_host(source)
     if source.ndim != 2 or source.shape[0] != source.shape[1]:
         raise InputError(f"{name} has shape {tuple(source.shape)}; of pairs of rows it should be square.")
     if source.dtype.kind == "b":
@@ -78,11 +135,7 @@ def open_sparse(source: Any, *, distances: bool) -> SparseDataset:
             f"{name} holds True and False, which say what is linked and not how near; give distances or similarities."
         )
     dtype = float_dtype(source.dtype, name)
-    if hasattr(source, "check_format"):
-        try:
-            source.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
-        except ValueError as error:
-            raise InputError(f"{name} is damaged: {error}; build it again.") from error
+    _refuse_damaged(source, name)
     matrix = source.tocsr(copy=True)
     # Of the formats, a list of coordinates adds up what it holds twice when it becomes rows.
     stored = source.nnz if source.format == "coo" else matrix.nnz

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-import scipy.sparse
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -366,8 +365,6 @@ def test_the_fingerprint_of_a_file_is_of_its_bytes(tmp_path):
         ({"a": 1}, "dict"),
         ((row for row in X), "generator"),
         (b"x.npy", "bytes"),
-        (scipy.sparse.csr_matrix(X), "sparse"),
-        (scipy.sparse.coo_array(X), "sparse"),
     ],
 )
 def test_what_is_no_table_of_numbers(source, phrase):
@@ -379,8 +376,6 @@ def test_objects_in_cells_are_a_type_error_too():
     x[0, 0] = {"foo": "bar"}
     with pytest.raises(TypeError, match=r"argument must be .* string.* number"):
         open_dataset(x)
-    with pytest.raises(TypeError, match="sparse"):
-        open_dataset(scipy.sparse.csc_array(X))
 
 
 # --- tables in memory

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.affinity_propagation.row_choice import estimate, estimate_of_either, estimate_of_lists
@@ -20,7 +19,7 @@ from mgclust.algorithms.common.nearest_centers import labels_by_centers
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.data import Dataset
 from mgclust.data.arrays import ArrayDataset
-from mgclust.data.sparse import SparseDataset
+from mgclust.data.sparse import SparseDataset, is_sparse
 from mgclust.engine.memory import EstimateFunction, human
 from mgclust.engine.spmd import RunSpec
 from mgclust.errors import InputError, InsufficientMemoryError
@@ -30,11 +29,6 @@ from mgclust.kernels.pairs.metrics import METRICS
 __all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer"]
 
 CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference"
-
-
-def _has_rows(model: ExemplarClusterer) -> bool:
-    """Precomputed similarities say nothing of other rows."""
-    return model.affinity not in PRECOMPUTED
 
 
 class ExemplarClusterer(Clusterer):
@@ -84,7 +78,6 @@ class ExemplarClusterer(Clusterer):
         if self.affinity not in PRECOMPUTED:
             self.cluster_centers_ = dataset.take(indices)
 
-    @available_if(_has_rows)
     def predict(self, X: Any) -> np.ndarray:
         """Find the exemplar that each row is most similar to.
 
@@ -101,16 +94,22 @@ class ExemplarClusterer(Clusterer):
         Raises
         ------
         InputError
-            Another number of features than in the fit, or NaN.
+            Another number of features than in the fit, or NaN; or similarities were given, which say nothing of others.
         """
         check_is_fitted(self, "cluster_centers_indices_")
         dataset = self._open_more(X)
+        if self.affinity in PRECOMPUTED:
+            raise InputError(
+                f"predict needs rows, which affinity={self.affinity!r} has not seen; fit the rows themselves, or look "
+                "up which of cluster_centers_indices_ is the most similar."
+            )
         if not self.n_clusters_:
             warnings.warn("the fit found no exemplar: all labels are -1.", ConvergenceWarning, stacklevel=2)
             return np.full(dataset.shape[0], -1, np.int32)
         limit, metric = self._checked()["memory_limit"], AFFINITIES[self.affinity][0]
         place = {"client": self.client, "device": self.device, "memory_limit": limit}
-        return labels_by_centers(dataset, self.cluster_centers_, metric, **place)
+        centers: Any = self.cluster_centers_
+        return labels_by_centers(dataset, centers.toarray() if is_sparse(centers) else centers, metric, **place)
 
     @property
     def affinity_matrix_(self) -> np.ndarray:

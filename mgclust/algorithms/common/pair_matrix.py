@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from mgclust.data import Dataset
+from mgclust.data.base import InputTypeError
+from mgclust.data.sparse import SparseRows
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 
@@ -17,9 +19,17 @@ Array = Any
 BIN_BITS = 11  # of one pass
 
 
-def check_square(dataset: Dataset, parameter: str, what: str) -> None:
-    """Refuse rows that are no square matrix of all pairs; `what` names its figures in the error."""
+def check_square(dataset: Dataset, parameter: str, what: str, *, sparse: bool = False) -> None:
+    """Refuse rows that are no square matrix of all pairs; `what` names its figures in the error.
+
+    With `sparse`, they may be stored as a sparse matrix.
+    """
     n, d = dataset.shape
+    if isinstance(dataset, SparseRows) and not sparse:
+        raise InputTypeError(
+            f"{parameter}='precomputed' needs all {what}, and sparse data hold some: what is not stored is not 0; give "
+            "X.toarray() if it is, or the rows themselves."
+        )
     if n != d:
         raise InputError(
             f"{parameter}='precomputed' needs a square matrix of {what}, not shape=({n}, {d}); give all {what} of n "

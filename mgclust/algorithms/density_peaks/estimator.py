@@ -379,6 +379,7 @@ class DensityPeaks(WeightedClusterer):
         """Say that rows may be distances."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = tags.input_tags.positive_only = self.metric == "precomputed"
+        tags.input_tags.sparse = not tags.input_tags.pairwise
         return tags
 
     def _density(self, parameters: dict[str, Any]) -> str:

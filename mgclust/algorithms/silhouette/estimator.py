@@ -6,30 +6,46 @@ How silhouettes are computed is described in `mgclust.algorithms.silhouette.rank
 from __future__ import annotations
 
 import os
+import warnings
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mgclust.algorithms.base import Inputs, Method, WarmUp
+from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.preparation import prepare_rows
 from mgclust.algorithms.silhouette.labels import Labeling, encode_labels
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
-from mgclust.algorithms.silhouette.ranks import SilhouetteScores, estimate, has_closed_form, score_labelings
+from mgclust.algorithms.silhouette.ranks import (
+    SilhouetteScores,
+    estimate,
+    has_closed_form,
+    score_distances,
+    score_labelings,
+)
 from mgclust.beneath import Beneath
-from mgclust.data import open_dataset
+from mgclust.data import Dataset, open_dataset
 from mgclust.data.formats import suffixes
 from mgclust.data.labels import labels_location, read_labels
+from mgclust.data.location import is_path
+from mgclust.data.sparse import SparseRows
 from mgclust.engine.spmd import Context, Outcome, RunSpec
+from mgclust.errors import ClusteringWarning
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.params import Choice, Constraint
+from mgclust.params import Choice, Constraint, Integer, Seed
 from mgclust.result import Result
 
 __all__ = ["Silhouette", "SilhouetteScores", "score_labelings", "silhouette_samples", "silhouette_score"]
 
+DIAGONAL_ROUNDING = 100  # units of rounding of the distances' type that those of rows to themselves may have
 
-def silhouette(context: Context, *, metric: str, codes: np.ndarray) -> SilhouetteScores:
+
+def silhouette(context: Context, *, metric: str, codes: np.ndarray, largest_diagonal: float = 0.0) -> SilhouetteScores:
     """Run the method on every rank."""
+    if metric == "precomputed":
+        with context.stage("silhouette"):
+            return score_distances(context, codes, largest_diagonal)
     measure = METRICS[metric]
     with context.stage("prepare"):
         prepare_rows(context, measure)
@@ -62,9 +78,11 @@ class Silhouette(Method):
     labels : sequence of int or str, or path
         Cluster of each row; as a path, a .npy, .npz, .csv, .tsv or result directory (see `read_labels`). From 2 to
         n_samples - 1 clusters; no negative labels.
-    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
+    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
+        "precomputed": the rows are the distances of all pairs, shape (n_samples, n_samples), of which each rank reads
+        its own rows; of a sparse matrix, what is not stored is 0.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the distances; sqeuclidean, cosine and correlation take float64 anyway.
+        Type of the distances; all but euclidean and manhattan take float64 anyway.
     device, client, memory_limit, verbose
         As for `mgclust.DensityPeaks`.
 
@@ -95,7 +113,13 @@ class Silhouette(Method):
             help=f"Cluster of each row: {suffixes('labels')}.",
             remedy="on the command line, give --labels FILE",
         ),
-        "metric": Choice(*METRICS, help="Distance between rows."),
+        "metric": Choice(
+            *METRICS,
+            "precomputed",
+            help="Distance between rows, or precomputed: the rows are distances.",
+            remedy="give such a name, or for another distance those of all pairs and metric='precomputed', as "
+            "sklearn.metrics.pairwise_distances makes them",
+        ),
     }
 
     def __init__(
@@ -126,11 +150,19 @@ class Silhouette(Method):
         labels, metric = parameters["labels"], parameters["metric"]
         labels = read_labels(labels) if isinstance(labels, (str, Beneath)) else labels
         self._labeling = encode_labels(labels, inputs.dataset.shape[0])
-        need = partial(estimate, metric=metric, n_clusters=len(self._labeling.classes))
+        closed, given = _is_closed(metric), metric == "precomputed"
+        need = partial(estimate, closed=closed, n_clusters=len(self._labeling.classes))
         arguments = {"metric": metric, "codes": self._labeling.codes}
+        if given:
+            arguments["largest_diagonal"] = DIAGONAL_ROUNDING * float(np.finfo(inputs.dataset.dtype).eps)
         # A closed form takes float64 at little cost, and rounding is all that limits it.
-        dtype = "float64" if has_closed_form(METRICS[metric]) else parameters["dtype"]
-        return RunSpec(silhouette, arguments, need, dtype, shift=not METRICS[metric].unit_rows)
+        dtype = "float64" if closed or given else parameters["dtype"]
+        return RunSpec(silhouette, arguments, need, dtype, shift=not given and not METRICS[metric].unit_rows)
+
+    def _check_shape(self, dataset: Dataset) -> None:
+        if self.metric == "precomputed":
+            check_square(dataset, "metric", "distances", sparse=True)
+        super()._check_shape(dataset)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         scores: SilhouetteScores = outcome.value
@@ -143,16 +175,19 @@ class Silhouette(Method):
         if not np.array_equal(labeling.classes, np.arange(len(labeling.classes))):
             arrays["classes"] = labeling.classes
         singletons = int((scores.sizes == 1).sum())
-        warnings = []
+        sentences = []
         if singletons:
-            warnings.append(
+            sentences.append(
                 f"{singletons} of {len(scores.sizes)} clusters have one row: its silhouette is 0 by definition; ask "
                 "for fewer clusters, or leave these rows out."
             )
+        if self.metric == "precomputed":
+            sentences += distances_left_out(inputs.dataset)
         lowest = int(np.argmin(scores.cluster_means))
         frame["source"] |= _provenance(frame["parameters"]["labels"])
         frame["parameters"]["labels"] = _named(frame["parameters"]["labels"])
-        closed = has_closed_form(METRICS[self.metric])
+        closed = _is_closed(self.metric)
+        algorithm = "given" if self.metric == "precomputed" else "closed-form" if closed else "pairs"
         return Result(
             labels=labeling.codes,
             arrays=arrays,
@@ -161,14 +196,32 @@ class Silhouette(Method):
                 "silhouette": scores.score,
                 "min_cluster_silhouette": float(scores.cluster_means[lowest]),
             },
-            warnings=warnings,
+            warnings=sentences,
             diagnostics={
-                "exactness": {"algorithm": "closed-form" if closed else "pairs"},
-                "computed_in": "float64" if closed else self.dtype,
+                "exactness": {"algorithm": algorithm},
+                "computed_in": self.dtype if algorithm == "pairs" else "float64",
                 "negative_rows": int((scores.samples < 0).sum()),
             },
             **frame,
         )
+
+
+def _is_closed(metric: str) -> bool:
+    return metric != "precomputed" and has_closed_form(METRICS[metric])
+
+
+def distances_left_out(dataset: Dataset) -> list[str]:
+    """A warning of distances that a sparse matrix does not store, if there are any."""
+    if not isinstance(dataset, SparseRows):
+        return []
+    matrix, n = dataset.matrix, dataset.shape[0]
+    missing = n * (n - 1) - int((np.repeat(np.arange(n), np.diff(matrix.indptr)) != matrix.indices).sum())
+    if not missing:
+        return []
+    return [
+        f"{missing:,} distances are not stored and count as 0, which those of a neighbour graph are not: give all "
+        "distances where they are not equal rows'."
+    ]
 
 
 def _provenance(labels: Any) -> dict[str, str]:
@@ -202,9 +255,11 @@ def silhouette_samples(
         Whatever `open_dataset` understands.
     labels : sequence of int or str, or path
         Cluster of each row.
-    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
+    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
+        "precomputed": `X` is the distances of all pairs, shape (n_samples, n_samples); of a sparse matrix, what is not
+        stored is 0.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the distances; sqeuclidean, cosine and correlation take float64 anyway.
+        Type of the distances; all but euclidean and manhattan take float64 anyway.
     device, client, memory_limit
         Where to compute; see `mgclust.DensityPeaks`.
 
@@ -220,8 +275,17 @@ def silhouette_samples(
     [0.905, 0.895, 0.895, 0.905]
     """
     model = Silhouette(labels, metric=metric, device=device, client=client, dtype=dtype, memory_limit=memory_limit)
-    model.fit_dataset(open_dataset(X), provenance=False)
+    dataset = open_dataset(X)
+    model.fit_dataset(dataset, provenance=False)
+    for text in distances_left_out(dataset) if metric == "precomputed" else ():
+        warnings.warn(text, ClusteringWarning, stacklevel=2)
     return model.samples_
+
+
+def _permutation(random_state: Any, n: int) -> np.ndarray:
+    draw = 0 if random_state is None else Seed().check("random_state", random_state)
+    rows: np.ndarray = (np.random.RandomState(draw) if isinstance(draw, int) else draw).permutation(n)
+    return rows
 
 
 def silhouette_score(
@@ -229,16 +293,35 @@ def silhouette_score(
     labels: Any,
     *,
     metric: str = "euclidean",
+    sample_size: int | None = None,
+    random_state: Any = None,
     device: str = "auto",
     client: Any = "auto",
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> float:
-    """Mean silhouette of all rows; parameters as for `silhouette_samples`.
+    """Mean silhouette of all rows, as ``sklearn.metrics.silhouette_score``.
+
+    Parameters
+    ----------
+    X, labels, metric, device, client, dtype, memory_limit
+        As for `silhouette_samples`.
+    sample_size : int, optional
+        Take so many rows, drawn by `random_state` as scikit-learn draws them, and only the distances between these.
+    random_state : int, RandomState or Generator, optional
+        Which rows are drawn; by default as for 0.
 
     Returns
     -------
     float
     """
     options: dict[str, Any] = {"metric": metric, "device": device, "client": client, "dtype": dtype}
+    sample_size = Integer(at_least=1, optional=True).check("sample_size", sample_size)
+    if sample_size is not None:
+        dataset = open_dataset(X)
+        given = encode_labels(read_labels(labels) if is_path(labels) else labels, dataset.shape[0])
+        drawn = _permutation(random_state, dataset.shape[0])[:sample_size]
+        X, labels = dataset.take(drawn), given.codes[drawn]
+        if metric == "precomputed":
+            X = X[:, drawn]
     return float(silhouette_samples(X, labels, memory_limit=memory_limit, **options).mean())

@@ -20,13 +20,14 @@ euclidean, manhattan
     about the mean of the column's cluster, and a sample tells how many pairs would need differences all the same.
 
 Rows are met in pieces whose sums (rows x clusters of all labelings x 8 bytes) fit into memory; every piece meets all
-columns, so that pieces cost communication and no arithmetic. Sums across rows are integers in fixed point and a row's
-own sums do not depend on pieces or ranks: the same bits on any number of ranks.
+columns, so that pieces cost communication and no arithmetic. Distances that are given are added up as they are. Sums
+across rows are integers in fixed point and a row's own sums do not depend on pieces or ranks: the same bits on any
+number of ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -36,9 +37,18 @@ import numpy as np
 from mgclust.algorithms.common.preparation import largest_value
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
-from mgclust.kernels.pairs.metrics import METRICS, Metric
+from mgclust.errors import InputError
+from mgclust.kernels.masks import any_true
+from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["SilhouetteScores", "estimate", "has_closed_form", "score_labelings", "score_with_matrix"]
+__all__ = [
+    "SilhouetteScores",
+    "estimate",
+    "has_closed_form",
+    "score_distances",
+    "score_labelings",
+    "score_with_matrix",
+]
 
 Array = Any
 
@@ -116,8 +126,49 @@ def score_with_matrix(
     if not labelings:
         return []
     scorer = _Scorer(context, labelings)
-    scorer.matrix(s, highest + 1 if highest > 0 else 0.0)
+    first = context.rows.start
+    scorer.matrix(lambda start, stop: s[start - first : stop - first], highest + 1 if highest > 0 else 0.0)
     return scorer.scores(keep_samples)
+
+
+def score_distances(context: Context, labeling: np.ndarray, largest_diagonal: float) -> SilhouetteScores:
+    """Score a labeling by distances that the rows are, on every rank; refuse numbers that are none.
+
+    Parameters
+    ----------
+    context : Context
+    labeling : int32 ndarray of shape (n_samples,)
+        As in `score_labelings`.
+    largest_diagonal : float
+        What rounding may leave of the distance of a row to itself.
+    """
+
+    def read(start: int, stop: int) -> Array:
+        return -context.rows.read(start, stop)
+
+    _refuse_no_distances(context, largest_diagonal)
+    scorer = _Scorer(context, [labeling])
+    scorer.matrix(read, 0.0)
+    return scorer.scores(keep_samples=True)[0]
+
+
+def _refuse_no_distances(context: Context, largest_diagonal: float) -> None:
+    xp, n = context.kernels.xp, context.dataset_shape[0]
+    found = np.full(2, n, np.int64)  # the first row of each kind
+    for start, stop in context.pieces(16 * n):
+        if stop > start:
+            s = context.rows.read(start, stop)
+            rows = xp.arange(stop - start)
+            bad = ((s < 0).any(axis=1), abs(s[rows, start + rows]) > largest_diagonal)
+            found = np.minimum(found, [start + int(each.argmax()) if any_true(each) else n for each in bad])
+    negative, diagonal = context.comm.all_reduce(found, "min").tolist()
+    if negative < n:
+        raise InputError(f"metric='precomputed': row {negative} holds negative distances; they should be >= 0.")
+    if diagonal < n:
+        raise InputError(
+            f"metric='precomputed': the matrix contains non-zero elements on the diagonal, the first in row "
+            f"{diagonal}; give distances, of which that of a row to itself is 0 (np.fill_diagonal(D, 0))."
+        )
 
 
 def has_closed_form(measure: Metric) -> bool:
@@ -148,23 +199,27 @@ class _Scorer:
             results.append(SilhouetteScores(float(samples.mean()), means, sizes, samples if keep_samples else None))
         return results
 
-    def matrix(self, s: Array, shift: float) -> None:
-        """Silhouettes of the own rows in each labeling, from the dissimilarities ``shift - s``."""
+    def matrix(self, read: Callable[[int, int], Array], shift: float) -> None:
+        """Silhouettes of the own rows in each labeling, from the dissimilarities ``shift - s``.
+
+        `read` gives s of own rows from one number up to another, all columns.
+        """
         context, xp = self.context, self.context.kernels.xp
-        n, first_row = context.dataset_shape[0], context.rows.start
+        n = context.dataset_shape[0]
         clusters, widest = self.edges[-1], max(map(len, self.sizes))
-        pieces = [(a - first_row, b - first_row) for a, b in context.pieces(8 * clusters + 32 * widest + 8 * n)]
-        finite = (xp.where(s[a:b] > -xp.inf, abs(s[a:b]), 0) for a, b in pieces if b > a)
-        largest = xp.stack([xp.zeros((), s.dtype), *(part.max() for part in finite)]).max().reshape(1)
+        pieces = context.pieces(8 * clusters + 32 * widest + 8 * n)
+        parts = (read(a, b) for a, b in pieces if b > a)
+        finite = (xp.where(s > -xp.inf, abs(s), 0) for s in parts)
+        largest = xp.stack([xp.zeros((), context.dtype), *(part.max() for part in finite)]).max().reshape(1)
         scale = _fixed_point(n * float(context.comm.all_reduce(largest, "max")[0]))
         for done, (a, b) in enumerate(pieces):
             sums = xp.zeros((b - a, clusters), dtype="int64")
-            context.kernels.label_sums.add_by_label(s[a:b], self.labels, n=n, scale=scale, out=sums)
+            context.kernels.label_sums.add_by_label(read(a, b), self.labels, n=n, scale=scale, out=sums)
             for labeling, (first, last) in enumerate(pairwise(self.edges)):
-                sizes, own = self.all_sizes[first:last], self.labels[labeling, a + first_row : b + first_row] - first
+                sizes, own = self.all_sizes[first:last], self.labels[labeling, a:b] - first
                 means = shift - sums[:, first:last] / (scale * sizes)
                 means[xp.arange(b - a), own] -= shift / sizes[own]  # a row is not its own neighbour
-                self._keep(labeling, a + first_row, b + first_row, means, 0.0)
+                self._keep(labeling, a, b, means, 0.0)
             context.progress((done + 1) / len(pieces))
 
     def all_pairs(self, measure: Metric) -> None:
@@ -301,13 +356,13 @@ def _fixed_point(bound: float) -> float:
 
 
 def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, metric: str, n_clusters: int
+    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, closed: bool, n_clusters: int
 ) -> Estimate:
-    """Memory of a rank beside its rows."""
+    """Memory of a rank beside its rows; `closed`, where sums follow from the means of the clusters."""
     n, d = shape
     what = {"labels and silhouettes": 40 * n}
     piece = LEAST_PIECE * 40 * n_clusters
-    if has_closed_form(METRICS[metric]):
+    if closed:
         what["means of the clusters"] = 3 * 8 * n_clusters * d
         piece += LEAST_PIECE * 48 * d
     what["sums of some rows"] = piece

@@ -225,7 +225,9 @@ def test_predict(device):
     apart = ((new[:, None] - model.cluster_centers_[None]) ** 2).sum(axis=-1)
     np.testing.assert_array_equal(model.predict(new), apart.argmin(axis=1))
     # Similarities say nothing of other rows: then there is no predict.
-    assert not hasattr(fit(similarities_of("rings"), device, affinity="precomputed", damping=0.8), "predict")
+    similarities = similarities_of("rings")
+    with pytest.raises(InputError, match="predict needs rows, which affinity='precomputed' has not seen"):
+        fit(similarities, device, affinity="precomputed", damping=0.8).predict(similarities)
 
 
 @pytest.mark.parametrize("affinity", ["cosine", "correlation"])

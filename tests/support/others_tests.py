@@ -1,0 +1,145 @@
+"""Run test modules of scikit-learn with names of mgclust in place of theirs, and print the table of `docs/drop-in.md`.
+
+``python tests/support/others_tests.py`` takes the modules from the scikit-learn that is installed. A test passes as it
+is, or with the words of messages aside: ``match=`` of `pytest.raises` and `pytest.warns` is left out in a second run.
+Tests that do not use a replaced name, such as those of private functions, are not counted.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import sklearn
+
+MODULES = {
+    "sklearn.cluster.tests.test_affinity_propagation": ("AffinityPropagation",),
+    "sklearn.metrics.cluster.tests.test_unsupervised": ("silhouette_samples", "silhouette_score"),
+}
+# Cases that do not pass, by the beginning of their names, and why.
+KNOWN = {
+    "test_affinity_propagation_precomputed_with_sparse_input": "expects that sparse similarities are refused; they are "
+    "taken, and only a matrix that stores no pair is refused",
+    "test_affinity_propagation_random_state": "expects that two iterations end elsewhere with another seed; of a run "
+    "that did not converge the exemplars of the highest net similarity are kept, here the same ones",
+    "test_sparse_input_for_fit_predict": "the rows are tied, and the labels those that one generator's noise gives; "
+    "those of scikit-learn differ from seed to seed, too",
+}
+
+
+def reason(case: str) -> str:
+    """Why a case does not pass; "" if nothing is known of it."""
+    return next((why for name, why in KNOWN.items() if case.startswith(name)), "")
+
+
+@dataclass
+class Counts:
+    """Outcome of a module: cases by what happened."""
+
+    version: str
+    total: int = 0
+    passed: list[str] = field(default_factory=list)
+    other_words: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)  # and the first line of the error
+
+
+class _Replaced(ast.NodeTransformer):
+    """Names from mgclust; with `wordless`, no patterns of messages."""
+
+    def __init__(self, names: tuple[str, ...], wordless: bool) -> None:
+        self.names, self.wordless = names, wordless
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.AST] | None:
+        kept = [each for each in node.names if each.name not in self.names]
+        ours = [each for each in node.names if each.name in self.names]
+        nodes: list[ast.AST] = [ast.ImportFrom(node.module, kept, node.level)] if kept else []
+        return nodes + ([ast.ImportFrom("mgclust", ours, 0)] if ours else [])
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if self.wordless and ast.unparse(node.func) in ("pytest.raises", "pytest.warns"):
+            node.keywords = [each for each in node.keywords if each.arg != "match"]
+        return node
+
+
+def run(module: str, *, wordless: bool) -> tuple[dict[str, str], int]:
+    """Run a module; the errors of the cases that use a replaced name, "" of those that pass, and the number of others.
+
+    Parameters
+    ----------
+    module : str
+        One of `MODULES`.
+    wordless : bool
+        Leave out patterns of messages.
+    """
+    names = MODULES[module]
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text())
+    used = {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
+    }
+    replaced = ast.unparse(ast.fix_missing_locations(_Replaced(names, wordless).visit(tree)))
+    with tempfile.TemporaryDirectory() as folder:
+        path, report = Path(folder) / "test_replaced.py", Path(folder) / "report.xml"
+        path.write_text(replaced)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "sklearn.conftest", "-p", "no:cacheprovider", path.name]
+        environment = {**os.environ, "SKLEARN_RUN_FLOAT32_TESTS": "1"}
+        here = {"cwd": folder, "env": environment, "stdout": subprocess.DEVNULL}
+        subprocess.run([*command, f"--junitxml={report}"], check=False, **here)
+        cases = list(ET.parse(report).iter("testcase"))
+    errors = {}
+    for case in cases:
+        name = case.get("name", "")
+        if name.partition("[")[0] in used and case.find("skipped") is None:
+            bad = next((each for each in case if each.tag in ("failure", "error")), None)
+            errors[name] = "" if bad is None else (bad.get("message") or "error").splitlines()[0]
+    return errors, len(cases) - len(errors)
+
+
+def judge(module: str) -> Counts:
+    """Count the cases of a module.
+
+    Parameters
+    ----------
+    module : str
+        One of `MODULES`.
+    """
+    (as_is, _), (wordless, _) = run(module, wordless=False), run(module, wordless=True)
+    counts = Counts(sklearn.__version__, len(as_is))
+    for name, error in as_is.items():
+        if not error:
+            counts.passed.append(name)
+        elif not wordless[name]:
+            counts.other_words.append(name)
+        else:
+            counts.failed[name] = wordless[name]
+    return counts
+
+
+def main() -> None:
+    """Print the table, and what does not pass."""
+    print("| test module | cases | passed | passed, with other words | not passed |\n|---|---|---|---|---|")
+    missed = {}
+    for module in MODULES:
+        counts = judge(module)
+        sizes = (counts.total, len(counts.passed), len(counts.other_words), len(counts.failed))
+        print(f"| `{module}` ({counts.version}) | {' | '.join(map(str, sizes))} |")
+        missed |= counts.failed
+    print()
+    for name, error in missed.items():
+        print(f"- `{name}`: {reason(name) or error}")
+
+
+if __name__ == "__main__":
+    main()
