@@ -182,7 +182,6 @@ def matrix(*values, n=4) -> csr_array:
         (csr_array(([-1.0, -2], [1, 1], [0, 2, 2]), shape=(2, 2)), "precomputed", "1 pairs more than once"),
         (matrix(1j, 2), "precomputed", "Complex data"),
         (np.ones((4, 4)), "precomputed_nearest_neighbors", "takes a sparse matrix of distances"),
-        (matrix(-1.0, -2.0), "euclidean", "sparse"),
     ],
 )
 def test_refusals(X, affinity, message):
