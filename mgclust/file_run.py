@@ -8,35 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mgclust.algorithms.base import Option, Progress
+from mgclust.algorithms.base import Progress
 from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset, open_graph
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.errors import InputError
 from mgclust.label_output import write_labels
-from mgclust.params import Anything, Boolean, Choice, Integer
+from mgclust.params import Integer
 from mgclust.result import Result
 
-__all__ = ["GRAPH_OPTIONS", "ROW_OPTIONS", "compared", "fit", "open_sources", "placed", "save"]
-
-
-# How rows and graphs are read, as the command line and the service offer it; `open_sources` takes them.
-ROW_OPTIONS = (
-    Option("mask", None, Anything(help="Which voxels of a volume are rows: 3-D NIfTI, not 0 there.")),
-    Option("constant", "drop",
-           Choice("drop", "refuse", help="Voxels of a volume that never change: leave them out, or stop.")),
-    Option("columns", None, Anything(help="Columns of a table, by name or number, commas between.")),
-    Option("delimiter", None, Anything(help="Of a .csv or .tsv; guessed by default.")),
-    Option("standardize", None, Choice("zscore", help="Each row (of each run) to mean 0, standard deviation 1.")),
-    Option("detrend", False, Boolean(help="Subtract each row's line first (of each run).")),
-)  # fmt: skip
-GRAPH_OPTIONS = (
-    Option("columns", None,
-           Anything(help="Columns of a table or list of edges, by name or number: the nodes, and the weight.")),
-    Option("n_nodes", None,
-           Integer(at_least=1, help="Nodes are numbers from 0 to this one less 1, whether they have edges or not.")),
-)  # fmt: skip
+__all__ = ["compared", "fit", "open_sources", "placed", "save"]
 
 
 def open_sources(method: Any, sources: Sequence[str | Beneath], *, columns: str | None = None, **how: Any) -> Dataset:

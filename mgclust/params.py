@@ -22,6 +22,7 @@ import numbers
 import operator
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ __all__ = [
     "Choice",
     "Constraint",
     "Integer",
+    "Option",
     "Range",
     "Real",
     "RealOrPerRow",
@@ -530,6 +532,30 @@ class Anything(Constraint):
 
     def _check(self, name: str, value: Any) -> Any:
         return value
+
+
+@dataclass(frozen=True)
+class Option:
+    """One parameter as the command line and the service offer it.
+
+    Attributes
+    ----------
+    name : str
+        As in Python, with underscores.
+    default : object
+    constraint : Constraint
+        Checks and parses the value; knows its type, choices and help text.
+    """
+
+    name: str
+    default: Any
+    constraint: Constraint
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the values that it takes, in plain values that fit into JSON."""
+        kind = self.constraint
+        values = "|".join(kind.choices) or kind.type
+        return {"values": values, "choices": list(kind.choices), "default": self.default, "help": kind.help}
 
 
 def check_parameters(constraints: Mapping[str, Constraint], params: Mapping[str, Any]) -> dict[str, Any]:

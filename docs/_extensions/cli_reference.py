@@ -14,7 +14,7 @@ from docutils.statemachine import StringList
 from mgclust.algorithms import METHODS
 from mgclust.cli import commands
 from mgclust.cli.options import place_options
-from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
+from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 
 GROUPS = {
     "On this machine": ("run", "demo", "methods", "info", "warmup", "certs"),

@@ -1,20 +1,33 @@
 """The methods, by their names on the command line.
 
-A folder each; `base` is what they have in common, `presentation` how results are shown unless a method says otherwise,
-`common` what several share.
+A folder each; `declaration` is what a method declares, `base` what they have in common, `presentation` how results are
+shown unless a method says otherwise, `common` what several share.
+
+Estimators are imported when one is asked for: scikit-learn, which they are derived from, takes most of a second.
 """
 
-from mgclust.algorithms.affinity_propagation.adaptive import AdaptiveAffinityPropagation
-from mgclust.algorithms.affinity_propagation.estimator import AffinityPropagation
-from mgclust.algorithms.base import Clusterer, Method, Option
-from mgclust.algorithms.canopy.estimator import Canopy
-from mgclust.algorithms.communities.estimator import FastNewman
-from mgclust.algorithms.communities.modularity import modularity
-from mgclust.algorithms.density_peaks.estimator import DensityPeaks
-from mgclust.algorithms.fuzzy_c_means.estimator import FuzzyCMeans
-from mgclust.algorithms.nearest_neighbors.estimator import NearestNeighbors
-from mgclust.algorithms.presentation import Presentation
-from mgclust.algorithms.silhouette.estimator import Silhouette, silhouette_samples, silhouette_score
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mgclust.algorithms.affinity_propagation.adaptive import AdaptiveAffinityPropagation
+    from mgclust.algorithms.affinity_propagation.estimator import AffinityPropagation
+    from mgclust.algorithms.base import Clusterer, Method
+    from mgclust.algorithms.canopy.estimator import Canopy
+    from mgclust.algorithms.communities.estimator import FastNewman
+    from mgclust.algorithms.communities.modularity import modularity
+    from mgclust.algorithms.declaration import Declaration
+    from mgclust.algorithms.density_peaks.estimator import DensityPeaks
+    from mgclust.algorithms.fuzzy_c_means.estimator import FuzzyCMeans
+    from mgclust.algorithms.nearest_neighbors.estimator import NearestNeighbors
+    from mgclust.algorithms.presentation import Presentation
+    from mgclust.algorithms.silhouette.estimator import Silhouette, silhouette_samples, silhouette_score
+    from mgclust.params import Option
+
+    METHODS: dict[str, type[Method]]
 
 __all__ = [
     "METHODS",
@@ -30,25 +43,76 @@ __all__ = [
     "Option",
     "Presentation",
     "Silhouette",
+    "declarations",
     "modularity",
     "presentation_of",
     "silhouette_samples",
     "silhouette_score",
 ]
 
-METHODS: dict[str, type[Method]] = {
-    method.method: method
-    for method in (
-        DensityPeaks,
-        AffinityPropagation,
-        AdaptiveAffinityPropagation,
-        Canopy,
-        FuzzyCMeans,
-        FastNewman,
-        Silhouette,
-        NearestNeighbors,
-    )
+# By their names on the command line: where the estimator is, and its class. Its declaration is in `options` beside it.
+_METHODS = {
+    "density-peaks": ("density_peaks.estimator", "DensityPeaks"),
+    "affinity-propagation": ("affinity_propagation.estimator", "AffinityPropagation"),
+    "adaptive-affinity-propagation": ("affinity_propagation.adaptive", "AdaptiveAffinityPropagation"),
+    "canopy": ("canopy.estimator", "Canopy"),
+    "fuzzy-c-means": ("fuzzy_c_means.estimator", "FuzzyCMeans"),
+    "fast-newman": ("communities.estimator", "FastNewman"),
+    "silhouette": ("silhouette.estimator", "Silhouette"),
+    "nearest-neighbors": ("nearest_neighbors.estimator", "NearestNeighbors"),
 }
+_HOMES = {
+    **{name: f"mgclust.algorithms.{home}" for home, name in _METHODS.values()},
+    "Clusterer": "mgclust.algorithms.base",
+    "Method": "mgclust.algorithms.base",
+    "Option": "mgclust.params",
+    "Presentation": "mgclust.algorithms.presentation",
+    "modularity": "mgclust.algorithms.communities.modularity",
+    "silhouette_samples": "mgclust.algorithms.silhouette.estimator",
+    "silhouette_score": "mgclust.algorithms.silhouette.estimator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "METHODS":
+        found: Any = {method: _load(*where) for method, where in _METHODS.items()}
+    elif name in _HOMES:
+        found = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'mgclust.algorithms' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def _load(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"mgclust.algorithms.{module}"), name)
+
+
+class _Declarations(Mapping[str, "type[Declaration]"]):
+    """Each imported when it is asked for."""
+
+    def __getitem__(self, method: str) -> type[Declaration]:
+        module, name = _METHODS[method]
+        declared: type[Declaration] = _load(f"{module.partition('.')[0]}.options", f"{name}Options")
+        return declared
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_METHODS)
+
+    def __len__(self) -> int:
+        return len(_METHODS)
+
+
+def declarations() -> Mapping[str, type[Declaration]]:
+    """The declarations of all methods: the methods themselves, where they have been imported.
+
+    Returns
+    -------
+    mapping of str to type
+        By their names on the command line.
+    """
+    loaded: dict[str, type[Method]] | None = globals().get("METHODS")
+    return _Declarations() if loaded is None else loaded
 
 
 def presentation_of(method: str) -> Presentation:
@@ -64,4 +128,6 @@ def presentation_of(method: str) -> Presentation:
     Presentation
         In general terms where there is no such method.
     """
+    from mgclust.algorithms import METHODS, Presentation
+
     return METHODS[method].presentation if method in METHODS else Presentation()

@@ -1,7 +1,7 @@
 """Common base of the methods of mgclust: parameters, running on a cluster, and a result.
 
-A `Method` declares its parameters once, in `constraints`. The same declaration checks them before a run and makes
-the options of the command line; their values go into a result. A `Clusterer` is a method that is a scikit-learn
+A `Method` declares its parameters once, in the `constraints` of its `Declaration`. They check values before a run and
+make the options of the command line; the values go into a result. A `Clusterer` is a method that is a scikit-learn
 estimator too: it finds the clusters that others, such as the silhouette, are given.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -22,50 +21,26 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from mgclust import __version__
+from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.presentation import Presentation
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import ClusteringWarning, InputError
-from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Seed, check_parameters
+from mgclust.params import check_parameters
 from mgclust.progress import ProgressLine, worded
 from mgclust.result import Result
 from mgclust.versions import installed_versions
 
-__all__ = ["Clusterer", "Inputs", "Method", "Option", "UnconvergedWarning", "WarmUp"]
+__all__ = ["Clusterer", "Inputs", "Method", "UnconvergedWarning", "WarmUp"]
 
 Progress = Callable[[dict[str, Any]], None]
-PLACE = ("client", "device", "verbose")  # the command line and the service set these, from options of their own
 NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # of what a data set says of itself: not its content
 
 
 class UnconvergedWarning(ClusteringWarning, ConvergenceWarning):  # type: ignore[misc]
     """A fit ended before it had settled; also scikit-learn's warning of that."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """One parameter as the command line and the service offer it.
-
-    Attributes
-    ----------
-    name : str
-        As in Python, with underscores.
-    default : object
-    constraint : Constraint
-        Checks and parses the value; knows its type, choices and help text.
-    """
-
-    name: str
-    default: Any
-    constraint: Constraint
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the values that it takes, in plain values that fit into JSON."""
-        kind = self.constraint
-        values = "|".join(kind.choices) or kind.type
-        return {"values": values, "choices": list(kind.choices), "default": self.default, "help": kind.help}
 
 
 @dataclass(frozen=True)
@@ -107,40 +82,14 @@ class Inputs(NamedTuple):
     queries: np.ndarray | None = None
 
 
-class Method(BaseEstimator):  # type: ignore[misc]
+class Method(Declaration, BaseEstimator):  # type: ignore[misc]
     """Base of all methods: everything but the method itself.
 
-    A method declares `method` (its name on the command line), `constraints` (its own parameters) and `presentation`
-    (how its results are shown), and implements `_run_spec` and `_publish`. `warm_ups` are small fits that compile its
-    kernels.
+    A method is derived from its `Declaration` as well, says in `presentation` how its results are shown, and
+    implements `_run_spec` and `_publish`. `warm_ups` are small fits that compile its kernels.
     """
 
-    method: ClassVar[str]
-    opens: ClassVar[str] = "rows"  # what the command line opens for it; or "graph"
-    constraints: ClassVar[dict[str, Constraint]]
     presentation: ClassVar[Presentation] = Presentation()
-    # A method that has some can choose other centres of a result without another pass: its class method `from_result`
-    # makes an estimator of the result, whose `select_centers` takes these. They replace parameters of the same name;
-    # the second are parameters of the method that have no meaning for another choice.
-    center_parameters: ClassVar[dict[str, Constraint]] = {}
-    discarded_by_centers: ClassVar[tuple[str, ...]] = ()
-    # Of these a method has what its `__init__` takes.
-    common: ClassVar[dict[str, Constraint]] = {
-        "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
-        "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
-        "dtype": Choice("float32", "float64", help="Number type of the distances."),
-        "memory_limit": Bytes(
-            optional=True,
-            help="Device memory one rank may use, e.g. '4 GiB'; larger data are streamed from the host.",
-        ),
-        "random_state": Seed(help="Seed of everything random."),
-        "verbose": Boolean(help="Print progress."),
-    }
-
-    @classmethod
-    def summary(cls) -> str:
-        """Purpose of the method in a line: the first one of its docstring."""
-        return (cls.__doc__ or "").strip().split("\n")[0]
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
@@ -150,15 +99,6 @@ class Method(BaseEstimator):  # type: ignore[misc]
         parameter has no default that fits.
         """
         return (WarmUp((3000, 2 if cls.opens == "graph" else 8)),)
-
-    @classmethod
-    @functools.cache  # the service asks with every job
-    def options(cls) -> tuple[Option, ...]:
-        """The parameters that a user of the command line or of the service gives, own ones first."""
-        constraints = {**cls.constraints, **cls.common}
-        defaults = cls().get_params()
-        given = (name for name in constraints if name in defaults and name not in PLACE)
-        return tuple(Option(name, defaults[name], constraints[name]) for name in given)
 
     def __sklearn_clone__(self) -> Self:
         # A client cannot be copied, and is the same one in a copy of the parameters.

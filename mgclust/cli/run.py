@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +30,11 @@ class _Methods(click.Group):
         self._own, self._act = own, act
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_methods())
+        return list(_declarations())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        method = _methods().get(cmd_name)
-        return None if method is None else _method_command(cmd_name, method, self._own, self._act)
+        declared = _declarations().get(cmd_name)
+        return None if declared is None else _method_command(cmd_name, declared, self._own, self._act)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from mgclust.data.formats import suffixes
@@ -44,15 +44,15 @@ class _Methods(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None:
-            known = ", ".join(map(repr, _methods()))
+            known = ", ".join(map(repr, _declarations()))
             raise InputError(f"method={args[0]!r} should be one of {known}; 'mgclust methods' describes them.")
         return super().resolve_command(ctx, args)
 
 
-def _methods() -> dict[str, Any]:
-    from mgclust.algorithms import METHODS
+def _declarations() -> Mapping[str, Any]:
+    from mgclust.algorithms import declarations
 
-    return METHODS
+    return declarations()
 
 
 def job_command(name: str, metavar: str, help: str, own: list[click.Parameter], act: Act) -> click.Group:
@@ -70,27 +70,29 @@ def job_command(name: str, metavar: str, help: str, own: list[click.Parameter], 
     return _Methods(own, act, name=name, help=help, context_settings=CONTEXT, subcommand_metavar=metavar)
 
 
-def _method_command(name: str, method: Any, own: list[click.Parameter], act: Act) -> click.Command:
-    options = method.options()
+def _method_command(name: str, declared: Any, own: list[click.Parameter], act: Act) -> click.Command:
+    options = declared.options()
     parameters: list[click.Parameter] = [
         click.Argument(["sources"], metavar="INPUT...", nargs=-1, required=True),
         *map(_click_option, options),
-        *_source_options(method),
+        *_source_options(declared),
         *own,
         debug_option(),
     ]
 
     @click.pass_obj
     def callback(command: list[str], /, **given: Any) -> None:
+        from mgclust.algorithms import METHODS
+
         values = {option.name: given.pop(option.name) for option in options}
         parsed = {
             option.name: value if isinstance(value, bool) else option.constraint.parse(value, option.name)
             for option in options
             if (value := values[option.name]) is not None
         }
-        act(method, parsed, command, **given)
+        act(METHODS[name], parsed, command, **given)
 
-    return click.Command(name, params=parameters, callback=callback, help=method.summary(), context_settings=CONTEXT)
+    return click.Command(name, params=parameters, callback=callback, help=declared.summary(), context_settings=CONTEXT)
 
 
 def _click_option(option: Any) -> click.Option:
@@ -109,13 +111,13 @@ def _metavar(option: Any) -> str:
     return "|".join(option.constraint.choices) or (named if "|" in named else named.upper())
 
 
-def _source_options(method: Any) -> list[click.Parameter]:
+def _source_options(declared: Any) -> list[click.Parameter]:
     """Options of reading the input: passed on as text, which is checked when the input is opened."""
-    from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
+    from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 
-    shown = {"mask": "FILE", "columns": "U,V[,W]" if method.opens == "graph" else "A,B,...", "delimiter": "CHAR"}
+    shown = {"mask": "FILE", "columns": "U,V[,W]" if declared.opens == "graph" else "A,B,...", "delimiter": "CHAR"}
     options: list[click.Parameter] = []
-    for option in GRAPH_OPTIONS if method.opens == "graph" else ROW_OPTIONS:
+    for option in GRAPH_OPTIONS if declared.opens == "graph" else ROW_OPTIONS:
         flag = [f"--{option.name.replace('_', '-')}"]
         if option.constraint.type == "flag":
             options.append(click.Option(flag, is_flag=True, help=option.constraint.help))

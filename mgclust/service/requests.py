@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from mgclust.algorithms import METHODS
-from mgclust.algorithms.base import Option
+from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.errors import InputError
-from mgclust.file_run import GRAPH_OPTIONS, ROW_OPTIONS
-from mgclust.params import check_parameters
+from mgclust.params import Option, check_parameters
 
 __all__ = ["Resources", "Source", "Submission", "describe_methods"]
 

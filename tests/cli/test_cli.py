@@ -21,7 +21,7 @@ import pytest
 import mgclust.algorithms
 from mgclust import DensityPeaks, cli, load_result, open_dataset
 from mgclust.algorithms import Option
-from mgclust.algorithms.base import PLACE
+from mgclust.algorithms.declaration import PLACE
 from mgclust.errors import InsufficientMemoryError, RunCancelled, WorkerLost
 from mgclust.params import Anything, Boolean, Bytes, Choice, Integer, Real, check_parameters
 from mgclust.result import Result

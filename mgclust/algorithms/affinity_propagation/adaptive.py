@@ -5,23 +5,20 @@ What it does and what the ranks compute are in `mgclust.algorithms.affinity_prop
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.affinity_propagation.adaptive_ranks import AdaptiveOutput, adaptive_affinity_propagation
-from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import Assignment
+from mgclust.algorithms.affinity_propagation.options import AdaptiveAffinityPropagationOptions
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
-from mgclust.algorithms.affinity_propagation.similarity_matrix import (
-    AFFINITIES,
-)
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
-from mgclust.params import Choice, Constraint, Integer, Range, RealOrPerRow
+from mgclust.params import Integer
 from mgclust.result import Result
 
 __all__ = ["AdaptiveAffinityPropagation"]
@@ -29,7 +26,7 @@ __all__ = ["AdaptiveAffinityPropagation"]
 WEAK_SILHOUETTE = 0.3  # below it the authors' package looks at the smallest cluster silhouette instead
 
 
-class AdaptiveAffinityPropagation(ExemplarClusterer):
+class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarClusterer):
     """Adaptive affinity propagation of Wang et al. (2007): finds preference, damping and the number of clusters.
 
     Parameters
@@ -104,51 +101,7 @@ class AdaptiveAffinityPropagation(ExemplarClusterer):
     3
     """
 
-    method = "adaptive-affinity-propagation"
     presentation = AdaptiveAffinityPropagationPresentation()
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "profile": Choice(*PROFILES, help="Rules of the scan: the authors' package, their paper, or fast ones."),
-        "max_iter": Integer(at_least=1, help="Most iterations of the whole scan."),
-        "preference": RealOrPerRow(optional=True, help="Keep this preference instead of scanning."),
-        "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity between rows."),
-        "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
-        "silhouette_metric": Choice("euclidean", "sqeuclidean", help="Distance that compares the candidates."),
-        "min_cluster_size": Integer(at_least=1, help="Candidates with a smaller cluster are not chosen."),
-        "n_clusters_range": Range(optional=True, help="Numbers of clusters that are wanted, such as 5,20."),
-    }
-
-    def __init__(
-        self,
-        *,
-        profile: str = "code",
-        max_iter: int = 50_000,
-        preference: Any = None,
-        affinity: str = "euclidean",
-        algorithm: str = "auto",
-        silhouette_metric: str = "euclidean",
-        min_cluster_size: int = 3,
-        n_clusters_range: Any = None,
-        device: str = "auto",
-        client: Any = "auto",
-        dtype: str = "float32",
-        memory_limit: int | str | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.profile = profile
-        self.max_iter = max_iter
-        self.preference = preference
-        self.affinity = affinity
-        self.algorithm = algorithm
-        self.silhouette_metric = silhouette_metric
-        self.min_cluster_size = min_cluster_size
-        self.n_clusters_range = n_clusters_range
-        self.device = device
-        self.client = client
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:

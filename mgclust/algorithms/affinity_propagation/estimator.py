@@ -5,17 +5,17 @@ The equations and what the ranks compute are in `mgclust.algorithms.affinity_pro
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS
+from mgclust.algorithms.affinity_propagation.options import AffinityPropagationOptions
 from mgclust.algorithms.affinity_propagation.preference_search import Tried
 from mgclust.algorithms.affinity_propagation.presentation import AffinityPropagationPresentation
 from mgclust.algorithms.affinity_propagation.ranks import AffinityPropagationOutput, affinity_propagation
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
-    AFFINITIES,
     PRECOMPUTED,
 )
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
@@ -23,7 +23,6 @@ from mgclust.data import Dataset
 from mgclust.data.sparse import SparseDataset, is_sparse, open_sparse
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
-from mgclust.params import Choice, Constraint, Integer, Real, RealOrPerRow
 from mgclust.result import Result
 
 __all__ = ["AffinityPropagation"]
@@ -40,7 +39,7 @@ def pairs_of(dataset: Dataset) -> dict[str, np.ndarray] | None:
     return {"values": dataset.values, "columns": dataset.columns, "bounds": dataset.bounds}
 
 
-class AffinityPropagation(ExemplarClusterer):
+class AffinityPropagation(AffinityPropagationOptions, ExemplarClusterer):
     """Affinity propagation of Frey and Dueck (2007): exemplars by message passing, on one or many CPUs or GPUs.
 
     Parameters, attributes and meaning are those of ``sklearn.cluster.AffinityPropagation``.
@@ -142,55 +141,7 @@ default="euclidean"
     [0, 0, 0, 1, 1, 1]
     """
 
-    method = "affinity-propagation"
     presentation = AffinityPropagationPresentation()
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "damping": Real(at_least=0.5, below=1, help="Share of the old value in each new message."),
-        "max_iter": Integer(at_least=1, help="Most iterations."),
-        "convergence_iter": Integer(at_least=1, help="Iterations without a change of exemplars that end the run."),
-        "preference": RealOrPerRow(optional=True, help="Suitability as exemplar; the median similarity if left out."),
-        "preference_quantile": Real(
-            at_least=0, at_most=1, optional=True, help="The preference as a quantile of the similarities."
-        ),
-        "n_clusters": Integer(at_least=1, optional=True, help="Number of clusters; its preference is searched for."),
-        "affinity": Choice(
-            *AFFINITIES, *PRECOMPUTED, help="Similarity between rows; precomputed_nearest_neighbors in Python alone."
-        ),
-        "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
-    }
-
-    def __init__(
-        self,
-        *,
-        damping: float = 0.5,
-        max_iter: int = 200,
-        convergence_iter: int = 15,
-        preference: Any = None,
-        preference_quantile: float | None = None,
-        n_clusters: int | None = None,
-        affinity: str = "euclidean",
-        algorithm: str = "auto",
-        device: str = "auto",
-        client: Any = "auto",
-        dtype: str = "float32",
-        memory_limit: int | str | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.damping = damping
-        self.max_iter = max_iter
-        self.convergence_iter = convergence_iter
-        self.preference = preference
-        self.preference_quantile = preference_quantile
-        self.n_clusters = n_clusters
-        self.affinity = affinity
-        self.algorithm = algorithm
-        self.device = device
-        self.client = client
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -30,6 +30,7 @@ from sklearn.utils.validation import check_is_fitted
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.canopy.centers import STEP, Candidates, pick_centers, threshold_of
 from mgclust.algorithms.canopy.members import Members, candidate_bytes, candidate_pieces, find_members, piece_bytes
+from mgclust.algorithms.canopy.options import CanopyOptions
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
 from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
@@ -40,12 +41,10 @@ from mgclust.engine.rows import few_digits
 from mgclust.engine.spmd import Context, Outcome, RunSpec, run
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS, Metric
-from mgclust.params import Choice, Constraint, Real
 from mgclust.result import Result
 
 __all__ = ["Canopy", "Thresholds"]
 
-DISTANCES = tuple(name for name in METRICS if name != "sqeuclidean")  # a squared distance is none
 SAMPLE_ROWS = 2048
 LOOSE_SHARE, TIGHT_SHARE = 0.30, 0.15
 # Of the rows: where fewer lie in one canopy alone, canopies are no clusters. Of uniform and normal rows it was at most
@@ -162,7 +161,7 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: i
     return Estimate(kept + vectors, sum(what.values()) - kept - vectors, what)
 
 
-class Canopy(Clusterer):
+class Canopy(CanopyOptions, Clusterer):
     """Canopy clustering of McCallum, Nigam and Ungar (2000), exact, on one or many CPUs or GPUs.
 
     Parameters
@@ -221,39 +220,7 @@ class Canopy(Clusterer):
     [[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
 
-    method = "canopy"
     presentation = CanopyPresentation()
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "t1": Real(above=0, optional=True, help="Loose distance: a canopy is every row within it of the centre."),
-        "t2": Real(above=0, optional=True, help="Tight distance, below t1: rows within it become no centres."),
-        "order": Choice("index", "random", help="Which candidate becomes the next centre."),
-        "metric": Choice(*DISTANCES, help="Distance between rows."),
-    }
-
-    def __init__(
-        self,
-        t1: float | None = None,
-        t2: float | None = None,
-        *,
-        order: str = "index",
-        metric: str = "euclidean",
-        device: str = "auto",
-        client: Any = "auto",
-        dtype: str = "float64",
-        memory_limit: int | str | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.t1 = t1
-        self.t2 = t2
-        self.order = order
-        self.metric = metric
-        self.device = device
-        self.client = client
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:

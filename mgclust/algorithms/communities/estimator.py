@@ -31,23 +31,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.communities.hierarchy import greedy_tree, nested_tree
-from mgclust.algorithms.communities.levels import MOST_RESOLUTION, SHARED_ENTRIES, modularity_of, read_level
+from mgclust.algorithms.communities.levels import SHARED_ENTRIES, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.algorithms.communities.merge_tree import MergeTree
+from mgclust.algorithms.communities.options import FastNewmanOptions
 from mgclust.algorithms.communities.parallel import communities, connected_parts
 from mgclust.algorithms.communities.presentation import FastNewmanPresentation
 from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Context, Outcome, RunSpec, run
 from mgclust.errors import InputError
-from mgclust.params import Choice, Constraint, Integer, Real
+from mgclust.params import Integer
 from mgclust.result import Result
 
 __all__ = ["FastNewman"]
@@ -118,7 +119,7 @@ def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndar
         return nested_tree(context, level, level.kernels.memory.to_device(labels), device)
 
 
-class FastNewman(Clusterer):
+class FastNewman(FastNewmanOptions, Clusterer):
     """Communities of a graph by modularity: local moving in parallel, or greedy merging (Newman 2004).
 
     Parameters
@@ -181,37 +182,7 @@ class FastNewman(Clusterer):
     [0, 0, 0, 1, 2, 2]
     """
 
-    method = "fast-newman"
-    opens = "graph"
     presentation = FastNewmanPresentation()
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "n_clusters": Integer(at_least=1, optional=True, help="How many communities; by default as many as are best."),
-        "strategy": Choice(
-            "auto", "greedy", "parallel", help="Merging pair by pair, or local moves; auto: greedy with n_clusters."
-        ),
-        "resolution": Real(above=0, at_most=MOST_RESOLUTION, help="Above 1: smaller communities."),
-    }
-
-    def __init__(
-        self,
-        n_clusters: int | None = None,
-        *,
-        strategy: str = "auto",
-        resolution: float = 1.0,
-        device: str = "auto",
-        client: Any = "auto",
-        memory_limit: int | str | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.strategy = strategy
-        self.resolution = resolution
-        self.device = device
-        self.client = client
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:

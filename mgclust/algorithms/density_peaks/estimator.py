@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
@@ -18,6 +18,7 @@ from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.weights import WeightedClusterer
 from mgclust.algorithms.density_peaks.decision_graph import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
+from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
 from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, density_peaks, estimate
@@ -26,7 +27,7 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.params import Boolean, Choice, Constraint, Integer, Real, RowNumbers, check_parameters
+from mgclust.params import check_parameters
 from mgclust.result import Result
 
 __all__ = ["DensityPeaks"]
@@ -41,7 +42,7 @@ def _has_rows(model: DensityPeaks) -> bool:
     return True
 
 
-class DensityPeaks(WeightedClusterer):
+class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     """Density peaks clustering of Rodriguez and Laio (2014), exact, on one or many CPUs or GPUs.
 
     Parameters
@@ -133,75 +134,7 @@ class DensityPeaks(WeightedClusterer):
     [0, 0, 0, 1, 1, 1]
     """
 
-    method = "density-peaks"
     presentation = DensityPeaksPresentation()
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "n_clusters": Integer(
-            at_least=1, optional=True, help="Number of clusters; automatic if left out.",
-            remedy="give the number of clusters or leave it out",
-        ),
-        "dc": Real(above=0, optional=True, help="Cut-off distance; from dc_fraction if left out."),
-        "dc_fraction": Real(above=0, at_most=1, help="Share of the pairs within dc."),
-        "dc_method": Choice("exact", "sample", help="How dc is found."),
-        "density": Choice("gaussian", "cutoff", "knn", help="What rho is."),
-        "k": Integer(at_least=1, help="With density=knn: rho is one over the distance to the k-th nearest row."),
-        "metric": Choice(*METRICS, "precomputed", help="Distance between rows; precomputed: the rows hold them."),
-        "rho_min": Real(optional=True, help="Centres have a larger rho."),
-        "delta_min": Real(optional=True, help="Centres have a larger delta."),
-        "halo": Boolean(help="Find the halo of each cluster as well."),
-        "algorithm": Choice("auto", "brute", "grid", help="All pairs, or near-linear in 1 to 3 dimensions."),
-        "kernel": Choice("gaussian", "cutoff", optional=True, help="Deprecated: density."),
-    }  # fmt: skip
-    center_parameters: ClassVar[dict[str, Constraint]] = {
-        "n_clusters": constraints["n_clusters"],
-        "rho_min": constraints["rho_min"],
-        "rho_max": Real(optional=True, help="Centres have no larger rho."),
-        "delta_min": constraints["delta_min"],
-        "delta_max": Real(optional=True, help="Centres have no larger delta."),
-        "indices": RowNumbers(optional=True, help="The centres themselves; goes with nothing else."),
-    }
-    discarded_by_centers = ("halo",)
-
-    def __init__(
-        self,
-        n_clusters: int | None = None,
-        *,
-        dc: float | None = None,
-        dc_fraction: float = 0.02,
-        dc_method: str = "exact",
-        density: str = "gaussian",
-        k: int = 16,
-        metric: str = "euclidean",
-        rho_min: float | None = None,
-        delta_min: float | None = None,
-        halo: bool = False,
-        algorithm: str = "auto",
-        device: str = "auto",
-        client: Any = "auto",
-        dtype: str = "float32",
-        memory_limit: int | str | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        kernel: str | None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.dc = dc
-        self.dc_fraction = dc_fraction
-        self.dc_method = dc_method
-        self.density = density
-        self.k = k
-        self.metric = metric
-        self.rho_min = rho_min
-        self.delta_min = delta_min
-        self.halo = halo
-        self.algorithm = algorithm
-        self.device = device
-        self.client = client
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
-        self.kernel = kernel
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:

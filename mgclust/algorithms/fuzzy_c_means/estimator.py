@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -16,20 +16,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.algorithms.common.weights import WeightedClusterer, checked_weights
-from mgclust.algorithms.fuzzy_c_means.input import Start, kind_of_start
+from mgclust.algorithms.fuzzy_c_means.input import kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
+from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions
 from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentation
 from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate, fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
 from mgclust.data import Dataset
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
-from mgclust.params import Choice, Constraint, Integer, Real, RealOrWord
 from mgclust.result import Result
 
 __all__ = ["FuzzyCMeans"]
 
-SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
 # Nearer to 1, memberships in float32 would vanish before the rows' distances tell them apart.
 LEAST_M_IN_FLOAT32 = 1.25
 # From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times:
@@ -43,8 +42,8 @@ LEAST_SHARE = 0.01  # of the mean number of rows: what has fewer is a tiny clust
 MOST_AUTOMATIC_M = 2.0
 
 
-class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClusterer):  # type: ignore[misc]
-    """Fuzzy c-means of Bezdek (1981): every row belongs to every cluster to some degree, on one or many CPUs or GPUs.
+class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClusterer):  # type: ignore[misc]
+    """Fuzzy c-means of Bezdek (1981): rows belong to every cluster to some degree, on one or many CPUs or GPUs.
 
     Parameters
     ----------
@@ -126,53 +125,7 @@ class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClu
 
     _memberships: Any  # of the rows that were fitted, once they are known
 
-    method = "fuzzy-c-means"
     presentation = FuzzyCMeansPresentation()
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "n_clusters": Integer(at_least=1, help="Number of clusters."),
-        "m": RealOrWord(
-            "auto",
-            above=1,
-            help="Fuzzifier: near 1 as k-means, large all memberships alike; auto: by features and rows, at most 2.",
-            remedy="'auto' chooses by the shape of the data",
-        ),
-        "init": Start(help="Where centres start: a way, or a .npy of centres or of memberships."),
-        "n_init": Integer(at_least=1, help="Runs from different starts, in the same passes over the data."),
-        "max_iter": Integer(at_least=1, help="Most iterations."),
-        "tol": Real(at_least=0, help="Largest move of a centre that counts as none, relative to the data's spread."),
-        "metric": Choice(*SPACES, help="Distance between rows and centres."),
-    }
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        m: float | str = "auto",
-        init: Any = "k-means++",
-        n_init: int = 1,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        metric: str = "euclidean",
-        device: str = "auto",
-        client: Any = "auto",
-        dtype: str = "float32",
-        memory_limit: int | str | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.m = m
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.metric = metric
-        self.device = device
-        self.client = client
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.common.weights import on_host
 from mgclust.algorithms.fuzzy_c_means.initialization import INITS
 from mgclust.array_files import read_npy_parameter
 from mgclust.beneath import Beneath
@@ -35,6 +34,8 @@ class Start(Constraint):
             value = self._convert(os.fspath(value))
             if isinstance(value, str):
                 raise self.refuse(name, value)
+        from mgclust.algorithms.common.weights import on_host  # with scikit-learn, which a declaration does without
+
         try:
             array = on_host(value)
         except ValueError:

@@ -6,19 +6,20 @@ How they are found is described in `mgclust.algorithms.nearest_neighbors.ranks`.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from mgclust.algorithms.base import Inputs, Method, WarmUp
+from mgclust.algorithms.nearest_neighbors.options import NearestNeighborsOptions
 from mgclust.algorithms.nearest_neighbors.presentation import NearestNeighborsPresentation
 from mgclust.algorithms.nearest_neighbors.ranks import NearestNeighborsOutput, estimate, search_neighbors
 from mgclust.data import open_dataset
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.params import Choice, Constraint, Integer
+from mgclust.params import Choice
 from mgclust.result import Result
 
 __all__ = ["NearestNeighbors", "Neighborhoods", "kneighbors_graph", "nearest_neighbors"]
@@ -33,7 +34,7 @@ class Neighborhoods(NamedTuple):
     indices: np.ndarray
 
 
-class NearestNeighbors(Method):
+class NearestNeighbors(NearestNeighborsOptions, Method):
     """The nearest rows of each row, exact, on one or many CPUs or GPUs.
 
     Parameters
@@ -56,31 +57,7 @@ class NearestNeighbors(Method):
         As for `mgclust.DensityPeaks`.
     """
 
-    method = "nearest-neighbors"
     presentation = NearestNeighborsPresentation()
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "n_neighbors": Integer(at_least=1, help="Nearest rows of each row, itself left out."),
-        "metric": Choice(*METRICS, help="Distance between rows."),
-    }
-
-    def __init__(
-        self,
-        n_neighbors: int = 5,
-        *,
-        metric: str = "euclidean",
-        device: str = "auto",
-        client: Any = "auto",
-        dtype: str = "float32",
-        memory_limit: int | str | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.device = device
-        self.client = client
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.verbose = verbose
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:

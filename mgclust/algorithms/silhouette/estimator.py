@@ -5,10 +5,9 @@ How silhouettes are computed is described in `mgclust.algorithms.silhouette.rank
 
 from __future__ import annotations
 
-import os
 import warnings
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from mgclust.algorithms.base import Inputs, Method, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.preparation import prepare_rows
 from mgclust.algorithms.silhouette.labels import Labeling, encode_labels
+from mgclust.algorithms.silhouette.options import SilhouetteOptions
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
 from mgclust.algorithms.silhouette.ranks import (
     SilhouetteScores,
@@ -26,14 +26,13 @@ from mgclust.algorithms.silhouette.ranks import (
 )
 from mgclust.beneath import Beneath
 from mgclust.data import Dataset, open_dataset
-from mgclust.data.formats import suffixes
 from mgclust.data.labels import labels_location, read_labels
 from mgclust.data.location import is_path
 from mgclust.data.sparse import SparseRows
 from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.errors import ClusteringWarning
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.params import Choice, Constraint, Integer, Seed
+from mgclust.params import Integer, Seed
 from mgclust.result import Result
 
 __all__ = ["Silhouette", "SilhouetteScores", "score_labelings", "silhouette_samples", "silhouette_score"]
@@ -53,24 +52,7 @@ def silhouette(context: Context, *, metric: str, codes: np.ndarray, largest_diag
         return score_labelings(context, measure, [codes], keep_samples=True)[0]
 
 
-class _Labels(Constraint):
-    """Labels, or the path of a file that holds some."""
-
-    type = "file"
-
-    @property
-    def expected(self) -> str:
-        """See `Constraint`."""
-        return f"a label for each row, or the path of a file with them ({suffixes('labels')})"
-
-    def _check(self, name: str, value: Any) -> Any:
-        return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-    def _read(self, file: Beneath) -> Any:
-        return file  # by `read_labels`, once the rows are known
-
-
-class Silhouette(Method):
+class Silhouette(SilhouetteOptions, Method):
     """Silhouette of each row under given labels: near 1 well inside its cluster, below 0 nearer to another one.
 
     Parameters
@@ -106,40 +88,7 @@ class Silhouette(Method):
     Computational and Applied Mathematics 20:53-65, 1987.
     """
 
-    method = "silhouette"
     presentation = SilhouettePresentation()
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "labels": _Labels(
-            help=f"Cluster of each row: {suffixes('labels')}.",
-            remedy="on the command line, give --labels FILE",
-        ),
-        "metric": Choice(
-            *METRICS,
-            "precomputed",
-            help="Distance between rows, or precomputed: the rows are distances.",
-            remedy="give such a name, or for another distance those of all pairs and metric='precomputed', as "
-            "sklearn.metrics.pairwise_distances makes them",
-        ),
-    }
-
-    def __init__(
-        self,
-        labels: Any = None,
-        *,
-        metric: str = "euclidean",
-        device: str = "auto",
-        client: Any = "auto",
-        dtype: str = "float32",
-        memory_limit: int | str | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.labels = labels
-        self.metric = metric
-        self.device = device
-        self.client = client
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.verbose = verbose
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:

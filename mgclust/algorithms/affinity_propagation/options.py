@@ -1,0 +1,114 @@
+"""Parameters of both affinity propagations, as the command line and the service offer them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from mgclust.algorithms.affinity_propagation.adaptive_state import PROFILES
+from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, PRECOMPUTED
+from mgclust.algorithms.declaration import Declaration
+from mgclust.params import Choice, Constraint, Integer, Range, Real, RealOrPerRow
+
+__all__ = ["AdaptiveAffinityPropagationOptions", "AffinityPropagationOptions"]
+
+
+class AffinityPropagationOptions(Declaration):
+    """Affinity propagation of Frey and Dueck (2007): exemplars by message passing, on one or many CPUs or GPUs."""
+
+    method = "affinity-propagation"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "damping": Real(at_least=0.5, below=1, help="Share of the old value in each new message."),
+        "max_iter": Integer(at_least=1, help="Most iterations."),
+        "convergence_iter": Integer(at_least=1, help="Iterations without a change of exemplars that end the run."),
+        "preference": RealOrPerRow(optional=True, help="Suitability as exemplar; the median similarity if left out."),
+        "preference_quantile": Real(
+            at_least=0, at_most=1, optional=True, help="The preference as a quantile of the similarities."
+        ),
+        "n_clusters": Integer(at_least=1, optional=True, help="Number of clusters; its preference is searched for."),
+        "affinity": Choice(
+            *AFFINITIES, *PRECOMPUTED, help="Similarity between rows; precomputed_nearest_neighbors in Python alone."
+        ),
+        "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
+    }
+
+    def __init__(
+        self,
+        *,
+        damping: float = 0.5,
+        max_iter: int = 200,
+        convergence_iter: int = 15,
+        preference: Any = None,
+        preference_quantile: float | None = None,
+        n_clusters: int | None = None,
+        affinity: str = "euclidean",
+        algorithm: str = "auto",
+        device: str = "auto",
+        client: Any = "auto",
+        dtype: str = "float32",
+        memory_limit: int | str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.damping = damping
+        self.max_iter = max_iter
+        self.convergence_iter = convergence_iter
+        self.preference = preference
+        self.preference_quantile = preference_quantile
+        self.n_clusters = n_clusters
+        self.affinity = affinity
+        self.algorithm = algorithm
+        self.device = device
+        self.client = client
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+class AdaptiveAffinityPropagationOptions(Declaration):
+    """Adaptive affinity propagation of Wang et al. (2007): finds preference, damping and the number of clusters."""
+
+    method = "adaptive-affinity-propagation"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "profile": Choice(*PROFILES, help="Rules of the scan: the authors' package, their paper, or fast ones."),
+        "max_iter": Integer(at_least=1, help="Most iterations of the whole scan."),
+        "preference": RealOrPerRow(optional=True, help="Keep this preference instead of scanning."),
+        "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity between rows."),
+        "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
+        "silhouette_metric": Choice("euclidean", "sqeuclidean", help="Distance that compares the candidates."),
+        "min_cluster_size": Integer(at_least=1, help="Candidates with a smaller cluster are not chosen."),
+        "n_clusters_range": Range(optional=True, help="Numbers of clusters that are wanted, such as 5,20."),
+    }
+
+    def __init__(
+        self,
+        *,
+        profile: str = "code",
+        max_iter: int = 50_000,
+        preference: Any = None,
+        affinity: str = "euclidean",
+        algorithm: str = "auto",
+        silhouette_metric: str = "euclidean",
+        min_cluster_size: int = 3,
+        n_clusters_range: Any = None,
+        device: str = "auto",
+        client: Any = "auto",
+        dtype: str = "float32",
+        memory_limit: int | str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.profile = profile
+        self.max_iter = max_iter
+        self.preference = preference
+        self.affinity = affinity
+        self.algorithm = algorithm
+        self.silhouette_metric = silhouette_metric
+        self.min_cluster_size = min_cluster_size
+        self.n_clusters_range = n_clusters_range
+        self.device = device
+        self.client = client
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.verbose = verbose

@@ -1,0 +1,51 @@
+"""Parameters of canopies, as the command line and the service offer them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from mgclust.algorithms.declaration import Declaration
+from mgclust.kernels.pairs.metrics import METRICS
+from mgclust.params import Choice, Constraint, Real
+
+__all__ = ["CanopyOptions"]
+
+
+DISTANCES = tuple(name for name in METRICS if name != "sqeuclidean")  # a squared distance is none
+
+
+class CanopyOptions(Declaration):
+    """Canopy clustering of McCallum, Nigam and Ungar (2000), exact, on one or many CPUs or GPUs."""
+
+    method = "canopy"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "t1": Real(above=0, optional=True, help="Loose distance: a canopy is every row within it of the centre."),
+        "t2": Real(above=0, optional=True, help="Tight distance, below t1: rows within it become no centres."),
+        "order": Choice("index", "random", help="Which candidate becomes the next centre."),
+        "metric": Choice(*DISTANCES, help="Distance between rows."),
+    }
+
+    def __init__(
+        self,
+        t1: float | None = None,
+        t2: float | None = None,
+        *,
+        order: str = "index",
+        metric: str = "euclidean",
+        device: str = "auto",
+        client: Any = "auto",
+        dtype: str = "float64",
+        memory_limit: int | str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.t1 = t1
+        self.t2 = t2
+        self.order = order
+        self.metric = metric
+        self.device = device
+        self.client = client
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.verbose = verbose

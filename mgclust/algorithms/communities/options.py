@@ -1,0 +1,46 @@
+"""Parameters of communities, as the command line and the service offer them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from mgclust.algorithms.communities.levels import MOST_RESOLUTION
+from mgclust.algorithms.declaration import Declaration
+from mgclust.params import Choice, Constraint, Integer, Real
+
+__all__ = ["FastNewmanOptions"]
+
+
+class FastNewmanOptions(Declaration):
+    """Communities of a graph by modularity: local moving in parallel, or greedy merging (Newman 2004)."""
+
+    method = "fast-newman"
+    opens = "graph"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "n_clusters": Integer(at_least=1, optional=True, help="How many communities; by default as many as are best."),
+        "strategy": Choice(
+            "auto", "greedy", "parallel", help="Merging pair by pair, or local moves; auto: greedy with n_clusters."
+        ),
+        "resolution": Real(above=0, at_most=MOST_RESOLUTION, help="Above 1: smaller communities."),
+    }
+
+    def __init__(
+        self,
+        n_clusters: int | None = None,
+        *,
+        strategy: str = "auto",
+        resolution: float = 1.0,
+        device: str = "auto",
+        client: Any = "auto",
+        memory_limit: int | str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.strategy = strategy
+        self.resolution = resolution
+        self.device = device
+        self.client = client
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.verbose = verbose

@@ -1,0 +1,69 @@
+"""Declaration of a method, apart from what computes it: quick to import, for ``--help``.
+
+A method declares its parameters in `options.py` of its folder, in a class that its estimator is derived from.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, ClassVar
+
+from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Option, Seed
+
+__all__ = ["PLACE", "Declaration"]
+
+PLACE = ("client", "device", "verbose")  # the command line and the service set these, from options of their own
+
+
+class Declaration:
+    """What a method is called, what it takes, and its parameters with their defaults, which its `__init__` has.
+
+    Attributes
+    ----------
+    method : str
+        Name on the command line.
+    opens : {"rows", "graph"}
+        What the command line opens for it.
+    constraints : dict of str to Constraint
+        Its own parameters.
+    common : dict of str to Constraint
+        Those of all methods; of these a method has what its `__init__` takes.
+    center_parameters : dict of str to Constraint
+        A method that has some can choose other centres of a result without another pass: its class method
+        `from_result` makes an estimator of the result, whose `select_centers` takes these. They replace parameters of
+        the same name.
+    discarded_by_centers : tuple of str
+        Parameters of the method that have no meaning for another choice.
+    """
+
+    method: ClassVar[str]
+    opens: ClassVar[str] = "rows"
+    constraints: ClassVar[dict[str, Constraint]]
+    center_parameters: ClassVar[dict[str, Constraint]] = {}
+    discarded_by_centers: ClassVar[tuple[str, ...]] = ()
+    common: ClassVar[dict[str, Constraint]] = {
+        "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
+        "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
+        "dtype": Choice("float32", "float64", help="Number type of the distances."),
+        "memory_limit": Bytes(
+            optional=True,
+            help="Device memory one rank may use, e.g. '4 GiB'; larger data are streamed from the host.",
+        ),
+        "random_state": Seed(help="Seed of everything random."),
+        "verbose": Boolean(help="Print progress."),
+    }
+
+    @classmethod
+    def summary(cls) -> str:
+        """Purpose of the method in a line: the first one of its docstring."""
+        return (cls.__doc__ or "").strip().split("\n")[0]
+
+    @classmethod
+    @functools.cache  # the service asks with every job
+    def options(cls) -> tuple[Option, ...]:
+        """The parameters that a user of the command line or of the service gives, own ones first."""
+        constraints = {**cls.constraints, **cls.common}
+        taken: dict[str, Any] = {name: each.default for name, each in inspect.signature(cls).parameters.items()}
+        given = (name for name in constraints if name in taken and name not in PLACE)
+        return tuple(Option(name, taken[name], constraints[name]) for name in given)

@@ -1,0 +1,65 @@
+"""Parameters of fuzzy c-means, as the command line and the service offer them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from mgclust.algorithms.declaration import Declaration
+from mgclust.algorithms.fuzzy_c_means.input import Start
+from mgclust.params import Choice, Constraint, Integer, Real, RealOrWord
+
+__all__ = ["FuzzyCMeansOptions"]
+
+
+SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
+
+
+class FuzzyCMeansOptions(Declaration):
+    """Fuzzy c-means of Bezdek (1981): rows belong to every cluster to some degree, on one or many CPUs or GPUs."""
+
+    method = "fuzzy-c-means"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "n_clusters": Integer(at_least=1, help="Number of clusters."),
+        "m": RealOrWord(
+            "auto",
+            above=1,
+            help="Fuzzifier: near 1 as k-means, large all memberships alike; auto: by features and rows, at most 2.",
+            remedy="'auto' chooses by the shape of the data",
+        ),
+        "init": Start(help="Where centres start: a way, or a .npy of centres or of memberships."),
+        "n_init": Integer(at_least=1, help="Runs from different starts, in the same passes over the data."),
+        "max_iter": Integer(at_least=1, help="Most iterations."),
+        "tol": Real(at_least=0, help="Largest move of a centre that counts as none, relative to the data's spread."),
+        "metric": Choice(*SPACES, help="Distance between rows and centres."),
+    }
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        m: float | str = "auto",
+        init: Any = "k-means++",
+        n_init: int = 1,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        metric: str = "euclidean",
+        device: str = "auto",
+        client: Any = "auto",
+        dtype: str = "float32",
+        memory_limit: int | str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.m = m
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.metric = metric
+        self.device = device
+        self.client = client
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.verbose = verbose

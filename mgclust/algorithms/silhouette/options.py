@@ -1,0 +1,69 @@
+"""Parameters of silhouettes, as the command line and the service offer them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from mgclust.algorithms.declaration import Declaration
+from mgclust.beneath import Beneath
+from mgclust.data.formats import suffixes
+from mgclust.kernels.pairs.metrics import METRICS
+from mgclust.params import Choice, Constraint
+
+__all__ = ["SilhouetteOptions"]
+
+
+class _Labels(Constraint):
+    """Labels, or the path of a file that holds some."""
+
+    type = "file"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return f"a label for each row, or the path of a file with them ({suffixes('labels')})"
+
+    def _check(self, name: str, value: Any) -> Any:
+        return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+    def _read(self, file: Beneath) -> Any:
+        return file  # by `read_labels`, once the rows are known
+
+
+class SilhouetteOptions(Declaration):
+    """Silhouette of each row under given labels: near 1 well inside its cluster, below 0 nearer to another one."""
+
+    method = "silhouette"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "labels": _Labels(
+            help=f"Cluster of each row: {suffixes('labels')}.",
+            remedy="on the command line, give --labels FILE",
+        ),
+        "metric": Choice(
+            *METRICS,
+            "precomputed",
+            help="Distance between rows, or precomputed: the rows are distances.",
+            remedy="give such a name, or for another distance those of all pairs and metric='precomputed', as "
+            "sklearn.metrics.pairwise_distances makes them",
+        ),
+    }
+
+    def __init__(
+        self,
+        labels: Any = None,
+        *,
+        metric: str = "euclidean",
+        device: str = "auto",
+        client: Any = "auto",
+        dtype: str = "float32",
+        memory_limit: int | str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.labels = labels
+        self.metric = metric
+        self.device = device
+        self.client = client
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.verbose = verbose
