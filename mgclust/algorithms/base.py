@@ -85,7 +85,7 @@ class Inputs(NamedTuple):
 class Method(Declaration, BaseEstimator):  # type: ignore[misc]
     """Base of all methods: everything but the method itself.
 
-    A method is derived from its `Declaration` as well, says in `presentation` how its results are shown, and
+    A method is derived from its declaration as well, says in `presentation` how its results are shown, and
     implements `_run_spec` and `_publish`. `warm_ups` are small fits that compile its kernels.
     """
 

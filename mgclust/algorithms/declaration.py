@@ -17,7 +17,7 @@ PLACE = ("client", "device", "verbose")  # the command line and the service set 
 
 
 class Declaration:
-    """What a method is called, what it takes, and its parameters with their defaults, which its `__init__` has.
+    """Name of a method, and its parameters with their defaults, which its constructor has.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Declaration:
     constraints : dict of str to Constraint
         Its own parameters.
     common : dict of str to Constraint
-        Those of all methods; of these a method has what its `__init__` takes.
+        Those of all methods; of these a method has what its constructor takes.
     center_parameters : dict of str to Constraint
         A method that has some can choose other centres of a result without another pass: its class method
         `from_result` makes an estimator of the result, whose `select_centers` takes these. They replace parameters of
