@@ -16,6 +16,7 @@ __all__ = [
     "LINE_SECONDS",
     "ProgressLine",
     "details_text",
+    "is_first_compiled",
     "pace_text",
     "paced",
     "progress_text",
@@ -129,6 +130,11 @@ def progress_text(event: Mapping[str, Any]) -> str:
     return " ".join(part for part in (*done, told_details(event), f"({pace})" if pace else "") if part)
 
 
+def is_first_compiled(event: Mapping[str, Any]) -> bool:
+    """Return whether a run begins to compile kernels, which a log should say at once."""
+    return event.get("compiling") == 1
+
+
 def told_details(event: Mapping[str, Any]) -> str:
     """The figures in words that `worded` gave an event, safe to print: it may come from another machine."""
     return _cut(printable(str(event.get("details") or "")), LONGEST_DETAILS)
@@ -174,7 +180,7 @@ class ProgressLine:
             text = _cut(text, shutil.get_terminal_size().columns - 1)
             print(f"\r{text:{self._width}}", end="", file=sys.stderr, flush=True)
             self._width = len(text)
-        elif stage != self._stage or time.monotonic() - self._printed > LINE_SECONDS:
+        elif stage != self._stage or is_first_compiled(event) or time.monotonic() - self._printed > LINE_SECONDS:
             self._printed = time.monotonic()
             print(text, file=sys.stderr)
         self._stage = stage

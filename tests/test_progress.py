@@ -93,6 +93,16 @@ def test_what_ends_once_it_has_converged_takes_that_long_at_most():
     assert line(event) == "50% iteration 25 of at most 50 (60%/min, at most 50 s left in this stage)"
 
 
+@pytest.mark.parametrize("shown", [ProgressLine, ShownProgress])
+def test_a_log_says_at_once_that_kernels_are_compiled(shown, capsys):
+    with shown() as progress:
+        for figures in ({}, {"compiling": 1}, {"compiling": 2}, {"compiling": 3}):
+            event = {"stage": "scan", "fraction": 0.0, "elapsed": 0.1, **figures}
+            progress({**event, "details": details_text(event, {})})
+    first, second = capsys.readouterr().err.splitlines()
+    assert "scan" in first and "scan: 0% compiling kernels (once): 1 so far" in second
+
+
 @pytest.mark.slow
 def test_kernels_that_are_compiled_are_counted(monkeypatch, tmp_path):
     script = (

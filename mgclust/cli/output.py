@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mgclust.errors import printable
-from mgclust.progress import LINE_SECONDS, pace_text, progress_text, told_details
+from mgclust.progress import LINE_SECONDS, is_first_compiled, pace_text, progress_text, told_details
 
 if TYPE_CHECKING:
     from mgclust.result import Result
@@ -62,7 +62,7 @@ class ShownProgress:
             self.bar.update(self.task, details=told_details(event), pace=pace_text(event))
             if fraction is not None:
                 self.bar.update(self.task, completed=100 * fraction, total=100)
-        elif started or time.monotonic() - self.printed > LINE_SECONDS:
+        elif started or is_first_compiled(event) or time.monotonic() - self.printed > LINE_SECONDS:
             self.printed = time.monotonic()
             text = "" if started else progress_text(event)
             click.echo(f"{time.strftime('%H:%M:%S')} {stage}{': ' if text else ''}{text}", err=True)

@@ -148,7 +148,7 @@ def test_a_client_closes_its_connection():
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server, warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always", ResourceWarning)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         service = Service(f"http://127.0.0.1:{server.server_port}")
         assert service.jobs() == []
         del service
