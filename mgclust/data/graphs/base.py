@@ -49,8 +49,6 @@ class Graph(Dataset):
         What the source calls the nodes.
     labels : array of shape (n_nodes,), optional
         The known truth.
-    unused : sequence of str
-        Attributes of edges that are numbers, where no weight was found among them.
 
     Attributes
     ----------
@@ -81,12 +79,11 @@ class Graph(Dataset):
         directed: bool = False,
         names: np.ndarray | None = None,
         labels: np.ndarray | None = None,
-        unused: Sequence[str] = (),
     ) -> None:
         super().__init__((n_edges, 3 if weighted else 2), np.float64 if weighted else np.int32, name)
         self.n_nodes = check_n_nodes(n_nodes, name)
         self.directed = directed
-        self._unused = list(unused)
+        self._unweighted = ""
         names = _one_a_node(names, self.n_nodes, "names", name)
         self._names = None if names is None else NodeNames(names)
         self._labels = _one_a_node(labels, self.n_nodes, "labels", name)
@@ -115,13 +112,23 @@ class Graph(Dataset):
                 f"{self.name} is directed: direction is dropped, an arc and its reverse add up to an edge of weight 2 "
                 "(of the sum of their weights where they have some); make it undirected first to have other weights."
             )
-        if self._unused:
-            sentences.append(
-                f"every edge of {self.name} counts as one, though edges have numbers "
-                f"({shortened(', '.join(map(repr, self._unused)))}): open_graph(graph, weight={self._unused[0]!r}) "
-                "takes one of these as weights, weight=None none."
+        return [*sentences, self._unweighted] if self._unweighted else sentences
+
+    def mention(self, numbers: Sequence[str], remedy: str) -> None:
+        """Warn that edges have numbers, and that none of these is taken as their weights.
+
+        Parameters
+        ----------
+        numbers : sequence of str
+            Their names; without any there is no warning.
+        remedy : str
+            What takes the first of them, and what none.
+        """
+        if numbers:
+            listed = shortened(", ".join(map(repr, numbers)))
+            self._unweighted = (
+                f"every edge of {self.name} counts as one, though edges have numbers ({listed}): {remedy}."
             )
-        return sentences
 
     def describe(self) -> dict[str, Any]:
         """Say what was read, in plain values that fit into JSON."""

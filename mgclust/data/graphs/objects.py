@@ -7,7 +7,7 @@ has imported its library.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from mgclust.quoting import shortened
 __all__ = [
     "DEFAULT_WEIGHT",
     "edge_columns",
+    "mention_columns",
     "open_dask_frame",
     "open_frame",
     "open_igraph",
@@ -45,8 +46,9 @@ def open_networkx(graph: Any, weight: str | None) -> Graph:
     pairs = np.fromiter(ends, np.int32, 2 * len(edges)).reshape(-1, 2)
     samples = [(str(key), value) for _, _, data in edges[:FEW_EDGES] for key, value in data.items()]
     weights, unused = _weights_named(weight, [data.get(weight) for _, _, data in edges], samples, name)
-    about = {"names": _names(nodes), "directed": graph.is_directed(), "unused": unused}
-    return ArrayGraph(pairs, weights, len(nodes), name, **about)
+    opened = ArrayGraph(pairs, weights, len(nodes), name, names=_names(nodes), directed=graph.is_directed())
+    opened.mention(unused, _by_attribute(unused))
+    return opened
 
 
 def open_igraph(graph: Any, weight: str | None) -> Graph:
@@ -59,8 +61,9 @@ def open_igraph(graph: Any, weight: str | None) -> Graph:
     values = graph.es[weight] if weight in attributes else [None] * len(pairs)
     weights, unused = _weights_named(weight, values, samples, name)
     names = _names(graph.vs["name"]) if "name" in graph.vs.attributes() else None
-    about = {"names": names, "directed": graph.is_directed(), "unused": unused}
-    return ArrayGraph(pairs, weights, graph.vcount(), name, **about)
+    opened = ArrayGraph(pairs, weights, graph.vcount(), name, names=names, directed=graph.is_directed())
+    opened.mention(unused, _by_attribute(unused))
+    return opened
 
 
 def open_matrix(matrix: Any, name: str) -> Graph:
@@ -110,16 +113,25 @@ def open_frame(frame: Any, columns: Columns, n_nodes: int | None) -> Graph:
     name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
     names = [str(label) for label in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
     chosen = edge_columns(names, columns, name)
-    return _from_columns([_column(frame, position, names[position], name) for position in chosen], n_nodes, name)
+    graph = _from_columns([_column(frame, position, names[position], name) for position in chosen], n_nodes, name)
+    mention_columns(graph, names, chosen, columns, lambda position: _is_numeric(frame, position))
+    return graph
 
 
 def open_dask_frame(frame: Any, columns: Columns, n_nodes: int | None) -> Graph:
     """Open a Dask DataFrame, which stays where it is; its nodes are collected by two passes of the workers."""
     name = "Dask DataFrame"
     labels = list(frame.columns)
-    chosen = [labels[j] for j in edge_columns([str(label) for label in labels], columns, name)]
-    frame = frame[chosen]
-    text = not all(_is_integer_type(frame.dtypes[label]) for label in chosen[:2])
+    names = [str(label) for label in labels]
+    positions = edge_columns(names, columns, name)
+    graph = _open_dask_columns(frame[[labels[j] for j in positions]], n_nodes, name)
+    mention_columns(graph, names, positions, columns, lambda position: _is_number_type(frame.dtypes.iloc[position]))
+    return graph
+
+
+def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
+    chosen = list(frame.columns)
+    text = not all(_is_number_type(frame.dtypes[label]) for label in chosen[:2])
     if n_nodes is not None:
         if text:
             raise _numbers_wanted(name)
@@ -154,6 +166,33 @@ def edge_columns(names: Sequence[str], columns: Columns, name: str) -> list[int]
     if len(set(chosen)) != len(chosen):
         raise InputError(f"columns={columns!r} should be different ones.")
     return chosen
+
+
+def mention_columns(
+    graph: Graph, names: Sequence[str], chosen: Sequence[int], columns: Columns, is_number: Callable[[int], bool]
+) -> None:
+    """Let a graph warn of columns of numbers, where it has no weights and nothing was said of its columns."""
+    if columns is None and len(chosen) == 2:
+        left = [names[j] for j in range(len(names)) if j not in chosen and is_number(j)]
+        nodes = [names[j] for j in chosen]
+        one, none = (f"columns={shortened(str(given))}" for given in ([*nodes, *left[:1]], nodes))
+        graph.mention(left, f"{one} takes one of these as weights, {none} none")
+
+
+def _by_attribute(names: Sequence[str]) -> str:
+    return (
+        f"open_graph(graph, weight={shortened(names[0])!r}) takes one of these as weights, weight=None none"
+        if names
+        else ""
+    )
+
+
+def _is_numeric(frame: Any, position: int) -> bool:
+    if hasattr(frame, "iloc"):
+        first = frame.iloc[:1, position]
+    else:
+        first = frame.column(position)[:1] if hasattr(frame, "column_names") else frame[:1, position]
+    return _is_number_type(first.to_numpy().dtype)
 
 
 def _from_columns(columns: list[Any], n_nodes: int | None, name: str) -> Graph:
@@ -229,7 +268,7 @@ def _number_partition(part: Any, names: NodeNames, text: bool) -> Any:
     return part.astype({label: np.float64 for label in list(part.columns)[2:]})
 
 
-def _is_integer_type(dtype: Any) -> bool:
+def _is_number_type(dtype: Any) -> bool:
     return getattr(dtype, "kind", "O") in "iuf"
 
 

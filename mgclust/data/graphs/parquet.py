@@ -10,7 +10,7 @@ import numpy as np
 from mgclust.data.graphs.base import Graph, check_ids, edge_rows, row_number
 from mgclust.data.graphs.node_names import IntegerIds, TextIds, without_gaps
 from mgclust.data.graphs.numpy_files import FileGraph
-from mgclust.data.graphs.objects import edge_columns
+from mgclust.data.graphs.objects import edge_columns, mention_columns
 from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
 from mgclust.data.tables import open_parquet, parquet_layout, read_groups
@@ -32,6 +32,7 @@ class _ParquetGraph(FileGraph):
         super().__init__(
             columns.location, int(self._edges[-1]), n_nodes, weighted=len(columns.labels) == 3, names=names
         )
+        mention_columns(self, *columns.asked, columns.numeric.__getitem__)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": None}
@@ -63,7 +64,11 @@ class _Columns:
         self.location = location
         with open_parquet(location) as file:
             schema, names, self.sizes = parquet_layout(file)
-            self.labels = [names[j] for j in edge_columns(names, columns, location.name)]
+            chosen = edge_columns(names, columns, location.name)
+            self.labels = [names[j] for j in chosen]
+            kinds = [schema.field(name).type for name in names]
+            self.numeric = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds]
+            self.asked = (names, chosen, columns)
             types = [schema.field(label).type for label in self.labels[:2]]
         self.text = not all(pa.types.is_integer(kind) for kind in types)
         for label, kind in zip(self.labels, types, strict=False):

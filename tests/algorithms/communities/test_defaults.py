@@ -2,9 +2,12 @@
 
 import warnings
 
+import dask.dataframe as dd
 import igraph
 import networkx as nx
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 from mgclust import FastNewman, modularity, open_graph
@@ -84,6 +87,24 @@ def test_numbers_that_could_be_weights_are_mentioned(make):
         fit(open_graph(make(EDGES), weight="strength"))
         fit(open_graph(make(EDGES), weight=None))
         fit(make([(u, v, {"weight": 1.0, **data}) for u, v, data in EDGES]))
+
+
+@pytest.mark.parametrize("make", ["pandas", "polars", "pyarrow", "dask", "parquet"])
+def test_columns_that_could_be_weights_are_mentioned(make, tmp_path):
+    table = pd.DataFrame({"source": [0, 1], "target": [1, 2], "note": ["a", "b"], "km": [1.5, 2], "year": [1, 2]})
+    pl.from_pandas(table).write_parquet(tmp_path / "e.parquet")
+    source = {
+        "pandas": lambda: table,
+        "polars": lambda: pl.from_pandas(table),
+        "pyarrow": lambda: pl.from_pandas(table).to_arrow(),
+        "dask": lambda: dd.from_pandas(table, npartitions=1),
+        "parquet": lambda: tmp_path / "e.parquet",
+    }[make]()
+    (warning,) = open_graph(source).warnings
+    assert "('km', 'year'): columns=['source', 'target', 'km'] takes one of these as weights" in warning
+    assert open_graph(source, columns=["source", "target"]).warnings == []
+    weighted = open_graph(source, columns=["source", "target", "km"])
+    assert weighted.warnings == [] and weighted.read(0, 2)[:, 2].tolist() == [1.5, 2]
 
 
 def test_what_has_no_attributes_takes_no_weight(tmp_path):
