@@ -64,7 +64,7 @@ def _fuzzy_c_means(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     yield from _pairs("nearest", rows, 1, d, dtype)
     tiles = compiled("fuzzy_c_means/fuzzy.cu", dtype.name, POWER=int(arguments["m"] != 2))
     yield tiles, "tile_memberships"
-    for c in (1, arguments["n_clusters"]):  # one: how far rows are from their mean
+    for c in (1, arguments["numbers"][0]):  # one: how far rows are from their mean
         layout = layout_of(d, c, dtype.itemsize)
         if layout is None and fuzzy_products.suit(dtype, d, int(arguments["m"] != 2)):
             yield from ((fuzzy_products.module(), name) for name in ("pack", "totals", "sums", "scores"))

@@ -6,8 +6,8 @@ thread of a service. All pictures of a result have the same colours for its clus
 the service's page, which is dark on demand, draws with colours of its own.
 
 `clusters` has the decision graph and rows in the plane, `canopies`, `silhouette`, `merges` (of communities),
-`iterations` (the objective), `adjacency` (of graphs) and `volumes` (slices of voxels) what their names say;
-`style` is shared.
+`iterations` (the objective), `validity` (of numbers of clusters), `adjacency` (of graphs) and `volumes` (slices of
+voxels) what their names say; `style` is shared.
 """
 
 from mgclust.plots.adjacency import adjacency
@@ -17,6 +17,7 @@ from mgclust.plots.iterations import objective
 from mgclust.plots.merges import dendrogram, modularity
 from mgclust.plots.silhouette import scan, silhouettes
 from mgclust.plots.style import MAX_POINTS, cluster_colors, png
+from mgclust.plots.validity import validity
 from mgclust.plots.volumes import label_slices
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "scan",
     "scatter",
     "silhouettes",
+    "validity",
 ]

@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::sklearn.exce
 # Begun on the first number of ranks, resumed on the last.
 ON_RANKS = {
     "restarts": (1, 2),
+    "a range of clusters": (2,),
     "affinity": (1, 2),
     "scan": (1, 2),
     "neighbours": (1, 2),

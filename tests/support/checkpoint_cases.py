@@ -36,6 +36,12 @@ def unlike(n, seed) -> np.ndarray:
 CASES = {
     # name: (estimator, rows, parameters, interrupted once there are so many checkpoints)
     "fuzzy c-means": (FuzzyCMeans, lambda: groups((900, 700, 600), 4, 3, 0), {"n_clusters": 5}, (1, 6)),
+    "a range of clusters": (
+        FuzzyCMeans,
+        lambda: groups((900, 700, 600), 4, 3, 0),
+        {"n_clusters_range": (2, 5), "criterion": "fuzzy_silhouette"},
+        (1, 12),
+    ),
     "restarts": (
         FuzzyCMeans,
         lambda: load_points("overlap3")[0][:2100],
@@ -93,6 +99,7 @@ CASES = {
 }
 # What makes some of them cases: where they are when they are interrupted for the last time.
 REACHED = {
+    "a range of clusters": lambda control: len(control["numbers"]) > 0,
     "new noise": lambda control: control["messages"]["draws"] >= 1,
     "restarts": lambda control: {fit["stop_reason"] for fit in control["fits"]} == {"", "tol"},
     "number of clusters": lambda control: len(control["tried"]) > 1,

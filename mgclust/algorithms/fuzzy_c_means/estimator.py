@@ -21,6 +21,7 @@ from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
 from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions
 from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentation
 from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate, fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means.validity import Candidate, separations, silhouettes_in_float64
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
 from mgclust.data import Dataset
 from mgclust.engine.spmd import Outcome, RunSpec
@@ -48,6 +49,13 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     Parameters
     ----------
     n_clusters : int, default=8
+    n_clusters_range : tuple of (int, int), optional
+        From the first number to the second, in place of `n_clusters`: a partition of each, of which `criterion` chooses
+        one; see `scan_`.
+    criterion : {"xie_beni", "modified_partition_coefficient", "fuzzy_silhouette"}, default="xie_beni"
+        Validity index that chooses the number of clusters: the least of the first, the largest of the others.
+        "fuzzy_silhouette" takes the distances of all pairs of rows once, and is computed with one number of clusters,
+        too.
     m : float or "auto", default="auto"
         Fuzzifier, above 1: near 1 nearly every row belongs to one cluster (k-means), large m makes all memberships
         alike, and in many features already 2 does. "auto" takes that of Schwämmle and Jensen (2010), which falls with
@@ -83,6 +91,10 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     n_clusters_ : int
     m_ : float
         The fuzzifier used.
+    scan_ : dict of str to ndarray of shape (n_candidates,)
+        With `n_clusters_range`, of each number of clusters: ``n_clusters``, ``objective``, ``partition_coefficient``,
+        ``modified_partition_coefficient``, ``partition_entropy``, ``xie_beni``, ``fuzzy_silhouette`` (NaN unless it is
+        the criterion) and ``n_iter``.
     cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
         In the units of the data; for cosine and correlation, means of rows of unit length.
     labels_ : ndarray of shape (n_samples,), int32
@@ -97,9 +109,9 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     n_iter_ : int
     stop_reason_ : {"tol", "max_iter"}
         If "max_iter", there was a `sklearn.exceptions.ConvergenceWarning`.
-    partition_coefficient_, partition_entropy_, xie_beni_ : float
-        Validity indices at the final centres, see ``mgclust.algorithms.fuzzy_c_means.ranks``. Xie-Beni is infinite
-        where centres coincide, and NaN for one cluster.
+    partition_coefficient_, partition_entropy_, xie_beni_, fuzzy_silhouette_ : float
+        Validity indices at the final centres, see ``mgclust.algorithms.fuzzy_c_means.validity``. Xie-Beni is infinite
+        where centres coincide, and NaN for one cluster; the last is there where it is the criterion.
     computed_in_ : {"float32", "float64"}
         The type of rows, distances and memberships; see `dtype`.
     timings_, result_, n_features_in_
@@ -112,6 +124,8 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     13:841-847, 1991.
     V. Schwämmle, O. N. Jensen, A simple and fast method to determine the parameters for fuzzy c-means cluster analysis,
     Bioinformatics 26:2841-2848, 2010.
+    R. J. G. B. Campello, E. R. Hruschka, A fuzzy extension of the silhouette width criterion for cluster analysis,
+    Fuzzy Sets and Systems 157:2858-2875, 2006.
 
     Examples
     --------
@@ -220,22 +234,40 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, d = inputs.dataset.shape
-        c, init = parameters["n_clusters"], parameters["init"]
+        low, high = parameters["n_clusters_range"] or 2 * (parameters["n_clusters"],)
+        numbers, c, init = list(range(low, high + 1)), high, parameters["init"]
         m = automatic_m(n, d) if parameters["m"] == "auto" else parameters["m"]
         given, weights = None if isinstance(init, str) else init, inputs.weights
         available = n if weights is None else int((weights > 0).sum())
         if c > available:
             which = "n_samples" if weights is None else "rows with a positive sample_weight"
             raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
+        if parameters["n_clusters_range"] and low < 2:
+            raise InputError(f"n_clusters_range={(low, high)} should begin at 2: one cluster has no validity index.")
+        if given is not None and len(numbers) > 1:
+            raise InputError(
+                f"init is an array, which has one number of clusters, and n_clusters_range={(low, high)} several; name "
+                "a way to start, such as 'k-means++'."
+            )
         how = init if given is None else kind_of_start(given, n, d, c)
         dtype = computed_in(n * d, m, c, parameters["dtype"])
-        arguments = {name: parameters[name] for name in ("metric", "n_clusters", "max_iter", "tol")}
-        arguments["m"] = m
+        silhouettes = len(numbers) if parameters["criterion"] == "fuzzy_silhouette" else 0
+        if silhouettes and silhouettes_in_float64(parameters["metric"]):
+            dtype = "float64"
+        arguments = {name: parameters[name] for name in ("metric", "criterion", "max_iter", "tol")}
+        arguments |= {"numbers": numbers, "m": m}
         arguments["n_init"] = parameters["n_init"] if how in ("k-means++", "random") else 1
         keep = Memberships.are_small(n, c, dtype)
         arguments |= {"init": how, "given": given, "weights": weights, "keep_memberships": keep}
         arguments["seed"] = self._seed(parameters["random_state"])
-        need = partial(estimate, models=arguments["n_init"], c=c, weighted=weights is not None)
+        need = partial(
+            estimate,
+            models=arguments["n_init"],
+            c=c,
+            weighted=weights is not None,
+            silhouettes=silhouettes,
+            metric=parameters["metric"],
+        )
         typical = None if weights is None else np.argsort(-weights, kind="stable")[:TYPICAL_ROWS]
         euclidean = parameters["metric"] == "euclidean"
         return RunSpec(fuzzy_c_means, arguments, need, dtype, shift=euclidean, typical=typical)
@@ -250,15 +282,24 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         self._memberships = value.memberships
         self.objective_history_ = np.array(value.history)
         self.objective_, self.n_iter_, self.stop_reason_ = value.history[-1], fit.n_iter, fit.stop_reason
-        self.partition_coefficient_ = fit.squares / value.total
-        self.partition_entropy_ = fit.entropy / value.total
-        nearest = separations(fit.centers)
-        self.xie_beni_ = _xie_beni(fit.history[-1], value.total, nearest)
-        unsettled, others = problems_of(self, value, nearest)
+        found = value.candidates[value.chosen]
+        self.partition_coefficient_, self.partition_entropy_ = found.partition_coefficient, found.partition_entropy
+        self.xie_beni_ = found.xie_beni
+        silhouette = {}
+        if self.criterion == "fuzzy_silhouette":
+            self.fuzzy_silhouette_ = found.fuzzy_silhouette
+            silhouette = {"fuzzy_silhouette": found.fuzzy_silhouette}
+        self.__dict__.pop("scan_", None)  # of an earlier fit
+        scan: dict[str, np.ndarray] = {}
+        if self.n_clusters_range is not None:
+            self.scan_ = Candidate.columns(value.candidates)
+            scan = {f"scan_{name}": column for name, column in self.scan_.items()}
+        unsettled, others = problems_of(self, value)
         self._categories = dict.fromkeys(unsettled, UnconvergedWarning)
         return Result(
             labels=self.labels_,
             arrays={
+                **scan,
                 "cluster_centers": self.cluster_centers_,
                 "objective_history": self.objective_history_,
                 "memberships": self._memberships_of(self._dataset).deferred()
@@ -272,6 +313,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
                 "partition_coefficient": self.partition_coefficient_,
                 "partition_entropy": self.partition_entropy_,
                 "xie_beni": self.xie_beni_,
+                **silhouette,
                 "n_iter": self.n_iter_,
             },
             diagnostics={
@@ -301,27 +343,16 @@ def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
     return dtype if enough else "float64"
 
 
-def separations(centers: np.ndarray) -> np.ndarray:
-    """Squared distance of each centre to the nearest other one; inf where there is none."""
-    nearest = np.full(len(centers), np.inf)
-    for j, center in enumerate(centers):
-        away = ((centers - center) ** 2).sum(axis=1)
-        away[j] = np.inf
-        nearest[j] = away.min()
-    return nearest
-
-
-def _xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
-    if len(nearest) < 2:
-        return math.nan
-    least = float(nearest.min())
-    return objective / (total * least) if least > 0 else math.inf
-
-
-def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, nearest: np.ndarray) -> tuple[list[str], list[str]]:
+def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> tuple[list[str], list[str]]:
     """Warnings that centres have not settled, and of clusters that are none."""
     fit, c, n = value.fit, len(value.fit.centers), len(value.labels)
-    unsettled, others = [], []
+    unsettled, others, nearest = [], [], separations(fit.centers)
+    numbers = [each.n_clusters for each in value.candidates]
+    if len(numbers) > 1 and c in (numbers[0], numbers[-1]) and c > 2:
+        others.append(
+            f"criterion={model.criterion!r} chooses n_clusters={c}, at the end of n_clusters_range="
+            f"{(numbers[0], numbers[-1])}: one beyond may be better; widen the range."
+        )
     if fit.stop_reason == "max_iter":
         relative = fit.shift / value.scale if value.scale else fit.shift
         unsettled.append(

@@ -31,7 +31,7 @@ from mgclust.engine.spmd import Context, RunSpec, run
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["Clusters", "Memberships", "assign", "estimate_rows"]
+__all__ = ["Clusters", "Memberships", "assign", "estimate_rows", "pieces_of_memberships"]
 
 Array = Any
 SMALL = 64 << 20  # bytes of memberships that a fit hands over at once
@@ -161,7 +161,7 @@ def memberships_of_rows(
         import zarr
 
         store = zarr.open_array(what, mode="r+")
-        for start, stop, u in _pieces(context, clusters.centers, clusters.m):
+        for start, stop, u in pieces_of_memberships(context, clusters.centers, clusters.m):
             if stop > start:
                 store[start:stop] = u
         context.comm.barrier()
@@ -176,7 +176,7 @@ def assign(context: Context, centers: np.ndarray, m: float, keep: bool) -> tuple
 def all_memberships(context: Context, centers: np.ndarray, m: float) -> np.ndarray | None:
     """Memberships of all rows on the host of rank 0."""
     everything = np.empty((context.dataset_shape[0], len(centers)), context.dtype) if context.rank == 0 else None
-    for start, stop, u in _pieces(context, centers, m):
+    for start, stop, u in pieces_of_memberships(context, centers, m):
         starts = context.comm.all_gather(np.array([[start, stop]]))
         every = context.comm.all_gather(u)
         if everything is not None:
@@ -187,7 +187,7 @@ def all_memberships(context: Context, centers: np.ndarray, m: float) -> np.ndarr
     return everything
 
 
-def _pieces(context: Context, centers: np.ndarray, m: float) -> Any:
+def pieces_of_memberships(context: Context, centers: np.ndarray, m: float) -> Any:
     """Bounds and memberships of pieces of the own rows, whole blocks, equally many on every rank."""
     kernels, rows = context.kernels, context.rows
     v = kernels.memory.to_device(centers.astype(context.dtype))

@@ -6,12 +6,13 @@ from typing import Any, ClassVar
 
 from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.fuzzy_c_means.input import Start
-from mgclust.params import Choice, Constraint, Integer, Real, RealOrWord
+from mgclust.params import Choice, Constraint, Integer, Range, Real, RealOrWord
 
 __all__ = ["FuzzyCMeansOptions"]
 
 
 SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
+CRITERIA = {"xie_beni": min, "modified_partition_coefficient": max, "fuzzy_silhouette": max}  # and what is best
 
 
 class FuzzyCMeansOptions(Declaration):
@@ -20,6 +21,8 @@ class FuzzyCMeansOptions(Declaration):
     method = "fuzzy-c-means"
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(at_least=1, help="Number of clusters."),
+        "n_clusters_range": Range(optional=True, help="Numbers of clusters of which one is chosen, such as 2,10."),
+        "criterion": Choice(*CRITERIA, help="Validity index that chooses the number of clusters."),
         "m": RealOrWord(
             "auto",
             above=1,
@@ -37,6 +40,8 @@ class FuzzyCMeansOptions(Declaration):
         self,
         n_clusters: int = 8,
         *,
+        n_clusters_range: Any = None,
+        criterion: str = "xie_beni",
         m: float | str = "auto",
         init: Any = "k-means++",
         n_init: int = 1,
@@ -51,6 +56,8 @@ class FuzzyCMeansOptions(Declaration):
         verbose: bool = False,
     ) -> None:
         self.n_clusters = n_clusters
+        self.n_clusters_range = n_clusters_range
+        self.criterion = criterion
         self.m = m
         self.init = init
         self.n_init = n_init

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score
+from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score, Table, number_text
 from mgclust.result import Result
 
 __all__ = ["FuzzyCMeansPresentation"]
@@ -18,6 +18,19 @@ SUMMARY = {
     "partition_coefficient": "partition coefficient",
     "partition_entropy": "partition entropy",
     "xie_beni": "Xie-Beni",
+    "fuzzy_silhouette": "fuzzy silhouette",
+}
+
+
+SCAN_COLUMNS = {
+    "n_clusters": "clusters",
+    "xie_beni": "Xie-Beni",
+    "modified_partition_coefficient": "modified partition coefficient",
+    "partition_coefficient": "partition coefficient",
+    "partition_entropy": "partition entropy",
+    "fuzzy_silhouette": "fuzzy silhouette",
+    "objective": "objective",
+    "n_iter": "iterations",
 }
 
 
@@ -31,6 +44,7 @@ class FuzzyCMeansPresentation(Presentation):
         "partition_coefficient": Score("partition coefficient (1 = crisp)", ".3f"),
         "partition_entropy": Score("partition entropy (0 = crisp)"),
         "xie_beni": Score("Xie-Beni index (lower is better)"),
+        "fuzzy_silhouette": Score("fuzzy silhouette (1 is best)", ".3f"),
     }
     facts = {
         "best_init": Fact("start that was kept (counted from 0)"),
@@ -47,6 +61,8 @@ class FuzzyCMeansPresentation(Presentation):
     captions = {
         "objective": "The objective J at the centres after each iteration, which does not rise but for rounding; "
         "dotted, by how much each iteration lowered it.",
+        "validity": "Validity indices of the partitions into each number of clusters. Low is better of Xie-Beni, at "
+        "the left, high of the others, at the right. The dashed line marks the chosen number.",
     }
 
     def centers(self, result: Result) -> np.ndarray | None:
@@ -58,7 +74,22 @@ class FuzzyCMeansPresentation(Presentation):
         from mgclust import plots
 
         drawn = {"objective": plots.objective(result)} if "objective_history" in result.arrays else {}
+        if "scan_n_clusters" in result.arrays:
+            drawn = {"validity": plots.validity(result)} | drawn
         return drawn | super().draw(result, sample)
+
+    def tables(self, result: Result) -> list[Table]:
+        """After the clusters every number of clusters with its validity indices, the chosen one in bold."""
+        if "scan_n_clusters" not in result.arrays:
+            return super().tables(result)
+        columns = {name: np.asarray(result.arrays[f"scan_{name}"]) for name in SCAN_COLUMNS}
+        if np.isnan(columns["fuzzy_silhouette"]).all():
+            del columns["fuzzy_silhouette"]
+        rows = [[_figure(value) for value in row] for row in zip(*(c.tolist() for c in columns.values()), strict=True)]
+        chosen = np.flatnonzero(columns["n_clusters"] == result.scores.get("n_clusters"))
+        heading = f"{len(rows):,} numbers of clusters, chosen by {result.parameters.get('criterion', 'xie_beni')}"
+        names = [SCAN_COLUMNS[name] for name in columns]
+        return [*super().tables(result), Table(heading, names, rows, chosen=int(chosen[0]) if len(chosen) else None)]
 
     def faint(self, result: Result, index: np.ndarray) -> np.ndarray | None:
         """Rows that belong to a second cluster nearly as much as to the first."""
@@ -80,5 +111,12 @@ class FuzzyCMeansPresentation(Presentation):
         return {"sum of memberships": totals, "mean membership of its rows": means}
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
-        indices = [f"{words} {result.scores[name]:.5g}" for name, words in SUMMARY.items()]
+        scores = result.scores
+        indices = [f"{words} {scores[name]:.5g}" for name, words in SUMMARY.items() if name in scores]
         return [*super().summary(result), ("score", ", ".join(indices))]
+
+
+def _figure(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return number_text(value) if np.isfinite(value) else "undefined"

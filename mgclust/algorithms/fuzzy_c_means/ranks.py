@@ -14,11 +14,8 @@ by turns:
 and with 0/0 = 1 a row that coincides with several centres is shared evenly between them.
 
 One pass over the rows does both (`mgclust.algorithms.fuzzy_c_means.weighted_sums`). A row's memberships exist while its
-weighted sums are taken; the pass gives, at the centres v it began with, all sums of (2), J, and the validity indices
-
-    partition coefficient   sum w u^2 / W                 from 1/c (nothing is clear) to 1 (every row has one cluster)
-    partition entropy       - sum w u log u / W           from 0 to log c                          W = sum_i w_i
-    Xie-Beni                J / (W min over j != k of |v_j - v_k|^2)         the smaller, the farther apart and tighter
+weighted sums are taken; the pass gives, at the centres v it began with, all sums of (2), J, and what the validity
+indices of `mgclust.algorithms.fuzzy_c_means.validity` are made of.
 
 Restarts share the pass: it serves several sets of centres at once, each until it has settled.
 
@@ -32,6 +29,7 @@ for each block of rows, no n x c array. Communication: 2 (c (d + 1) + 3) numbers
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -40,6 +38,15 @@ import numpy as np
 from mgclust.algorithms.common.preparation import Prepared, prepare_rows
 from mgclust.algorithms.fuzzy_c_means.initialization import starting_centers
 from mgclust.algorithms.fuzzy_c_means.memberships import assign, estimate_rows
+from mgclust.algorithms.fuzzy_c_means.validity import (
+    Candidate,
+    chosen,
+    fuzzy_silhouettes,
+    separations,
+    silhouette_bytes,
+    with_silhouettes,
+    xie_beni,
+)
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.memory import Estimate
@@ -59,7 +66,7 @@ CUSTOMARY_M = 2.0
 class FuzzyCMeansOutput:
     """Rank 0's findings."""
 
-    fit: Fit  # the set of centres with the lowest J
+    fit: Fit  # the set of centres with the lowest J, of the chosen number of clusters
     prepared: Prepared
     labels: np.ndarray
     memberships: np.ndarray | None  # of small data
@@ -70,13 +77,16 @@ class FuzzyCMeansOutput:
     best: int  # number of `fit` among the starts
     objectives: list[float]  # the last J of each
     history: list[float]  # J of `fit` at the initial centres and after each iteration
+    candidates: list[Candidate]  # one for each number of clusters
+    chosen: int  # position of the one that `fit` is of
 
 
 def fuzzy_c_means(
     context: Context,
     *,
     metric: str,
-    n_clusters: int,
+    numbers: Sequence[int],
+    criterion: str,
     m: float,
     init: str,
     given: np.ndarray | None,
@@ -87,34 +97,48 @@ def fuzzy_c_means(
     keep_memberships: bool,
     seed: int,
 ) -> FuzzyCMeansOutput | None:
-    """Run the method on every rank; rank 0 returns what `FuzzyCMeans.fit` reports."""
+    """Run the method on every rank for some numbers of clusters; rank 0 returns what `FuzzyCMeans.fit` reports."""
     saved = context.checkpoint.load()
     with context.stage("prepare"):
         sums = WeightedSums(context, m, weights)
         prepared = prepare_rows(context, METRICS[metric], sums.weights)
         scale = sums.scale()
+
+    def start(c: int) -> list[Fit]:
+        if init == "memberships":
+            starts = sums.centers_of(given)[None]
+        elif init == "centers":
+            starts = _checked_centers(context, given, prepared.origin)[None]
+        else:
+            starts = starting_centers(
+                context, init, c, starts=n_init, weights=sums.weights, total=sums.total, seed=seed
+            )
+            if m > CUSTOMARY_M:
+                # A row on which a centre lies outweighs all others the more, the larger m is: off the rows, at first.
+                starts = WeightedSums(context, CUSTOMARY_M, weights).means_at(starts)
+        return [Fit(centers) for centers in starts]
+
     if saved is None:
+        done = []
         with context.stage("init"):
-            if init == "memberships":
-                starts = sums.centers_of(given)[None]
-            elif init == "centers":
-                starts = _checked_centers(context, given, prepared.origin)[None]
-            else:
-                starts = starting_centers(
-                    context, init, n_clusters, starts=n_init, weights=sums.weights, total=sums.total, seed=seed
-                )
-                if m > CUSTOMARY_M:
-                    # A row on which a centre lies outweighs all others the more, the larger m is: off the rows, at
-                    # first.
-                    starts = WeightedSums(context, CUSTOMARY_M, weights).means_at(starts)
-            fits = [Fit(centers) for centers in starts]
+            fits = start(numbers[0])
     else:
-        fits = saved_fits(saved)
+        done, fits = saved_numbers(saved), saved_fits(saved)
     with context.stage("iterate"):
-        iterate(context, sums, fits, saved, max_iter=max_iter, limit=tol * scale)
+        for c in numbers[len(done) :]:
+            fits = fits or start(c)
+            iterate(context, sums, fits, saved, done, of=len(numbers), max_iter=max_iter, limit=tol * scale)
+            best = int(np.argmin([fit.history[-1] for fit in fits]))
+            done.append(Number(fits[best], best, [sums.unit * fit.history[-1] for fit in fits]))
+            saved, fits = None, []
+    candidates = [each.candidate(sums) for each in done]
+    if criterion == "fuzzy_silhouette":
+        with context.stage("silhouette"):
+            centers = [each.fit.centers for each in done]
+            candidates = with_silhouettes(candidates, fuzzy_silhouettes(context, METRICS[metric], centers, m, weights))
+    at = chosen(candidates, criterion)
+    fit = done[at].fit
     with context.stage("labels"):
-        best = int(np.argmin([fit.history[-1] for fit in fits]))
-        fit = fits[best]
         labels, memberships = assign(context, fit.centers, m, keep_memberships)
     if context.rank != 0:
         return None
@@ -127,9 +151,11 @@ def fuzzy_c_means(
         m=m,
         scale=scale,
         total=sums.total,
-        best=best,
-        objectives=[sums.unit * fit.history[-1] for fit in fits],
+        best=done[at].best,
+        objectives=done[at].objectives,
         history=[sums.unit * objective for objective in fit.history],
+        candidates=candidates,
+        chosen=at,
     )
 
 
@@ -163,14 +189,47 @@ class Fit:
         self.n_iter += 1
 
 
+@dataclass(frozen=True)
+class Number:
+    """Outcome of the starts with one number of clusters."""
+
+    fit: Fit  # of the lowest J
+    best: int  # its number among the starts
+    objectives: list[float]  # the last J of each
+
+    def candidate(self, sums: WeightedSums) -> Candidate:
+        """Validity of the partition, as far as the last pass has told it."""
+        fit, total, c = self.fit, sums.total, len(self.fit.centers)
+        coefficient = fit.squares / total
+        return Candidate(
+            n_clusters=c,
+            objective=self.objectives[self.best],
+            partition_coefficient=coefficient,
+            modified_partition_coefficient=1 - c / (c - 1) * (1 - coefficient) if c > 1 else math.nan,
+            partition_entropy=fit.entropy / total,
+            xie_beni=xie_beni(fit.history[-1], total, separations(fit.centers)),
+            fuzzy_silhouette=math.nan,
+            n_iter=fit.n_iter,
+        )
+
+
 def iterate(
-    context: Context, sums: WeightedSums, fits: list[Fit], saved: Saved | None, *, max_iter: int, limit: float
+    context: Context,
+    sums: WeightedSums,
+    fits: list[Fit],
+    saved: Saved | None,
+    done: Sequence[Number] = (),
+    *,
+    of: int = 1,
+    max_iter: int,
+    limit: float,
 ) -> None:
     """Pass over the rows until every set of centres has settled, and once more to score where it ended.
 
     The device does not wait for the decision: it moves the centres and begins with the next pass. Where a set has
-    settled, that pass is the one that scores it.
+    settled, that pass is the one that scores it. `done` are the numbers of clusters before this one, of so many.
     """
+    shown = {"n_clusters": len(fits[0].centers)} if of > 1 else {}
     kernels, moving = context.kernels, [fit for fit in fits if not fit.stop_reason]
     log2_scale = sums.log2_scale(len(fits[0].centers))
     centers = kernels.memory.to_device(np.stack([fit.centers for fit in moving]))
@@ -186,8 +245,9 @@ def iterate(
                 fit.stop_reason = "tol"
             elif fit.n_iter == max_iter:
                 fit.stop_reason = "max_iter"
-        done, objective = moving[0].n_iter, min(fit.history[-1] for fit in moving)
-        context.progress(done / max_iter, iteration=done, max_iter=max_iter, objective=objective)
+        n_iter, objective = moving[0].n_iter, min(fit.history[-1] for fit in moving)
+        fraction = (len(done) + n_iter / max_iter) / of
+        context.progress(fraction, **shown, iteration=n_iter, max_iter=max_iter, objective=objective)
         if any(fit.stop_reason for fit in moving):
             scored = context.fetch(reduced)()
             for fit, of_fit in zip(moving, scored, strict=True):
@@ -196,19 +256,33 @@ def iterate(
             left = [i for i, fit in enumerate(moving) if not fit.stop_reason]
             moving, centers, reduced = [moving[i] for i in left], centers[left], reduced[left]
         if moving and context.checkpoint.due():
-            save_fits(context, fits, reduced)
+            save_fits(context, fits, reduced, done)
 
 
-def save_fits(context: Context, fits: list[Fit], found: Array) -> None:
-    """Save all sets of centres, and the sums at those that still move: what the next iteration begins with."""
-    plain = [{name: value for name, value in asdict(fit).items() if name != "centers"} for fit in fits]
+def save_fits(context: Context, fits: list[Fit], found: Array, done: Sequence[Number]) -> None:
+    """Save all sets of centres, the sums at those that still move, with which the next iteration begins, and `done`."""
     arrays = {"centers": np.stack([fit.centers for fit in fits]), "found": context.fetch(found)()}
-    context.checkpoint.save({"fits": plain}, arrays)
+    arrays |= {f"centers_{at}": number.fit.centers for at, number in enumerate(done)}
+    numbers = [_plain(number.fit) | {"best": number.best, "objectives": number.objectives} for number in done]
+    context.checkpoint.save({"fits": [_plain(fit) for fit in fits], "numbers": numbers}, arrays)
 
 
 def saved_fits(saved: Saved) -> list[Fit]:
     """The sets of centres as `save_fits` found them."""
     return [Fit(centers, **told) for centers, told in zip(saved.arrays["centers"], saved.control["fits"], strict=True)]
+
+
+def saved_numbers(saved: Saved) -> list[Number]:
+    """The numbers of clusters that were done when `save_fits` was called."""
+    done = []
+    for at, told in enumerate(saved.control["numbers"]):
+        best, objectives = told.pop("best"), told.pop("objectives")
+        done.append(Number(Fit(saved.arrays[f"centers_{at}"], **told), best, objectives))
+    return done
+
+
+def _plain(fit: Fit) -> dict[str, Any]:
+    return {name: value for name, value in asdict(fit).items() if name != "centers"}
 
 
 def _checked_centers(context: Context, given: np.ndarray | None, origin: np.ndarray) -> np.ndarray:
@@ -226,9 +300,18 @@ def _checked_centers(context: Context, given: np.ndarray | None, origin: np.ndar
 
 
 def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, models: int, c: int, weighted: bool
+    shape: tuple[int, int],
+    itemsize: int,
+    size: int,
+    resident_limit: int,
+    *,
+    models: int,
+    c: int,
+    weighted: bool,
+    silhouettes: int = 0,
+    metric: str = "euclidean",
 ) -> Estimate:
-    """Memory of a rank beside its rows."""
+    """Memory of a rank beside its rows, for up to c clusters, with the silhouettes of so many partitions."""
     n, d = shape
     blocks = -(-Partition.plan(n, size).blocks // size)
     sums = 8 * models * (c * d + c + 3)
@@ -237,6 +320,9 @@ def estimate(
         "sums of groups of rows": min(SCRATCH, -(-n // (size * GROUP)) * sums),
         **estimate_rows(n, d, c, itemsize),
     }
+    if silhouettes:
+        each = silhouette_bytes(shape, itemsize, size, resident_limit, metric=metric, n_clusters=c)
+        what["silhouettes"] = silhouettes * each
     if weighted:
         what["weights"] = 8 * n + itemsize * (-(-n // size))
     return Estimate(0, sum(what.values()), what, 4 * sums)

@@ -1,0 +1,153 @@
+r"""Validity indices of fuzzy partitions, and the choice of a number of clusters by one of them.
+
+With memberships u of n rows in c clusters, weights w of sum W, centres v and J (see
+`mgclust.algorithms.fuzzy_c_means.ranks`):
+
+    partition coefficient   sum w u^2 / W                 from 1/c (nothing is clear) to 1 (every row has one cluster)
+    the same, modified      1 - c / (c - 1) (1 - PC)      from 0 to 1 whatever c is (Dave 1996)
+    partition entropy       - sum w u log u / W           from 0 to log c
+    Xie-Beni                J / (W min over j != k of |v_j - v_k|^2)         the smaller, the farther apart and tighter
+    fuzzy silhouette        sum w (u1 - u2) s / sum w (u1 - u2)              from -1 to 1 (Campello and Hruschka 2006)
+
+where u1 and u2 are a row's two largest memberships and s its silhouette by its nearest centre, exact, over all pairs.
+
+Cost of all but the last: none, they come with the sums of a pass. The last takes the distances of all pairs of rows, or
+three looks at the rows for cosine and correlation, once for all numbers of clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from mgclust.algorithms.common.nearest_centers import nearest_centers
+from mgclust.algorithms.fuzzy_c_means.memberships import pieces_of_memberships
+from mgclust.algorithms.fuzzy_c_means.options import CRITERIA
+from mgclust.algorithms.silhouette.ranks import estimate as estimate_silhouettes
+from mgclust.algorithms.silhouette.ranks import has_closed_form, score_labelings
+from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.metrics import METRICS, Metric
+
+__all__ = [
+    "Candidate",
+    "chosen",
+    "fuzzy_silhouettes",
+    "separations",
+    "silhouette_bytes",
+    "silhouettes_in_float64",
+    "with_silhouettes",
+    "xie_beni",
+]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Validity of the best partition into a number of clusters."""
+
+    n_clusters: int
+    objective: float
+    partition_coefficient: float
+    modified_partition_coefficient: float
+    partition_entropy: float
+    xie_beni: float
+    fuzzy_silhouette: float
+    n_iter: int
+
+    @staticmethod
+    def columns(candidates: Sequence[Candidate]) -> dict[str, np.ndarray]:
+        """Fields of all candidates as arrays, by name."""
+        names = [field.name for field in fields(Candidate)]
+        return {name: np.array([getattr(each, name) for each in candidates]) for name in names}
+
+
+def chosen(candidates: Sequence[Candidate], criterion: str) -> int:
+    """Position of the best candidate by a criterion, of equals the first; 0 where it is defined for none."""
+    values = [getattr(each, criterion) for each in candidates]
+    defined = [value for value in values if math.isfinite(value)]
+    return values.index(CRITERIA[criterion](defined)) if defined else 0
+
+
+def separations(centers: np.ndarray) -> np.ndarray:
+    """Squared distance of each centre to the nearest other one; inf where there is none."""
+    nearest = np.full(len(centers), np.inf)
+    for j, center in enumerate(centers):
+        away = ((centers - center) ** 2).sum(axis=1)
+        away[j] = np.inf
+        nearest[j] = away.min()
+    return nearest
+
+
+def xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
+    """Their index; infinite where centres coincide, NaN for one cluster."""
+    if len(nearest) < 2:
+        return math.nan
+    least = float(nearest.min())
+    return objective / (total * least) if least > 0 else math.inf
+
+
+def fuzzy_silhouettes(
+    context: Context, measure: Metric, partitions: list[np.ndarray], m: float, weights: np.ndarray | None
+) -> list[float]:
+    """Fuzzy silhouettes of partitions, which are given by their centres; equal on all ranks.
+
+    Parameters
+    ----------
+    context : Context
+        Its rows have been through `prepare_rows` with `measure`.
+    measure : Metric
+    partitions : list of ndarray of shape (c, n_features)
+    m : float
+    weights : ndarray of shape (n_samples,), optional
+
+    Returns
+    -------
+    list of float
+        NaN where all rows are nearest to one centre.
+    """
+    codes = [np.unique(nearest_centers(context, v), return_inverse=True)[1].astype(np.int32) for v in partitions]
+    found = [math.nan] * len(partitions)
+    several = [at for at, each in enumerate(codes) if each.max() > 0]
+    scores = score_labelings(context, measure, [codes[at] for at in several], keep_samples=True)
+    for at, score in zip(several, scores, strict=True):
+        assert score.samples is not None
+        found[at] = _weighed(context, partitions[at], m, weights, score.samples)
+    return found
+
+
+def silhouettes_in_float64(metric: str) -> bool:
+    """Whether silhouettes come from sums of squares, of which float32 would leave few digits."""
+    return has_closed_form(METRICS[metric])
+
+
+def silhouette_bytes(
+    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, metric: str, n_clusters: int
+) -> int:
+    """Memory of a rank that the silhouettes of a partition into so many clusters take."""
+    closed = has_closed_form(METRICS[metric])
+    return estimate_silhouettes(shape, itemsize, size, resident_limit, closed=closed, n_clusters=n_clusters).needed
+
+
+def _weighed(context: Context, centers: np.ndarray, m: float, weights: np.ndarray | None, samples: np.ndarray) -> float:
+    """Mean of the rows' silhouettes, each weighing as much as its two largest memberships differ."""
+    size, own = context.partition.block_rows, context.partition.blocks_of(context.rank)
+    parts = np.zeros((len(own), 2))
+    for start, stop, u in pieces_of_memberships(context, centers, m):
+        if stop == start:
+            continue
+        second, first = np.partition(u, -2, axis=1)[:, -2:].T.astype(np.float64)
+        clear = first - second if weights is None else (first - second) * weights[start:stop]
+        edges = np.arange(0, stop - start, size)
+        blocks = slice(start // size - own.start, start // size - own.start + len(edges))
+        parts[blocks, 0] = np.add.reduceat(clear * samples[start:stop], edges)
+        parts[blocks, 1] = np.add.reduceat(clear, edges)
+    kernels = context.kernels
+    above, below = context.fetch(context.sum_parts(kernels.memory.to_device(parts)))()
+    return float(above / below) if below > 0 else math.nan
+
+
+def with_silhouettes(candidates: Sequence[Candidate], silhouettes: Sequence[float]) -> list[Candidate]:
+    """The same candidates with their fuzzy silhouettes."""
+    return [replace(each, fuzzy_silhouette=s) for each, s in zip(candidates, silhouettes, strict=True)]

@@ -1,0 +1,70 @@
+"""Validity indices of fuzzy partitions by their numbers of clusters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from mgclust.errors import InputError
+from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, faint_axis, marks, own_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from mgclust.result import Result
+
+__all__ = ["validity"]
+
+STEEP = 30.0  # a largest value so many times the least one asks for a logarithmic axis
+HIGH_IS_BETTER = {
+    "modified_partition_coefficient": ("modified partition coefficient (right)", MUTED, (0, (1, 2))),
+    "fuzzy_silhouette": ("fuzzy silhouette (right)", POINT, "-"),
+}
+
+
+def validity(result: Result, ax: Axes | None = None) -> Axes:
+    """Validity indices of each number of clusters, with the chosen number marked.
+
+    Parameters
+    ----------
+    result : Result
+        Of ``fuzzy-c-means`` with ``n_clusters_range``.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    arrays = result.arrays
+    if "scan_xie_beni" not in arrays:
+        raise InputError(
+            f"a result of method={result.method!r} without n_clusters_range has no numbers of clusters to compare; "
+            "give one of 'fuzzy-c-means' with it."
+        )
+    k = np.asarray(arrays["scan_n_clusters"])
+    ax = own_axes(ax, FIGURE)
+    index = np.asarray(arrays["scan_xie_beni"], dtype=float)
+    defined = np.isfinite(index)
+    lines = ax.plot(
+        k[defined], index[defined], color=ACCENT, linewidth=1.6, label="Xie-Beni (left)", **marks(len(k), 4)
+    )
+    if defined.any() and index[defined].max() > STEEP * index[defined].min() > 0:
+        ax.set_yscale("log")
+    right = faint_axis(ax, "the others: high is better")
+    for name, (words, color, line) in HIGH_IS_BETTER.items():
+        values = np.asarray(arrays[f"scan_{name}"], dtype=float)
+        if np.isfinite(values).any():
+            look: dict[str, Any] = {"color": color, "linewidth": 1.2, "linestyle": line, **marks(len(k), 3)}
+            lines += right.plot(k, values, label=words, **look)
+    chosen = result.scores.get("n_clusters")
+    if chosen is not None:
+        ax.axvline(chosen, color=INK, linewidth=1.0, linestyle=(0, (4, 3)), alpha=0.7)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("clusters")
+    ax.set_ylabel("Xie-Beni: low is better")
+    ax.legend(handles=lines, frameon=True, framealpha=0.85, edgecolor="none", fontsize=9, labelcolor=MUTED, loc="best")
+    ax.set_title(f"{len(k):,} numbers of clusters" + (f", {chosen:,} chosen" if chosen is not None else ""))
+    return ax
