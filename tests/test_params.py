@@ -16,6 +16,7 @@ from mgclust.params import (
     Integer,
     Real,
     RealOrPerRow,
+    RealOrWord,
     RowNumbers,
     Seed,
     check_parameters,
@@ -101,6 +102,14 @@ def test_passes_as_a_plain_python_value(constraint, value, result):
 )
 def test_refuses(constraint, value, phrase):
     assert phrase in refusal(constraint, value)
+
+
+def test_a_word_in_place_of_a_number():
+    share = RealOrWord("auto", above=0, at_most=1)
+    assert share.check("x", "auto") == share.parse(" auto ") == "auto"
+    assert share.check("x", 0.5) == share.parse("0.5") == 0.5
+    for wrong in ("Auto", 0, "0.5", True, None):
+        assert "should be a finite number > 0 and <= 1, or 'auto'" in refusal(share, wrong)
 
 
 @pytest.mark.parametrize("constraint", [Real(), RealOrPerRow(), Bytes()])

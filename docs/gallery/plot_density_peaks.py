@@ -23,8 +23,9 @@ X, truth, _ = make_gaussian_clusters(n_clusters=31, cluster_size=100, random_sta
 # %%
 # 2. Fit
 # ------
-# By default the cut-off distance ``dc`` is chosen so that 2% of all pairs of points are closer. The density of a
-# point is the sum of a Gaussian of its distances to all others, with ``dc`` as the width.
+# By default the cut-off distance ``dc`` is chosen so that 2% of all pairs of points are closer, or fewer where that
+# tells clusters apart more clearly. The density of a point is the sum of a Gaussian of its distances to all others,
+# with ``dc`` as the width.
 
 model = DensityPeaks(halo=True).fit(X)
 print(f"dc = {model.dc_:.3f}, {model.n_clusters_} clusters")

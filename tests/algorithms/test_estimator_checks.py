@@ -34,11 +34,7 @@ def known_failures(estimator) -> dict[str, str]:
     if getattr(estimator, "metric", None) == "precomputed":
         return dict.fromkeys(("check_clustering", "check_estimators_nan_inf"), "it hands over rows of features")
     if type(estimator) is DensityPeaks:
-        duplicates = ("check_sample_weights_shape", "check_sample_weights_not_overwritten", *SPARSE)
-        return {
-            **dict.fromkeys(EQUIVALENT_WEIGHTS, "dc is that of the rows as they are, without weights"),
-            **dict.fromkeys(duplicates, "more than dc_fraction of its pairs coincide, which is refused"),
-        }
+        return dict.fromkeys(EQUIVALENT_WEIGHTS, "dc is that of the rows as they are, without weights")
     if type(estimator) is FastNewman:
         return dict.fromkeys(NO_GRAPH, "its arrays are neither edges nor square, or the message is one about graphs")
     return {}

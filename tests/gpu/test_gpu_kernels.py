@@ -59,6 +59,7 @@ def on_both(gpu, name, arrays, outputs, **options):
 OUTPUT_NAMES = {
     "pair_histogram": ["out"],
     "gaussian_sum": ["out"],
+    "gaussian_sums": ["out"],
     "count_within": ["out"],
     "nearest_column": ["best", "best_index"],
     "nearest_higher": ["best", "best_index"],
@@ -115,6 +116,17 @@ def test_gaussian_sum(gpu, d, dtype, norm, power):
     s = cpu.pairs.reduced_distances(x, y, norm="l1" if norm == "l1" else "l2")
     options = {"norm": norm, "scale": 1 / useful(norm, s, 0.05, x) ** power, "power": power}
     [(ours, theirs)] = on_both(gpu, "gaussian_sum", (x, y), [np.zeros(ROWS)], **options)
+    np.testing.assert_allclose(theirs, ours, rtol=2e-5 if dtype == "float32" else 1e-11, atol=1e-30)
+
+
+def test_gaussian_sums(gpu, d, dtype, norm):
+    if norm == "l2-dot":
+        pytest.skip("gaussian_sums has direct norms alone")
+    x, y = rows("normal", ROWS, COLUMNS, d, dtype)
+    s = cpu.pairs.reduced_distances(x, y, norm=norm)
+    scales = [1 / useful(norm, s, share, x) for share in (0.05, 0.01, 0.2)]
+    options = {"norm": norm, "scales": scales, "power": 1}
+    [(ours, theirs)] = on_both(gpu, "gaussian_sums", (x, y), [np.zeros((3, ROWS))], **options)
     np.testing.assert_allclose(theirs, ours, rtol=2e-5 if dtype == "float32" else 1e-11, atol=1e-30)
 
 

@@ -261,6 +261,23 @@ def test_neighbors_kept_in_the_density_pass(m, k, d, norm, dtype):
 
 
 @pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("norm, power", [("l2", 1), ("l2", 2), ("l1", 2)])
+@pytest.mark.parametrize("m, k, d", SHAPES)
+def test_gaussian_sums_have_the_bits_of_each(m, k, d, norm, power, dtype):
+    x, y = rows(m, d, dtype), rows(k, d, dtype, seed=1)
+    own = np.random.default_rng(2).integers(-1, k, m)
+    options = {"norm": norm, "power": power, "rows": np.where(own < 0, -1, own + 1024), "y_start": 1024}
+    for scales in ([0.3], [0.01, 0.3, 2.0, 50.0, 7.0]):
+        out = np.ones((len(scales), m))
+        near, index = np.full((m, 4), np.inf, dtype), np.full((m, 4), -1, np.int64)
+        cpu.pairs.gaussian_sums(x, y, scales=scales, out=out, near=near, near_index=index, **options)
+        for scale, sums in zip(scales, out, strict=True):
+            alone, own_near, own_index = np.ones(m), np.full((m, 4), np.inf, dtype), np.full((m, 4), -1, np.int64)
+            cpu.pairs.gaussian_sum(x, y, scale=scale, out=alone, near=own_near, near_index=own_index, **options)
+            assert (sums == alone).all() and (near == own_near).all() and (index == own_index).all()
+
+
+@pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("neighbors", [1, 5, 40])
 @pytest.mark.parametrize("m, k, d", SHAPES)

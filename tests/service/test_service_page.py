@@ -98,7 +98,7 @@ def test_upper_limits_of_a_box(model):
 def test_an_estimator_from_a_saved_result(model, tmp_path):
     again = DensityPeaks.from_result(load_result(model.result_.save(tmp_path / "out")))
     np.testing.assert_array_equal(again.labels_, model.labels_)
-    assert again.get_params()["dc_fraction"] == 0.02
+    assert again.get_params()["dc_fraction"] == "auto"
     assert again.dc_ == model.dc_
     again.select_centers(5)
     expected = DensityPeaks.from_result(model.result_).select_centers(5)

@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 
 from mgclust.algorithms.common.preparation import choose_norm, prepare_rows
 from mgclust.algorithms.density_peaks.equal_rows import EqualRows
-from mgclust.algorithms.density_peaks.pair_quantile import Count, pair_quantile, sample_rows, sample_sizes
+from mgclust.algorithms.density_peaks.pair_quantile import (
+    Count,
+    pair_quantile,
+    sample_rows,
+    sample_sizes,
+    smallest_positive,
+)
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
@@ -83,6 +89,10 @@ class AllPairs:
         count = partial(self.pair_histogram, self.norm(sample.low))
         s, self._exactness["dc_passes"] = pair_quantile(self._context, sample, count)
         return s, 0.0
+
+    def smallest_positive(self, seed: int) -> tuple[float, int]:
+        """Smallest reduced distance of rows that differ, 0 if all are equal, and the number of pairs that are equal."""
+        return smallest_positive(self._context, self._measure, partial(self.pair_histogram, self._measure.norm), seed)
 
     def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:
         """Count all pairs i < j in so many bins, as `Pairs.pair_histogram` does from ``low=first``; int64."""

@@ -9,7 +9,17 @@ import numpy as np
 from mgclust.errors import InputError
 from mgclust.kernels.masks import all_true
 
-__all__ = ["CLEAR_DROP", "assign_labels", "automatic_count", "choose_centers", "gamma_drop"]
+__all__ = [
+    "CLEAR_DROP",
+    "MOST_AUTOMATIC_CENTERS",
+    "assign_labels",
+    "automatic_count",
+    "choose_centers",
+    "density_order",
+    "gamma_drop",
+    "largest_gamma",
+    "log_drops",
+]
 
 Array = Any
 
@@ -59,10 +69,13 @@ def choose_centers(
             )
         return _by_gamma(gamma, np.flatnonzero(above))[:n_clusters]
     most = n_clusters if n_clusters is not None else min(n, MOST_AUTOMATIC_CENTERS + 1)
-    # Of equal gamma the lower index comes first, so all rows that tie with the last one compete.
-    candidates = np.flatnonzero(gamma >= _nth_largest(gamma, most))
-    ranked = _by_gamma(gamma, candidates)
+    ranked = largest_gamma(gamma, most)
     return ranked[: most if n_clusters is not None else automatic_count(gamma[ranked], n)]
+
+
+def largest_gamma(gamma: np.ndarray, most: int) -> np.ndarray:
+    """Rows of the `most` largest gamma, and those that tie with the last one, largest first, equal ones by index."""
+    return _by_gamma(gamma, np.flatnonzero(gamma >= _nth_largest(gamma, most)))
 
 
 def _not_beyond(
@@ -123,12 +136,16 @@ def automatic_count(gamma: np.ndarray, n: int) -> int:
     int
         1 where fewer than three rows have a positive gamma.
     """
+    drops = log_drops(gamma, n)
+    return int(np.argmax(drops)) + 2 if len(drops) else 1
+
+
+def log_drops(gamma: np.ndarray, n: int) -> np.ndarray:
+    """Logarithm of the factor by which the sorted gamma falls behind 2, 3, ... centres; see `automatic_count`."""
     positive = int(np.count_nonzero(gamma > 0))
     most = min(MOST_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)), positive - 1)
-    if most < 2:
-        return 1
-    logs = np.log(gamma[1 : most + 1])
-    return int(np.argmax(logs[:-1] - logs[1:])) + 2
+    logs = np.log(gamma[1 : max(most, 1) + 1])
+    return np.asarray(logs[:-1] - logs[1:])
 
 
 def gamma_drop(rho: np.ndarray, delta: np.ndarray, centers: np.ndarray) -> float:
@@ -138,6 +155,13 @@ def gamma_drop(rho: np.ndarray, delta: np.ndarray, centers: np.ndarray) -> float
     gamma[centers] = 0.0
     largest = float(gamma.max())
     return least / largest if largest > 0 else float("inf")
+
+
+def density_order(xp: Any, rho: Array) -> Array:
+    """Each row's position by decreasing rho, equal rho by index; int32."""
+    order = xp.empty(rho.shape[0], dtype="int32")
+    order[xp.argsort(-rho, kind="stable")] = xp.arange(rho.shape[0], dtype="int32")
+    return order
 
 
 def assign_labels(xp: Any, nearest_higher: Array, centers: np.ndarray) -> Array:

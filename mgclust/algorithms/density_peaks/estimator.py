@@ -18,6 +18,7 @@ from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.weights import WeightedClusterer
 from mgclust.algorithms.density_peaks.decision_graph import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
+from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, LEAST_DROP
 from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
@@ -53,9 +54,16 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         ``log(rho * delta)``.
     dc : float, optional
         Cut-off distance, in the units of the metric. Found from `dc_fraction` if left out.
-    dc_fraction : float, default=0.02
+    dc_fraction : float or "auto", default="auto"
         Share of the pairs i < j that lie within dc; 0.01 to 0.02 is customary. dc is the
-        ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance.
+        ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance; where that is 0, since so many rows are equal,
+        the smallest positive one.
+
+        "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001: the one at which, and beside which, a number of clusters
+        stands out best in the decision graph of a third of the rows (4096 to 16384), and 0.02 unless its drop is at
+        least 2 and a third more than that of the number that 0.02 finds. It is 0.02 where that choice has no say or no
+        meaning: with `n_clusters`, `rho_min`, `delta_min` or ``sample_weight`` given, with another `density` than
+        "gaussian", and with ``metric="precomputed"``.
     dc_method : {"exact", "sample"}, default="exact"
         "sample" takes dc from the distances among at most 32768 rows (fewer of many features) and reports its error
         as `dc_error_`.
@@ -90,7 +98,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     memory_limit : int or str, optional
         Device memory that one rank may use; data beyond it stay on the host and are streamed.
     random_state : int, Generator or RandomState, optional
-        Seed of the sample of rows that brackets dc; it decides dc only with ``dc_method="sample"``.
+        Seed of the samples of rows that choose `dc_fraction` and bracket dc; the second decides dc only with
+        ``dc_method="sample"``.
     verbose : bool, default=False
     kernel : {"gaussian", "cutoff"}, optional
         Deprecated: `density`.
@@ -104,6 +113,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     dc_, dc_error_ : float
         The cut-off distance and, if it was sampled, half the width of its 95% confidence interval (else 0). With
         ``density="knn"``, `dc_` is None unless it was given or the halo needed it.
+    dc_fraction_ : float or None
+        The share of the pairs that dc was found from; None where it was not.
+    dc_choice_ : dict or None
+        How "auto" has chosen it: the "rows" that were looked at, the fractions that were "tried" with dc, number of
+        clusters and drop of ``rho * delta`` behind it, and the "numbers" of clusters that stood out best, with the
+        geometric mean of their drops at two neighbouring fractions, and the fraction to ask for.
     rho_, delta_ : ndarray of shape (n_samples,), float64
         Density without the row itself; distance to the nearest denser row.
     nearest_higher_ : ndarray of shape (n_samples,), int64
@@ -168,6 +183,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
         model.dc_, model.dc_error_ = result.scores.get("dc"), result.scores.get("dc_error", 0.0)
         model.exactness_ = result.diagnostics.get("exactness", {})
+        model.dc_fraction_ = result.scores.get("dc_fraction")
+        model.dc_choice_ = result.diagnostics.get("dc_choice")
         model.timings_ = result.timings
         model.n_features_in_ = result.source["shape"][1]
         model._relabel(arrays["centers"], np.asarray(result.labels), arrays.get("halo"))
@@ -290,16 +307,21 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             raise InputError(
                 f"the largest sample_weight={most:.3g} should be from {LIGHTEST:g} to {HEAVIEST:g}; 1 is one row."
             )
-        own = ("metric", "dc", "dc_fraction", "dc_method", "halo", "algorithm")
+        own = ("metric", "dc", "dc_method", "halo", "algorithm")
         arguments = {name: parameters[name] for name in own} | {"density": density, "k": k, "weights": weights}
         arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
         arguments["seed"] = self._seed(parameters["random_state"])
+        fraction = parameters["dc_fraction"]
+        plain = density == "gaussian" and weights is None and parameters["metric"] != "precomputed"
+        choice = fraction == "auto" and dc is None and plain and _is_automatic(parameters)
+        arguments["dc_fraction"] = None if choice else FRACTIONS[0] if fraction == "auto" else fraction
         need = partial(
             estimate,
             metric=parameters["metric"],
             algorithm=parameters["algorithm"],
             k=k * (density == "knn"),
             weighted=weights is not None,
+            choice=choice,
         )
         return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=_may_shift(parameters["metric"]))
 
@@ -330,6 +352,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         value: DensityPeaksOutput = outcome.value
         self.rho_, self.delta_, self.nearest_higher_ = value.rho, value.delta, value.nearest_higher
         self.dc_, self.dc_error_ = value.dc, value.dc_error
+        self.dc_fraction_, self.dc_choice_ = value.dc_fraction, value.choice
         self.exactness_, self._dataset = value.exactness, inputs.dataset
         self._weights = _unequal(inputs.weights)
         self._relabel(value.centers, value.labels, value.halo)
@@ -347,24 +370,48 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             arrays["halo"] = self.halo_
         drop = gamma_drop(self.rho_, self.delta_, self.cluster_centers_indices_)
         cut = {} if self.dc_ is None else {"dc": self.dc_, "dc_error": self.dc_error_}
+        if self.dc_fraction_ is not None:
+            cut["dc_fraction"] = self.dc_fraction_
         warnings = list(self._categories)
+        if "equal_pairs" in self.exactness_:
+            warnings.append(
+                f"dc={self.dc_:g} is the smallest positive distance: {self.exactness_['equal_pairs']:,} pairs of rows "
+                f"are equal, more than dc_fraction={self.dc_fraction_:g} of all. Drop equal rows and give their number "
+                "as sample_weight, or give dc."
+            )
         if self.dc_error_:
             warnings.append(
                 f"dc={self.dc_:g} was sampled: the exact value lies within {self.dc_error_:.2g} of it (95%); "
                 "dc_method='exact' finds it."
             )
-        if automatic and drop < CLEAR_DROP:
-            warnings.append(
-                f"the centres do not stand out: the last one's rho * delta is only {drop:.2g} times the next row's. "
-                "Look at the decision graph; give n_clusters, or thresholds, or try another dc_fraction."
+        stable, others = self._other_numbers()
+        if automatic and (drop < CLEAR_DROP or stable < LEAST_DROP):
+            why = (
+                f"the last one's rho * delta is only {drop:.2g} times the next row's"
+                if drop < CLEAR_DROP
+                else "it is at this dc_fraction alone that their number stands out"
             )
+            warnings.append(
+                f"the centres do not stand out: {why}. "
+                f"Look at the decision graph; give n_clusters, or thresholds, or try {others}."
+            )
+        choice = {} if self.dc_choice_ is None else {"dc_choice": self.dc_choice_}
         return {
             "labels": self.labels_,
             "arrays": arrays,
             "scores": {"n_clusters": self.n_clusters_, **cut, "gamma_drop": drop},
-            "diagnostics": {"exactness": self.exactness_},
+            "diagnostics": {"exactness": self.exactness_, **choice},
             "warnings": warnings,
         }
+
+    def _other_numbers(self) -> tuple[float, str]:
+        """Drop behind the clusters at neighbouring fractions, if the fraction was chosen, and which others to try."""
+        numbers = [] if self.dc_choice_ is None else self.dc_choice_["numbers"]
+        drops = {each["n_clusters"]: each["drop"] for each in numbers}
+        others = [each for each in numbers if each["n_clusters"] != self.n_clusters_][:2]
+        named = [f"{each['n_clusters']} clusters with dc_fraction={each['dc_fraction']:g}" for each in others]
+        stable = drops.get(self.n_clusters_, 1.0) if drops else float("inf")
+        return stable, " or ".join(named) if named else "another dc_fraction"
 
 
 def _unequal(weights: np.ndarray | None) -> np.ndarray | None:

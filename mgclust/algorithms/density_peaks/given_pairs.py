@@ -49,6 +49,14 @@ class GivenPairs(AllPairs):
         rank = n + 2 * pair_rank(n, fraction)
         return order_statistic(self._context, lambda: (s for _, _, s in self._tiles()), rank), 0.0
 
+    def smallest_positive(self, seed: int) -> tuple[float, int]:  # noqa: D102
+        n = self._context.dataset_shape[0]
+        zeros = np.array([sum(int((s == 0).sum()) for _, _, s in self._tiles())])
+        equal = int(self._context.comm.all_reduce(zeros, "sum")[0])
+        if equal == n * n:
+            return 0.0, n * (n - 1) // 2
+        return order_statistic(self._context, lambda: (s for _, _, s in self._tiles()), equal + 1), (equal - n) // 2
+
     def knn_rho(self, k: int) -> tuple[Array, Neighbors | None]:  # noqa: D102
         mine = self._own_zeros(self._context.dtype)
         for own, _, s in self._tiles():

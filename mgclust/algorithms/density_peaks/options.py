@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from mgclust.algorithms.declaration import Declaration
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.params import Boolean, Choice, Constraint, Integer, Real, RowNumbers
+from mgclust.params import Boolean, Choice, Constraint, Integer, Real, RealOrWord, RowNumbers
 
 __all__ = ["DensityPeaksOptions"]
 
@@ -21,7 +21,7 @@ class DensityPeaksOptions(Declaration):
             remedy="give the number of clusters or leave it out",
         ),
         "dc": Real(above=0, optional=True, help="Cut-off distance; from dc_fraction if left out."),
-        "dc_fraction": Real(above=0, at_most=1, help="Share of the pairs within dc."),
+        "dc_fraction": RealOrWord("auto", above=0, at_most=1, help="Share of the pairs within dc; auto: chosen."),
         "dc_method": Choice("exact", "sample", help="How dc is found."),
         "density": Choice("gaussian", "cutoff", "knn", help="What rho is."),
         "k": Integer(at_least=1, help="With density=knn: rho is one over the distance to the k-th nearest row."),
@@ -47,7 +47,7 @@ class DensityPeaksOptions(Declaration):
         n_clusters: int | None = None,
         *,
         dc: float | None = None,
-        dc_fraction: float = 0.02,
+        dc_fraction: float | str = "auto",
         dc_method: str = "exact",
         density: str = "gaussian",
         k: int = 16,

@@ -4,7 +4,8 @@ Wanted is the k-th smallest reduced distance s of the pairs i < j. IEEE numbers 
 integers that their bits are, so this is integer work: histograms of 2^20 bins within a bracket, a bin being some
 power of two of neighbouring representable values.
 
-1. A sample of 2048 rows brackets the value: with p_i the share of the sample within s of row i, the standard error of
+1. A sample of 1024 rows brackets the value (2048 where samples decide it: each pair of the first one costs as much as
+   some twenty that lie outside a bracket). With p_i the share of the sample within s of row i, the standard error of
    the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans four of these to each side.
 2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (An eighth of the
    rows, if that is less, where the next step takes near-linear time.)
@@ -29,14 +30,26 @@ import numpy as np
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["BINS", "LEAST_TREE_SAMPLE", "Count", "Sample", "pair_quantile", "pair_rank", "sample_rows", "sample_sizes"]
+__all__ = [
+    "BINS",
+    "LEAST_TREE_SAMPLE",
+    "Count",
+    "Sample",
+    "pair_quantile",
+    "pair_rank",
+    "sample_quantiles",
+    "sample_rows",
+    "sample_sizes",
+    "smallest_positive",
+]
 
 Array = Any
 
-FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 2048, 32768, 131072
+BRACKETING_ROWS, FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 1024, 2048, 32768, 131072
 LEAST_TREE_SAMPLE = 1 << 17  # rows; building a smaller tree saves less than it costs
 SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
 BINS = 1 << 20
+COARSE_DIGITS = 8  # binary
 STANDARD_ERRORS = 4.0
 
 
@@ -96,12 +109,13 @@ Count = Callable[[int, int, int], Array]  # (first, shift, bins) -> pairs below,
 
 def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = False) -> list[int]:
     """Rows of the samples, ascending."""
-    first, eighth = min(n, FIRST_ROWS), n // 8
+    first, eighth = min(n, BRACKETING_ROWS if exact else FIRST_ROWS), n // 8
     second = min(n, max(FIRST_ROWS, min(SECOND_ROWS, int((SECOND_WORK / d) ** 0.5))))
     if not exact:
         return sorted({first, second})
     if near_linear:
-        return sorted({first, max(first, min(second, eighth)), *([eighth] if eighth >= LEAST_TREE_SAMPLE else [])})
+        second = min(n, max(FIRST_ROWS, min(second, eighth)))
+        return sorted({first, second, *([eighth] if eighth >= LEAST_TREE_SAMPLE else [])})
     return sorted({first, second, max(second, min(eighth, THIRD_ROWS))})
 
 
@@ -180,6 +194,36 @@ def _narrow(
     far = max(abs(end - middle) for end in ends)
     high = min(high + (1 << shift), _bits(np.inf, dtype))
     return Sample(value, _value(low, dtype), _value(high, dtype), far, before.rank, deviation, False)
+
+
+def sample_quantiles(context: Context, x: Array, norm: str, ranks: list[int]) -> list[float]:
+    """Reduced distances of these ranks among the pairs of a few rows, which every rank has; 0 where pairs are equal.
+
+    Within a bin of the histogram, 0.4%.
+    """
+    kernels, dtype = context.kernels, np.dtype(context.dtype)
+    shift = np.finfo(dtype).nmant - COARSE_DIGITS
+    counts = kernels.xp.zeros(1 + (1 << (8 * dtype.itemsize - 1 - shift)), dtype="int64")
+    kernels.pairs.pair_histogram(x, x, norm=norm, diagonal=True, low=1, shift=shift, out=counts)
+    found = Histogram(kernels.xp, counts, 1, shift).bins_of(ranks)
+    return [0.0 if at is None else _value(at, dtype) for at in found]
+
+
+def smallest_positive(context: Context, measure: Metric, count: Count, seed: int) -> tuple[float, int]:
+    """The smallest reduced distance of pairs that differ, 0 if there is none, and how many pairs do not."""
+    dtype, n = np.dtype(context.dtype), context.dataset_shape[0]
+    chosen = np.random.default_rng(seed).choice(n, min(n, FIRST_ROWS), replace=False)
+    x = context.gather_rows(np.sort(chosen))
+    s = context.kernels.pairs.reduced_distances(x, x, norm=measure.norm)
+    high = float(context.kernels.xp.where(s > 0, s, np.inf).min())
+    first, stop = 1, max(_bits(high, dtype), 2)
+    shift = _shift(first, stop)
+    histogram = Histogram(context.kernels.xp, count(first, shift, _bins(first, stop, shift)), first, shift)
+    equal = histogram.below
+    if histogram.total == equal:
+        return (high if np.isfinite(high) else 0.0), equal
+    bracket = Sample(0.0, _value(first, dtype), high, 0.0, equal + 1, np.nan, False)
+    return pair_quantile(context, bracket, count)[0], equal
 
 
 def pair_quantile(context: Context, sample: Sample, count: Count) -> tuple[float, int]:

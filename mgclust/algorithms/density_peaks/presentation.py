@@ -7,17 +7,35 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import Axis, Drawn, EdgeSample, Fact, Presentation, Sample, Score, number_text
+from mgclust.algorithms.presentation import (
+    Axis,
+    Drawn,
+    EdgeSample,
+    Fact,
+    Presentation,
+    Sample,
+    Score,
+    Table,
+    number_text,
+)
 from mgclust.data import Dataset
 from mgclust.result import Result
 
 __all__ = ["DensityPeaksPresentation"]
 
+TRIED = ("share of the pairs", "dc", "clusters", "drop of rho * delta behind them")
+NUMBERS = ("clusters", "best at this share", "drop of rho * delta behind them, at two neighbouring shares")
+
 
 class DensityPeaksPresentation(Presentation):
     """The decision graph, the centres' rho and delta, the halo, and how exact dc is."""
 
-    scores = {"dc": Score("cut-off distance dc"), "dc_error": None, "halo_rows": Score("rows in the halo")}
+    scores = {
+        "dc": Score("cut-off distance dc"),
+        "dc_error": None,
+        "dc_fraction": Score("share of the pairs within dc"),
+        "halo_rows": Score("rows in the halo"),
+    }
     facts = {
         "algorithm": Fact(
             "algorithm",
@@ -37,6 +55,8 @@ class DensityPeaksPresentation(Presentation):
                 "given": "none: the distances were given",
             },
         ),
+        "equal_pairs": Fact("pairs of equal rows"),
+        "dc_choice": None,
         "rho_recomputed_rows": Fact("rows whose density was recomputed directly"),
         "rho_relative_error": Fact("relative error of the densities, at most"),
     }
@@ -83,6 +103,32 @@ class DensityPeaksPresentation(Presentation):
             columns["in halo"] = np.bincount(labels[labels >= 0], minlength=len(sizes)).tolist()
         return columns
 
+    def tables(self, result: Result) -> list[Table]:
+        """After the clusters, where dc_fraction was chosen, what it was chosen by."""
+        choice = result.diagnostics.get("dc_choice")
+        tables = super().tables(result)
+        if not choice or not choice["tried"]:
+            return tables
+        of = f"of {choice['rows']:,} rows"
+        tried = [
+            [each["dc_fraction"], number_text(each["dc"]), each["n_clusters"], f"{each['drop']:.3g}"]
+            for each in choice["tried"]
+        ]
+        chosen = [row[0] for row in tried].index(choice["dc_fraction"])
+        numbers = [[each["n_clusters"], each["dc_fraction"], f"{each['drop']:.3g}"] for each in choice["numbers"]]
+        return [
+            *tables,
+            Table(f"Decision graphs {of} by share of the pairs within dc", TRIED, tried, chosen=chosen),
+            Table(f"Numbers of clusters that stood out {of}", NUMBERS, numbers),
+        ]
+
     def summary(self, result: Result) -> list[tuple[str, str]]:
         lines = super().summary(result)
-        return [*lines, ("dc", f"{result.scores['dc']:.5g}")] if "dc" in result.scores else lines
+        if "dc" in result.scores:
+            lines.append(("dc", f"{result.scores['dc']:.5g}"))
+        if choice := result.diagnostics.get("dc_choice"):
+            others = [each for each in choice["numbers"] if each["n_clusters"] != result.scores["n_clusters"]]
+            named = [f"{each['n_clusters']} (at {each['dc_fraction']:g}, drop {each['drop']:.3g})" for each in others]
+            lines.append(("fraction", f"{choice['dc_fraction']:g} of the pairs within dc, chosen"))
+            lines += [("others", ", ".join(named))] if named else []
+        return lines

@@ -15,6 +15,7 @@ halo are the rows no denser than the densest border row of their cluster.
 What runs where. Every rank owns consecutive row blocks; the blocks of all ranks stream past each rank in one global
 order, and tiles are reduced as they are computed, so there is never an n x n array::
 
+    share   of the pairs within dc, where it is not given: `mgclust.algorithms.density_peaks.fraction_choice`
     dc      bracket from a sample, then one pass over the pairs i < j: a histogram of the representable
             values within the bracket. Its bin of the wanted rank is refined (float32: it seldom needs it)
             until it is one value wide: the same value that sorting all distances would give.
@@ -44,13 +45,16 @@ import numpy as np
 
 from mgclust.algorithms.density_peaks import near_linear
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
-from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers
+from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers, density_order
+from mgclust.algorithms.density_peaks.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
+from mgclust.algorithms.density_peaks.fraction_choice import choice_rows, choose_fraction
 from mgclust.algorithms.density_peaks.given_pairs import GivenPairs, measure_of
 from mgclust.algorithms.density_peaks.pair_quantile import BINS, sample_sizes
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.density import TILE_BYTES
+from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = ["DensityPeaksOutput", "density_peaks", "estimate"]
 
@@ -69,7 +73,9 @@ class DensityPeaksOutput:
     halo: np.ndarray | None
     dc: float | None
     dc_error: float
+    dc_fraction: float | None
     exactness: dict[str, Any]
+    choice: dict[str, Any] | None
 
 
 def density_peaks(
@@ -77,7 +83,7 @@ def density_peaks(
     *,
     metric: str,
     dc: float | None,
-    dc_fraction: float,
+    dc_fraction: float | None,
     dc_method: str,
     density: str,
     k: int,
@@ -87,7 +93,7 @@ def density_peaks(
     seed: int,
     weights: np.ndarray | None,
 ) -> DensityPeaksOutput | None:
-    """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports."""
+    """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports. dc_fraction None: chosen here."""
     measure = measure_of(metric)
     comm, xp, host = context.comm, context.kernels.xp, context.kernels.memory.to_host
     state = DensityState.finished(context)
@@ -106,14 +112,19 @@ def density_peaks(
         if dc is not None:
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
         elif state.cut is None and (density != "knn" or halo):
+            if dc_fraction is None:
+                state.choice = choose_fraction(context, measure, seed)
+                dc_fraction = float(state.choice["dc_fraction"])
             s_dc, error = passes.cutoff(dc_fraction, exact=dc_method == "exact", seed=seed)
+            if s_dc <= 0:
+                s_dc, exactness["equal_pairs"] = passes.smallest_positive(seed)
+                error = 0.0
+                _refuse_too_small(context, measure, s_dc)
             state.cut = CutoffDistance(s_dc, measure.distance(s_dc), error)
             state.keep(context)
-        if state.cut is not None and state.cut.distance <= 0:
-            raise InputError(
-                f"dc=0: at least dc_fraction={dc_fraction:g} of the pairs coincide; raise dc_fraction, give dc, "
-                "or drop duplicate rows."
-            )
+        fraction = None
+        if dc is None and state.cut is not None:
+            fraction = dc_fraction if state.choice is None else float(state.choice["dc_fraction"])
     s_dc, dc, dc_error = state.cut or CutoffDistance(0.0, None, 0.0)
     norm = exactness["norm"] = passes.norm(0.0 if density == "knn" else s_dc)
 
@@ -152,7 +163,23 @@ def density_peaks(
 
     if comm.rank != 0:
         return None
-    return DensityPeaksOutput(rho, delta, host(nearest), chosen, host(labels), flags, dc, dc_error, exactness)
+    return DensityPeaksOutput(
+        rho, delta, host(nearest), chosen, host(labels), flags, dc, dc_error, fraction, exactness, state.choice
+    )
+
+
+def _refuse_too_small(context: Context, measure: Metric, s: float) -> None:
+    """Refuse rows that are all equal, and a smallest distance whose square the type does not hold."""
+    least = float(np.finfo(context.dtype).tiny) ** 0.45
+    if s == 0:
+        raise InputError(
+            "dc=0: all rows are equal, so no density can be told apart; give rows that are not duplicates of one."
+        )
+    if measure.distance(s) <= least:
+        raise InputError(
+            f"dc={measure.distance(s):g}: so many pairs coincide that dc is the smallest positive distance; it should "
+            f"be > {least:.1g}, whose square dtype='{context.dtype}' holds. Drop duplicate rows or give dc."
+        )
 
 
 class CutoffDistance(NamedTuple):
@@ -168,6 +195,7 @@ class DensityState:
     """Results of the passes so far. A pass that was interrupted restarts, so this is all there is to save."""
 
     exactness: dict[str, Any] = field(default_factory=dict)  # how it was found, for `DensityPeaks.exactness_`
+    choice: dict[str, Any] | None = None  # see `choose_fraction`
     cut: CutoffDistance | None = None
     # rho, best, nearest: of shape (n,) or None: density; reduced distance and index of the nearest denser row.
     # On the device of every rank.
@@ -184,7 +212,7 @@ class DensityState:
             return cls()
         to_device = context.kernels.memory.to_device
         cut = saved.control["cut"]
-        state = cls(saved.control["exactness"], None if cut is None else CutoffDistance(*cut))
+        state = cls(saved.control["exactness"], saved.control["choice"], None if cut is None else CutoffDistance(*cut))
         for name, array in saved.arrays.items():
             setattr(state, name, to_device(array))
         if saved.control["neighbors"]:
@@ -202,17 +230,15 @@ class DensityState:
         arrays = {name: context.kernels.memory.to_host(array) for name, array in known.items() if array is not None}
         near = {} if self.neighbors is None else self.neighbors._asdict()
         context.checkpoint.save(
-            {"exactness": self.exactness, "cut": self.cut, "neighbors": near["s"].shape[1] if near else 0},
+            {
+                "exactness": self.exactness,
+                "choice": self.choice,
+                "cut": self.cut,
+                "neighbors": near["s"].shape[1] if near else 0,
+            },
             arrays,
             {f"neighbors_{name}": array for name, array in near.items()},
         )
-
-
-def density_order(xp: Any, rho: Array) -> Array:
-    """Each row's position by decreasing rho, equal rho by index; int32."""
-    order = xp.empty(rho.shape[0], dtype="int32")
-    order[xp.argsort(-rho, kind="stable")] = xp.arange(rho.shape[0], dtype="int32")
-    return order
 
 
 def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -> np.ndarray:
@@ -234,8 +260,12 @@ def estimate(
     algorithm: str,
     k: int,
     weighted: bool,
+    choice: bool,
 ) -> Estimate:
-    """Memory of a rank beside its rows; k: of the nearest rows that are kept for densities, or 0."""
+    """Memory of a rank beside its rows; k: of the nearest rows that are kept for densities, or 0.
+
+    choice: whether the fraction of the pairs within dc is chosen.
+    """
     n, d = shape
     near = near_linear.is_taken(shape, measure_of(metric), algorithm)
     # rho, delta, nearest_higher, order, labels, and one copy while they are gathered; what `EqualRows` sorts before.
@@ -250,6 +280,8 @@ def estimate(
     )
     if k:
         what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
+    if choice:
+        what["rows that choose dc_fraction"] = choice_rows(n) * (d * itemsize + CHOICE_BYTES_PER_ROW)
     if near:
         what["tree"] = near_linear.BYTES_PER_ROW * n * itemsize // 4
         what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)

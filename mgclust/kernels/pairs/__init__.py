@@ -14,6 +14,7 @@ given distances from stored tiles, `neighbors` looks for nearest denser rows amo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -102,6 +103,34 @@ class Pairs(Protocol):
             ``mgclust.kernels.pairs.neighbors`` needs. Only where NEIGHBORS is not 0.
         near_index : int64 array of shape (m, NEIGHBORS), optional
             Their global numbers (-1 at first), in place.
+        """
+
+    def gaussian_sums(
+        self,
+        x: Array,
+        y: Array,
+        *,
+        norm: str,
+        scales: Sequence[float],
+        power: int,
+        out: Array,
+        rows: Array | None = None,
+        y_start: int = 0,
+        near: Array | None = None,
+        near_index: Array | None = None,
+    ) -> None:
+        """Do what `gaussian_sum` does for several scales, with the same bits as its direct norms for each.
+
+        The CPU computes each distance once; a GPU passes once over the pairs for each scale.
+
+        Parameters
+        ----------
+        norm : {"l2", "l1"}
+            Which reduced distance.
+        scales : sequence of float
+            At least one.
+        out : float64 array of shape (len(scales), m)
+            Added to in place.
         """
 
     def nearest_column(self, x: Array, y: Array, *, norm: str, y_start: int, best: Array, best_index: Array) -> None:

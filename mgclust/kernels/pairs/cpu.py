@@ -18,6 +18,7 @@ second; Numba keeps it on disk).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ __all__ = [
     "border",
     "count_within",
     "gaussian_sum",
+    "gaussian_sums",
     "nearest_column",
     "nearest_higher",
     "nearest_rows",
@@ -88,24 +90,51 @@ def gaussian_sum(
 ) -> None:
     if near is None or near_index is None:
         near, near_index = np.empty((len(x), 0), x.dtype), np.empty((len(x), 0), np.int64)
-    numbers, flat, d, factor = _numbers(x, rows), x.reshape(-1), x.shape[1], x.dtype.type(-scale * LOG2_E)
     if norm == "l2-dot" and power == 1 and products.suit(x, norm) and (lengths := Lengths(x, y)).fit:
+        if near is None or near_index is None:
+            near, near_index = _no_neighbors(x)
+        numbers, flat, d, factor = _numbers(x, rows), x.reshape(-1), x.shape[1], x.dtype.type(-scale * LOG2_E)
         listed = Lists(x, y, y_start, near, near_index)
         (lower, share), scaled = lengths.lower(), lengths.scaled(float(factor))
 
-        def body_of_products(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
+        def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
             products.gaussian(
                 flat, d, start, stop, panels, columns, factor, out, numbers, y_start + first,
                 *from_column(first, scaled, lower), share, *listed.of(first),
             )  # fmt: skip
             listed.complete(start, stop, panels, first, columns)
 
-        each_task(x, y, body_of_products)
+        each_task(x, y, body)
         return
+    of_row: dict[str, Any] = {"rows": rows, "y_start": y_start, "near": near, "near_index": near_index}
+    gaussian_sums(x, y, norm=norm, scales=[scale], power=power, out=out[None], **of_row)
+
+
+def gaussian_sums(
+    x: Array,
+    y: Array,
+    *,
+    norm: str,
+    scales: Sequence[float],
+    power: int,
+    out: Array,
+    rows: Array | None = None,
+    y_start: int = 0,
+    near: Array | None = None,
+    near_index: Array | None = None,
+) -> None:
+    if near is None or near_index is None:
+        near, near_index = _no_neighbors(x)
+    numbers, flat, d, factors = (
+        _numbers(x, rows),
+        x.reshape(-1),
+        x.shape[1],
+        (-LOG2_E * np.array(scales)).astype(x.dtype),
+    )
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         pairs.gaussian(
-            flat, d, start, stop, panels, columns, norm == "l1", factor, power, out, numbers, y_start + first, near,
+            flat, d, start, stop, panels, columns, norm == "l1", factors, power, out, numbers, y_start + first, near,
             near_index,
         )  # fmt: skip
 
@@ -206,6 +235,10 @@ def _value(bits: int, dtype: Any) -> float:
     """The number that has these bits, infinity for those beyond it."""
     value = float(np.array(bits, f"i{dtype.itemsize}").view(dtype))
     return np.inf if np.isnan(value) else value
+
+
+def _no_neighbors(x: Array) -> tuple[Array, Array]:
+    return np.empty((len(x), 0), x.dtype), np.empty((len(x), 0), np.int64)
 
 
 def _numbers(x: Array, rows: Array | None) -> Array:

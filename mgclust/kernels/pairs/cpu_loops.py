@@ -175,7 +175,7 @@ def gaussian(
     panels: Any,
     columns: int,
     manhattan: bool,
-    factor: Any,
+    factors: Any,
     power: int,
     out: Any,
     numbers: Any,
@@ -183,21 +183,21 @@ def gaussian(
     near: Any,
     near_index: Any,
 ) -> None:
-    """Add to out the sum of 2^(factor s^power), for rows start..stop-1; column 0 has this number.
+    """Add to out[f] the sum of 2^(factors[f] s^power), for rows start..stop-1; column 0 has this number.
 
     A row leaves out the column of the number given for it. If near has columns, the nearest columns are kept there too,
     sorted by s.
     """
     count = (columns + WIDTH - 1) // WIDTH
-    sums = np.empty(ROWS * WIDTH, x.dtype)
+    step = max(4, ROWS // len(factors) // 4 * 4)
+    sums = np.empty(len(factors) * step * WIDTH, x.dtype)
     saved = np.empty(4, x.dtype)
     own = np.zeros(count, np.bool_)  # panels with a column that one of the rows at hand leaves out
-    coefficient = splat(x.dtype.type(factor))
     squared = power == 2
     keep = near.shape[1] > 0
     tile = SUM_TILE // WIDTH
-    for begin in range(start, stop, ROWS):
-        end = min(begin + ROWS, stop)
+    for begin in range(start, stop, step):
+        end = min(begin + step, stop)
         mark_own(own, numbers, begin, end, number, True)
         for first in range(0, count, tile):
             sums[:] = 0
@@ -215,17 +215,19 @@ def gaussian(
                             keep_nearer(s2, i + 2, valid, j, -1, near, near_index)
                         if i + 3 < end:
                             keep_nearer(s3, i + 3, valid, j, -1, near, near_index)
-                    r = i - begin
-                    if meets_itself:
-                        swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
-                    _gaussian_step(sums, r, s0, coefficient, squared)
-                    _gaussian_step(sums, r + 1, s1, coefficient, squared)
-                    _gaussian_step(sums, r + 2, s2, coefficient, squared)
-                    _gaussian_step(sums, r + 3, s3, coefficient, squared)
-                    if meets_itself:
-                        swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
-            for i in range(begin, end):
-                out[i] += np.float64(total(load(sums, (i - begin) * WIDTH)))
+                    for f in range(len(factors)):
+                        r, coefficient = i - begin + f * step, broadcast(factors, f)
+                        if meets_itself:
+                            swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
+                        _gaussian_step(sums, r, s0, coefficient, squared)
+                        _gaussian_step(sums, r + 1, s1, coefficient, squared)
+                        _gaussian_step(sums, r + 2, s2, coefficient, squared)
+                        _gaussian_step(sums, r + 3, s3, coefficient, squared)
+                        if meets_itself:
+                            swap_own(sums, saved, r, min(4, end - i), numbers, i, number + p * WIDTH)
+            for f in range(len(factors)):
+                for i in range(begin, end):
+                    out[f, i] += np.float64(total(load(sums, (i - begin + f * step) * WIDTH)))
         mark_own(own, numbers, begin, end, number, False)
 
 

@@ -8,6 +8,7 @@ waits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cupy as cp
@@ -23,6 +24,7 @@ __all__ = [
     "border",
     "count_within",
     "gaussian_sum",
+    "gaussian_sums",
     "nearest_column",
     "nearest_higher",
     "nearest_rows",
@@ -87,6 +89,24 @@ def gaussian_sum(
         groups = cp.empty((-(-columns.shape[0] // GROUP), x.shape[0]), dtype=np.float64)
         launch(name, x, columns, norm, GROUP, factor, (own - start).astype(np.int32), groups)
         add(groups)
+
+
+def gaussian_sums(
+    x: Array,
+    y: Array,
+    *,
+    norm: str,
+    scales: Sequence[float],
+    power: int,
+    out: Array,
+    rows: Array | None = None,
+    y_start: int = 0,
+    near: Array | None = None,
+    near_index: Array | None = None,
+) -> None:
+    of_row: dict[str, Any] = {"rows": rows, "y_start": y_start, "near": near, "near_index": near_index}
+    for scale, sums in zip(scales, out, strict=True):
+        gaussian_sum(x, y, norm=norm, scale=scale, power=power, out=sums, **of_row)
 
 
 def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:

@@ -157,6 +157,7 @@ def test_dc_among_equal_distances_is_exact(device, rng):
 @pytest.fixture
 def small_samples(monkeypatch):
     """Samples of the rows far smaller than the test sets, so that few rows take the way of many."""
+    monkeypatch.setattr(pair_quantile, "BRACKETING_ROWS", 200)
     monkeypatch.setattr(pair_quantile, "FIRST_ROWS", 200)
     monkeypatch.setattr(pair_quantile, "SECOND_ROWS", 700)
 

@@ -48,12 +48,12 @@ def test_equals_the_oracle(X, metric, kernel, algorithm, dc):
 def test_dc_is_the_order_statistic(X, metric, fraction):
     assume(distinct(X))
     expected = reference.cutoff_distance(X, fraction, metric)
-    if expected > 0:
-        model = fit(X, metric=metric, dc_fraction=fraction)
-        assert model.dc_ == pytest.approx(expected, rel=1e-12)
-    else:  # more than that fraction of the pairs coincide: no density can be told apart at dc = 0
-        with pytest.raises(InputError, match=r"dc_fraction|dc="):
-            fit(X, metric=metric, dc_fraction=fraction)
+    pairs = reference.distances(X, X, metric)[np.triu_indices(len(X), 1)]
+    equal = expected == 0  # more than that fraction of the pairs: the smallest distance of the others counts
+    model = fit(X, metric=metric, dc_fraction=fraction)
+    assert model.dc_ == pytest.approx(pairs[pairs > 0].min() if equal else expected, rel=1e-12)
+    assert model.exactness_.get("equal_pairs") == ((pairs == 0).sum() if equal else None)
+    assert any("smallest positive distance" in text for text in model.result_.warnings) == equal
 
 
 @quick

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import numpy as np
 import pytest
@@ -35,11 +36,16 @@ CASES = {
     "given dc": ((3000, 2), {"dc": 0.5}),
     "fewer blocks than ranks": ((700, 2), {}),
     "automatic centres": ("overlap1", {"n_clusters": None}),
+    "chosen dc": ((4500, 20), {"n_clusters": None, "random_state": 1}),
+    "chosen dc, grid": ((17000, 2), {"n_clusters": None, "algorithm": "grid", "halo": False}),
+    "many equal rows": ("lattice", {"dc_fraction": 0.001, "n_clusters": None}),
 }
 
 
 def rows_of(case) -> np.ndarray:
     source = CASES[case][0]
+    if source == "lattice":
+        return np.random.default_rng(3).integers(0, 5, (3000, 4)).astype("float32")
     if isinstance(source, str):
         return load_points(source)[0]
     rng = np.random.default_rng(source)
@@ -62,7 +68,8 @@ def fit_on(ranks, monkeypatch):
 def bits(model) -> dict[str, str]:
     values = {name: np.ascontiguousarray(getattr(model, name)) for name in ATTRIBUTES}
     values["dc_"] = np.float64(-1.0 if model.dc_ is None else model.dc_)
-    return {name: hashlib.sha256(value.tobytes()).hexdigest()[:12] for name, value in values.items()}
+    hashes = {name: hashlib.sha256(value.tobytes()).hexdigest()[:12] for name, value in values.items()}
+    return {**hashes, "dc_choice_": json.dumps(model.dc_choice_)}
 
 
 @pytest.mark.quick("automatic centres")

@@ -1,0 +1,201 @@
+"""Choice of the share of the pairs that lie within dc: ``dc_fraction="auto"``.
+
+The decision graph of some rows is drawn at each of `FRACTIONS`, and the number of clusters that stands out best at two
+neighbouring ones is taken: the one whose drop of ``rho * delta`` has the largest geometric mean over both. A drop at
+one fraction alone is often chance, the more so the fewer rows lie within dc. The first fraction stays unless that mean
+is 2 at least, and a third more than what the number at the first fraction has anywhere::
+
+    drop behind k centres            at 0.02   0.01   0.005   0.002   0.001
+    k = 9   (best at 0.02)              1.4    1.1     1.0     1.0     1.1
+    k = 50  (best at 0.01 to 0.002)     1.1    5.2     6.3     2.4     1.3      sqrt(5.2 * 6.3) > 4/3 * 1.2: 0.005
+
+The numbers of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
+
+Cost. All fractions share each distance of a pass over the pairs of some rows, a third of all (4,096 at least and
+16,384 at most), which also keeps each row's nearest ones: they find its nearest denser row for nearly all rows,
+whatever the densities. On a GPU, each fraction takes its own two passes over these pairs. The dc of a fraction is that
+of 512 rows, within a bin of a histogram; the dc of the fraction that is chosen is found by all rows, as if the
+fraction had been given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.algorithms.density_peaks.decision_graph import (
+    MOST_AUTOMATIC_CENTERS,
+    density_order,
+    largest_gamma,
+    log_drops,
+)
+from mgclust.algorithms.density_peaks.equal_rows import first_of_equal
+from mgclust.algorithms.density_peaks.pair_quantile import pair_rank, sample_quantiles
+from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.metrics import Metric
+from mgclust.kernels.pairs.neighbors import nearest_known
+
+__all__ = ["BYTES_PER_ROW", "FRACTIONS", "LEAST_DROP", "choice_rows", "choose_fraction"]
+
+Array = Any
+
+FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
+LEAST_WITHIN = 5  # rows within dc, on the average
+CLEARER, LEAST_DROP = 4 / 3, 2.0
+LEAST_ROWS, MOST_ROWS = 4096, 16384
+DC_ROWS = 512
+BLOCK_ROWS = 8192  # columns between two looks at whether the run was cancelled
+BYTES_PER_ROW = 512  # densities and nearest rows
+MOST_SHOWN = 5
+
+
+class Graph(NamedTuple):
+    """A decision graph of the sample."""
+
+    fraction: float
+    dc: float
+    drops: np.ndarray  # (MOST_AUTOMATIC_CENTERS,): logarithms, behind 2, 3, ... centres
+
+
+def choice_rows(n: int) -> int:
+    """Rows whose decision graphs are drawn."""
+    return min(n, max(LEAST_ROWS, min(n // 3, MOST_ROWS)))
+
+
+def choose_fraction(context: Context, measure: Metric, seed: int) -> dict[str, Any]:
+    """Choose one of `FRACTIONS`, on every rank.
+
+    Parameters
+    ----------
+    context : Context
+        Of prepared rows.
+    measure : Metric
+    seed : int
+        Of the sample.
+
+    Returns
+    -------
+    dict
+        "dc_fraction", the choice; "rows" of the sample; the decision graphs that were "tried", and the "numbers" of
+        clusters that stood out, with their evidence: all that JSON can hold.
+    """
+    xp, n = context.kernels.xp, context.dataset_shape[0]
+    m = choice_rows(n)
+    chosen = np.random.default_rng(seed).choice(n, m, replace=False)
+    ascending = np.sort(chosen)
+    # In random order: where columns came nearer and nearer to a row, each would change the list of its nearest ones.
+    x = context.gather_rows(ascending)[xp.asarray(np.searchsorted(ascending, chosen))]
+    few = x[:DC_ROWS]
+    wanted = [fraction for fraction in FRACTIONS if fraction == FRACTIONS[0] or fraction * (m - 1) >= LEAST_WITHIN]
+    cuts = sample_quantiles(context, few, measure.norm, [pair_rank(len(few), fraction) for fraction in wanted])
+    usable = [(fraction, measure.distance(s)) for fraction, s in zip(wanted, cuts, strict=True) if s > 0]
+    graphs = []
+    if len(usable) > 1 and usable[0][0] == FRACTIONS[0]:
+        densities = _densities(context, measure, x, [dc for _, dc in usable])
+        for (fraction, dc), (rho, delta) in zip(usable, densities, strict=True):
+            gamma = rho * delta
+            drops = np.zeros(MOST_AUTOMATIC_CENTERS)
+            found = log_drops(gamma[largest_gamma(gamma, min(m, MOST_AUTOMATIC_CENTERS + 1))], m)
+            drops[: len(found)] = found
+            graphs.append(Graph(fraction, dc, drops))
+    return {"dc_fraction": FRACTIONS[0], "rows": m, "tried": [], "numbers": []} | judge(graphs)
+
+
+def judge(graphs: list[Graph]) -> dict[str, Any]:
+    """The choice among decision graphs of descending fractions, and its evidence; nothing of fewer than two."""
+    if len(graphs) < 2:
+        return {}
+    drops = np.array([graph.drops for graph in graphs])
+    both = (drops[:-1] + drops[1:]) / 2  # of neighbouring fractions
+    evidence, own = both.max(axis=0), drops.argmax(axis=1)
+    best = int(evidence.argmax())
+    chosen = 0
+    if best != own[0] and evidence[best] >= max(evidence[own[0]] + np.log(CLEARER), np.log(LEAST_DROP)):
+        first = int(both[:, best].argmax())
+        alike = [at for at in (first, first + 1) if own[at] == best]
+        chosen = max(alike, key=lambda at: drops[at, best], default=0)
+    ranked = np.argsort(-evidence, kind="stable")[:MOST_SHOWN]
+    numbers = [
+        {
+            "n_clusters": int(at) + 2,
+            "dc_fraction": graphs[int(drops[:, at].argmax())].fraction,
+            "drop": float(np.exp(evidence[at])),
+        }
+        for at in ranked
+        if evidence[at] > 0
+    ]
+    tried = [
+        {"dc_fraction": graph.fraction, "dc": graph.dc, "n_clusters": int(k) + 2, "drop": float(np.exp(graph.drops[k]))}
+        for graph, k in zip(graphs, own, strict=True)
+    ]
+    return {"dc_fraction": graphs[chosen].fraction, "tried": tried, "numbers": numbers}
+
+
+def _densities(
+    context: Context, measure: Metric, x: Array, cuts: list[float]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """rho and delta of the rows x, which every rank has, at each dc."""
+    xp, kernels = context.kernels.xp, context.kernels
+    densities, near = _pair_densities(context, measure, x, cuts)
+    for rho in densities:
+        order = density_order(xp, rho)
+        best = context.comm.all_gather(_nearest_higher(context, measure, x, order, near))
+        densest = int(xp.argmin(order))
+        best[densest] = kernels.pairs.reduced_distances(x[densest : densest + 1], x, norm=measure.norm).max()
+        delta = measure.distances(best.astype("float64"), xp)
+        yield kernels.memory.to_host(rho), kernels.memory.to_host(delta)
+
+
+def _own(context: Context, m: int) -> slice:
+    """The rows of the sample that this rank answers for."""
+    return slice(m * context.rank // context.size, m * (context.rank + 1) // context.size)
+
+
+def _blocks(context: Context, x: Array) -> Iterator[tuple[int, Array]]:
+    """Columns, and the number of the first, some at a time."""
+    for start in range(0, len(x), BLOCK_ROWS):
+        context.progress(start / len(x))
+        yield start, x[start : start + BLOCK_ROWS]
+
+
+def _pair_densities(
+    context: Context, measure: Metric, x: Array, cuts: list[float]
+) -> tuple[Array, tuple[Array, Array] | None]:
+    """Gaussian densities at each dc by one pass over all pairs, and the nearest rows of own ones if they are kept."""
+    xp, pairs, own = context.kernels.xp, context.kernels.pairs, _own(context, len(x))
+    mine = x[own]
+    sums = xp.zeros((len(cuts), len(mine)), dtype="float64")
+    near: dict[str, Array] = {}
+    if pairs.NEIGHBORS:
+        shape = (len(mine), pairs.NEIGHBORS)
+        near = {"near": xp.full(shape, xp.inf, dtype=x.dtype), "near_index": xp.full(shape, -1, dtype="int64")}
+    how: dict[str, Any] = {"norm": measure.norm, "power": measure.power, "scales": [measure.scale(dc) for dc in cuts]}
+    alike = first_of_equal(x, xp.arange(own.start, own.stop), xp)
+    for start, columns in _blocks(context, x):
+        pairs.gaussian_sums(mine, columns, **how, out=sums, rows=alike, y_start=start, **near)
+    every = context.comm.all_gather(xp.ascontiguousarray(sums.T))
+    return xp.ascontiguousarray(every.T), (near["near"], near["near_index"]) if near else None
+
+
+def _nearest_higher(
+    context: Context, measure: Metric, x: Array, order: Array, near: tuple[Array, Array] | None
+) -> Array:
+    """Reduced distance of each own row to its nearest denser one."""
+    xp, own = context.kernels.xp, _own(context, len(x))
+    best = xp.full(own.stop - own.start, xp.inf, dtype=x.dtype)
+    which = xp.arange(own.start, own.stop)
+    if near is not None:
+        known, _, certain = nearest_known(order, order[own], *near, xp)
+        best[certain] = known[certain]
+        which = which[~certain]
+    s, at = xp.full(len(which), xp.inf, dtype=x.dtype), xp.full(len(which), -1, dtype="int64")
+    mine, own_order = x[which], order[which]
+    for start, columns in _blocks(context, x):
+        context.kernels.pairs.nearest_higher(
+            mine, columns, own_order, order[start : start + len(columns)],
+            norm=measure.norm, y_start=start, best=s, best_index=at,
+        )  # fmt: skip
+    best[which - own.start] = s
+    return best

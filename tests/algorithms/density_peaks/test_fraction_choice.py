@@ -1,0 +1,193 @@
+"""``dc_fraction="auto"`` against plain NumPy, and what it leaves as it was; dc where many rows are equal."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+
+from mgclust import DensityPeaks, load_result
+from mgclust.algorithms.density_peaks import fraction_choice
+from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, choice_rows
+from mgclust.errors import InputError
+from oracles import density_peaks as reference
+
+pytestmark = pytest.mark.filterwarnings("ignore::mgclust.errors.ClusteringWarning")
+
+
+def fit(X, device="cpu", **parameters):
+    return DensityPeaks(device=device, client=None, **parameters).fit(X)
+
+
+def grid(side=8, each=60, seed=0):
+    """Gaussians on a grid, of which 0.02 of the pairs are too many."""
+    rng = np.random.default_rng(seed)
+    cells = np.repeat(np.arange(side * side), each)
+    centers = np.stack([cells % side, cells // side], axis=1)
+    return (centers + 0.2 * rng.standard_normal((len(cells), 2))).astype("float32"), cells
+
+
+def sorted_drops(X, dc, metric):
+    """Factors by which rho * delta falls behind k centres, as pairs (k, factor), in float64."""
+    rho = reference.density(X, dc, metric=metric)
+    rank = reference.rank_by_density(rho)
+    d = reference.distances(X, X, metric)
+    delta = np.array([d[i][rank < rank[i]].min() if rank[i] else d[i].max() for i in range(len(X))])
+    gamma = np.sort(rho * delta)[::-1]
+    most = min(256, int(2 * len(X) ** 0.5), (gamma > 0).sum() - 1)
+    return {k: gamma[k - 1] / gamma[k] for k in range(2, most + 1)}
+
+
+def expected_choice(drops):
+    """The rule, in words of its own, of the drops by descending fractions."""
+    evidence = {}
+    for first, second in itertools.pairwise(drops):
+        for k in {*first, *second}:
+            mean = (first.get(k, 1.0) * second.get(k, 1.0)) ** 0.5
+            evidence[k] = max(evidence.get(k, 0.0), mean)
+    found = [max(graph, key=graph.get) for graph in drops]
+    best = max(sorted(evidence), key=evidence.get)
+    if best == found[0] or evidence[best] < max(4 / 3 * evidence[found[0]], 2):
+        return 0, evidence
+    means = [a.get(best, 1.0) * b.get(best, 1.0) for a, b in itertools.pairwise(drops)]
+    at = int(np.argmax(means))
+    alike = [i for i in (at, at + 1) if found[i] == best]
+    return max(alike, key=lambda i: drops[i][best], default=0), evidence
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan"])
+@pytest.mark.parametrize("name", ["grid", "blobs", "noise"])
+@pytest.mark.quick("cpu-noise-manhattan", "cpu-grid-euclidean")
+def test_equals_the_oracle(name, metric, device):
+    if name == "grid":
+        X = grid(5, 80)[0]
+    elif name == "blobs":
+        X = make_blobs(900, 6, centers=25, cluster_std=1.2, random_state=3)[0]
+    else:
+        X = np.random.default_rng(4).random((700, 3))
+    model = fit(X, device, metric=metric, dtype="float64")
+    choice = model.dc_choice_
+    tried = choice["tried"]
+    assert choice["rows"] == len(X)
+    assert [each["dc_fraction"] for each in tried] == [f for f in FRACTIONS if f == 0.02 or f * (len(X) - 1) >= 5]
+    for each in tried:  # of 512 rows, within a bin
+        assert each["dc"] == pytest.approx(reference.cutoff_distance(X, each["dc_fraction"], metric), rel=0.15)
+    drops = [sorted_drops(X, each["dc"], metric) for each in tried]
+    for each, graph in zip(tried, drops, strict=True):
+        assert each["n_clusters"] == max(graph, key=graph.get)
+        assert each["drop"] == pytest.approx(max(graph.values()), rel=1e-6)
+    chosen, evidence = expected_choice(drops)
+    assert model.dc_fraction_ == choice["dc_fraction"] == tried[chosen]["dc_fraction"]
+    for each in choice["numbers"]:
+        assert each["drop"] == pytest.approx(evidence[each["n_clusters"]], rel=1e-6)
+    assert choice["numbers"][0]["drop"] == pytest.approx(max(evidence.values()), rel=1e-6)
+
+
+def test_finds_more_clusters_than_the_first_fraction(device):
+    X, _y = grid()
+    assert fit(X, device, dc_fraction=0.02).n_clusters_ < 64
+    model = fit(X, device)
+    assert model.n_clusters_ == 64 and model.dc_fraction_ < 0.02
+    again = fit(X, device, dc_fraction=model.dc_fraction_)
+    assert again.dc_ == model.dc_ and again.dc_choice_ is None
+    for name in ("rho_", "delta_", "nearest_higher_", "labels_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(again, name))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"n_clusters": 9}, {"rho_min": 1.0, "delta_min": 0.3}, {"density": "cutoff"}, {"metric": "precomputed"}, {}],
+)
+def test_without_a_say_it_is_the_first_fraction(parameters):
+    X, _ = grid(3, 60)
+    rows = reference.distances(X, X) if "metric" in parameters else X
+    weights = None if parameters else np.where(np.arange(len(X)) % 2, 1.0, 2.0)
+    model, fixed = (
+        DensityPeaks(client=None, device="cpu", dc_fraction=fraction, **parameters).fit(rows, sample_weight=weights)
+        for fraction in ("auto", 0.02)
+    )
+    assert model.dc_choice_ is None and model.dc_fraction_ == 0.02 and model.dc_ == fixed.dc_
+    np.testing.assert_array_equal(model.labels_, fixed.labels_)
+
+
+def test_a_given_dc_has_no_fraction():
+    model = fit(grid(3, 60)[0], dc=0.2)
+    assert model.dc_fraction_ is None and "dc_fraction" not in model.result_.scores
+
+
+def test_a_sample_of_many_rows(monkeypatch):
+    """A third of them, at most 16,384."""
+    assert [choice_rows(n) for n in (7, 4096, 12_000, 40_000, 10**8)] == [7, 4096, 4096, 13_333, 16_384]
+    monkeypatch.setattr(fraction_choice, "choice_rows", lambda n: n // 2)
+    X, _ = grid(8, 140)
+    models = [fit(X, random_state=seed) for seed in (0, 0, 1)]
+    assert [model.n_clusters_ for model in models] == [64, 64, 64]
+    assert models[0].dc_choice_ == models[1].dc_choice_ != models[2].dc_choice_
+    assert models[0].dc_choice_["rows"] == len(X) // 2
+
+
+def test_it_is_in_the_result(tmp_path):
+    model = fit(grid()[0])
+    model.result_.save(tmp_path / "out")
+    result = load_result(tmp_path / "out")
+    again = DensityPeaks.from_result(result)
+    assert again.dc_choice_ == model.dc_choice_ and again.dc_fraction_ == result.scores["dc_fraction"]
+    assert json.loads(json.dumps(result.diagnostics["dc_choice"]))["numbers"][0]["n_clusters"] == 64
+    lines = dict(model.presentation.summary(result))
+    assert lines["fraction"] == f"{model.dc_fraction_:g} of the pairs within dc, chosen" and "drop" in lines["others"]
+    tried, numbers = model.presentation.tables(result)[-2:]
+    assert tried.rows[tried.chosen][0] == model.dc_fraction_ and numbers.rows[0][0] == 64
+    assert model.presentation.tables(fit(grid()[0], dc_fraction=0.01).result_)[-1].heading != numbers.heading
+
+
+def test_noise_is_warned_of():
+    """Among them a draw whose number of clusters stands out at 0.02, and nowhere else."""
+    drops = []
+    for seed in (3, 5, 9, 12):
+        model = fit(np.random.default_rng(seed).standard_normal((1000, 2)))
+        (text,) = model.result_.warnings
+        assert text.startswith("the centres do not stand out") and "clusters with dc_fraction=" in text
+        drops.append(model.result_.scores["gamma_drop"])
+        assert ("at this dc_fraction alone" in text) == (drops[-1] >= 2.5)
+    assert max(drops) >= 2.5 > min(drops)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "grid"])
+@pytest.mark.parametrize("density", ["gaussian", "cutoff"])
+def test_many_equal_rows(algorithm, density, device):
+    X = np.random.default_rng(5).integers(0, 4, (800, 2)).astype("float32")
+    model = fit(X, device, algorithm=algorithm, density=density, n_clusters=3)
+    d = reference.distances(X, X)
+    assert model.dc_ == d[d > 0].min() == 1.0 and model.dc_error_ == 0
+    assert model.exactness_["equal_pairs"] == ((d == 0).sum() - len(X)) // 2
+    np.testing.assert_allclose(model.rho_, reference.density(X, 1.0, density), rtol=1e-5)
+    assert "dc=1 is the smallest positive distance" in model.result_.warnings[0]
+
+
+def test_many_equal_rows_with_few_others():
+    """The rows of the sample are all equal; those that differ are elsewhere."""
+    X = np.zeros((6000, 5), "float32")
+    X[-3:, 0] = 3.0, 7.0, 9.5
+    for rows, metric in ((X, "euclidean"), (reference.distances(X[4000:], X[4000:]), "precomputed")):
+        assert fit(rows, metric=metric).dc_ == 2.5
+
+
+def test_discrete_rows_at_the_defaults():
+    X = np.random.default_rng(0).integers(0, 2, (101, 16)).astype(bool)
+    assert fit(X[:, :4]).dc_ == 1.0
+
+
+@pytest.mark.parametrize("X", [np.ones((50, 3)), np.full((5, 2), -2.0)])
+def test_rows_that_are_all_equal_are_refused(X):
+    with pytest.raises(InputError, match="dc=0: all rows are equal"):
+        fit(X)
+
+
+def test_a_smallest_distance_without_a_square_is_refused():
+    X = np.zeros((100, 1))
+    X[:3, 0] = 1.0, 2.0, 1e-22
+    with pytest.raises(InputError, match="dc=1e-22: so many pairs coincide"):
+        fit(reference.distances(X, X), metric="precomputed")
