@@ -53,8 +53,8 @@ class Comm(Protocol):
             "sum", "max" or "min".
         """
 
-    def queue_reduce(self, array: Array, op: str = "sum") -> None:
-        """Replace an array by its `all_reduce`; later kernels see the new values, the host after `settle`.
+    def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
+        """Write an array's `all_reduce`; later kernels see the new values, the host after `settle`.
 
         Parameters
         ----------
@@ -62,6 +62,8 @@ class Comm(Protocol):
             Of the same shape and type on all ranks.
         op : str
             As of `all_reduce`.
+        out : array, optional
+            Where to; of the same shape and type. By default the array itself.
         """
 
     def mark(self) -> Any:
@@ -173,8 +175,10 @@ class SoloComm:
         check_reducible(array.dtype, op)
         return array.copy()
 
-    def queue_reduce(self, array: Array, op: str = "sum") -> None:
+    def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
         check_reducible(array.dtype, op)
+        if out is not None and out is not array:
+            out[...] = array
 
     def mark(self) -> Any:
         """See `Comm`."""
@@ -257,8 +261,8 @@ class HostComm:
             REDUCE[op](total, theirs, out=total)
         return self._to_all(what, total)
 
-    def queue_reduce(self, array: Array, op: str = "sum") -> None:
-        array[...] = self.all_reduce(array, op)
+    def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
+        (array if out is None else out)[...] = self.all_reduce(array, op)
 
     def mark(self) -> Any:
         """See `Comm`."""

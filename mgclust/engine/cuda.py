@@ -140,11 +140,11 @@ class NcclComm:
             self._wait(_mark(here), "all_reduce")
         return result
 
-    def queue_reduce(self, array: Array, op: str = "sum") -> None:
+    def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
         check_reducible(array.dtype, op)
         self._enter("queue_reduce")
-        pointer, kind, here = array.data.ptr, _nccl_type(array.dtype), cupy.cuda.get_current_stream()
-        self._call("allReduce", pointer, pointer, array.size, kind, _NCCL_OPERATIONS[op], here.ptr)
+        to, kind, here = array if out is None else out, _nccl_type(array.dtype), cupy.cuda.get_current_stream()
+        self._call("allReduce", array.data.ptr, to.data.ptr, array.size, kind, _NCCL_OPERATIONS[op], here.ptr)
 
     def mark(self) -> Any:
         return _mark(cupy.cuda.get_current_stream())

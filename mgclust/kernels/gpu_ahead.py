@@ -26,6 +26,7 @@ Found = Iterator[tuple[Module, str]]
 # Rows of the first sample of density peaks (`pair_quantile.BRACKETING_ROWS`; kernels import no method); a further
 # one has up to an eighth of the rows.
 SAMPLE = 1024
+LISTED_ROWS = 4000  # from so many on affinity propagation has lists (`row_choice.FEW_ROWS`)
 PRODUCTS = {"gaussian": "gaussian", "histogram": "classify", "count": "classify", "nearest": "nearest"}  # their kernels
 
 
@@ -134,6 +135,13 @@ def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: in
     yield compiled("pairs/stored_values.cu", dtype.name), "value_histogram"
     sums = compiled("label_sums/label_sums.cu", dtype.name)
     yield from ((sums, "best_columns"), (sums, "same_label_sums"))
+    if arguments["algorithm"] != "dense" and shape[0] >= LISTED_ROWS:
+        listed, lists = (compiled(f"affinity_propagation/{file}.cu", dtype.name) for file in ("listed", "lists"))
+        yield from ((listed, "begin_listed"), (listed, "pass_listed_rows"))
+        yield from ((lists, name) for name in ("count_similar", "list_similar", "move_own", "nearest_flagged"))
+        if d > LOW_DIMENSIONS and dtype == np.float32:
+            yield split, "similarities_chosen"
+        yield lists, "move_lists"
 
 
 def _fast_newman(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:

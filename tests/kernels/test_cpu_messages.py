@@ -49,7 +49,9 @@ def fresh(
         r_diagonal=np.zeros(n),
         a_diagonal=np.zeros(n),
         preference=np.full(n, preference),
-        sums=np.zeros((2, n), np.int64),
+        sums=(sums := np.zeros(2 * n + 1, np.int64)),
+        totals=sums,
+        progress=np.zeros(2, np.int64),
         exemplars=np.zeros((4, n), np.uint8),
         last_exemplars=np.zeros(n, np.uint8),
         counts=np.zeros((4, 2), np.int64),
@@ -266,8 +268,8 @@ def test_absent_pairs(dtype):
 
 def test_counts_against_the_last_iteration():
     messages = fresh(similarity_matrix(40), 0.0)
-    messages.sums[0] = np.arange(40) * 10
-    messages.sums.view(np.float64)[1] = np.linspace(-30, 5, 40)
+    messages.sums[:40] = np.arange(40) * 10
+    messages.sums.view(np.float64)[40:80] = np.linspace(-30, 5, 40)
     messages.last_exemplars[:] = 1
     r, t = np.linspace(-30, 5, 40), np.arange(40) * 10 / 4.0
     cpu.affinity_propagation.pass_columns(messages, damping=0.25, scale=4.0, slot=2)

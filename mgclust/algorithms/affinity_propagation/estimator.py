@@ -72,8 +72,8 @@ default="euclidean"
         minus the squared distance in row i, column k, and what is not stored is impossible.
     algorithm : {"auto", "dense", "sparse"}, default="auto"
         Which messages are kept: of all pairs, two n x n matrices; or neighbour lists of the pairs that can matter. The
-        result is the same, bit for bit. "auto" takes lists on a CPU, from 1,000 rows on, and goes over to all
-        pairs where lists have become slower and the matrices fit; "sparse" keeps to lists. Only CPUs have lists so far.
+        result is the same, bit for bit. "auto" takes lists from 1,000 rows on, on a GPU from 4,000, and goes over to
+        all pairs where lists have become slower and the matrices fit; "sparse" keeps to lists.
     device, client, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"

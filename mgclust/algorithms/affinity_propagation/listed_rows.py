@@ -7,12 +7,13 @@ for all elements where those are cheaper.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.message_rows import SPARSE, DenseRows, MessageRows
-from mgclust.algorithms.affinity_propagation.similarity_matrix import Similarities
+from mgclust.algorithms.affinity_propagation.similarity_matrix import BLOCK_BYTES, LATER_NOISE, Similarities
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
@@ -28,7 +29,19 @@ SAMPLE_COLUMNS = 1024  # columns of a row that tell how similar its nearest ones
 LIST_SHARE = 1 / 50
 SHORTEST_LIST, LONGEST_LIST = 48, 400
 LIST_GROWTH = 1.5  # a list is made that much longer than it would have to be
-ACTIVE_INTERVAL = 16  # iterations from one choice of active columns to the next
+# Up to that many elements it is that much longer again each time: on a GPU a row that asks often stops all others.
+LONG_LIST = {"cpu": 0, "cuda": 4096}
+NEARLY = {"cpu": 0.75, "cuda": 0.6}  # of a list in use: it is made longer together with those that are too short
+INTERVAL = 16  # iterations from one look at what they cost to the next, and from one choice of active columns
+# Of a row with undecided maxima: how many rows have one for active columns to be chosen, and how many columns these may
+# be. On a GPU such a row stops all others, and a choice of columns takes as long as one list.
+ROWS_A_CHOICE = {"cpu": 64, "cuda": 1 << 40}
+MOST_ACTIVE = {"cpu": SHORTEST_LIST, "cuda": 2048}
+# Elements that rows read in their lists on average, beside own ones, for active columns to be chosen: a GPU reads 32
+READ_FAR = {"cpu": 4, "cuda": 64}
+# What undecided rows cost: pairs that matrices would pass meanwhile, because all rows wait, and for each of its pairs.
+STOP_PAIRS, SEARCH_PACE = {"cpu": 0.0, "cuda": 1e9}, {"cpu": 0.0, "cuda": 6.0}
+LARGE = 1 << 30  # bytes of lists that have moved: what they leave is given back
 DENSE_PACE = 2.0  # elements of a dense row that are passed in the time of one of a list
 PATIENCE = 16.0  # dense iterations' time that lists have cost more than matrices would have, which ends them
 
@@ -47,8 +60,11 @@ class ListedRows(MessageRows):
         self._kernels = load_lists(context.kernels.device)
         self._keep_lists = keep_lists
         xp, n, m, dtype = context.kernels.xp, context.dataset_shape[0], len(context.rows), context.dtype
+        vectors = self.vectors(n)
+        if context.size > 1:  # own sums are needed again where rows are undecided
+            vectors["totals"] = xp.zeros_like(vectors["sums"])
         self.messages = ListedMessages(
-            **self.vectors(n),
+            **vectors,
             begin=xp.zeros(m, "int64"),
             length=xp.zeros(m, "int64"),
             own=xp.zeros(m, "int64"),
@@ -61,36 +77,71 @@ class ListedRows(MessageRows):
             hot_s=xp.zeros((m, HOT_COLUMNS), dtype),
             active=xp.zeros(0, "int32"),
             active_s=xp.zeros((m, 0), dtype),
+            outside=xp.zeros(1, f"uint{8 * dtype.itemsize}"),
             wanted=xp.zeros(m, dtype),
             slack=xp.zeros(m, dtype),
             read=xp.zeros(m, "int64"),
             undecided=xp.zeros(m, "uint8"),
         )
-        self._used, self._chosen, self._lost = 0, 0, 0.0
-        self._rows = xp.arange(m)
+        self._used, self._lost = 0, 0.0
+        self._finished = 0  # iterations
+        self._unseen, self._chosen = 0, 0  # iterations since their cost was looked at, and since columns were chosen
+        self._rows, self._asked = xp.arange(m), xp.zeros(m)  # how often lists have become longer
         self._first_lists()
 
     def _first_lists(self) -> None:
+        n, m = self.messages.n, len(self._rows)
+        columns = _sampled(n)
+        self._reserve(int(1.1 * m * (n / columns * (math.ceil(first_length(n) * columns / n) + 1) + PADDING / 2)))
         for start, s in self.similarities.blocks():
             self._list(self._rows[start : start + len(s)], s, self._floors(s, None))
 
     def pass_rows(self, **numbers: float) -> None:
         """See `MessageRows`."""
-        messages = self.messages
-        self._kernels.pass_listed_rows(messages, self._rows, again=False, **numbers)
-        rows = np.flatnonzero(messages.undecided)
-        self._chosen += 1
-        many = 64 * len(rows) > len(self._rows)
-        if self._chosen > ACTIVE_INTERVAL and (many or self._read() > 4 * len(self._rows) + messages.own.sum()):
-            self._choose_active()
-            if many:
-                self._kernels.pass_listed_rows(messages, rows, again=True, **numbers)
-                rows = rows[messages.undecided[rows] > 0]
+        self._kernels.pass_listed_rows(self.messages, self._rows, again=False, **numbers)
+
+    def halted(self) -> bool:
+        """See `MessageRows`."""
+        return self.context.kernels.device == "cpu" and bool(self.messages.progress[0])
+
+    def finished(self, queued: int) -> int:
+        """See `MessageRows`."""
+        done = int(self.context.kernels.memory.to_host(self.messages.progress)[1]) - self._finished
+        self._finished += done
+        self._unseen += done
+        self._chosen += done
+        return done
+
+    def decide(self, **numbers: float) -> None:
+        """See `MessageRows`."""
+        messages, xp, device = self.messages, self.context.kernels.xp, self.context.kernels.device
+        rows = xp.flatnonzero(messages.undecided)
+        if self._chosen > INTERVAL:
+            unsure = messages.slack[rows[messages.undecided[rows] == 1]]
+            many = len(unsure) * ROWS_A_CHOICE[device] > len(self._rows)
+            if many and self._choose_active(unsure, max(MOST_ACTIVE[device], self._read() // len(self._rows))):
+                rows = self._pass_again(rows, numbers)
+        first = True
         while len(rows):
             self.searched += len(rows)
-            self._make_lists(rows, messages.wanted[rows])
-            self._kernels.pass_listed_rows(messages, rows, again=True, **numbers)
-            rows = rows[messages.undecided[rows] > 0]
+            if first:
+                # Where one list is too short now, those that are nearly so would each stop an iteration soon.
+                used, undecided = messages.own + xp.maximum(messages.read, 0), messages.undecided > 0
+                nearly = (used > NEARLY[device] * messages.length) & (messages.floor > -xp.inf)
+                longer = xp.flatnonzero(nearly | undecided)
+                self._lost += SEARCH_PACE[device] * len(longer) / len(self._rows)
+                self._make_lists(longer, xp.where(undecided, messages.wanted, messages.floor)[longer])
+                first = False
+            else:
+                self._make_lists(rows, messages.wanted[rows])
+            rows = self._pass_again(rows, numbers)
+        self._lost += STOP_PAIRS[device] / max(1, len(self._rows) * messages.n)
+        messages.sums[-1] = messages.progress[0] = 0
+
+    def _pass_again(self, rows: Array, numbers: dict[str, float]) -> Array:
+        """Pass rows that were undecided; those that are so still."""
+        self._kernels.pass_listed_rows(self.messages, rows, again=True, **numbers)
+        return rows[self.messages.undecided[rows] > 0]
 
     def reset(self) -> None:
         """See `MessageRows`."""
@@ -98,13 +149,13 @@ class ListedRows(MessageRows):
         messages = self.messages
         messages.a[...] = -np.inf
         messages.own[...] = messages.a_column[...] = messages.read[...] = messages.undecided[...] = 0
-        self._chosen, self._lost = 0, 0.0
+        self._unseen, self._chosen, self._lost = 0, 0, 0.0
 
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
         """See `MessageRows`."""
         xp = self.context.kernels.xp
         found, similarity = self._nearest_listed(exemplars)
-        columns, missing = xp.asarray(exemplars), np.flatnonzero(found < 0)
+        columns, missing = xp.asarray(exemplars), xp.flatnonzero(found < 0)
         step = max(1, (4 << 20) // len(exemplars))
         for start in range(0, len(missing), step):
             rows = missing[start : start + step]
@@ -118,7 +169,7 @@ class ListedRows(MessageRows):
         xp, m = self.context.kernels.xp, len(self._rows)
         flags, found = xp.zeros(self.messages.n, "uint8"), xp.empty(m, "int64")
         similarity = xp.empty(m, self.context.dtype)
-        flags[exemplars] = 1
+        flags[xp.asarray(exemplars)] = 1
         self._kernels.nearest_flagged(self.messages, flags, out=found, out_s=similarity)
         return found, similarity
 
@@ -128,18 +179,25 @@ class ListedRows(MessageRows):
 
     def noise_added(self) -> None:
         """See `MessageRows`."""
-        limits = np.finfo(self.context.dtype)
-        floor = self.messages.floor
-        wanted = floor - abs(floor) * 4 * limits.eps - 4000 * limits.tiny
-        own = self._kernels.gather_own(self.messages, self._rows)
-        self._remake(wanted, *own)
+        messages, similarities, xp = self.messages, self.similarities, self.context.kernels.xp
+        limits, floor = np.finfo(self.context.dtype), messages.floor
+        # What lists leave out has become at most that much more similar.
+        messages.floor = xp.where(floor > -xp.inf, floor + abs(floor) * 4 * limits.eps + 4000 * limits.tiny, floor)
+        numbers, seed, draw = self._rows + self.context.rows.start, similarities.seed, similarities.draws
+        self._kernels.redraw_lists(messages, numbers, seed=seed, draw=draw, tiny=LATER_NOISE)
+        active = messages.active_s, numbers, messages.active
+        self._kernels.jitter_pairs(*active, seed=seed, draw=draw, tiny=LATER_NOISE)
 
-    def improved(self, iterations: int) -> MessageRows:
+    def improved(self) -> MessageRows:
         """See `MessageRows`."""
+        if self._unseen < INTERVAL:
+            return self
         messages, m = self.messages, len(self._rows)
-        looked = int(messages.own.sum()) + self._read()
-        loss = iterations * (DENSE_PACE * looked / max(1, m * messages.n) - 1.0)
-        self._lost = max(0.0, self._lost + loss)
+        own, read = int(messages.own.sum()), self._read()
+        loss = self._unseen * (DENSE_PACE * (own + read) / max(1, m * messages.n) - 1.0)
+        self._unseen, self._lost = 0, max(0.0, self._lost + loss)
+        if read > READ_FAR[self.context.kernels.device] * m + own and self._chosen >= INTERVAL:
+            self._choose_active(messages.slack, max(SHORTEST_LIST, read // m))
         if self._keep_lists:
             return self
         dense = 2 * m * padded(messages.n) * self.context.dtype.itemsize
@@ -152,7 +210,8 @@ class ListedRows(MessageRows):
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
         """See `MessageRows`."""
         replicated, rows = super().saved()
-        counts, columns, values = self._kernels.gather_own(self.messages, self._rows)
+        to_host = self.context.kernels.memory.to_host
+        counts, columns, values = map(to_host, self._kernels.gather_own(self.messages, self._rows))
         width = int(counts.max(initial=0))
         column, a = np.full((len(counts), width), -1, "int32"), np.zeros((len(counts), width), values.dtype)
         filled = np.arange(width) < counts[:, None]
@@ -169,7 +228,9 @@ class ListedRows(MessageRows):
             counts[place] = filled.sum(axis=1)
             columns.append(column[filled])
             values.append(a[filled])
-        self._remake(self.messages.floor, counts, np.concatenate(columns), np.concatenate(values))
+        to_device = self.context.kernels.memory.to_device
+        own = counts, np.concatenate(columns), np.concatenate(values)
+        self._remake(self.messages.floor, *map(to_device, own))
 
     def _dense(self) -> DenseRows:
         """The same messages with all elements."""
@@ -182,37 +243,37 @@ class ListedRows(MessageRows):
         new.c[: old.n] = old.c
         new.a[:, : old.n] += old.a_column  # zeros so far, and -inf
         counts, columns, values = self._kernels.gather_own(old, self._rows)
-        new.a[np.repeat(self._rows, counts), columns] = values
+        new.a[xp.searchsorted(xp.cumsum(counts), xp.arange(len(columns)), side="right"), columns] = values
         filled = old.hot_column >= 0
-        new.a[np.repeat(self._rows, filled.sum(axis=1)), old.hot_column[filled]] = -xp.inf
+        new.a[xp.nonzero(filled)[0], old.hot_column[filled]] = -xp.inf
         rows._filled, rows.searched = self._filled, self.searched
         return rows
 
     def _read(self) -> int:
         """Count the elements behind the own ones that the last pass read in the lists."""
-        return int(np.maximum(self.messages.read, 0).sum())
+        return int(self.context.kernels.xp.maximum(self.messages.read, 0).sum())
 
-    def _choose_active(self) -> None:
-        """Find the columns that must be looked at wherever lists would be read far, unless these are too many."""
+    def _choose_active(self, slack: Array, most: int) -> bool:
+        """Find the columns that decide about nearly all rows with this slack, unless they are too many."""
         messages, xp = self.messages, self.context.kernels.xp
         self._chosen = 0
-        most = max(SHORTEST_LIST, self._read() // len(self._rows))
         for share in (0.005, 0.05, 0.2):
-            count = 16 + int(LIST_GROWTH * (messages.a_column >= np.quantile(messages.slack, share)).sum())
+            count = 16 + int(LIST_GROWTH * (messages.a_column >= xp.quantile(slack, share)).sum())
             if count <= most:
                 break
         else:
-            return
-        columns = np.sort(xp.argsort(-messages.a_column)[:count]).astype("int32")
-        kept = np.isin(columns, messages.active)
-        s = xp.empty((len(self._rows), count), self.context.dtype)
-        s[:, kept] = messages.active_s[:, np.isin(messages.active, columns)]
+            return False
+        columns = xp.sort(xp.argsort(-messages.a_column)[:count]).astype("int32")
+        kept = xp.isin(columns, messages.active)
+        s = xp.empty((len(self._rows), len(columns)), self.context.dtype)
+        s[:, kept] = messages.active_s[:, xp.isin(messages.active, columns)]
         new = columns[~kept]
-        step = max(1, (4 << 20) // max(1, len(new)))
+        step = max(1, BLOCK_BYTES[self.context.kernels.device] // (4 * max(1, len(new))))
         for start in range(0, len(self._rows) if len(new) else 0, step):
             rows = self._rows[start : start + step]
             s[start : start + step, ~kept] = self.similarities.of_columns(rows, new)
         messages.active, messages.active_s = columns, s
+        return True
 
     def _make_lists(self, rows: Array, wanted: Array) -> None:
         """Give rows lists that hold at least the similarities wanted; own elements stay."""
@@ -220,7 +281,9 @@ class ListedRows(MessageRows):
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             s = self.similarities.of_rows(part)
-            self._list(part, s, self._floors(s, wanted[start : start + step]))
+            growth = LIST_GROWTH ** (1 + self._asked[part])
+            self._asked[part] += 1
+            self._list(part, s, self._floors(s, wanted[start : start + step], growth))
 
     def _list(self, rows: Array, s: Array, low: Array) -> None:
         """Lists of all similarities >= low."""
@@ -229,25 +292,26 @@ class ListedRows(MessageRows):
         kernels.count_similar(s, low, out=counts)
         room = _padded(counts)
         total = int(room.sum())
-        messages.length[rows] = np.where(messages.own[rows] > 0, messages.length[rows], 0)
+        messages.length[rows] = xp.where(messages.own[rows] > 0, messages.length[rows], 0)
         self._reserve(total)
-        begin = self._used + np.cumsum(room) - room
+        begin = self._used + xp.cumsum(room) - room
         self._used += total
         kernels.list_similar(s, low, begin, column=messages.column, out=messages.s)
         kernels.move_own(rows, messages.begin[rows], begin, counts, messages.own, messages.a)
         lowest = np.finfo(s.dtype).min
         messages.begin[rows], messages.length[rows] = begin, counts
-        messages.floor[rows] = np.where(low > lowest, low, -np.inf)
+        messages.floor[rows] = xp.where(low > lowest, low, -xp.inf)
 
-    def _floors(self, s: Array, wanted: Array | None) -> Array:
+    def _floors(self, s: Array, wanted: Array | None, growth: Array = LIST_GROWTH) -> Array:
         """Similarities from which on lists hold the columns: about as many as it takes, and some more."""
         xp, n = self.context.kernels.xp, self.messages.n
         lowest = np.finfo(s.dtype).min
-        sample = s[:, : n : max(1, n // SAMPLE_COLUMNS)]
+        sample = s[:, : n : n // min(n, SAMPLE_COLUMNS)]
         length = xp.full(len(s), first_length(n))
         if wanted is not None:
             self._kernels.count_similar(s, xp.maximum(wanted, lowest), out=length)
-            length = (LIST_GROWTH * length).astype("int64") + 16
+            most = xp.maximum(LIST_GROWTH * length, LONG_LIST[self.context.kernels.device])
+            length = xp.minimum(growth * length, most).astype("int64") + 16
         place = sample.shape[1] - 1 - -(-length * sample.shape[1] // n)
         if wanted is None:
             whole, kth = place[0] < 0, max(int(place[0]), 0)
@@ -263,34 +327,37 @@ class ListedRows(MessageRows):
             return
         lengths = _padded(messages.length)
         live = int(lengths.sum())
-        room = int(1.25 * (live + more))
+        room, before = int(1.25 * (live + more)), len(messages.column)
+        room = max(room, before)  # so that arrays can take each other's place
         if self._bytes(room + live) > self.context.free:
             raise InsufficientMemoryError(
                 f"not enough memory: the neighbour lists of {len(self._rows)} rows need {human(self._bytes(room))}, "
                 f"there are {human(self.context.free)}. What would fit: more workers, a higher preference (more "
                 "clusters, shorter lists), fewer rows, or algorithm='dense' where two n x n matrices fit."
             )
-        begin = np.cumsum(lengths) - lengths
+        begin = xp.cumsum(lengths) - lengths
         column, s = xp.empty(room, "int32"), xp.empty(room, messages.s.dtype)
         a = xp.empty(room, messages.s.dtype)
         self._kernels.move_lists(messages, begin, column, s, a)
         messages.begin, messages.column, messages.s, messages.a = begin, column, s, a
         self._used = live
+        if room > before and self._bytes(room) > LARGE:
+            self.context.kernels.memory.give_back()
 
     def _remake(self, wanted: Array, counts: Array, columns: Array, values: Array) -> None:
         """Replace all lists by such of all similarities >= `wanted`; own elements are given by their columns."""
-        messages = self.messages
+        messages, xp = self.messages, self.context.kernels.xp
         self._used = 0
         messages.length[:] = messages.own[:] = 0
-        ends = np.cumsum(counts)
+        ends = np.cumsum(self.context.kernels.memory.to_host(counts))
         step = self.similarities.rows_at_once()
         for start in range(0, len(self._rows), step):
             rows = self._rows[start : start + step]
             s = self.similarities.of_rows(rows)
-            self._list(rows, s, np.maximum(wanted[rows], np.finfo(s.dtype).min))
+            self._list(rows, s, xp.maximum(wanted[rows], np.finfo(s.dtype).min))
             hot = messages.hot_column[rows]
-            messages.hot_s[rows] = np.where(hot >= 0, np.take_along_axis(s, np.maximum(hot, 0), axis=1), 0)
-            part = slice(ends[start] - counts[start], ends[rows[-1]])
+            messages.hot_s[rows] = xp.where(hot >= 0, xp.take_along_axis(s, xp.maximum(hot, 0), axis=1), 0)
+            part = slice(int(ends[start - 1]) if start else 0, int(ends[start + len(rows) - 1]))
             self._kernels.place_own(messages, rows, counts[rows], columns[part], values[part])
         if len(messages.active):
             messages.active_s = self.similarities.of_columns(self._rows, messages.active)
@@ -302,6 +369,11 @@ class ListedRows(MessageRows):
 def first_length(n: int) -> int:
     """Elements of a list at first, of n."""
     return int(max(SHORTEST_LIST, min(LIST_SHARE * n, LONGEST_LIST)))
+
+
+def _sampled(n: int) -> int:
+    """Columns of a row's sample."""
+    return -(-n // (n // min(n, SAMPLE_COLUMNS)))
 
 
 def _padded(lengths: Array) -> Array:

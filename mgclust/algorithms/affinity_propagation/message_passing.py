@@ -26,6 +26,7 @@ __all__ = ["SLOTS", "Assignment", "MessagePassing"]
 
 Array = Any
 RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse is refused
+FEWEST_AHEAD = 4  # iterations that are queued after one that had undecided rows: where there was one, there are more
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
 
@@ -64,6 +65,7 @@ class MessagePassing:
         self.rows = rows
         self._similarities = rows.similarities
         self._sigma, self._damping = 0.0, 1.0
+        self._ahead = SLOTS
         # Slots are used in turn, so that they hold the last iterations; here the exemplars of the last one with any.
         self._slots, self._count = np.arange(SLOTS), 0
         self._latest = context.kernels.xp.zeros(context.dataset_shape[0], "uint8")
@@ -99,29 +101,49 @@ class MessagePassing:
             Of each: the number of exemplars, and whether they are those of the iteration before.
         """
         kernels, comm, messages = self._context.kernels, self._context.comm, self.rows.messages
-        self.rows.make_room(len(dampings))
         self._slots = np.roll(self._slots, -len(dampings))
         slots = self._slots[SLOTS - len(dampings) :]
-        for slot, damping in zip(slots.tolist(), dampings, strict=True):
-            sigma = damping * self._sigma + (1.0 - damping)
-            self.rows.pass_rows(
-                sigma=self._sigma,
-                next_sigma=sigma,
-                damping=self._damping,
-                next_damping=damping,
-                scale=self._scale,
-                negligible=float(np.finfo(self._context.dtype).eps) / 8,  # below the rounding of R = sigma S - u - E
-            )
-            comm.queue_reduce(messages.sums)
-            kernels.affinity_propagation.pass_columns(messages, damping=damping, scale=self._scale, slot=slot)
-            self._sigma, self._damping = sigma, damping
-        comm.settle()
+        numbers = [self._numbers(damping) for damping in dampings]
+        steps, passed = list(zip(slots.tolist(), numbers, strict=True)), False
+        while steps:
+            # Rows may be left undecided; then what is queued behind does nothing, and is queued again.
+            queued = steps[: self.rows.make_room(min(self._ahead, len(steps)))]
+            for slot, each in queued:
+                if not passed:
+                    self.rows.pass_rows(**each)
+                passed = False
+                comm.queue_reduce(messages.sums, out=messages.totals)
+                damping, scale = each["next_damping"], each["scale"]
+                kernels.affinity_propagation.pass_columns(messages, damping=damping, scale=scale, slot=slot)
+                if self.rows.halted():
+                    break
+            comm.settle()
+            done = self.rows.finished(len(queued))
+            passed = done < len(queued)
+            self._ahead = FEWEST_AHEAD if passed else min(SLOTS, 2 * self._ahead)
+            steps = steps[done:]
+            if passed:
+                self.rows.decide(**steps[0][1])
         counts = kernels.memory.to_host(messages.counts)[slots]
         if counts[:, 0].any():
             self._latest[...] = messages.exemplars[int(slots[np.flatnonzero(counts[:, 0])[-1]])]
         self._count = len(dampings)
-        self.rows = self.rows.improved(len(dampings))
+        self.rows = self.rows.improved()
         return [(int(n_exemplars), changed == 0) for n_exemplars, changed in counts]
+
+    def _numbers(self, damping: float) -> dict[str, float]:
+        """The numbers of the next iteration, as ``pass_rows`` takes them."""
+        sigma = damping * self._sigma + (1.0 - damping)
+        numbers = {
+            "sigma": self._sigma,
+            "next_sigma": sigma,
+            "damping": self._damping,
+            "next_damping": damping,
+            "scale": self._scale,
+            "negligible": float(np.finfo(self._context.dtype).eps) / 8,  # below the rounding of R = sigma S - u - E
+        }
+        self._sigma, self._damping = sigma, damping
+        return numbers
 
     def exemplars(self, slot: int) -> np.ndarray:
         """Rows that were exemplars after the slot-th of the last iterations; ascending, int64."""

@@ -46,7 +46,7 @@ class MessageRows(ABC):
     def vectors(self, width: int) -> dict[str, Any]:
         """The fields of `Vectors`, before the first iteration."""
         xp, n, m = self.context.kernels.xp, self.context.dataset_shape[0], len(self.context.rows)
-        dtype = self.context.dtype
+        dtype, sums = self.context.dtype, xp.zeros(2 * n + 1, "int64")
         return {
             "n": n,
             "first_row": self.context.rows.start,
@@ -59,7 +59,9 @@ class MessageRows(ABC):
             "r_diagonal": xp.zeros(n),
             "a_diagonal": xp.zeros(n),
             "preference": xp.zeros(n),
-            "sums": xp.zeros((2, n), "int64"),
+            "sums": sums,
+            "totals": sums,
+            "progress": xp.zeros(2, "int64"),
             "exemplars": xp.zeros((SLOTS, n), "uint8"),
             "last_exemplars": xp.zeros(n, "uint8"),
             "counts": xp.zeros((SLOTS, 2), "int64"),
@@ -86,6 +88,18 @@ class MessageRows(ABC):
     def pass_rows(self, **numbers: float) -> None:
         """See `mgclust.kernels.affinity_propagation.AffinityPropagation.pass_rows`."""
 
+    def halted(self) -> bool:
+        """Tell whether what is queued from now on does nothing, as far as that is known without settling the queue."""
+        return False
+
+    def finished(self, queued: int) -> int:
+        """Of the iterations that were queued last, and are settled, how many have been finished."""
+        return queued
+
+    @abstractmethod
+    def decide(self, **numbers: float) -> None:
+        """Pass the rows that a pass with these numbers has left undecided."""
+
     @abstractmethod
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
         """Find each own row's most similar exemplar, the lowest of equals: its position, and the similarity."""
@@ -94,7 +108,7 @@ class MessageRows(ABC):
     def noise_added(self) -> None:
         """Follow similarities whose noise has been drawn again."""
 
-    def improved(self, iterations: int) -> MessageRows:
+    def improved(self) -> MessageRows:
         """These rows, or the same in a form that is faster now."""
         return self
 
@@ -120,15 +134,14 @@ class MessageRows(ABC):
                 getattr(self.messages, name)[place][..., : rows.shape[-1]] = to_device(rows)
         self.messages.hot_most[0] = self._filled
 
-    def make_room(self, iterations: int) -> None:
-        """Each iteration fills at most one more hot place a row."""
-        places = self.messages.hot_column.shape[1]
-        self._filled += iterations
-        if self._filled <= places:
-            return
-        self._filled = int(self.messages.hot_most[0]) + iterations
-        if self._filled > places:
-            self.widen(-(-self._filled // HOT_COLUMNS) * HOT_COLUMNS)
+    def make_room(self, iterations: int) -> int:
+        """Find how many of these iterations there are hot places for, at least some: each may fill one more a row."""
+        if self._filled + iterations > self.messages.hot_column.shape[1]:
+            self._filled = int(self.messages.hot_most[0])
+            self.widen(-(-(self._filled + min(iterations, SLOTS // 2)) // HOT_COLUMNS) * HOT_COLUMNS)
+        count = min(iterations, self.messages.hot_column.shape[1] - self._filled)
+        self._filled += count
+        return count
 
     def widen(self, more: int) -> None:
         """Make it at least so many hot places a row."""
@@ -172,6 +185,9 @@ class DenseRows(MessageRows):
     def pass_rows(self, **numbers: float) -> None:
         """See `MessageRows`."""
         self.context.kernels.affinity_propagation.pass_rows(self.messages, **numbers)
+
+    def decide(self, **numbers: float) -> None:
+        """See `MessageRows`; all elements decide any row."""
 
     def kept(self) -> int:
         """See `MessageRows`."""

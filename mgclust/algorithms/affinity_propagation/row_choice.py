@@ -13,13 +13,11 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import Similariti
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
-from mgclust.kernels.affinity_propagation.listed import has_lists
 from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, padded
 
 __all__ = ["estimate", "estimate_of_either", "estimate_of_lists", "is_listed", "rows_of"]
 
-FEW_ROWS = 1000  # with fewer, all elements are faster
+FEW_ROWS = {"cpu": 1000, "cuda": 4000}  # with fewer, all elements are faster
 
 
 def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | None) -> bool:
@@ -35,14 +33,11 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
     """
     free = int(context.comm.all_reduce(np.array([context.free]), "min")[0])  # all ranks decide alike
     sizes = context.dataset_shape, context.dtype.itemsize, context.size, free // 2
-    possible = has_lists(context.kernels.device)
-    if algorithm == "sparse" and not possible:
-        raise InputError("algorithm='sparse' computes on CPUs alone so far; choose 'auto' or 'dense', or device='cpu'.")
     if saved is not None:
         listed = bool(saved.control["messages"]["rows"] == SPARSE)
     elif algorithm == "auto":
-        enough = affinity != "precomputed" and context.dataset_shape[0] >= FEW_ROWS
-        listed = possible and enough and estimate_of_lists(*sizes).needed <= free // 2
+        enough = affinity != "precomputed" and context.dataset_shape[0] >= FEW_ROWS[context.kernels.device]
+        listed = enough and estimate_of_lists(*sizes).needed <= free // 2
     else:
         listed = algorithm == "sparse"
     if not listed:

@@ -53,10 +53,12 @@ Array = Any
 AFFINITIES = {"euclidean": ("euclidean", 1.0), "cosine": ("cosine", 0.25), "correlation": ("correlation", 0.25)}
 PRECOMPUTED = ("precomputed", "precomputed_nearest_neighbors")  # what is no affinity between rows
 TYPICAL_ROWS = 256  # whose distances tell the scale
-BLOCK_BYTES = 16 << 20  # of similarities that are computed at a time
+BLOCK_BYTES = {"cpu": 16 << 20, "cuda": 1 << 30}  # of similarities that are computed at a time
+TILE = {"cpu": 1, "cuda": 128}  # rows that a block has a multiple of: those of a tile have one order of operations
 SAMPLE = 1024  # rows whose similarities tell about where the median is
 BRACKET = 0.05  # of all pairs: a quantile of all is that close to the sample's
 PAIR_COST = 16  # times as long as in a block takes a similarity of some columns
+LABEL_COST = {"cpu": 1e5, "cuda": 1e8}  # similarities of a block that are computed in the time a label takes beside
 FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
 
 
@@ -145,8 +147,9 @@ class Similarities(ABC):
 
     def rows_at_once(self) -> int:
         """Number of rows of all columns that make a block."""
-        width = padded(self.context.dataset_shape[0])
-        return max(1, min(BLOCK_BYTES, self.context.free // 8) // (width * self.context.dtype.itemsize))
+        width, device = padded(self.context.dataset_shape[0]), self.context.kernels.device
+        rows = min(BLOCK_BYTES[device], self.context.free // 8) // (width * self.context.dtype.itemsize)
+        return max(TILE[device], rows // TILE[device] * TILE[device])
 
     def typical(self, share: float) -> tuple[float, float] | None:
         """Numbers between which this quantile is believed to be; None where a pass costs little."""
@@ -209,15 +212,32 @@ class ComputedSimilarities(Similarities):
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """See `Similarities`."""
-        xp, m, seen = self.context.kernels.xp, len(self.context.rows), []
+        m, seen = len(self.context.rows), []
         for start in range(0, m, step := self.rows_at_once()):
-            block = self.of_rows(xp.arange(start, min(start + step, m)))
+            block = self._block(start, min(start + step, m))
             if self._range is None:
                 seen.append(_range(self.context, block))
             yield start, block
             self.context.progress(start / m)
         if self._range is None:
             self._range = seen
+
+    def _block(self, start: int, stop: int) -> Array:
+        kernels, n, first = self.context.kernels, self.context.dataset_shape[0], self.context.rows.start
+        s = kernels.xp.empty((stop - start, self._width()), self.context.dtype)
+        s[:, n:] = -np.inf
+        kernels.affinity_propagation.similarities(
+            self._y[first + start : first + stop], self._y, norm=self._norm, factor=self._factor,
+            first_row=first + start, y_start=0, seed=self.seed, out=s,
+        )  # fmt: skip
+        return self._drawn(s, kernels.xp.arange(first + start, first + stop))
+
+    def _drawn(self, s: Array, numbers: Array) -> Array:
+        """Rows with these numbers, with the noise of later draws."""
+        n = self.context.dataset_shape[0]
+        for draw in range(1, self.draws + 1):
+            self._lists.jitter_rows(s, numbers, n=n, seed=self.seed, draw=draw, tiny=LATER_NOISE)
+        return s
 
     def settle(self) -> None:
         """See `Similarities`."""
@@ -243,19 +263,18 @@ class ComputedSimilarities(Similarities):
         self._lists.similarities_of_rows(
             self._y[numbers], numbers, self._y, norm=self._norm, factor=self._factor, y_start=0, seed=self.seed, out=s
         )
-        for draw in range(1, self.draws + 1):
-            self._lists.jitter_rows(s, numbers, n=n, seed=self.seed, draw=draw, tiny=LATER_NOISE)
-        return s
+        return self._drawn(s, numbers)
 
     def of_columns(self, rows: Array, columns: Array) -> Array:
         """See `Similarities`."""
-        kernels, numbers = self.context.kernels, rows + self.context.rows.start
-        s = kernels.pairs.reduced_distances(self._y[numbers], self._y[columns], norm=self._norm)
-        s *= self.context.dtype.type(-self._factor)
-        for draw in range(self.draws + 1):
-            tiny = LATER_NOISE if draw else FIRST_NOISE
-            self._lists.jitter_pairs(s, numbers, columns, seed=self.seed, draw=draw, tiny=tiny)
-        s[numbers[:, None] == columns[None]] = -np.inf
+        numbers = rows + self.context.rows.start
+        s = self.context.kernels.xp.empty((len(rows), len(columns)), self.context.dtype)
+        self._lists.similarities_of_columns(
+            self._y[numbers], numbers, self._y[columns], columns, norm=self._norm, factor=self._factor, seed=self.seed,
+            out=s,
+        )  # fmt: skip
+        for draw in range(1, self.draws + 1):
+            self._lists.jitter_pairs(s, numbers, columns, seed=self.seed, draw=draw, tiny=LATER_NOISE)
         return s
 
     def add_noise(self) -> None:
@@ -264,8 +283,9 @@ class ComputedSimilarities(Similarities):
 
     def add_same_label_sums(self, labelings: list[Array], scale: float, out: Array) -> None:
         """See `Similarities`; without the pairs of other labels where these are nearly all."""
-        n = self.context.dataset_shape[0]
-        many = [(np.bincount(labels) ** 2).sum() * PAIR_COST > n**2 for labels in labelings]
+        n, beside = self.context.dataset_shape[0], LABEL_COST[self.context.kernels.device]
+        sizes = [np.bincount(self.context.kernels.memory.to_host(labels)) for labels in labelings]
+        many = [bool((size**2).sum() * PAIR_COST + len(size) * beside > n**2) for size in sizes]
         of_many = out[many]  # a copy
         super().add_same_label_sums([x for x, each in zip(labelings, many, strict=True) if each], scale, of_many)
         out[many] = of_many
@@ -276,9 +296,9 @@ class ComputedSimilarities(Similarities):
     def _add_by_label(self, labels: Array, scale: float, out: Array) -> None:
         xp, first = self.context.kernels.xp, self.context.rows.start
         own = labels[first : first + len(self.context.rows)]
-        for label in np.unique(own):
+        for label in np.unique(self.context.kernels.memory.to_host(own)).tolist():
             columns, rows = xp.flatnonzero(labels == label), xp.flatnonzero(own == label)
-            step = max(1, BLOCK_BYTES // (8 * len(columns)))
+            step = max(1, BLOCK_BYTES[self.context.kernels.device] // (8 * len(columns)))
             for start in range(0, len(rows), step):
                 s = self.of_columns(rows[start : start + step], columns).astype("float64")
                 out[columns] += xp.rint(xp.where(s > -xp.inf, s, 0) * scale).astype("int64").sum(axis=0)
@@ -292,7 +312,8 @@ class ComputedSimilarities(Similarities):
         x = self._y[chosen]
         s = self.context.kernels.pairs.reduced_distances(x, x, norm=self._norm).astype("float64") * -self._factor
         away = ~xp.eye(SAMPLE, dtype=bool)
-        low, high = xp.quantile(s[away], (max(0.0, share - BRACKET), min(1.0, share + BRACKET)))
+        ends = xp.array([max(0.0, share - BRACKET), min(1.0, share + BRACKET)])
+        low, high = xp.quantile(s[away], ends)
         return float(low), float(high)
 
     def _width(self) -> int:

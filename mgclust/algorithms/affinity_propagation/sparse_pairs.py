@@ -22,8 +22,7 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
 )
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
-from mgclust.kernels.affinity_propagation.listed import has_lists, load_lists
+from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import PADDING, padded
 
 __all__ = ["SparseRows", "SparseSimilarities", "estimate_of_pairs"]
@@ -33,6 +32,8 @@ Array = Any
 
 class SparseSimilarities(Similarities):
     """Those of the pairs of this rank's rows, as lists: the most similar first, of equals the lowest column.
+
+    They are on the host, whatever the device: what is done with them is little beside the messages.
 
     Parameters
     ----------
@@ -56,8 +57,6 @@ class SparseSimilarities(Similarities):
         self, context: Context, seed: int, *, values: np.ndarray, columns: np.ndarray, bounds: np.ndarray
     ) -> None:
         super().__init__(context, seed)
-        if not has_lists(context.kernels.device):
-            raise InputError("sparse similarities are computed on CPUs alone so far; choose device='cpu'.")
         rows = context.rows
         part = slice(bounds[rows.start], bounds[rows.stop])
         self._bounds = bounds[rows.start : rows.stop + 1] - bounds[rows.start]
@@ -75,7 +74,7 @@ class SparseSimilarities(Similarities):
 
     def _draw(self, tiny: float) -> None:
         """Add noise to the similarities, and put the lists in order."""
-        load_lists(self.context.kernels.device).jitter_lists(
+        load_lists("cpu").jitter_lists(
             self._s, self._bounds, self._numbers, self._column, seed=self.seed, draw=self.draws, tiny=tiny
         )
         order = np.lexsort((self._column, -self._s, self._row))
@@ -99,7 +98,7 @@ class SparseSimilarities(Similarities):
             row = np.full((1, width), -np.inf, self._s.dtype)
             part = self._s[start : start + n]
             row[0, : len(part)] = part
-            yield row
+            yield self.context.kernels.memory.to_device(row)
 
     def count(self) -> int:
         """See `Similarities`."""
@@ -116,11 +115,12 @@ class SparseSimilarities(Similarities):
 
     def of_rows(self, rows: Array) -> Array:
         """See `Similarities`."""
+        memory = self.context.kernels.memory
         s = np.full((len(rows), padded(self.context.dataset_shape[0])), -np.inf, self._s.dtype)
-        for at, row in enumerate(rows):
+        for at, row in enumerate(memory.to_host(rows)):
             part = slice(self._bounds[row], self._bounds[row + 1])
             s[at, self._column[part]] = self._s[part]
-        return s
+        return memory.to_device(s)
 
     def of_columns(self, rows: Array, columns: Array) -> Array:
         """See `Similarities`."""
@@ -133,9 +133,11 @@ class SparseSimilarities(Similarities):
 
     def add_same_label_sums(self, labelings: list[Array], scale: float, out: Array) -> None:
         """See `Similarities`."""
+        memory = self.context.kernels.memory
         for labels, total in zip(labelings, out, strict=True):
-            same = self._same(labels)
-            np.add.at(total, self._column[same], np.rint(self._s[same].astype(np.float64) * scale).astype(np.int64))
+            same, own = self._same(memory.to_host(labels)), np.zeros(len(labels), np.int64)
+            np.add.at(own, self._column[same], np.rint(self._s[same].astype(np.float64) * scale).astype(np.int64))
+            total += memory.to_device(own)
 
     def can_represent(self, labels: Array) -> Array:
         """See `Similarities`."""
@@ -154,33 +156,38 @@ class SparseRows(ListedRows):
     similarities: SparseSimilarities
 
     def _first_lists(self) -> None:
-        messages, given = self.messages, self.similarities
-        messages.begin, messages.length, messages.column, messages.s = given.begin, given.length, given.column, given.s
-        messages.a = np.full_like(given.s, -np.inf)
+        messages, given, xp = self.messages, self.similarities, self.context.kernels.xp
+        for name in ("begin", "length", "column", "s"):
+            setattr(messages, name, xp.array(getattr(given, name)))
+        messages.a = xp.full(messages.s.shape, -np.inf, messages.s.dtype)
         messages.floor[...] = -np.inf
 
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
         """See `MessageRows`; -1 and -inf where a row has no pair with any."""
         found, similarity = self._nearest_listed(exemplars)
         missing = found < 0
-        position = np.searchsorted(exemplars, found).astype("int32")
+        xp = self.context.kernels.xp
+        position = xp.searchsorted(xp.asarray(exemplars), found).astype("int32")
         position[missing], similarity[missing] = -1, -np.inf
         return position, similarity
 
-    def improved(self, iterations: int) -> MessageRows:
+    def improved(self) -> MessageRows:
         """See `MessageRows`."""
         return self
 
-    def _choose_active(self) -> None:
-        self._chosen = 0
+    def _choose_active(self, slack: Array, most: int) -> bool:
+        return False
 
     def _remake(self, wanted: Array, counts: Array, columns: Array, values: Array) -> None:
-        messages = self.messages
+        messages, given, memory = self.messages, self.similarities, self.context.kernels.memory
         messages.own[...], messages.a[...] = 0, -np.inf
-        for row, hot in enumerate(messages.hot_column):
-            part = slice(messages.begin[row], messages.begin[row] + messages.length[row])
+        messages.column[...], messages.s[...] = memory.to_device(given.column), memory.to_device(given.s)
+        hot_column, hot_s = memory.to_host(messages.hot_column), memory.to_host(messages.hot_s)
+        for row, hot in enumerate(hot_column):
+            part = slice(given.begin[row], given.begin[row] + given.length[row])
             for place in np.flatnonzero(hot >= 0):
-                messages.hot_s[row, place] = messages.s[part][messages.column[part] == hot[place]][0]
+                hot_s[row, place] = given.s[part][given.column[part] == hot[place]][0]
+        messages.hot_s[...] = memory.to_device(hot_s)
         self._kernels.place_own(messages, self._rows, counts, columns, values)
 
 

@@ -47,7 +47,8 @@ class AffinityPropagation(Protocol):
         Parameters
         ----------
         messages : Messages or ListedMessages
-            In place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts; sums become 0.
+            In place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts; sums become 0; progress. With
+            undecided rows in `totals`, nothing but ``progress[0]``, which becomes 1.
         damping, scale : float
             As `pass_rows` had them as `next_damping` and `scale`.
         slot : int

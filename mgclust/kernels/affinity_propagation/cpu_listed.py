@@ -17,12 +17,14 @@ from mgclust.kernels.affinity_propagation.cpu_lists import (
     move_own,
     nearest_flagged,
     place_own,
+    redraw_lists,
 )
 from mgclust.kernels.affinity_propagation.cpu_messages import enter
 from mgclust.kernels.affinity_propagation.cpu_similarities import (
     jitter_lists,
     jitter_pairs,
     jitter_rows,
+    similarities_of_columns,
     similarities_of_rows,
 )
 from mgclust.kernels.affinity_propagation.listed import ListedMessages
@@ -65,6 +67,8 @@ __all__ = [
     "nearest_flagged",
     "pass_listed_rows",
     "place_own",
+    "redraw_lists",
+    "similarities_of_columns",
     "similarities_of_rows",
 ]
 
@@ -89,7 +93,9 @@ def pass_listed_rows(
     scale: float,
     negligible: float,
 ) -> None:
-    real, m = messages.s.dtype.type, len(rows)
+    real, m, n = messages.s.dtype.type, len(rows), messages.n
+    if messages.progress[0] and not again:
+        return
     if again:
         damping = 1.0  # A stays
     else:
@@ -98,7 +104,7 @@ def pass_listed_rows(
     order = np.argsort(-values)
     outside = real(-np.inf)
     if len(order):
-        others = np.ones(messages.n, bool)
+        others = np.ones(n, bool)
         others[messages.active] = False
         outside = messages.a_column[others].max(initial=-np.inf)
     work = PER_ROW * m + int(messages.own.sum() + np.maximum(messages.read, 0).sum())
@@ -106,8 +112,8 @@ def pass_listed_rows(
     size = max(LEAST_ROWS, -(-m // (4 * threads))) if threads > 1 else max(m, 1)
     tasks = -(-m // size)
     threads = max(1, min(threads, tasks))
-    sums, most = np.zeros((threads, messages.n), np.int64), np.zeros(threads, np.int64)
-    bits = messages.sums.view(np.float64)[1]
+    sums, most = np.zeros((threads, n), np.int64), np.zeros(threads, np.int64)
+    bits = messages.sums.view(np.float64)[n : 2 * n]
 
     def task(index: int, thread: int) -> None:
         filled = sweep_lists(
@@ -122,7 +128,8 @@ def pass_listed_rows(
         most[thread] = max(most[thread], filled)
 
     run_tasks(tasks, task)
-    messages.sums[0] += sums.sum(axis=0) if threads > 1 else sums[0]
+    messages.sums[:n] += sums.sum(axis=0) if threads > 1 else sums[0]
+    messages.sums[2 * n] += np.count_nonzero(messages.undecided[rows])
     messages.hot_most[0] = max(messages.hot_most[0], most.max())
 
 
@@ -397,7 +404,7 @@ def sweep_lists(
         next_u = next_damping * u[i] + (1.0 - next_damping) * m1
         undecided[i] = 0
         if not decided or fma(next_sigma, floor[i], -real(next_u)) > zero:
-            undecided[i] = 1
+            undecided[i] = 2 if decided else 1
             wanted[i] = real(next_u) / next_sigma if decided else min(m2, real(next_u) / next_sigma)
             continue
         u[i] = next_u

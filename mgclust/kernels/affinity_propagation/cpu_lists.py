@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.affinity_propagation.cpu_similarities import noise_of, with_noise
 from mgclust.kernels.affinity_propagation.listed import ListedMessages
-from mgclust.kernels.toolkit.cpu_compiler import compiled
-from mgclust.kernels.toolkit.simd import WIDTH, first_lane, lanes_of, load
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, signed
+from mgclust.kernels.toolkit.simd import WIDTH, element, first_lane, lanes_of, load, splat
 from mgclust.kernels.toolkit.simd_steps import at_least
 from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks
 
@@ -20,6 +21,7 @@ __all__ = [
     "move_own",
     "nearest_flagged",
     "place_own",
+    "redraw_lists",
 ]
 
 Array = Any
@@ -73,6 +75,19 @@ def place_own(messages: ListedMessages, rows: Array, counts: Array, columns: Arr
 
 def nearest_flagged(messages: ListedMessages, flags: Array, *, out: Array, out_s: Array) -> None:
     find_flagged(messages.begin, messages.length, messages.column, messages.s, flags, out, out_s)
+
+
+def redraw_lists(messages: ListedMessages, numbers: Array, *, seed: int, draw: int, tiny: float) -> None:
+    m, (eps, offset) = messages, noise_of(messages.s.dtype, tiny)
+    rows = rows_of_a_task(WIDTH * max(1, len(m.s) // max(1, len(numbers))))
+
+    def task(index: int, _: int) -> None:
+        redraw_rows(
+            index * rows, min((index + 1) * rows, len(numbers)), numbers, m.begin, m.length, m.own, m.column, m.s, m.a,
+            m.a_column, m.hot_column, m.hot_place, m.hot_s, signed(seed), draw, eps, offset,
+        )  # fmt: skip
+
+    run_tasks(-(-len(numbers) // rows), task)
 
 
 @compiled
@@ -208,3 +223,45 @@ def find_flagged(begin: Any, length: Any, column: Any, s: Any, flags: Any, out: 
             if flags[column[q]]:
                 out[i], out_s[i] = column[q], s[q]
                 break
+
+
+@inlined
+def _noisy(value: Any, k: int, row: int, draw: int, seed: int, factor: Any, tiny: Any) -> Any:
+    """A similarity with tie noise."""
+    first = k // WIDTH * WIDTH
+    return element(with_noise(splat(value), first, row, draw, seed, factor, tiny), k - first)
+
+
+@compiled
+def redraw_rows(
+    start: int, stop: int, numbers: Any, begin: Any, length: Any, own: Any, column: Any, s: Any, a: Any, a_column: Any,
+    hot_column: Any, hot_place: Any, hot_s: Any, seed: int, draw: int, eps: Any, offset: Any,
+) -> None:  # fmt: skip
+    """Tie noise on the lists and hot columns of rows start..stop-1; the lists in order, A of own elements with them."""
+    factor, tiny, infinite = splat(eps), splat(offset), a.dtype.type(np.inf)
+    for i in range(start, stop):
+        at, end = begin[i], begin[i] + length[i]
+        for h in range(hot_column.shape[1]):
+            k = hot_column[i, h]
+            if k < 0:
+                continue
+            hot_s[i, h] = _noisy(hot_s[i, h], k, numbers[i], draw, seed, factor, tiny)
+            if hot_place[i, h] >= 0:
+                a[at + hot_place[i, h]] = infinite  # an own element, too: no A is that large
+            hot_place[i, h] = -1
+        for q in range(at, end):
+            value = _noisy(s[q], column[q], numbers[i], draw, seed, factor, tiny)
+            k, availability, p = column[q], a[q], q - 1
+            while p >= at and (s[p] < value or (s[p] == value and column[p] > k)):
+                s[p + 1], column[p + 1], a[p + 1] = s[p], column[p], a[p]
+                p -= 1
+            s[p + 1], column[p + 1], a[p + 1] = value, k, availability
+        while end > at and a[end - 1] == -infinite:
+            end -= 1
+        own[i] = end - at
+        for q in range(at, end):
+            if abs(a[q]) == infinite:
+                a[q] = a_column[column[q]]
+                for h in range(hot_column.shape[1]):
+                    if hot_column[i, h] == column[q]:
+                        hot_place[i, h], a[q] = q - at, -infinite

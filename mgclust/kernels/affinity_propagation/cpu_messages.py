@@ -60,7 +60,8 @@ def pass_rows(
     tasks = -(-m // rows)
     threads = min(thread_count(), tasks)
     sums = np.zeros((max(threads, 1), width), np.int64)
-    bits = messages.sums.view(np.float64)[1]
+    n = messages.n
+    bits = messages.sums.view(np.float64)[n : 2 * n]
     most = np.zeros(max(threads, 1), np.int64)
     listed = np.empty((max(threads, 1), width // WIDTH), np.int32)
     a, flat = messages.a.reshape(-1), s.reshape(-1)
@@ -75,16 +76,21 @@ def pass_rows(
         most[thread] = max(most[thread], filled)
 
     run_tasks(tasks, task)
-    messages.sums[0] += sums.sum(axis=0)[: messages.n] if len(sums) > 1 else sums[0, : messages.n]
+    messages.sums[:n] += sums.sum(axis=0)[:n] if len(sums) > 1 else sums[0, :n]
     messages.hot_most[0] = max(messages.hot_most[0], most.max())
 
 
 def pass_columns(messages: Vectors, *, damping: float, scale: float, slot: int) -> None:
+    n, totals = messages.n, messages.totals
+    if totals[2 * n]:
+        messages.progress[0] = 1
+        return
     finish_columns(
-        messages.n, messages.sums, messages.sums.view(np.float64), messages.c, messages.r_diagonal,
-        messages.a_diagonal, messages.exemplars[slot], messages.last_exemplars, messages.counts[slot],
-        float(damping), float(scale),
+        n, totals, totals.view(np.float64)[n:], messages.c, messages.r_diagonal, messages.a_diagonal,
+        messages.exemplars[slot], messages.last_exemplars, messages.counts[slot], float(damping), float(scale),
     )  # fmt: skip
+    messages.sums[...] = 0
+    messages.progress[1] += 1
 
 
 @inlined
@@ -261,10 +267,10 @@ def finish_columns(
     damping: float,
     scale: float,
 ) -> None:
-    """`pass_columns` on plain arrays; `bits` are the sums' as float64."""
+    """`pass_columns` on plain arrays; `bits` are those of R(k,k) as float64."""
     total, changed = 0, 0
     for k in range(n):
-        r, t = bits[1, k], np.float64(sums[0, k]) / scale
+        r, t = bits[k], np.float64(sums[k]) / scale
         c[k] = r + t
         r_diagonal[k] = r
         a_diagonal[k] = damping * a_diagonal[k] + (1.0 - damping) * t
@@ -273,7 +279,5 @@ def finish_columns(
         total += is_exemplar
         changed += is_exemplar != last_exemplars[k]
         last_exemplars[k] = is_exemplar
-        sums[0, k] = 0
-        sums[1, k] = 0
     counts[0] = total
     counts[1] = changed

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.pairs.cpu import reduced_distances
 from mgclust.kernels.pairs.cpu_loops import pair_distances
 from mgclust.kernels.pairs.cpu_tasks import each_task
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, signed
@@ -18,7 +19,7 @@ from mgclust.kernels.toolkit.simd_random import random_bytes
 from mgclust.kernels.toolkit.simd_steps import finite_or, fma
 from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks
 
-__all__ = ["jitter", "jitter_lists", "jitter_pairs", "jitter_rows", "similarities_of_rows"]
+__all__ = ["jitter", "jitter_lists", "jitter_pairs", "jitter_rows", "similarities_of_columns", "similarities_of_rows"]
 
 Array = Any
 
@@ -64,6 +65,15 @@ def jitter_pairs(s: Array, numbers: Array, columns: Array, *, seed: int, draw: i
         add_noise_to_pairs(s, start, stop, numbers, columns, signed(seed), draw, eps, offset)
 
     run_tasks(-(-len(s) // rows), task)
+
+
+def similarities_of_columns(
+    x: Array, numbers: Array, y: Array, columns: Array, *, norm: str, factor: float, seed: int, out: Array
+) -> None:
+    out[...] = reduced_distances(x, y, norm=norm)
+    out *= x.dtype.type(-factor)
+    jitter_pairs(out, numbers, columns, seed=seed, draw=0, tiny=100.0)
+    out[numbers[:, None] == columns[None]] = -np.inf
 
 
 def similarities_of_rows(

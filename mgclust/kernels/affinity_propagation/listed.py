@@ -39,15 +39,16 @@ any scale (all similarities of a row nearly equal) lists grow to whole rows: the
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mgclust.kernels.affinity_propagation.messages import Vectors
 
 if TYPE_CHECKING:
-    from mgclust.kernels.affinity_propagation import cpu_listed
+    from mgclust.kernels.affinity_propagation import cpu_listed, gpu_listed
 
-__all__ = ["ListedMessages", "ListedPassing", "has_lists", "load_lists"]
+__all__ = ["ListedMessages", "ListedPassing", "load_lists"]
 
 Array = Any
 
@@ -74,18 +75,19 @@ class ListedMessages(Vectors):
     # shape (n_active,), int32, and (m, n_active), real: some columns, and S there; -inf on the diagonal
     active: Array
     active_s: Array
+    outside: Array  # shape (1,), unsigned and as wide as real: a GPU's, for the largest a(k) of the other columns
     # wanted, slack: of shape (m,), real: of undecided rows, the least similarity that their lists should have; of the
     # others, how far a(k) of a column has to be above to be looked at
     wanted: Array
     slack: Array
     # shape (m,), int64: how many elements of its list behind the own ones the last look at a row read; -1: active
-    # columns decided
+    # columns decided; -2: they did where the list had not
     read: Array
-    undecided: Array  # shape (m,), uint8
+    undecided: Array  # shape (m,), uint8: 1 where the two largest are, 2 where R > 0 alone is
 
 
 class ListedPassing(Protocol):
-    """Functions on neighbour lists, with these meanings. Only CPUs have them so far.
+    """Functions on neighbour lists that both devices have, with these meanings.
 
     Parameters of several functions:
 
@@ -172,7 +174,8 @@ class ListedPassing(Protocol):
         Parameters
         ----------
         messages : ListedMessages
-            In place: besides what ``pass_rows`` changes, own, a_column, undecided, wanted, slack and read.
+            In place: besides what ``pass_rows`` changes, own, a_column, undecided, wanted, slack, read and the last of
+            `sums`. Nothing, unless `again`, while ``progress[0]`` is 1.
         again : bool
             These rows were undecided: their A is up to date.
         sigma, next_sigma, damping, next_damping, scale, negligible : float
@@ -182,24 +185,27 @@ class ListedPassing(Protocol):
     def place_own(self, messages: ListedMessages, rows: Array, counts: Array, columns: Array, values: Array) -> None:
         """Give rows, whose lists are new, the own elements that `gather_own` gave, and hot columns their places."""
 
+    def redraw_lists(self, messages: ListedMessages, numbers: Array, *, seed: int, draw: int, tiny: float) -> None:
+        """Add to similarities in lists and of hot columns what `jitter` adds to them; the lists are in order again."""
+
+    def similarities_of_columns(
+        self, x: Array, numbers: Array, y: Array, columns: Array, *, norm: str, factor: float, seed: int, out: Array
+    ) -> None:
+        """Write what ``similarities`` writes to out of shape (m, k), for rows x and y of these numbers, ascending."""
+
     def similarities_of_rows(
         self, x: Array, numbers: Array, y: Array, *, norm: str, factor: float, y_start: int, seed: int, out: Array
     ) -> None:
-        """Write what ``similarities`` writes, for rows x with these numbers."""
+        """Write what ``similarities`` writes, for rows x with these numbers, ascending."""
 
 
 if TYPE_CHECKING:
     _cpu: ListedPassing = cpu_listed
-
-
-def has_lists(device: str) -> bool:
-    """Tell whether a device, "cpu" or "cuda", has these functions."""
-    return device == "cpu"
+    _gpu: ListedPassing = gpu_listed
 
 
 def load_lists(device: str) -> ListedPassing:
-    """The functions of a device that has them."""
-    assert has_lists(device)
-    from mgclust.kernels.affinity_propagation import cpu_listed
-
-    return cpu_listed
+    """The functions of a device, "cpu" or "cuda"."""
+    name = {"cpu": "cpu_listed", "cuda": "gpu_listed"}[device]
+    found: ListedPassing = importlib.import_module(f"mgclust.kernels.affinity_propagation.{name}")
+    return found

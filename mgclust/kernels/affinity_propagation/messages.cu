@@ -11,11 +11,11 @@
 //
 // Sums over rows are of integers (fixed point), by atomics: any order gives the same bits.
 #include "pairs/pairs.cuh"
+#include "affinity_propagation/messages.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / 32)
 #define KEPT 1024  // columns remembered per row; beyond that the row is read again
-#define FULL 0xffffffffu
 
 struct alignas(16) Vec { real v[16 / sizeof(real)]; };
 #define VEC ((int)(16 / sizeof(real)))
@@ -30,48 +30,8 @@ __device__ __forceinline__ void stream_out(real* p, const Vec& v) {
     __stcs(reinterpret_cast<float4*>(p), *reinterpret_cast<const float4*>(&v));
 }
 
-struct Top {        // largest value, its lowest column, second largest value
-    real m1, m2;
-    int j;
-};
 
-__device__ __forceinline__ Top nothing() { return Top{-infinity(), -infinity(), 0x7fffffff}; }
-
-__device__ __forceinline__ void take(Top& t, real v, int j) {
-    if (v > t.m1 || (v == t.m1 && j < t.j)) {
-        t.m2 = t.m1;
-        t.m1 = v;
-        t.j = j;
-    } else if (v > t.m2) t.m2 = v;
-}
-
-__device__ __forceinline__ void take(Top& t, const Top& other) {
-    take(t, other.m1, other.j);
-    t.m2 = other.m2 > t.m2 ? other.m2 : t.m2;
-}
-
-__device__ __forceinline__ Top over_warp(Top t) {
-    for (int step = 16; step; step >>= 1) {
-        Top other;
-        other.m1 = __shfl_xor_sync(FULL, t.m1, step);
-        other.m2 = __shfl_xor_sync(FULL, t.m2, step);
-        other.j = __shfl_xor_sync(FULL, t.j, step);
-        take(t, other);
-    }
-    return t;
-}
-
-// A of one place, given the c and R of the iteration that is being finished.
-__device__ __forceinline__ real finished(real a, real c, real r, real damping, real rest) {
-    return fma(damping, a, rest * fmin((real)0, c - fmax((real)0, r)));
-}
-
-__device__ __forceinline__ void add_positive(uint64* sums, int k, real r, double scale) {
-    if (r > 0) atomicAdd(sums + k, (uint64)__double2ll_rn((double)r * scale));
-}
-
-
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 6)
 pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_, double* u, int* hot_column_,
           real* hot_e_, real* hot_a_, int* hot_most, const real* __restrict__ c, const double* __restrict__ r_diagonal,
           const double* __restrict__ a_diagonal, const double* __restrict__ preference, uint64* sums,
@@ -96,14 +56,14 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
             const int k = hot_column[p];
             if (k < 0) continue;
             const real v = s[k];
-            hot_a[p] = finished(hot_a[p], c[k], sigma * v - old_u - hot_e[p], damping, rest);
+            hot_a[p] = finished(hot_a[p], c[k], fma(sigma, v, -old_u) - hot_e[p], damping, rest);
             take(top, hot_a[p] + v, k);
         }
         if (lane == 0) take(top, (real)(a_diagonal[g] + preference[g]), g);
         top = over_warp(top);
         if (lane == 0) {
             bound = top;
-            low = (real)(next_damping * u[row] + (1.0 - next_damping) * (double)top.m1);
+            low = (real)damped(u[row], top.m1, next_damping);
             remembered = 0;
         }
     }
@@ -150,7 +110,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
         Top top = lane < WARPS ? part[lane] : nothing();
         if (lane == 0) take(top, bound);
         top = over_warp(top);
-        const double next_u = next_damping * u[row] + (1.0 - next_damping) * (double)top.m1;
+        const double next_u = damped(u[row], top.m1, next_damping);
         int place = -1, free_place = -1;
         for (int p = 0; p < places; p += 32) {
             const int k = hot_column[p + lane];
@@ -167,14 +127,14 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
             a[top.j] = -infinity();
         }
         __syncwarp();
-        const real boost = (real)((1.0 - next_damping) * ((double)top.m2 - (double)top.m1));
+        const real boost = boost_of(top, next_damping);
         int filled = 0;
         for (int p = lane; p < places; p += 32) {
             const int k = hot_column[p];
             if (k < 0) continue;
             real e = (real)next_damping * hot_e[p];
             if (p == place) e += boost;
-            const bool keep = p == place || fabs((double)e) > negligible * fmax(fabs(next_u), fabs((double)s[k]));
+            const bool keep = p == place || counts(e, s[k], next_u, negligible);
             if (keep) {
                 hot_e[p] = e;
                 ++filled;
@@ -189,7 +149,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
         for (int step = 16; step; step >>= 1) filled += __shfl_xor_sync(FULL, filled, step);
         if (lane == 0) {
             const double others = top.j != g ? top.m1 : top.m2;
-            const double r_new = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - others);
+            const double r_new = damped(r_diagonal[g], preference[g] - others, next_damping);
             sums[n + g] = (uint64)__double_as_longlong(r_new);
             u[row] = next_u;
             new_u = (real)next_u;
@@ -212,13 +172,18 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-pass_columns(int n, uint64* sums, real* c, double* r_diagonal, double* a_diagonal, unsigned char* now,
+pass_columns(int n, const uint64* totals, uint64* sums, int64* progress, real* c, double* r_diagonal, double* a_diagonal, unsigned char* now,
              unsigned char* last, uint64* counts, double damping, double scale) {
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
     bool exemplar = false, differs = false;
+    if (totals[2 * (int64)n]) {     // a rank has undecided rows: this iteration is not finished yet
+        if (k == 0) progress[0] = 1;
+        return;
+    }
+    if (k == 0) progress[1] += 1;
     if (k < n) {
-        const double r = __longlong_as_double((int64)sums[n + k]), t = (double)(int64)sums[k] / scale;
-        const double a = damping * a_diagonal[k] + (1.0 - damping) * t;
+        const double r = __longlong_as_double((int64)totals[n + k]), t = (double)(int64)totals[k] / scale;
+        const double a = damped(a_diagonal[k], t, damping);
         sums[k] = 0;
         sums[n + k] = 0;
         c[k] = (real)(r + t);

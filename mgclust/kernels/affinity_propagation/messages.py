@@ -29,6 +29,9 @@ A pass over the rows finishes A of the last iteration, for which it needs that i
     pass_rows       A with the c, sigma, u, E it finds;  m1, j, m2;  new u, E, R(k,k);  own part of the sums
     all_reduce      sums
     pass_columns    c, A(k,k), which are exemplars (A(k,k) + R(k,k) > 0), how many, and whether that has changed
+
+Iterations are queued, so each of these does nothing once an iteration cannot be finished, as those of lists may be
+(`listed`): a number behind the sums tells all ranks.
 """
 
 from __future__ import annotations
@@ -67,10 +70,12 @@ class Vectors:
     r_diagonal: Array
     a_diagonal: Array
     preference: Array
-    # shape (2, n), int64: row 0: sums over own rows of ``rint(max(0, R(i,k)) * scale)``. Row 1: the bits of
-    # the new R(k,k) as float64, of own rows; 0 elsewhere. To be zero when `pass_rows` begins; `pass_columns` leaves
-    # them so.
+    # shape (2 n + 1,), int64. First sums over own rows of ``rint(max(0, R(i,k)) * scale)``; then the bits of the new
+    # R(k,k) as float64, of own rows; 0 elsewhere. To be zero when `pass_rows` begins; `pass_columns` leaves them so.
+    # Last the number of own rows that are undecided.
     sums: Array
+    totals: Array  # the same of all ranks; `sums` itself where nothing is ever undecided, or there is one rank
+    progress: Array  # shape (2,), int64: 1 once an iteration has undecided rows; how many have been finished
     # shape (slots, n), uint8: whether each row was an exemplar after the iterations that were written to these
     # slots
     exemplars: Array

@@ -130,6 +130,36 @@ __device__ __forceinline__ void add_products(float (&sum)[4][4][4], const __half
     }
 }
 
+// The products of a tile, a warp's 64 x 32 pairs each.
+__device__ __forceinline__ void tile_products(float (&sum)[4][4][4], __half* stages, const Side& x, const Side& y, int row0,
+                                              int column0, int width, bool mirrored, int warp_row, int warp_column,
+                                              int lane) {
+    const auto fetch_slab = [&](int slab) {
+        __half* stage = stages + (slab & 1) * 4 * SIDE * PITCH;
+        fetch(stage, x.hi, row0, x.rows, width, slab * SLAB);
+        fetch(stage + SIDE * PITCH, x.lo, row0, x.rows, width, slab * SLAB);
+        fetch(stage + 2 * SIDE * PITCH, y.hi, column0, y.rows, width, slab * SLAB);
+        fetch(stage + 3 * SIDE * PITCH, y.lo, column0, y.rows, width, slab * SLAB);
+        asm volatile("cp.async.commit_group;");
+    };
+    const int slabs = width / SLAB;
+    fetch_slab(0);
+    for (int slab = 0; slab < slabs; ++slab) {
+        if (slab + 1 < slabs) {
+            fetch_slab(slab + 1);
+            asm volatile("cp.async.wait_group 1;");
+        } else asm volatile("cp.async.wait_group 0;");
+        __syncthreads();
+        const __half* stage = stages + (slab & 1) * 4 * SIDE * PITCH;
+#pragma unroll 1    // more would spill
+        for (int f = 0; f < SLAB; f += 16) {
+            if (mirrored) add_products<true>(sum, stage, f, warp_row, warp_column, lane);
+            else add_products<false>(sum, stage, f, warp_row, warp_column, lane);
+        }
+        __syncthreads();    // the stage may be overwritten
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
 similarities_split(const __half* x_hi, const __half* x_lo, const float* x_unscale, const float* x_norms, int m,
                    const __half* y_hi, const __half* y_lo, const float* y_unscale, const float* y_norms, int k, int width,
@@ -152,34 +182,11 @@ similarities_split(const __half* x_hi, const __half* x_lo, const float* x_unscal
     const int row0 = tile_row * SIDE, column0 = tile_column * SIDE;
     const Side x{x_hi, x_lo, x_unscale, x_norms, m}, y{y_hi, y_lo, y_unscale, y_norms, k};
 
-    const auto fetch_slab = [&](int slab) {
-        __half* stage = stages + (slab & 1) * 4 * SIDE * PITCH;
-        fetch(stage, x.hi, row0, x.rows, width, slab * SLAB);
-        fetch(stage + SIDE * PITCH, x.lo, row0, x.rows, width, slab * SLAB);
-        fetch(stage + 2 * SIDE * PITCH, y.hi, column0, y.rows, width, slab * SLAB);
-        fetch(stage + 3 * SIDE * PITCH, y.lo, column0, y.rows, width, slab * SLAB);
-        asm volatile("cp.async.commit_group;");
-    };
     const bool mirrored = first_row + row0 > y_start + column0;
     // A warp owns 64 rows and 32 columns: 4 x 4 products of 16 x 8.
     const int warp_row = (warp >> 2) * 64, warp_column = (warp & 3) * 32;
     float sum[4][4][4] = {};
-    const int slabs = width / SLAB;
-    fetch_slab(0);
-    for (int slab = 0; slab < slabs; ++slab) {
-        if (slab + 1 < slabs) {
-            fetch_slab(slab + 1);
-            asm volatile("cp.async.wait_group 1;");
-        } else asm volatile("cp.async.wait_group 0;");
-        __syncthreads();
-        const __half* stage = stages + (slab & 1) * 4 * SIDE * PITCH;
-#pragma unroll 1    // more would spill
-        for (int f = 0; f < SLAB; f += 16) {
-            if (mirrored) add_products<true>(sum, stage, f, warp_row, warp_column, lane);
-            else add_products<false>(sum, stage, f, warp_row, warp_column, lane);
-        }
-        __syncthreads();    // the stage may be overwritten
-    }
+    tile_products(sum, stages, x, y, row0, column0, width, mirrored, warp_row, warp_column, lane);
 
     float column_unscale[8], column_norms[8];
 #pragma unroll
@@ -230,5 +237,50 @@ similarities_split(const __half* x_hi, const __half* x_lo, const float* x_unscal
                 if (c < columns) __stcs(to + (int64)r * stride + part, c == diagonal + r ? -infinity() : v);
             }
         }
+    }
+}
+
+// The same numbers for rows and columns that do not follow each other; their numbers ascend. Which of two mirrored tiles
+// a pair would be in decides the order of its products, so a tile with pairs of both kinds is computed twice.
+extern "C" __global__ void __launch_bounds__(THREADS)
+similarities_chosen(const __half* x_hi, const __half* x_lo, const float* x_unscale, const float* x_norms, int m,
+                    const __half* y_hi, const __half* y_lo, const float* y_unscale, const float* y_norms, int k, int width,
+                    const int64* rows, const int64* columns, float factor, uint64 seed, float tiny, int64 stride,
+                    float* out) {
+    extern __shared__ __align__(16) unsigned char raw[];
+    __half* stages = reinterpret_cast<__half*>(raw);
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int row0 = blockIdx.y * SIDE, column0 = blockIdx.x * SIDE;
+    const Side x{x_hi, x_lo, x_unscale, x_norms, m}, y{y_hi, y_lo, y_unscale, y_norms, k};
+    const int warp_row = (warp >> 2) * 64, warp_column = (warp & 3) * 32;
+    const auto number_of_column = [&](int column) { return columns ? (int)columns[column] : column; };
+    const int last_row = (int)rows[min(row0 + SIDE, m) - 1], last_column = number_of_column(min(column0 + SIDE, k) - 1);
+    const bool some[2] = {(int)rows[row0] / SIDE <= last_column / SIDE, last_row / SIDE > number_of_column(column0) / SIDE};
+    const Noise noise{seed, 0, tiny};
+    for (int mirrored = 0; mirrored < 2; ++mirrored) {
+        if (!some[mirrored]) continue;
+        float sum[4][4][4] = {};
+        tile_products(sum, stages, x, y, row0, column0, width, mirrored, warp_row, warp_column, lane);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int row = row0 + warp_row + i * 16 + half * 8 + (lane >> 2);
+                if (row >= m) continue;
+                const float norm = x.norms[row], unscale = x.unscale[row];
+                const int number = (int)rows[row];
+#pragma unroll
+                for (int q = 0; q < 8; ++q) {
+                    const int column = column0 + warp_column + q / 2 * 8 + (lane & 3) * 2 + (q & 1);
+                    if (column >= k) continue;
+                    const int other = number_of_column(column);
+                    if ((number / SIDE > other / SIDE) != mirrored) continue;
+                    const float dot = sum[i][q / 2][half * 2 + (q & 1)] * (unscale * y.unscale[column]);
+                    const float s = fmaxf(fmaf(-2.0f, dot, norm + y.norms[column]), 0.0f);
+                    const unsigned int word = word_of(noise.words(number, other & ~15), other / 4 & 3);
+                    const float v = noise.add_finite(-factor * s, (float)(word >> (8 * (other & 3)) & 255u));
+                    out[row * stride + column] = number == other ? -infinity() : v;
+                }
+            }
     }
 }

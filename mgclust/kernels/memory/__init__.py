@@ -41,6 +41,9 @@ class Memory(Protocol):
     def host_empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Memory to keep rows in."""
 
+    def give_back(self) -> None:
+        """Let others have the memory that is kept for arrays to come; takes some milliseconds."""
+
     def start_to_host(self, array: Array) -> np.ndarray:
         """An array of the same values, which does not change."""
 

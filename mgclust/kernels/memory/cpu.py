@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-__all__ = ["free_memory", "host_empty", "prefetch", "start_to_host", "synchronize", "to_device", "to_host"]
+__all__ = ["free_memory", "give_back", "host_empty", "prefetch", "start_to_host", "synchronize", "to_device", "to_host"]
 
 Array = Any
 
@@ -23,6 +23,10 @@ def to_host(array: Array) -> np.ndarray:
 
 def start_to_host(array: Array) -> np.ndarray:
     return np.array(array)
+
+
+def give_back() -> None:
+    pass  # nothing is kept
 
 
 def host_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

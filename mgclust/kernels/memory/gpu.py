@@ -10,7 +10,7 @@ import cupy as cp
 import cupyx
 import numpy as np
 
-__all__ = ["free_memory", "host_empty", "prefetch", "start_to_host", "synchronize", "to_device", "to_host"]
+__all__ = ["free_memory", "give_back", "host_empty", "prefetch", "start_to_host", "synchronize", "to_device", "to_host"]
 
 Array = Any
 
@@ -25,6 +25,10 @@ def to_host(array: Array) -> np.ndarray:
 
 def start_to_host(array: Array) -> np.ndarray:
     return cp.asnumpy(array, out=cupyx.empty_pinned(array.shape, array.dtype), blocking=False)
+
+
+def give_back() -> None:
+    cp.get_default_memory_pool().free_all_blocks()
 
 
 def host_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

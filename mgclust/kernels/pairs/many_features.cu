@@ -371,8 +371,10 @@ distances(const real* x, int m, const real* y, int k, int d, const real* x_norms
     sweep(x, m, y, k, d, x_norms, y_norms, columns_per_block, op);
 }
 
+template <bool NUMBERED>
 struct Similarity : Reduction {
     real factor;
+    const int64* numbers;   // of the rows, if they do not follow each other
     int first_row, y_start, rows, stop;
     Noise noise;
     int64 stride;
@@ -380,14 +382,15 @@ struct Similarity : Reduction {
     __device__ void load_columns(int, int last, int, real*) { stop = last; }
     __device__ __forceinline__ void row(int, int row, const real (&s)[MICRO], int t, int tx) {
         if (row >= rows) return;
+        const int number = NUMBERED ? (int)numbers[row] : first_row + row;
 #pragma unroll
         for (int half = 0; half < MICRO; half += 4) {
             const int column = t + spread_of(tx, half);
             const int first = y_start + column;  // a multiple of 4
-            const unsigned int word = word_of(noise.words(first_row + row, first & ~15), first / 4 & 3);
+            const unsigned int word = word_of(noise.words(number, first & ~15), first / 4 & 3);
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                const bool itself = first_row + row == y_start + column + j;
+                const bool itself = number == y_start + column + j;
                 const real v = itself ? -infinity() : noise.add(-factor * s[half + j], word >> (8 * j));
                 if (column + j < stop) out[row * stride + y_start + column + j] = v;
             }
@@ -399,9 +402,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 similarities(const real* x, int m, const real* y, int k, int d, const real* x_norms, const real* y_norms,
              int columns_per_block, real factor, int first_row, int y_start, uint64 seed, real tiny, int64 stride,
              real* out) {
-    Similarity op;
+    Similarity<false> op;
     op.factor = factor;
     op.first_row = first_row;
+    op.y_start = y_start;
+    op.rows = m;
+    op.noise = Noise{seed, 0, tiny};
+    op.stride = stride;
+    op.out = out;
+    sweep(x, m, y, k, d, x_norms, y_norms, columns_per_block, op);
+}
+
+// Of rows that do not follow each other.
+extern "C" __global__ void __launch_bounds__(THREADS)
+similarities_of_rows(const real* x, int m, const real* y, int k, int d, const real* x_norms, const real* y_norms,
+                     int columns_per_block, real factor, const int64* numbers, int y_start, uint64 seed, real tiny,
+                     int64 stride, real* out) {
+    Similarity<true> op;
+    op.factor = factor;
+    op.numbers = numbers;
     op.y_start = y_start;
     op.rows = m;
     op.noise = Noise{seed, 0, tiny};

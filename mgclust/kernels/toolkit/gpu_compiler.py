@@ -25,6 +25,7 @@ HEADERS = (
     "fuzzy_c_means/approximations.cuh",
     "toolkit/hashing.cuh",
     "toolkit/tie_noise.cuh",
+    "affinity_propagation/messages.cuh",
 )
 NORMS = {"l2": "NORM_L2", "l2-dot": "NORM_DOT", "l1": "NORM_L1"}
 # A kernel in a file ends at the first brace that begins a line.

@@ -36,6 +36,11 @@ struct Noise {
     }
 };
 
+// Number of a row: those of a call follow each other from first_row on, or are given.
+__device__ __forceinline__ int number_of_row(const int64* numbers, int first_row, int i) {
+    return numbers ? (int)numbers[i] : first_row + i;
+}
+
 // The word with the bytes of columns 4 q .. 4 q + 3.
 __device__ __forceinline__ unsigned int word_of(const uint4& w, int q) {
     return q == 0 ? w.x : q == 1 ? w.y : q == 2 ? w.z : w.w;

@@ -41,7 +41,8 @@ def trace(monkeypatch):
         found = original(self, dampings[:7])  # small batches: more to compare
         m = self.messages
         parts = (m.u, m.c[: m.n], m.a_diagonal, m.r_diagonal, m.last_exemplars, np.array(found))
-        seen.append(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
+        to_host = self._context.kernels.memory.to_host
+        seen.append(b"".join(np.ascontiguousarray(to_host(part)).tobytes() for part in parts))
         return found
 
     def fit(model, X):
@@ -49,7 +50,7 @@ def trace(monkeypatch):
         return model.fit(X), list(seen)
 
     monkeypatch.setattr(listed_rows, "SHORTEST_LIST", 4)  # so that lists have to be made longer
-    monkeypatch.setattr(listed_rows, "ACTIVE_INTERVAL", 3)
+    monkeypatch.setattr(listed_rows, "INTERVAL", 3)
     monkeypatch.setattr(MessagePassing, "iterate", iterate)
     return fit
 
@@ -63,11 +64,11 @@ def same(one, other):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_affinity_propagation(trace, kind, dtype, monkeypatch):
+def test_affinity_propagation(trace, kind, dtype, monkeypatch, device):
     from mgclust.algorithms.affinity_propagation import estimator
 
     monkeypatch.setattr(estimator, "FEW_SIMILARITIES", 0)
-    given = {"dtype": dtype, "damping": 0.8, "max_iter": 150, "device": "cpu", "client": None}
+    given = {"dtype": dtype, "damping": 0.8, "max_iter": 150, "device": device, "client": None}
     lists = trace(AffinityPropagation(algorithm="sparse", **given), rows(kind))
     same(trace(AffinityPropagation(algorithm="dense", **given), rows(kind)), lists)
     assert lists[0].exactness_["algorithm"] == "sparse" and lists[0].exactness_["rows_searched"] > 0
@@ -76,9 +77,9 @@ def test_affinity_propagation(trace, kind, dtype, monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["blobs", "noise in the plane", "clump and far rows"])
 @pytest.mark.parametrize("profile", ["code", "fast"])
-def test_a_scan(trace, kind, dtype, profile):
+def test_a_scan(trace, kind, dtype, profile, device):
     """The preference falls until two clusters are left: lists grow, columns become active."""
-    given = {"dtype": dtype, "device": "cpu", "client": None, "max_iter": 1200, "profile": profile}
+    given = {"dtype": dtype, "device": device, "client": None, "max_iter": 1200, "profile": profile}
     lists = trace(AdaptiveAffinityPropagation(algorithm="sparse", **given), rows(kind, 120))
     all_pairs = trace(AdaptiveAffinityPropagation(algorithm="dense", **given), rows(kind, 120))
     same(all_pairs, lists)
@@ -87,25 +88,25 @@ def test_a_scan(trace, kind, dtype, profile):
 
 
 @pytest.mark.parametrize("affinity", ["cosine", "correlation"])
-def test_other_similarities(trace, affinity):
-    given = {"affinity": affinity, "device": "cpu", "client": None}
+def test_other_similarities(trace, affinity, device):
+    given = {"affinity": affinity, "device": device, "client": None}
     lists = trace(AffinityPropagation(algorithm="sparse", **given), rows("blobs"))
     same(trace(AffinityPropagation(algorithm="dense", **given), rows("blobs")), lists)
 
 
-def test_a_matrix_that_is_not_symmetric(trace):
+def test_a_matrix_that_is_not_symmetric(trace, device):
     x = rows("blobs", 90)
     s = -((x[:, None] - x) ** 2).sum(axis=-1) * np.random.default_rng(0).random((90, 90))
-    given = {"affinity": "precomputed", "device": "cpu", "client": None}
+    given = {"affinity": "precomputed", "device": device, "client": None}
     lists = trace(AffinityPropagation(algorithm="sparse", **given), s)
     same(trace(AffinityPropagation(algorithm="dense", **given), s), lists)
 
 
-def test_over_to_all_pairs(trace, monkeypatch):
+def test_over_to_all_pairs(trace, monkeypatch, device):
     """In the middle of a run, where lists have become slow: nothing but the time changes."""
-    monkeypatch.setattr(row_choice, "FEW_ROWS", 0)
+    monkeypatch.setitem(row_choice.FEW_ROWS, device, 0)
     monkeypatch.setattr(listed_rows, "DENSE_PACE", 1000)
-    given = {"device": "cpu", "client": None, "damping": 0.8, "max_iter": 150, "convergence_iter": 140}
+    given = {"device": device, "client": None, "damping": 0.8, "max_iter": 150, "convergence_iter": 140}
     found = trace(AffinityPropagation(**given), rows("noise in the plane"))
     assert found[0].exactness_["algorithm"] == "sparse" and found[0].exactness_["pairs_kept"] == 260**2
     same(trace(AffinityPropagation(algorithm="dense", **given), rows("noise in the plane")), found)
@@ -122,23 +123,24 @@ def test_all_ranks_change_together(trace, monkeypatch, slow_elsewhere, too_large
         return np.maximum(found, (slow_elsewhere, too_large_elsewhere)) if decides else found
 
     monkeypatch.setattr(SoloComm, "all_reduce", with_another)
-    monkeypatch.setattr(row_choice, "FEW_ROWS", 0)
+    monkeypatch.setitem(row_choice.FEW_ROWS, "cpu", 0)
     given = {"damping": 0.8, "max_iter": 150, "convergence_iter": 140}  # long enough to look at the others
     model, _ = trace(AffinityPropagation(device="cpu", client=None, **given), rows("blobs"))
     assert (model.exactness_["pairs_kept"] == 260**2) == (slow_elsewhere and not too_large_elsewhere)
 
 
-def test_lists_are_for_cpus():
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_when_lists_are_taken(device):
     context = SimpleNamespace(
         dataset_shape=(5000, 3), dtype=np.dtype("float32"), size=1, free=1 << 40, comm=SoloComm.__new__(SoloComm),
-        kernels=SimpleNamespace(device="cuda"),
+        kernels=SimpleNamespace(device=device),
     )  # fmt: skip
-    with pytest.raises(InputError, match="algorithm='sparse' computes on CPUs alone"):
-        row_choice.is_listed(context, "sparse", "euclidean", None)
-    assert not row_choice.is_listed(context, "auto", "euclidean", None)
-    context.kernels.device = "cpu"
+    assert row_choice.is_listed(context, "sparse", "precomputed", None)
     assert row_choice.is_listed(context, "auto", "euclidean", None)
     assert not row_choice.is_listed(context, "auto", "precomputed", None)
+    assert not row_choice.is_listed(context, "dense", "euclidean", None)
+    context.dataset_shape = (900, 3)
+    assert not row_choice.is_listed(context, "auto", "euclidean", None)
 
 
 def test_the_parameter():
