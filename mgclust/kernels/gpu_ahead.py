@@ -135,7 +135,7 @@ def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: in
     yield compiled("pairs/stored_values.cu", dtype.name), "value_histogram"
     sums = compiled("label_sums/label_sums.cu", dtype.name)
     yield from ((sums, "best_columns"), (sums, "same_label_sums"))
-    if arguments["algorithm"] != "dense" and shape[0] >= LISTED_ROWS:
+    if arguments.get("algorithm") != "dense" and shape[0] >= LISTED_ROWS:
         listed, lists = (compiled(f"affinity_propagation/{file}.cu", dtype.name) for file in ("listed", "lists"))
         yield from ((listed, "begin_listed"), (listed, "pass_listed_rows"))
         yield from ((lists, name) for name in ("count_similar", "list_similar", "move_own", "nearest_flagged"))

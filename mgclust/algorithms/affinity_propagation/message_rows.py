@@ -93,7 +93,7 @@ class MessageRows(ABC):
         return False
 
     def finished(self, queued: int) -> int:
-        """Of the iterations that were queued last, and are settled, how many have been finished."""
+        """Count the iterations finished of those that were queued last, and are settled."""
         return queued
 
     @abstractmethod

@@ -28,9 +28,9 @@ the sums of max(0, R(i,k))     The list is read down to the first R <= 0.
 
 A row is *undecided* where its list ends before: where the second largest value lies below the floor (and the active
 columns do not decide), or R would be positive at the floor. Nothing of it has changed then but A; its list is made
-longer from the data, and it is looked at again. Hence every number is that of the dense engine, whatever the lists:
-m1, m2, j, u, E, the fixed-point sums and all that follows. How long lists are, and which columns are active, decides
-about time and memory alone, and may differ between ranks.
+longer from the data, and it is looked at again; iterations that are queued behind do nothing meanwhile. Hence every
+number is that of the dense engine, whatever the lists: m1, m2, j, u, E, the fixed-point sums and all that follows. How
+long lists are, and which columns are active, decides about time and memory alone, and may differ between ranks.
 
 Cost. Let K be the number of exemplars. Own elements are about 1 / (2 K) of all pairs; lists are somewhat longer. An
 iteration reads and writes each own element twice, and reads some ten more elements a row. On data without structure at
