@@ -23,6 +23,8 @@ import numpy as np
 
 from benchmarks.support import on_ranks  # puts benchmarks and mgclust on the path of the processes
 
+CONNECT_SECONDS = 300.0  # seconds; a process that starts loads CUDA and CuPy first
+
 
 class RankFailed(Exception):
     """What a rank raised, as text."""
@@ -62,6 +64,8 @@ class Processes:
             self._processes.append(process)
         os.environ.clear()
         os.environ.update(before)
+        if self.size > 1:
+            self._connect()
         return self
 
     def __exit__(self, *arguments: object) -> None:
@@ -75,7 +79,7 @@ class Processes:
     def run(self, spec: Any, dataset: Any) -> Any:
         """As `mgclust.engine.spmd.run`, with these ranks."""
         from mgclust.engine.partition import Partition
-        from mgclust.engine.rank import Assignment, Meeting, hardware, refuse
+        from mgclust.engine.rank import Assignment, hardware, refuse
         from mgclust.engine.rows import offset_of
         from mgclust.engine.spmd import Outcome
 
@@ -85,21 +89,18 @@ class Processes:
         for rank, pipe in enumerate(self._pipes):
             assignment = Assignment(spec, name, rank, partition, self.device, neighbours=self.size, offset=offset)
             pipe.send((assignment, dataset))
-        reports = self._answers()
-        try:
-            refuse(reports, dataset.shape, spec.dtype)
-        except Exception:
-            for pipe in self._pipes:
-                pipe.send(None)
-            raise
-        rows = min(report.span_rows for report in reports)
-        address = ("127.0.0.1", reports[0].port)
-        meeting = Meeting(rows, address, secrets.token_bytes(32))
-        for pipe in self._pipes:
-            pipe.send(meeting)
-        value, timings = self._answers()[0]
-        timings = {"load": max(report.seconds for report in reports), **timings}
-        return Outcome(value, timings, hardware(reports, self.device), self.size)
+        done = self._answers()
+        reports = [each.report for each in done]
+        refuse(reports, dataset.shape, spec.dtype)
+        timings = {"load": max(report.seconds for report in reports), **done[0].timings}
+        return Outcome(done[0].value, timings, hardware(reports, self.device), self.size)
+
+    def _connect(self) -> None:
+        """Open the session of all runs."""
+        self._pipes[0].send(None)
+        meeting = (("127.0.0.1", self._pipes[0].recv()), secrets.token_bytes(32))
+        for rank, pipe in enumerate(self._pipes):
+            pipe.send((rank, self.size, *meeting))
 
     def _answers(self) -> list[Any]:
         """One answer of each rank; raises the first failure, after which the ranks serve no further run."""
@@ -120,21 +121,27 @@ class Processes:
 def _serve(pipe: Any) -> None:
     """Do one run after the other until the pipe is closed."""
     from mgclust.engine.abort import Abort
-    from mgclust.engine.rank import execute, prepare
+    from mgclust.engine.rank import run_rank
+    from mgclust.engine.session import Session
+    from mgclust.engine.wire import Wire, listen
 
+    session, listener = None, None
     for count in itertools.count():
         try:
-            assignment, dataset = pipe.recv()
+            message = pipe.recv()
         except (EOFError, ConnectionError):
             return
+        if message is None:
+            listener = listen("127.0.0.1")
+            pipe.send(listener.getsockname()[1])
+            continue
+        if len(message) > 2:
+            rank, size, address, key = message
+            session = Session.open(rank, size, Wire(key, Abort(), CONNECT_SECONDS), address, listener)
+            continue
+        assignment, dataset = message
         try:
-            first = assignment.rank == 0 and assignment.partition.size > 1
-            state, report = prepare(assignment, dataset, Abort(), ("127.0.0.1",) if first else ())
-            pipe.send(report)
-            meeting = pipe.recv()
-            if meeting is not None:
-                pipe.send(execute(state, meeting, None))
-            del state
+            pipe.send(run_rank(assignment, dataset, Abort(), session))
         except (EOFError, ConnectionError):
             return
         except Exception:

@@ -2,17 +2,18 @@
 
 ::
 
-    spmd.run ─┬─ one rank, in this process ─────────────────> rank.prepare, rank.execute
-              └─ driver (caller) ── Dask ── tasks (worker) ─> rank.prepare, rank.execute
-                                                                  └─ Context ─ Comm
+    spmd.run ─┬─ one rank, in this process ─────────────────> rank.run_rank
+              └─ driver (caller) ── Dask ── tasks (worker) ─> rank.run_rank
+                                                                  └─ Context ─ Comm ─ Session
 
-``rank.prepare`` makes ``rows`` look for NaN and infinity, and ``memory`` compare what is needed with what there is.
+``rank.run_rank`` makes ``rows`` look for NaN and infinity, and ``memory`` compare what is needed with what there is.
 A `mgclust.engine.run_spec.RunSpec` describes the run, the same for the caller and for all ranks. A
 `mgclust.engine.comm.Comm` is a SoloComm, HostComm or NcclComm.
 ``certificates`` makes what a cluster with TLS needs, and ``tls`` keeps its connections from breaking each other.
 
 context             what the function sees of its run; ``partition`` says which rank owns which rows
 comm, cuda, wire    collectives, those of GPUs, and the sockets between processes
+session             what connects the ranks, kept between runs of one client
 checkpoint          what a run needs to resume; ``checkpoint_files`` are its files
 abort, silence      how a rank learns that it should stop, and for how long another has not changed
 devices             the GPUs of this process

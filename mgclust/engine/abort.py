@@ -22,14 +22,15 @@ class Abort:
         self._orphaned = orphaned
         self._reason: str | None = None
 
-    def watch(self, orphaned: Callable[[], bool]) -> None:
-        """Ask this from now on."""
-        self._orphaned = orphaned
-
     def set(self, reason: str) -> None:
         """Make every later `check` raise; the first reason stays."""
         if self._reason is None:
             self._reason = reason
+
+    @property
+    def is_set(self) -> bool:
+        """Whether `set` was called, or a `check` has raised."""
+        return self._reason is not None
 
     def check(self) -> None:
         """Return, or raise.

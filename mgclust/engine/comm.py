@@ -15,6 +15,7 @@ times a second.
 from __future__ import annotations
 
 import contextvars
+import math
 import pickle
 import queue
 import threading
@@ -25,7 +26,7 @@ import numpy as np
 
 from mgclust.engine.partition import Partition, Span
 from mgclust.engine.rows import Block, Rows
-from mgclust.engine.wire import Link, PeerLost, Wire
+from mgclust.engine.wire import Link, PeerLost, SessionLost, Wire
 
 __all__ = ["Comm", "HostComm", "SoloComm", "check_reducible"]
 
@@ -36,7 +37,7 @@ REDUCE: dict[str, Callable[..., np.ndarray]] = {"sum": np.add, "max": np.maximum
 class Comm(Protocol):
     """Operations that an algorithm may ask of the other ranks.
 
-    All forms take the partition, and `span_rows`, equal on all ranks: the most rows of a block in `stream`.
+    The most rows of a block in `stream`, `span_rows`, are equal on all ranks.
     """
 
     rank: int
@@ -144,11 +145,11 @@ class Comm(Protocol):
     def stream_length(self) -> int:
         """Number of blocks that `stream` yields; equal on all ranks."""
 
-    def close(self) -> None:
-        """Leave, after all ranks are done."""
+    def leave(self) -> None:
+        """Wait until all ranks are done; what connects them stays open."""
 
     def abort(self) -> None:
-        """Leave at once; the other ranks notice."""
+        """Close what connects the ranks; the others notice."""
 
 
 def check_reducible(dtype: np.dtype, op: str) -> None:
@@ -163,7 +164,15 @@ def check_reducible(dtype: np.dtype, op: str) -> None:
 
 
 class SoloComm:
-    """The only rank."""
+    """The only rank.
+
+    Parameters
+    ----------
+    partition : Partition
+        All rows.
+    span_rows : int
+        See `Comm`.
+    """
 
     rank = 0
     size = 1
@@ -211,7 +220,7 @@ class SoloComm:
     def stream_length(self) -> int:
         return len(self._spans)
 
-    def close(self) -> None:
+    def leave(self) -> None:
         """See `Comm`."""
 
     def abort(self) -> None:
@@ -229,21 +238,60 @@ class HostComm:
         Rank 0: to all others; others: to rank 0.
     wire : Wire
         What the links share.
-    partition, span_rows
-        See `Comm`.
+    partition : Partition
+        Which rank owns which rows.
+
+    Attributes
+    ----------
+    wire : Wire
+        As given.
+    spans : list of Span
+        What `stream` yields, once the ranks have met.
     """
 
-    def __init__(
-        self, rank: int, size: int, links: dict[int, Link], wire: Wire, partition: Partition, span_rows: int
-    ) -> None:
+    def __init__(self, rank: int, size: int, links: dict[int, Link], wire: Wire, partition: Partition) -> None:
         self.rank = rank
         self.size = size
+        self.wire = wire
+        self.spans: list[Span] = []
         self._links = links
         self._abort = wire.abort
         wire.watch = self.check_peers
-        self._spans = list(partition.spans(span_rows))
+        self._partition = partition
         self._calls = 0
         self._streaming = False
+
+    def meet(self, run: str, span_rows: int) -> bool:
+        """Wait until all ranks have loaded their rows, however long that takes; False if one refuses.
+
+        Parameters
+        ----------
+        run : str
+            Its name: ranks that are in different runs are told.
+        span_rows : int
+            Most rows of a block that fit here, of which the least counts; 0: this rank refuses.
+
+        Raises
+        ------
+        SessionLost
+            A connection was closed.
+        """
+        limit, self.wire.timeout = self.wire.timeout, math.inf
+        try:
+            least = self._least(f"the start of run {run}", np.array([span_rows], np.int64))
+        except PeerLost as error:
+            raise SessionLost(str(error)) from error
+        finally:
+            self.wire.timeout = limit
+        self.spans = list(self._partition.spans(least)) if least else []
+        return least > 0
+
+    def _least(self, what: str, own: np.ndarray) -> int:
+        if self.rank:
+            self._links[0].send(what, own)
+            return int(self._links[0].receive(what)[0])
+        theirs = [self._links[peer].receive(what) for peer in range(1, self.size)]
+        return int(self._to_all(what, np.min([own, *theirs], axis=0))[0])
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         check_reducible(array.dtype, op)
@@ -327,7 +375,7 @@ class HostComm:
         pump = threading.Thread(target=here.run, args=(self._pump, what, rows, ready, gone), daemon=True)
         pump.start()
         try:
-            for _ in self._spans:
+            for _ in self.spans:
                 item = self._next(ready)
                 if isinstance(item, BaseException):
                     raise item
@@ -337,7 +385,7 @@ class HostComm:
             gone.set()
 
     def stream_length(self) -> int:
-        return len(self._spans)
+        return len(self.spans)
 
     def check_peers(self, waiting_for: int = -1) -> None:
         """Raise PeerLost if a linked rank has gone while this one waits for something else.
@@ -348,10 +396,9 @@ class HostComm:
             if link.peer != waiting_for and link.hung_up():
                 raise PeerLost(f"rank {link.peer} closed its connection.")
 
-    def close(self) -> None:
-        # Without it, the first rank to finish would look like one that died to those that still wait.
+    def leave(self) -> None:
+        # Whatever was sent has been read then: the next run finds nothing of this one.
         self.barrier()
-        self.abort()
 
     def abort(self) -> None:
         for link in self._links.values():
@@ -379,7 +426,7 @@ class HostComm:
 
     def _pump(self, what: str, rows: Rows, ready: queue.Queue[Block | BaseException], gone: threading.Event) -> None:
         try:
-            for span in self._spans:
+            for span in self.spans:
                 item = Block(span.start, span.stop, self._relay(what, rows, span))
                 while not gone.is_set():
                     try:

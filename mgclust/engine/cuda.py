@@ -34,7 +34,7 @@ from mgclust.engine.partition import Partition, Span
 from mgclust.engine.rows import Block, Rows
 from mgclust.errors import CollectiveTimeout, DeviceUnavailableError, RunFailed
 
-__all__ = ["DeviceSoloComm", "NcclComm"]
+__all__ = ["Communicator", "DeviceSoloComm", "NcclComm"]
 
 Array = Any
 BUFFERS = 3
@@ -89,41 +89,104 @@ class DeviceSoloComm(SoloComm):
                 _poll(marks.pop(0), self._abort.check)
 
 
+class Communicator:
+    """NCCL's communicator of one rank, and the stream of its broadcasts; for runs one after the other.
+
+    Made in a thread: NCCL waits for all ranks without a limit. The ranks have met already, so none is missing here
+    unless it dies right now, or another program connects to NCCL's port in this moment, which NCCL may wait for without
+    a limit. Then the thread is left behind, and the run ends with CollectiveTimeout after CONNECT_SECONDS. NCCL takes
+    no message from connections that do not begin with its random number, which the ranks have from the host links.
+
+    Parameters
+    ----------
+    host : HostComm
+        Connected to the same ranks.
+    address : str
+        Of rank 0, under which its worker is known.
+    """
+
+    def __init__(self, host: HostComm, address: str) -> None:
+        if not nccl.available:
+            raise DeviceUnavailableError(
+                "several GPUs need NCCL, which CuPy cannot load here; install mgclust[gpu-cu13] (or "
+                "gpu-cu12), which brings it, or use one GPU with client=None."
+            )
+        _limit_sockets(address)
+        # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older one 0.1 s; both
+        # then carry as much. NCCL looks once in a process, before it first connects.
+        os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self._device = cupy.cuda.Device().id
+        unique = host.agree(nccl.get_unique_id() if host.rank == 0 else None)
+        made: list[Any] = []
+
+        def make() -> None:
+            try:
+                with cupy.cuda.Device(self._device):
+                    made.append(nccl.NcclCommunicator(host.size, unique, host.rank))
+            except Exception as error:
+                made.append(error)
+
+        thread = threading.Thread(target=make, daemon=True)
+        thread.start()
+        limit = min(host.wire.timeout, CONNECT_SECONDS)
+        end = time.monotonic() + limit
+        while thread.is_alive():
+            thread.join(POLL_SECONDS)
+            host.wire.abort.check()
+            host.check_peers()
+            if time.monotonic() > end:
+                raise CollectiveTimeout(
+                    f"NCCL did not connect {host.size} GPUs within {limit:g} s: a rank hangs, there is a firewall, "
+                    "or another program connects to NCCL's ports. Run again; NCCL_DEBUG=INFO tells more."
+                )
+        if isinstance(made[0], Exception):
+            raise RunFailed(f"NCCL could not connect {host.size} GPUs: {made[0]}.") from made[0]
+        self._nccl: Any = made[0]
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call one of NCCL's functions.
+
+        Parameters
+        ----------
+        name : str
+            In CuPy.
+        *arguments : object
+            Its.
+        """
+        if self._nccl is None:
+            raise RunFailed("the NCCL communicator was aborted.")
+        getattr(self._nccl, name)(*arguments)
+
+    def abort(self) -> None:
+        """End it, with whatever it waits for; other ranks are not asked."""
+        communicator, self._nccl = self._nccl, None
+        if communicator is not None:
+            with cupy.cuda.Device(self._device):
+                communicator.abort()
+
+
 class NcclComm:
     """One GPU a rank. Device arrays go through NCCL, NumPy arrays and small values through the host links.
 
     Parameters
     ----------
     host : HostComm
-        Connected to the same ranks; closed together with this one.
-    abort : Abort
-        Ends every wait.
-    timeout : float
-        Seconds that a collective may take, the wait for slower ranks included.
-    partition, span_rows
-        See `Comm`.
-    address : str
-        Of rank 0, under which its worker is known.
+        Of the same run; its links are closed together with the communicator.
+    communicator : Communicator
+        Of the same ranks.
     """
 
-    def __init__(
-        self, host: HostComm, abort: Abort, timeout: float, partition: Partition, span_rows: int, address: str
-    ) -> None:
-        if not nccl.available:
-            raise DeviceUnavailableError(
-                "several GPUs need NCCL, which CuPy cannot load here; install mgclust[gpu-cu13] (or "
-                "gpu-cu12), which brings it, or use one GPU with client=None."
-            )
+    def __init__(self, host: HostComm, communicator: Communicator) -> None:
         self.rank = host.rank
         self.size = host.size
         self._host = host
-        self._abort = abort
-        self._timeout = timeout
-        self._spans = list(partition.spans(span_rows))
-        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._abort = host.wire.abort
+        self._timeout = host.wire.timeout
+        self._spans = host.spans
+        self._nccl = communicator
+        self._stream = communicator.stream
         self._streaming = False
-        _limit_sockets(address)
-        self._comm = self._connect()
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         check_reducible(array.dtype, op)
@@ -255,62 +318,15 @@ class NcclComm:
     def stream_length(self) -> int:
         return len(self._spans)
 
-    def close(self) -> None:
-        if self._comm is None:
-            raise RunFailed("the NCCL communicator was aborted before the end of the run.")
-        self._wait(_mark(cupy.cuda.get_current_stream()), "close")
-        self._host.barrier()
-        self._comm.destroy()
-        self._comm = None
-        self._host.close()
+    def leave(self) -> None:
+        for stream in (cupy.cuda.get_current_stream(), self._stream):
+            self._wait(_mark(stream), "leave")
+        self._host.leave()
 
     def abort(self) -> None:
-        comm, self._comm = self._comm, None
-        if comm is not None:
-            # Sockets first: ranks that still poll learn of it before NCCL has taken this one down.
-            self._host.abort()
-            comm.abort()
-        else:
-            self._host.abort()
-
-    def _connect(self) -> Any:
-        """The NCCL communicator, made in a thread: NCCL waits for all ranks without a limit.
-
-        The host links have met already, so no rank is missing here unless it dies right now, or another program
-        connects to NCCL's port in this moment, which NCCL may wait for without a limit. Then the thread is left behind,
-        and the run ends with CollectiveTimeout after CONNECT_SECONDS. NCCL takes no message from connections that do
-        not begin with its random number, which the ranks have from the host links.
-        """
-        # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older one 0.1 s; both
-        # then carry as much. NCCL looks once in a process, before it first connects.
-        os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")
-        unique = self._host.agree(nccl.get_unique_id() if self.rank == 0 else None)
-        device = cupy.cuda.Device().id
-        made: list[Any] = []
-
-        def make() -> None:
-            try:
-                with cupy.cuda.Device(device):
-                    made.append(nccl.NcclCommunicator(self.size, unique, self.rank))
-            except Exception as error:
-                made.append(error)
-
-        thread = threading.Thread(target=make, daemon=True)
-        thread.start()
-        limit = min(self._timeout, CONNECT_SECONDS)
-        end = time.monotonic() + limit
-        while thread.is_alive():
-            thread.join(POLL_SECONDS)
-            self._abort.check()
-            self._host.check_peers()
-            if time.monotonic() > end:
-                raise CollectiveTimeout(
-                    f"NCCL did not connect {self.size} GPUs within {limit:g} s: a rank hangs, there is a firewall, "
-                    "or another program connects to NCCL's ports. Run again; NCCL_DEBUG=INFO tells more."
-                )
-        if isinstance(made[0], Exception):
-            raise RunFailed(f"NCCL could not connect {self.size} GPUs: {made[0]}.") from made[0]
-        return made[0]
+        # Sockets first: ranks that still poll learn of it before NCCL has taken this one down.
+        self._host.abort()
+        self._nccl.abort()
 
     def _launch(
         self, rows: Rows, index: int, buffers: list[Any], keep: list[Any], free: list[Any]
@@ -334,10 +350,8 @@ class NcclComm:
         return x, _mark(self._stream)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        if self._comm is None:
-            raise RunFailed("the NCCL communicator was aborted.")
         try:
-            getattr(self._comm, name)(*arguments)
+            self._nccl.call(name, *arguments)
         except nccl.NcclError as error:
             raise RunFailed(f"NCCL failed in {name} on rank {self.rank}: {error}.") from error
 
@@ -367,11 +381,10 @@ class NcclComm:
 
     def _look(self, what: str, end: float) -> None:
         self._abort.check()
-        if self._comm is not None:
-            try:
-                self._comm.check_async_error()
-            except nccl.NcclError as error:
-                raise RunFailed(f"NCCL failed in {what} on rank {self.rank}: {error}.") from error
+        try:
+            self._nccl.call("check_async_error")
+        except nccl.NcclError as error:
+            raise RunFailed(f"NCCL failed in {what} on rank {self.rank}: {error}.") from error
         self._host.check_peers()
         if time.monotonic() > end:
             raise CollectiveTimeout(

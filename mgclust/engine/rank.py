@@ -1,12 +1,11 @@
-"""Work of one rank, in-process or on a worker: prepare (load, check, refuse), then execute."""
+"""Work of one rank, in-process or on a worker: load its rows, check, meet the other ranks, run the function, leave."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,19 @@ import psutil
 
 from mgclust import kernels as kernel_modules
 from mgclust.engine.abort import Abort
-from mgclust.engine.comm import Comm, HostComm, SoloComm
+from mgclust.engine.comm import Comm, SoloComm
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.devices import cores, cpu_name, gpus
 from mgclust.engine.memory import Residency
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Rows, Source
 from mgclust.engine.run_spec import RunSpec
-from mgclust.engine.wire import Wire, accept, dial, listen
+from mgclust.engine.session import Session
 from mgclust.errors import InputError
 from mgclust.kernels import Kernels
 from mgclust.versions import installed_versions
 
-__all__ = ["Assignment", "Meeting", "Report", "State", "execute", "hardware", "not_finite", "prepare", "refuse"]
+__all__ = ["Assignment", "Done", "Report", "hardware", "not_finite", "refuse", "run_rank"]
 
 
 @dataclass(frozen=True)
@@ -44,62 +43,79 @@ class Assignment:
 
 
 @dataclass
-class State:
-    """State of a rank between prepare and execute."""
+class _Prepared:
+    """What a rank has loaded."""
 
-    assignment: Assignment
     rows: Rows
     kernels: Kernels
     residency: Residency
-    abort: Abort
-    listener: socket.socket | None = None
-
-    def close(self) -> None:
-        """Free what another process could wait for."""
-        if self.listener is not None:
-            self.listener.close()
 
 
 @dataclass
 class Report:
-    """Report of a rank after prepare."""
+    """Report of a rank on its rows."""
 
     bad: int = 0  # values that are not finite
     first: int | None = None  # first row with one, by its global number
     error: Exception | None = None  # why this rank refuses
     span_rows: int = 1  # most rows of a block in `stream` that fit here
-    port: int = 0  # where rank 0 listens
     seconds: float = 0.0  # taken to load and check
     device: str = ""  # name of the GPU or processor
     host: str = ""  # name of the machine
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """Instructions once no rank refuses: how the ranks communicate."""
+@dataclass
+class Done:
+    """Outcome of a rank."""
 
-    span_rows: int = 1  # most rows of a block in `stream`: the smallest of all reports
-    address: tuple[str, int] = ("", 0)  # where rank 0 listens
-    key: bytes = b""  # shared by the ranks of this run only
+    report: Report
+    value: Any = None  # what the function returned, on rank 0
+    timings: dict[str, float] = field(default_factory=dict)  # seconds by stage; none where a rank refused
+    seconds: float = 0.0  # taken in all
 
 
-def prepare(
-    assignment: Assignment, source: Source, abort: Abort, listen_on: Sequence[str] = ()
-) -> tuple[State | None, Report]:
-    """Load this rank's rows; find every reason to refuse before the first collective.
+def run_rank(
+    assignment: Assignment, source: Source, abort: Abort, session: Session | None = None, emit: Emit | None = None
+) -> Done:
+    """Load this rank's rows, meet the other ranks, run the function, leave; nothing is run where a rank refuses.
 
     Parameters
     ----------
     assignment : Assignment
-        What to load.
+        What to do.
     source : Source
-        Where from.
+        Where rows come from.
     abort : Abort
-        For the state.
-    listen_on : sequence of str, optional
-        Rank 0 of several: the address under which the others know this one, and that on which its worker listens where
-        the first is not this machine's, as behind address translation.
+        Ends every wait.
+    session : Session, optional
+        Connections to the other ranks, where there are others. Every error but a refusal closes them.
+    emit : callable, optional
+        Called with the events of the progress, on rank 0.
     """
+    prepared, report = _prepare(assignment, source)
+    span_rows = report.span_rows if prepared is not None and not report.bad else 0
+    if session is None:
+        if not span_rows:
+            return Done(report)
+        return Done(report, *_execute(assignment, prepared, abort, _solo(assignment, abort, span_rows), emit))
+    try:
+        host = session.begin(assignment.partition, abort, assignment.spec.timeout)
+        if not host.meet(assignment.run, span_rows):
+            return Done(report)
+        if emit is not None and host.rank == 0:
+            emit({"stage": "load", "fraction": 1.0, "elapsed": report.seconds})
+        began = time.perf_counter()
+        comm = host if assignment.device == "cpu" else session.on_gpus(host)
+        connected = time.perf_counter() - began
+        value, timings = _execute(assignment, prepared, abort, comm, emit)
+    except BaseException:
+        session.close()
+        raise
+    return Done(report, value, {"connect": connected, **timings})
+
+
+def _prepare(assignment: Assignment, source: Source) -> tuple[_Prepared | None, Report]:
+    """Load this rank's rows; find every reason to refuse before the first collective."""
     began = time.perf_counter()
     report = Report(device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname())
     try:
@@ -126,15 +142,11 @@ def prepare(
         report.bad, report.first = rows.load()
         kernels.memory.synchronize()
         report.span_rows = _span_rows(residency, assignment.device, source.shape[1], stop - start)
-        state = State(assignment, rows, kernels, residency, abort)
-        if listen_on:
-            state.listener = listen(*listen_on)
-            report.port = state.listener.getsockname()[1]
     except Exception as error:
         report.error = error
         return None, report
     report.seconds = time.perf_counter() - began
-    return state, report
+    return _Prepared(rows, kernels, residency), report
 
 
 def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
@@ -171,44 +183,36 @@ def not_finite(bad: int, first: int, shape: tuple[int, ...], dtype: Any) -> Inpu
     )
 
 
-def execute(
-    state: State, meeting: Meeting, emit: Emit | None, client_tls: Any = None, server_tls: Any = None
+def _execute(
+    assignment: Assignment, prepared: _Prepared | None, abort: Abort, comm: Comm, emit: Emit | None
 ) -> tuple[Any, dict[str, float]]:
-    """Meet the other ranks, run the function, leave.
-
-    Returns
-    -------
-    value : object
-        What the function returned; None on ranks other than 0.
-    timings : dict of str to float
-        Seconds by stage.
-    """
-    assignment, spec = state.assignment, state.assignment.spec
-    wire = Wire(meeting.key, state.abort, spec.timeout, client_tls, server_tls)
-    began = time.perf_counter()
-    comm = _connect(state, meeting, wire)
-    try:
-        context = Context(
-            comm=comm,
-            partition=assignment.partition,
-            rows=state.rows,
-            kernels=state.kernels,
-            free=state.residency.free,
-            abort=state.abort,
-            emit=emit,
-            checkpoint=spec.checkpoint,
-            room=lambda: _room(assignment),
-        )
-        if comm.size > 1:
-            context.timings["connect"] = time.perf_counter() - began
-        with contextlib.closing(context.checkpoint), context.telling_of_compiling():
-            value = spec.function(context, **spec.arguments)
-        state.kernels.memory.synchronize()
-        comm.close()
-    except BaseException:
-        comm.abort()
-        raise
+    """Run the function; its value on rank 0, and seconds by stage."""
+    assert prepared is not None
+    spec = assignment.spec
+    context = Context(
+        comm=comm,
+        partition=assignment.partition,
+        rows=prepared.rows,
+        kernels=prepared.kernels,
+        free=prepared.residency.free,
+        abort=abort,
+        emit=emit,
+        checkpoint=spec.checkpoint,
+        room=lambda: _room(assignment),
+    )
+    with contextlib.closing(context.checkpoint), context.telling_of_compiling():
+        value = spec.function(context, **spec.arguments)
+    prepared.kernels.memory.synchronize()
+    comm.leave()
     return (value if comm.rank == 0 else None), context.timings
+
+
+def _solo(assignment: Assignment, abort: Abort, span_rows: int) -> SoloComm:
+    if assignment.device == "cpu":
+        return SoloComm(assignment.partition, span_rows)
+    from mgclust.engine.cuda import DeviceSoloComm
+
+    return DeviceSoloComm(assignment.partition, span_rows, abort)
 
 
 def hardware(reports: list[Report], device: str) -> dict[str, Any]:
@@ -222,36 +226,6 @@ def hardware(reports: list[Report], device: str) -> dict[str, Any]:
         "cores": cores(),
         "versions": installed_versions(),
     }
-
-
-def _connect(state: State, meeting: Meeting, wire: Wire) -> Comm:
-    rank, partition, device = state.assignment.rank, state.assignment.partition, state.assignment.device
-    if partition.size == 1:
-        if device == "cpu":
-            return SoloComm(partition, meeting.span_rows)
-        from mgclust.engine.cuda import DeviceSoloComm
-
-        return DeviceSoloComm(partition, meeting.span_rows, state.abort)
-    if rank == 0:
-        assert state.listener is not None
-        try:
-            links = accept(state.listener, wire, partition.size)
-        finally:
-            state.close()
-    else:
-        links = {0: dial(meeting.address, wire, rank)}
-    host = HostComm(rank, partition.size, links, wire, partition, meeting.span_rows)
-    if device == "cpu":
-        return host
-    from mgclust.engine.cuda import NcclComm
-
-    try:
-        return NcclComm(
-            host, state.abort, state.assignment.spec.timeout, partition, meeting.span_rows, meeting.address[0]
-        )
-    except BaseException:
-        host.abort()
-        raise
 
 
 def _free_memory(assignment: Assignment, kernels: Kernels) -> int:

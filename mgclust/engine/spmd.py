@@ -4,8 +4,9 @@
 
     run ──> one rank: prepare, execute, in this process; Dask is not imported
         └─> several:  wait for free workers, and keep other runs off them
-                      prepare on all ranks: load rows, look for NaN, compare memory; any refusal ends it here
-                      execute on all ranks, one pinned task each; watch the workers meanwhile
+                      connect the ranks, unless the client's run before has left them connected
+                      one pinned task a rank: load rows, look for NaN, compare memory; meet the other ranks, where any
+                      refusal ends it; run the function. The caller watches the workers meanwhile
                       whatever happens: all ranks stopped and awaited, rows freed, workers given back
 
 The second path is in `mgclust.engine.dask.driver`.
@@ -24,7 +25,7 @@ from mgclust.engine.abort import Abort
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, Meeting, execute, hardware, prepare, refuse
+from mgclust.engine.rank import Assignment, hardware, refuse, run_rank
 from mgclust.engine.rows import offset_of
 from mgclust.engine.run_spec import RunSpec
 from mgclust.progress import paced
@@ -41,7 +42,9 @@ class Outcome:
     value : object
         Rank 0's return value.
     timings : dict
-        Seconds by stage, as rank 0 saw them; "load" is reading and checking the rows.
+        Seconds by stage, as rank 0 saw them; "load" is reading and checking the rows. On a cluster also "place": where
+        rows are, and sending those that are not there; "connect": 0 where ranks were connected already; "dask": from
+        the caller to the ranks and back.
     hardware : dict
         Devices, hosts, versions.
     ranks : int
@@ -88,8 +91,8 @@ def run(spec: RunSpec, dataset: Dataset, cluster: Cluster, on_progress: Emit | N
         with Driver(cluster, first, on_progress) as driver:
             value, timings, reports = driver.run(dataset)
         return Outcome(value, timings, hardware(reports, cluster.device), cluster.size)
-    state, report = prepare(first, dataset, Abort())
-    refuse([report], dataset.shape, spec.dtype)
-    assert state is not None
-    value, timings = execute(state, Meeting(report.span_rows), on_progress)
-    return Outcome(value, {"load": report.seconds, **timings}, hardware([report], cluster.device), 1)
+    done = run_rank(first, dataset, Abort(), emit=on_progress)
+    refuse([done.report], dataset.shape, spec.dtype)
+    return Outcome(
+        done.value, {"load": done.report.seconds, **done.timings}, hardware([done.report], cluster.device), 1
+    )

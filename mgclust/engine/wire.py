@@ -39,7 +39,7 @@ from mgclust.engine.abort import Abort
 from mgclust.errors import CollectiveTimeout, RunFailed
 from mgclust.json_text import parse_json
 
-__all__ = ["Link", "PeerLost", "Wire", "accept", "dial", "listen"]
+__all__ = ["Link", "PeerLost", "SessionLost", "Wire", "accept", "dial", "listen"]
 
 POLL_SECONDS = 0.1  # seconds between two looks at the abort flag
 HANDSHAKE_SECONDS = 5.0  # seconds for the whole of one
@@ -58,6 +58,10 @@ Handshake = Generator[int, None, tuple[int, socket.socket]]
 
 class PeerLost(RunFailed):
     """Another rank closed its end: it died, or failed first and says why itself."""
+
+
+class SessionLost(PeerLost):
+    """Connections that were kept are closed, and no rank has begun with the run."""
 
 
 class Wire:
@@ -140,7 +144,9 @@ class Link:
         return array
 
     def hung_up(self) -> bool:
-        """Return whether the other end is closed, found without reading."""
+        """Return whether an end is closed, found without reading."""
+        if self._sock.fileno() < 0:
+            return True
         poll = select.poll()
         poll.register(self._sock.fileno(), select.POLLRDHUP)
         return bool(poll.poll(0))

@@ -145,6 +145,7 @@ def _offers(*gpus):
 
 
 def test_gpus_on_every_worker_are_taken(client, monkeypatch):
+    monkeypatch.setattr(client, "mgclust_offers", {}, raising=False)
     monkeypatch.setattr(client, "run", _offers("a", "b", "c", "d"))
     with connect(client) as found:
         assert found.device == "cuda"
@@ -161,6 +162,7 @@ def test_gpus_on_every_worker_are_taken(client, monkeypatch):
     ],
 )
 def test_workers_that_cannot_be_one_rank_a_gpu(client, monkeypatch, gpus, device, message):
+    monkeypatch.setattr(client, "mgclust_offers", {}, raising=False)
     monkeypatch.setattr(client, "run", _offers(*gpus))
     with pytest.raises(DeviceUnavailableError, match=message):
         connect(client, device).__enter__()

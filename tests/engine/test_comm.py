@@ -19,8 +19,9 @@ from mgclust.engine import wire as wire_module
 from mgclust.engine.abort import Abort
 from mgclust.engine.dask import local_cluster
 from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, Meeting, execute, prepare
+from mgclust.engine.rank import Assignment, run_rank
 from mgclust.engine.run_spec import RunSpec
+from mgclust.engine.session import Session
 from mgclust.engine.wire import Link, PeerLost, Wire, accept, dial, listen
 from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from support import rank_jobs
@@ -36,27 +37,41 @@ def contexts():
     return connect["ssl_context"], listens["ssl_context"]
 
 
+@contextlib.contextmanager
+def sessions_of(size):
+    """Of all ranks; None of a single one."""
+    if size == 1:
+        yield [None]
+        return
+    listener = listen("127.0.0.1")
+    address = listener.getsockname()
+    with ThreadPoolExecutor(size) as pool:
+        opening = [
+            pool.submit(Session.open, rank, size, Wire(b"key", Abort(), SOON), address, None if rank else listener)
+            for rank in range(size)
+        ]
+    sessions = [each.result() for each in opening]
+    yield sessions
+    for session in sessions:
+        session.close()
+
+
 def run_threads(function, size, x=None, *, parameters=None, timeout=100.0, memory_limit=None, aborts=None):
     """Results of all ranks, exceptions included."""
     dataset = open_dataset(np.arange(5000.0).reshape(-1, 2) if x is None else x)
     partition = Partition.plan(dataset.shape[0], size)
     aborts = aborts or [Abort() for _ in range(size)]
     spec = RunSpec(function, parameters or {}, memory_limit=memory_limit, timeout=timeout)
-    prepared = []
-    for rank in range(size):
-        assignment = Assignment(spec, "run", rank, partition, "cpu")
-        prepared.append(prepare(assignment, dataset, aborts[rank], ["127.0.0.1"] if rank == 0 else []))
-        if prepared[-1][1].error is not None:
-            raise prepared[-1][1].error
-    meeting = Meeting(prepared[0][1].span_rows, ("127.0.0.1", prepared[0][1].port), b"key")
+    with sessions_of(size) as sessions, ThreadPoolExecutor(size) as pool:
 
-    def one(rank):
-        try:
-            return execute(prepared[rank][0], meeting, None)[0]
-        except BaseException as error:
-            return error
+        def one(rank):
+            try:
+                assignment = Assignment(spec, "run", rank, partition, "cpu")
+                done = run_rank(assignment, dataset, aborts[rank], sessions[rank])
+                return done.report.error or done.value
+            except BaseException as error:
+                return error
 
-    with ThreadPoolExecutor(size) as pool:
         return list(pool.map(one, range(size)))
 
 

@@ -183,7 +183,7 @@ def test_a_scheduler_without_mgclust(client, monkeypatch):
 def scheduler_of(*workers):
     """As much of Dask's scheduler as leases look at."""
     return SimpleNamespace(
-        running=[SimpleNamespace(address=address) for address in workers],
+        running=[SimpleNamespace(address=address, server_id=f"of {address}") for address in workers],
         clients={name: SimpleNamespace(last_seen=time.time()) for name in "ab"},
     )
 
@@ -201,7 +201,7 @@ def scheduler_of(*workers):
 def test_workers_of_a_run_are_near_each_other(sizes, hosts):
     workers = [f"tcp://{host}:{port}" for host, count in (("a", 3), ("b", 2), ("c", 1)) for port in range(count)]
     scheduler = scheduler_of(*workers)
-    given = [leases.take(str(i), "a", size, scheduler)[0] for i, size in enumerate(sizes)]
+    given = [list(leases.take(str(i), "a", size, scheduler)[0]) for i, size in enumerate(sizes)]
     assert [len(workers) for workers in given] == list(sizes)
     assert ["".join(sorted({address[6] for address in workers})) for workers in given] == hosts
 
@@ -211,6 +211,6 @@ def test_a_client_that_is_not_heard_of_loses_its_workers():
     assert leases.take("first", "a", 1, scheduler)[0]
     assert not leases.take("second", "b", 1, scheduler)[0]
     scheduler.clients["a"].last_seen -= leases.CLIENT_SILENCE_SECONDS + 1
-    assert leases.take("second", "b", 1, scheduler)[0] == ["tcp://a:1"]
+    assert leases.take("second", "b", 1, scheduler)[0] == {"tcp://a:1": "of tcp://a:1"}
     leases.give_back("second", scheduler)
     assert not scheduler.mgclust_leases

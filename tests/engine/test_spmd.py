@@ -108,8 +108,8 @@ def test_chunks_that_live_on_workers_stay_there(client, ranks, x):
         array = dask.array.concatenate(
             [dask.array.from_delayed(future, (1024, 3), np.float32) for future in futures], axis=0
         )
-        order, _ = place(client, open_dataset(array), Partition.plan(4096, 4), addresses)
-        assert order == addresses[1:] + addresses[:1]
+        order, _, holders = place(client, open_dataset(array), Partition.plan(4096, 4), dict.fromkeys(addresses, ""))
+        assert order == addresses[1:] + addresses[:1] and holders == set(addresses)
         rows, _ = spmd.run(spmd.RunSpec(rank_jobs.row_ranges), open_dataset(array), cluster).value
     np.testing.assert_array_equal(rows, x)
 

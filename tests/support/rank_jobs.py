@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from mgclust.engine.memory import Estimate
 from mgclust.errors import InputError
@@ -188,7 +189,7 @@ class Deadly:
 def kept():
     from mgclust.engine.dask import tasks
 
-    return len(tasks._STATES)
+    return len(tasks._RUNS)
 
 
 def report_everything(seconds=0.0):
@@ -258,3 +259,23 @@ def until_told(context, folder):
             return context.comm.size, began, time.time()
         time.sleep(0.05)
     raise TimeoutError("the signal did not come")
+
+
+def connections(context):
+    """Of all ranks: both ends of what connects each to the others."""
+    links = sorted(getattr(context.comm, "_links", {}).items())
+    ends = [link._sock.getsockname() + link._sock.getpeername() for _, link in links]
+    return [context.comm.agree(ends, rank) for rank in range(context.size)]
+
+
+def seats():
+    """How many sessions this process keeps, and their sockets and those that listen: all that are not Dask's."""
+    from mgclust.engine.dask import tasks
+
+    links = [link for seat in tasks._SEATS.values() if seat.session for link in seat.session._links.values()]
+    listening = [each for each in psutil.Process().net_connections("inet") if each.status == psutil.CONN_LISTEN]
+    return len(tasks._SEATS), len(links), len(listening)
+
+
+def whole_sum(context):
+    return float(context.sum_over_blocks(lambda x: x.sum(axis=(1, 2), dtype=np.float64)))

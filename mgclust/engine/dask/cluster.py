@@ -101,8 +101,11 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
             client = stack.enter_context(client.get_client())
         if getattr(client, "asynchronous", True):
             raise InputError(f"client={client!r} should be a synchronous distributed.Client (asynchronous=False).")
-        workers = _workers(client, n_workers or 1)
-        yield Cluster(n_workers or len(workers), _common_device(client, workers, device), client, workers)
+        records = _workers(client, n_workers or 1)
+        workers = tuple(records)
+        yield Cluster(
+            n_workers or len(workers), _common_device(_offers(client, records), workers, device), client, workers
+        )
 
 
 def _active_client() -> Any:
@@ -213,6 +216,14 @@ def workers_of(client: Any) -> dict[str, Any]:
     return client.sync(client.scheduler.identity, n_workers=-1)["workers"]
 
 
+def gone(client: Any, error: Exception) -> ClusterUnavailableError:
+    """Make the error for a scheduler that does not answer any more."""
+    return ClusterUnavailableError(
+        f"the scheduler at {client.scheduler.address} does not answer: {_first_line(error)} It has ended, or cannot be "
+        "reached; connect a new client to one that runs."
+    )
+
+
 def too_few(client: Any, found: int, wanted: int) -> ClusterUnavailableError:
     """Make the error for workers that are missing for longer than WORKERS_TIMEOUT."""
     return ClusterUnavailableError(
@@ -221,26 +232,43 @@ def too_few(client: Any, found: int, wanted: int) -> ClusterUnavailableError:
     )
 
 
-def _workers(client: Any, wanted: int) -> tuple[str, ...]:
-    with contextlib.suppress(TimeoutError):
-        if len(workers_of(client)) < wanted:
-            client.wait_for_workers(wanted, timeout=WORKERS_TIMEOUT)
-    found = sorted(workers_of(client))
+def _workers(client: Any, wanted: int) -> dict[str, Any]:
+    """Records of the workers by address, in order."""
+    try:
+        found = workers_of(client)
+        if len(found) < wanted:
+            with contextlib.suppress(TimeoutError):
+                client.wait_for_workers(wanted, timeout=WORKERS_TIMEOUT)
+            found = workers_of(client)
+    except OSError as error:
+        raise gone(client, error) from None
     if len(found) < wanted:
         raise too_few(client, len(found), wanted)
-    return tuple(found)
+    return dict(sorted(found.items()))
 
 
-def _common_device(client: Any, workers: tuple[str, ...], device: str) -> str:
-    """One device for all ranks, or why not."""
+def _offers(client: Any, records: dict[str, Any]) -> dict[str, Any]:
+    """What each worker has to compute with, by address; asked once of a process, which has a folder of its own."""
     from mgclust.engine.dask.tasks import offer
 
+    known = vars(client).setdefault("mgclust_offers", {})
+    folders = {address: record.get("local_directory") for address, record in records.items()}
+    for address in list(known):
+        if known[address][0] != folders.get(address):
+            known.pop(address, None)
+    unknown = [address for address in records if address not in known]
     try:
-        offers = client.run(offer, workers=list(workers))
+        found = client.run(offer, workers=unknown) if unknown else {}
     except ModuleNotFoundError as error:
         raise InputError(f"the workers cannot import {error.name}; install mgclust there, too.") from error
     except Exception as error:
         raise RunFailed(f"the workers did not answer: {type(error).__name__}: {error}.") from error
+    known.update({address: (folders[address], each) for address, each in found.items()})
+    return {address: (found.get(address) or known[address][1]) for address in records}
+
+
+def _common_device(offers: dict[str, Any], workers: tuple[str, ...], device: str) -> str:
+    """One device for all ranks, or why not."""
     if device == "cpu":
         return device
     without = [address for address in workers if offers[address].why_no_gpu]

@@ -2,6 +2,10 @@
 
 Dask places tasks, sends parameters and rows, and reports dead workers; the ranks talk to each other without it. The
 caller's thread sleeps on one queue, into which Dask's threads put what happens.
+
+A run is one task a rank. The ranks of several are connected before the client's first run on these workers, and stay so
+(`mgclust.engine.dask.sessions`). Where it turns out that a connection has gone meanwhile, before any rank has begun,
+the run connects them anew, once.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -24,17 +28,16 @@ from distributed.comm.addressing import get_address_host
 from mgclust.data import Dataset
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
-from mgclust.engine.dask import leases, tasks
+from mgclust.engine.dask import leases, sessions, tasks
 from mgclust.engine.dask.cluster import Cluster, workers_of
-from mgclust.engine.dask.placement import place
-from mgclust.engine.rank import Assignment, Meeting, Report, refuse
+from mgclust.engine.dask.placement import Rows, place
+from mgclust.engine.rank import Assignment, Done, Report, refuse
 from mgclust.engine.silence import Awake, Silence
-from mgclust.engine.wire import PeerLost
+from mgclust.engine.wire import PeerLost, SessionLost
 from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed, WorkerLost
 
 __all__ = ["Driver"]
 
-LEASE_POLL_SECONDS = 0.2  # seconds between two questions whether there are free workers
 WATCH_POLL_SECONDS = 0.5  # seconds between two looks at the workers
 # Seconds without a heartbeat of a worker, which are far longer than any kernel keeps Python's interpreter to itself.
 SILENCE_LIMIT_SECONDS = 60.0
@@ -64,13 +67,18 @@ class Driver:
         self._client: Client = cluster.client
         self._size = cluster.size
         self._first = first
-        self._workers: list[str] = []
+        self._identities: dict[str, str] = {}  # of the run's workers by address
+        self._workers: list[str] = []  # their addresses in rank order
+        self._holders: set[str] = set()  # of workers from which ranks still get rows
+        self._session: sessions.Kept | None = None
         self._all_workers: list[str] = []
         self._on_progress = on_progress
         self._run = first.run
         self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._clean = True
         self._silence: Silence[int] = Silence(Awake())
+        self._next_look = time.monotonic() + WATCH_POLL_SECONDS
+        self._connecting = 0.0  # seconds
 
     def __enter__(self) -> Driver:
         try:
@@ -83,54 +91,119 @@ class Driver:
 
     def __exit__(self, *_: object) -> None:
         if not self._clean:
-            self._tell(tasks.forget, self._run)
+            self._abandon()
         _QUEUES.get(self._client, {}).pop(self._run, None)
         self._give_back()
 
     def run(self, dataset: Dataset) -> tuple[Any, dict[str, float], list[Report]]:
-        """Prepare and execute on all ranks; rank 0's value and timings, and all reports."""
+        """Load and run on all ranks; rank 0's value, seconds by stage, and all reports."""
         self._clean = False
+        began = time.perf_counter()
         self._progress({"stage": "load", "fraction": 0.0, "elapsed": 0.0})
-        self._workers, sources = place(self._client, dataset, self._first.partition, self._workers)
+        self._session = sessions.find(self._client, self._identities) if self._size > 1 else None
+        kept = self._session.workers if self._session else self._identities
+        self._workers, sources, self._holders = place(self._client, dataset, self._first.partition, kept)
+        if self._workers != list(kept):
+            self._session = None
+        placed = time.perf_counter()
+        if self._session is None:
+            self._connect()
+            done = self._compute(sources)
+        else:
+            try:
+                done = self._compute(sources)
+            except SessionLost:
+                self._abandon()
+                self._subscribe()
+                self._connect()
+                done = self._compute(sources)
+        self._clean = True  # each rank has freed its own, and their connections are whole
+        reports = [each.report for each in done]
+        refuse(reports, dataset.shape, self._first.spec.dtype)
+        timings = {"place": placed - began, "load": reports[0].seconds, **done[0].timings}
+        timings["connect"] = timings.get("connect", 0.0) + self._connecting
+        timings["dask"] = time.perf_counter() - placed - self._connecting - done[0].seconds
+        return done[0].value, timings, reports
+
+    def _connect(self) -> None:
+        """Open a session of the run's workers, where there are several; the client keeps it."""
+        if self._size == 1:
+            return
+        began = time.perf_counter()
+        name, ranks = secrets.token_hex(16), {address: rank for rank, address in enumerate(self._workers)}
+        session = sessions.Kept(name, {address: self._identities[address] for address in ranks})
+        self._session = session
+        ports = self._call(tasks.expect, name, self._workers[0])
+        meeting = (get_address_host(self._workers[0]), ports[0])
+        key, timeout = secrets.token_bytes(32), self._first.spec.timeout
+        self._call(tasks.open_session, name, ranks, meeting, key, timeout)
+        session.holds.extend(
+            self._client.submit(
+                tasks.Hold,
+                name,
+                key=f"mgclust-session-{name}-{rank}",
+                workers=[address],
+                allow_other_workers=False,
+                pure=False,
+                retries=0,
+                priority=20,
+            )
+            for address, rank in ranks.items()
+        )
+        sessions.keep(self._client, session)
+        self._connecting = time.perf_counter() - began
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Values of a function that runs beside the tasks of each rank's worker, in rank order."""
+        events = self._events
+
+        def call(rank: int, address: str) -> None:
+            try:
+                value = self._client.run(function, *arguments, workers=[address], on_error="return")[address]
+            except Exception as error:
+                value = error
+            events.put((rank, value))
+
+        for rank, address in enumerate(self._workers):
+            threading.Thread(target=call, args=(rank, address), daemon=True).start()
+        values: dict[int, Any] = {}
+        while len(values) < self._size:
+            event = self._next([rank for rank in range(self._size) if rank not in values])
+            if isinstance(event, tuple):
+                rank, value = event
+                if isinstance(value, OSError):
+                    raise self._lost(rank)
+                if isinstance(value, tasks.Failure):
+                    value = value.error
+                if isinstance(value, BaseException):
+                    raise value
+                values[rank] = value
+        return [values[rank] for rank in range(self._size)]
+
+    def _compute(self, sources: list[Rows]) -> list[Done]:
+        """One pinned task a rank; what they did in rank order, or the exception that tells most."""
+        futures: dict[int, Future] = {}
+        events, session = self._events, self._session.name if self._session else ""
         # Other runs share the hosts: ranks take their share of a host even if other workers on it are not theirs.
         on_host = Counter(get_address_host(address) for address in self._all_workers)
-        calls = []
-        for rank, address in enumerate(self._workers):
-            assignment = replace(self._first, rank=rank, neighbours=on_host[get_address_host(address)])
-            calls.append((assignment, address, sources[rank]))
-        reports: list[Report] = self._wave(tasks.prepare_task, calls)
-        del sources, calls
-        refuse(reports, dataset.shape, self._first.spec.dtype)
-        meeting = Meeting(
-            min(report.span_rows for report in reports),
-            (get_address_host(self._workers[0]), reports[0].port),
-            secrets.token_bytes(32),
-        )
-        results = self._wave(
-            tasks.execute_task,
-            [(self._run, rank, address, meeting) for rank, address in enumerate(self._workers)],
-        )
-        self._clean = True  # each rank has freed its own
-        value, timings = results[0]
-        return value, {"load": reports[0].seconds, **timings}, reports
-
-    def _wave(self, task: Callable[..., Any], calls: list[tuple]) -> list[Any]:
-        """One pinned task a rank; all values in rank order, or the exception that tells most."""
-        futures: dict[int, Future] = {}
         try:
-            for rank, call in enumerate(calls):
+            for rank, address in enumerate(self._workers):
+                assignment = replace(self._first, rank=rank, neighbours=on_host[get_address_host(address)])
                 future = self._client.submit(
-                    task,
-                    *call,
-                    key=f"mgclust-{task.__name__}-{self._run}-{rank}",
-                    workers=[self._workers[rank]],
+                    tasks.run_task,
+                    session,
+                    assignment,
+                    address,
+                    *sources[rank],
+                    key=f"mgclust-run-{self._run}-{session}-{rank}",
+                    workers=[address],
                     allow_other_workers=False,
                     pure=False,
                     retries=0,
                     priority=10,
                 )
                 futures[rank] = future
-                future.add_done_callback(lambda _, rank=rank: self._events.put(rank))
+                future.add_done_callback(lambda _, rank=rank: events.put(rank))
             return self._collect(dict(futures))
         except BaseException as error:
             self._stop(futures, error)
@@ -139,23 +212,36 @@ class Driver:
             for future in futures.values():
                 future.release()
 
+    def _abandon(self) -> None:
+        """Let go of the session, whatever state it is in."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            sessions.drop(self._client, session)
+            self._tell(tasks.end_session, session.name)
+
+    def _next(self, waiting: Collection[int]) -> Any:
+        """What happens next; None now and then. Looks at the workers of ranks that are waited for."""
+        try:
+            event = self._events.get(timeout=WATCH_POLL_SECONDS)
+        except queue.Empty:
+            event = None
+        if isinstance(event, dict):
+            if event.get("stage") != "load" or event.get("fraction"):
+                self._holders = set()
+            self._progress(event)
+        if time.monotonic() >= self._next_look:
+            self._look(waiting)
+            self._next_look = time.monotonic() + WATCH_POLL_SECONDS
+        return event
+
     def _collect(self, pending: dict[int, Future]) -> list[Any]:
         values: dict[int, Any] = {}
-        next_look = time.monotonic() + WATCH_POLL_SECONDS
         while pending:
-            try:
-                event = self._events.get(timeout=WATCH_POLL_SECONDS)
-            except queue.Empty:
-                event = None
-            if isinstance(event, dict):
-                self._progress(event)
-            elif event in pending:
+            event = self._next(pending)
+            if isinstance(event, int) and event in pending:
                 values[event] = self._value(event, pending.pop(event))
                 if isinstance(values[event], tasks.Failure):
                     raise self._reason(values, pending)
-            if time.monotonic() >= next_look:
-                self._look(pending)
-                next_look = time.monotonic() + WATCH_POLL_SECONDS
         return [values[rank] for rank in sorted(values)]
 
     def _value(self, rank: int, future: Future) -> Any:
@@ -168,7 +254,7 @@ class Driver:
                 return tasks.Failure.of(error, rank, self._workers[rank])
         return tasks.Failure(self._lost(rank))
 
-    def _look(self, pending: dict[int, Future]) -> None:
+    def _look(self, pending: Collection[int]) -> None:
         """Raise WorkerLost if the worker of an unfinished rank has left the cluster, or is silent for long."""
         try:
             alive = workers_of(self._client)
@@ -179,6 +265,9 @@ class Driver:
         for rank in pending:
             if self._workers[rank] not in alive:
                 raise self._lost(rank)
+        if self._size > 1 and (gone := sorted(self._holders - alive.keys())):
+            # Dask would compute its chunks again, perhaps on a worker that waits for the rank that is to have them.
+            raise WorkerLost(f"worker {gone[0]}, from which ranks get rows, was lost. Run again.")
         heard = {rank: alive[self._workers[rank]]["last_seen"] for rank in pending}
         for rank, seconds in self._silence.of(heard).items():
             if seconds > SILENCE_LIMIT_SECONDS:
@@ -201,9 +290,11 @@ class Driver:
             failures = [value.error for value in values.values() if isinstance(value, tasks.Failure)]
             causes = [error for error in failures if not isinstance(error, (PeerLost, RunCancelled))]
             lost = [error for error in causes if isinstance(error, WorkerLost)]
+            lost += self._restarted(values)
             clear = [error for error in causes if not isinstance(error, CollectiveTimeout)]
             if lost or clear or not pending or time.monotonic() > end:
-                return (lost or clear or causes or failures)[0]
+                before = [error for error in failures if isinstance(error, SessionLost)]
+                return (lost or clear or causes or before or failures)[0]
             try:
                 self._look(pending)
                 event = self._events.get(timeout=0.1)
@@ -211,8 +302,15 @@ class Driver:
                 return error
             except queue.Empty:
                 continue
-            if event in pending:
+            if isinstance(event, int) and event in pending:
                 values[event] = self._value(event, pending.pop(event))
+
+    def _restarted(self, values: dict[int, Any]) -> list[WorkerLost]:
+        """Ranks without a session, though others have begun: their workers died and were given their tasks again."""
+        errors = {rank: value.error for rank, value in values.items() if isinstance(value, tasks.Failure)}
+        before = [rank for rank, error in errors.items() if isinstance(error, SessionLost)]
+        begun = any(isinstance(error, PeerLost) and not isinstance(error, SessionLost) for error in errors.values())
+        return [self._lost(rank) for rank in before if begun]
 
     def _stop(self, futures: dict[int, Future], error: BaseException) -> None:
         """End the run on all ranks, and wait until they have ended."""
@@ -253,6 +351,7 @@ class Driver:
             self._on_progress({name: value for name, value in event.items() if name not in OF_THE_WAY})
 
     def _subscribe(self) -> None:
+        self._events = queue.SimpleQueue()  # without what comes late of an earlier attempt
         with _QUEUES_LOCK:
             if self._client not in _QUEUES:
                 queues: dict[str, queue.SimpleQueue] = {}
@@ -267,23 +366,26 @@ class Driver:
             _QUEUES[self._client][self._run] = self._events
 
     def _wait_for_workers(self) -> None:
-        size, enough = self._size, time.monotonic()
+        enough = time.monotonic()
         while True:
             try:
                 # In a thread whose end is waited for: an interrupted question must not arrive after `give_back`.
                 with ThreadPoolExecutor(1) as pool:
-                    asked = pool.submit(self._client.run_on_scheduler, leases.take, self._run, self._client.id, size)
-                    self._workers, self._all_workers = asked.result()
+                    self._identities, self._all_workers = pool.submit(self._ask_for_workers).result()
+            except OSError as error:
+                raise clusters.gone(self._client, error) from None
             except ModuleNotFoundError as error:
                 raise InputError(f"the scheduler cannot import {error.name}; install mgclust there, too.") from error
-            if self._workers:
+            if self._identities:
                 return
-            if len(self._all_workers) >= size:
+            if len(self._all_workers) >= self._size:
                 enough = time.monotonic()
             elif time.monotonic() - enough > clusters.WORKERS_TIMEOUT:
-                raise clusters.too_few(self._client, len(self._all_workers), size)
+                raise clusters.too_few(self._client, len(self._all_workers), self._size)
             self._progress({"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0})
-            time.sleep(LEASE_POLL_SECONDS)
+
+    def _ask_for_workers(self) -> tuple[dict[str, str], list[str]]:
+        return self._client.run_on_scheduler(leases.wait_for_turn, self._run, self._client.id, self._size)
 
     def _give_back(self) -> None:
         with contextlib.suppress(Exception):  # a scheduler that is gone has forgotten the run

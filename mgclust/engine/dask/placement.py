@@ -2,17 +2,22 @@
 
 =====================  ============================================================================
 Dask array             its chunks stay where they are; ranks are numbered so that most rows need not move
-array in the client    each worker is sent the rows of its rank, no more
+array in the client    each worker is sent the rows of its rank, no more; the next run finds them there if they are
+                       the same to the byte
 path                   each worker opens it and reads the rows of its rank
 =====================  ============================================================================
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
-from distributed import Client, futures_of
+from distributed import Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
 from mgclust.data import Dataset
@@ -22,6 +27,10 @@ from mgclust.errors import RunFailed
 __all__ = ["Pieces", "place"]
 
 IN_CLIENT = ("array", "cuda array")
+LARGEST_IN_A_TASK = 1 << 20  # bytes of rows that travel with the task itself; others would be in the scheduler's way
+LARGEST_KEPT = 1 << 30  # bytes of rows that stay on a worker for the next run of the same client
+
+Rows = tuple[Any, list[Any] | None]  # a dataset; or what makes a source of arrays, and their futures
 
 
 class Pieces:
@@ -60,43 +69,85 @@ class Pieces:
         return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), self.dtype)
 
 
-def place(client: Client, dataset: Dataset, partition: Partition, workers: list[str]) -> tuple[list[str], list[Any]]:
+def place(
+    client: Client, dataset: Dataset, partition: Partition, workers: dict[str, str]
+) -> tuple[list[str], list[Rows], set[str]]:
     """Decide which worker is which rank, and what each is given as its source.
+
+    Parameters
+    ----------
+    client : Client
+    dataset : Dataset
+    partition : Partition
+    workers : dict of str to str
+        Identities by address, in the order of ranks that is preferred.
 
     Returns
     -------
     workers : list of str
-        Addresses in rank order.
-    sources : list
-        Arguments for the ranks' tasks: the dataset itself, or `Pieces`, with futures in place of arrays.
+        Addresses in rank order; as given, unless rows would have to move then.
+    sources : list of Rows
+        For the tasks of the ranks.
+    holders : set of str
+        Addresses of workers from which rows come.
     """
     if dataset.dask_array is not None:
-        return _place_chunks(client, dataset, partition, workers)
-    if dataset.kind in IN_CLIENT:
-        sources = []
-        for rank, address in enumerate(workers):
-            start, stop = partition.rows_of(rank)
-            rows = dataset.read(start, stop)
-            if hasattr(rows, "__cuda_array_interface__"):
-                rows = rows.get()
-            future = client.scatter(rows, workers=[address], hash=False)
-            sources.append(_later(client, dataset.shape, start, [future], address))
-        return workers, sources
-    return workers, [dataset] * len(workers)
+        return _place_chunks(client, dataset, partition, list(workers))
+    if dataset.kind not in IN_CLIENT:
+        return list(workers), [(dataset, None)] * len(workers), set()
+
+    def send(rank: int, worker: tuple[str, str]) -> Rows:
+        start, stop = partition.rows_of(rank)
+        rows = dataset.read(start, stop)
+        if hasattr(rows, "__cuda_array_interface__"):
+            rows = rows.get()
+        return _pieces(dataset, start), [rows if rows.nbytes <= LARGEST_IN_A_TASK else _sent(client, rows, *worker)]
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        return list(workers), list(pool.map(send, range(len(workers)), workers.items())), set()
+
+
+def _sent(client: Client, rows: np.ndarray, address: str, identity: str) -> Future:
+    """Rows on a worker: those that it was sent last, if they have the same content, which their hash tells."""
+    last: dict[str, tuple[Any, str, Future]] = vars(client).setdefault("mgclust_rows", {})  # by identity of the worker
+    form = rows.shape, rows.dtype.str
+    known = last.get(identity)
+    if known is not None and known[0] == form and known[1] == _hash(rows) and known[2].status == "finished":
+        return known[2]
+    del known
+    last.pop(identity, None)  # before others take their place
+    if rows.nbytes > LARGEST_KEPT:
+        return client.scatter(rows, workers=[address], hash=False)
+    with ThreadPoolExecutor(1) as beside:
+        content = beside.submit(_hash, rows)
+        future = client.scatter(rows, workers=[address], hash=False)
+        last[identity] = form, content.result(), future
+    return future
+
+
+def _hash(rows: np.ndarray) -> str:
+    content: Any = np.ascontiguousarray(rows).view(np.uint8)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _pieces(dataset: Dataset, start: int) -> Callable[[list[Any]], Pieces]:
+    return partial(Pieces, dataset.shape, start)
 
 
 def _place_chunks(
     client: Client, dataset: Dataset, partition: Partition, workers: list[str]
-) -> tuple[list[str], list[Any]]:
-    array = client.persist(dataset.dask_array)
-    # Where chunks end up is known once they are computed.
+) -> tuple[list[str], list[Rows], set[str]]:
+    array: Any = dataset.dask_array
+    keys = [key for row in array.__dask_keys__() for key in row]
     chunks = futures_of(array, client=client)
-    for future in chunks:
-        error = future.exception()
+    if {future.key for future in chunks} != set(keys):
+        array = client.persist(array)
+        chunks = futures_of(array, client=client)
+    for future in chunks:  # where they end up is known once they are computed
+        error = future.exception() if future.status != "finished" else None
         if error is not None:
             raise RunFailed(f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}")
     by_key = {future.key: future for future in chunks}
-    keys = [key for row in array.__dask_keys__() for key in row]
     edges = np.cumsum([0, *array.chunks[0]])
     holders = client.who_has(chunks)
     overlap = np.zeros((partition.size, len(workers)), np.int64)
@@ -109,15 +160,11 @@ def _place_chunks(
             for address in holders.get(keys[i], ()):
                 if address in workers:
                     overlap[rank, workers.index(address)] += shared[i]
-    _, chosen = linear_sum_assignment(overlap, maximize=True)
-    order = [workers[i] for i in chosen]
-    sources = []
-    for rank, address in enumerate(order):
+    ranks, chosen = linear_sum_assignment(overlap, maximize=True)
+    if overlap.trace() < overlap[ranks, chosen].sum():
+        workers = [workers[i] for i in chosen]
+    sources: list[Rows] = []
+    for rank in range(partition.size):
         first = int(edges[wanted[rank][0]]) if wanted[rank] else partition.rows_of(rank)[0]
-        sources.append(_later(client, dataset.shape, first, [by_key[keys[i]] for i in wanted[rank]], address))
-    return order, sources
-
-
-def _later(client: Client, shape: tuple[int, int], start: int, futures: list[Any], address: str) -> Any:
-    """A future of `Pieces` on a worker that holds, or fetches, their arrays."""
-    return client.submit(Pieces, shape, start, futures, workers=[address], pure=False)
+        sources.append((_pieces(dataset, first), [by_key[keys[i]] for i in wanted[rank]]))
+    return workers, sources, set().union(*holders.values())

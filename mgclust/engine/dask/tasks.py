@@ -1,16 +1,29 @@
-"""Tasks that run on a Dask worker, around `prepare` and `execute`.
+"""What runs on a Dask worker: the rank of a run, and the session that connects it to the other ranks.
 
-Tasks return failures instead of raising them: Dask would log a traceback on every worker, where the caller
-needs one sentence.
+A session belongs to one client, which keeps it between its runs. It opens in two calls to all its workers: `expect`, in
+which rank 0 begins to listen, and `open_session`. It ends
+
+- with its client, however that ends: the client holds the future of a `Hold` on each worker. Dask forgets futures of a
+  client that closes or whose connection breaks, and the worker then drops the object;
+- with a run that does not end in order: each rank closes its connections, and the others notice;
+- when another session is to have the worker, which has one at a time; and when the worker ends.
+
+Its name and key are random and known to its client and ranks alone. Tasks return failures instead of raising them: Dask
+would log a traceback on every worker, where the caller needs one sentence.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import pickle
 import signal
+import socket
 import threading
+import time
 import traceback
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,28 +32,56 @@ from distributed.comm.addressing import get_address_host
 
 from mgclust.engine.abort import Abort
 from mgclust.engine.devices import cores, gpus, why_no_gpu
-from mgclust.engine.rank import Assignment, Meeting, Report, State, execute, prepare
+from mgclust.engine.rank import Assignment, run_rank
 from mgclust.engine.rows import Source
-from mgclust.errors import MgclustError, RunFailed, WorkerLost
+from mgclust.engine.session import Session
+from mgclust.engine.wire import SessionLost, Wire, listen
+from mgclust.errors import MgclustError, RunFailed
 from mgclust.kernels.toolkit import threads
 
 __all__ = [
     "TOPIC",
     "Failure",
+    "Hold",
     "IgnoreInterrupts",
     "Offer",
-    "execute_task",
-    "forget",
+    "end_session",
+    "expect",
     "offer",
-    "prepare_task",
+    "open_session",
+    "run_task",
     "stop",
 ]
 
 TOPIC = "mgclust-progress"
+OWNERLESS_SECONDS = 60.0  # seconds after its opening within which a session has to be held by its client
 
-# Runs of this process by worker address; one process may hold several workers (processes=False).
-_STATES: dict[str, tuple[str, Abort, State | None]] = {}
-_LOCK = threading.Lock()
+
+@dataclass(eq=False)
+class _Seat:
+    """A worker's place in a session."""
+
+    name: str  # of the session
+    abort: Abort  # of the opening, and then of the run that uses it
+    busy: bool = False  # whether a run does
+    listener: socket.socket | None = None
+    session: Session | None = None
+    held: bool = False  # whether its client has a future of it
+
+    def end(self, reason: str) -> None:
+        """Close it, or have the run that uses it do so."""
+        self.abort.set(reason)
+        if self.listener is not None:
+            self.listener.close()
+        if self.session is not None and not self.busy:
+            # Beside the worker's event loop: NCCL takes its time.
+            threading.Thread(target=self.session.close, daemon=True).start()
+
+
+# Of this process, by worker address; one process may hold several workers (processes=False).
+_SEATS: dict[str, _Seat] = {}
+_RUNS: dict[str, tuple[str, Abort]] = {}
+_LOCK = threading.RLock()  # garbage may be collected, and a `Hold` with it, by a thread that has it
 
 
 @dataclass(frozen=True)
@@ -72,6 +113,29 @@ class Failure:
         return cls(error)
 
 
+class Hold:
+    """What ends a session when it is dropped; made on its worker, where its client keeps it by a future.
+
+    A copy, such as Dask makes when it moves or spills data, holds nothing.
+
+    Parameters
+    ----------
+    name : str
+        Of the session.
+    """
+
+    def __init__(self, name: str) -> None:
+        address = get_worker().address
+        with _LOCK:
+            seat = _SEATS.get(address)
+            if seat is not None and seat.name == name:
+                seat.held = True
+                weakref.finalize(self, _end, address, name, "its client has gone").atexit = False
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return object, ()
+
+
 class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]
     """Leave Ctrl-C to the caller: a terminal sends it to all processes of a local cluster at once."""
 
@@ -88,78 +152,147 @@ def offer(dask_worker: Any) -> Offer:
     return Offer(devices[0].uuid if devices else "", why_no_gpu(), cores(), dask_worker.state.nthreads)
 
 
-def prepare_task(assignment: Assignment, address: str, source: Source) -> Report:
-    """`prepare` on a worker; its state waits here for `execute_task`."""
-    worker = get_worker()
-    if worker.address != address:
-        return Report(error=RunFailed(f"the task of rank {assignment.rank} landed on {worker.address}, not {address}."))
-    abort = Abort(_orphaned(worker))
+def expect(name: str, first: str, dask_worker: Any) -> int:
+    """Begin a session, and end the one before; for ``Client.run``.
+
+    Returns
+    -------
+    int
+        The port on which rank 0 listens, whose worker has the address `first`; 0 on other ranks.
+    """
+    address = dask_worker.address
+    seat = _Seat(name, Abort())
     with _LOCK:
-        older = _STATES.pop(address, None)
-        _STATES[address] = (assignment.run, abort, None)
+        older, _SEATS[address] = _SEATS.get(address), seat
     if older is not None:
-        # The worker is leased to this run, so the client of the older one is gone.
-        _close(older, "its client has gone and another run needs the worker")
-    limit = worker.memory_manager.memory_limit or 0
-    assignment = replace(assignment, worker_limit=int(limit))
-    with _threads(assignment):
-        hosts = (get_address_host(address), get_address_host(worker.listen_address)) if assignment.rank == 0 else ()
-        state, report = prepare(assignment, source, abort, hosts)
-    if report.error is not None:
-        report.error = Failure.of(report.error, assignment.rank, address).error  # type: ignore[assignment]
-    with _LOCK:
-        if state is not None and _STATES.get(address, ("",))[0] == assignment.run:
-            _STATES[address] = (assignment.run, abort, state)
-            return report
-    if state is not None:
-        state.close()
-    return report
+        older.end("its client has gone, or has another session on the worker")
+    dask_worker.loop.call_later(OWNERLESS_SECONDS, _end, address, name, "its client has gone", True)
+    if address != first:
+        return 0
+    # The address by which the others know this worker, and that on which it listens where the first is not this
+    # machine's, as behind address translation.
+    seat.listener = listen(get_address_host(address), get_address_host(dask_worker.listen_address))
+    return seat.listener.getsockname()[1]
 
 
-def execute_task(run: str, rank: int, address: str, meeting: Meeting) -> Any:
-    """`execute` on a worker; (value, timings) or a Failure."""
-    worker = get_worker()
+async def open_session(
+    name: str, ranks: dict[str, int], meeting: tuple[str, int], key: bytes, timeout: float, dask_worker: Any
+) -> Failure | None:
+    """Connect the ranks of a session that all workers expect; for ``Client.run``."""
+    address = dask_worker.address
+    seat = _SEATS.get(address)
     try:
-        found = _STATES.get(worker.address)
-        if worker.address != address or found is None or found[0] != run or found[2] is None:
-            # A worker that died and was restarted under its old address is given its task again.
-            raise WorkerLost(f"worker {address} of rank {rank} was lost: it restarted during the run.")
-        state = found[2]
-        state.abort = found[1]
-        found[1].watch(_orphaned(worker))
+        if seat is None or seat.name != name:
+            raise SessionLost(f"worker {address} restarted, or works for another client now.")
+        wire = Wire(key, seat.abort, timeout, *_tls(dask_worker, address))
+        listener, seat.listener = seat.listener, None
+        seat.session = await asyncio.to_thread(Session.open, ranks[address], len(ranks), wire, meeting, listener)
+        if _SEATS.get(address) is not seat:
+            seat.end("another session has the worker")
+        return None
+    except Exception as error:
+        return Failure.of(error, ranks[address], address)
+
+
+def run_task(
+    session: str,
+    assignment: Assignment,
+    address: str,
+    source: Source | Callable[[list[Any]], Source],
+    arrays: list[Any] | None,
+) -> Any:
+    """`run_rank` on a worker; Done or a Failure.
+
+    Parameters
+    ----------
+    session : str
+        Its name; empty for a single rank.
+    assignment : Assignment
+        What to do.
+    address : str
+        Of the worker that should do it.
+    source : Source or callable
+        Where rows come from, or what makes it from arrays that are here.
+    arrays : list of arrays or None
+        For a callable.
+    """
+    began, worker = time.perf_counter(), get_worker()
+    abort = Abort(_orphaned(worker))
+    seat = None
+    with _LOCK:
+        older, _RUNS[address] = _RUNS.get(address), (assignment.run, abort)
+    if older is not None:
+        older[1].set("its client has gone and another run needs the worker")
+    try:
+        if worker.address != address:
+            raise RunFailed(f"the task of rank {assignment.rank} landed on {worker.address}, not {address}.")
+        seat = _take(address, session, abort) if session else None
 
         def emit(event: dict[str, Any]) -> None:
-            worker.log_event(TOPIC, {"run": run, **event})
+            worker.log_event(TOPIC, {"run": assignment.run, **event})
 
-        with _threads(state.assignment):
-            return execute(state, meeting, emit, *_tls(worker, address))
+        assignment = replace(assignment, worker_limit=int(worker.memory_manager.memory_limit or 0))
+        rows: Any = source if arrays is None else source(arrays)  # type: ignore[operator]
+        with _threads(assignment):
+            done = run_rank(assignment, rows, abort, seat.session if seat is not None else None, emit)
+        if done.report.error is not None:
+            done.report.error = Failure.of(done.report.error, assignment.rank, address).error  # type: ignore[assignment]
+        done.seconds = time.perf_counter() - began
+        return done
     except Exception as error:
-        return Failure.of(error, rank, address)
+        if seat is not None:
+            seat.abort.set("it failed")
+        return Failure.of(error, assignment.rank, address)
     finally:
-        forget(run, worker)
+        with _LOCK:
+            if _RUNS.get(address) == (assignment.run, abort):
+                del _RUNS[address]
+        if seat is not None:
+            _leave(address, seat)
 
 
 def stop(run: str, reason: str, dask_worker: Any) -> None:
     """Tell a rank to stop; for ``Client.run``."""
-    state = _STATES.get(dask_worker.address)
-    if state is not None and state[0] == run:
-        state[1].set(reason)
+    found = _RUNS.get(dask_worker.address)
+    if found is not None and found[0] == run:
+        found[1].set(reason)
 
 
-def forget(run: str, dask_worker: Any) -> None:
-    """Free what a run keeps on a worker; for ``Client.run``."""
+def end_session(name: str, dask_worker: Any) -> None:
+    """End a session, also one that is being opened; for ``Client.run``."""
+    _end(dask_worker.address, name, "the run is over")
+
+
+def _take(address: str, name: str, abort: Abort) -> _Seat:
+    """A worker's seat for a run, which has it until `_leave`."""
     with _LOCK:
-        state = _STATES.get(dask_worker.address)
-        if state is None or state[0] != run:
+        seat = _SEATS.get(address)
+        if seat is None or seat.name != name or seat.busy or seat.session is None or seat.session.broken:
+            raise SessionLost(f"the session of worker {address} is over: a rank restarted, or another client had it.")
+        seat.busy, seat.abort = True, abort
+        return seat
+
+
+def _leave(address: str, seat: _Seat) -> None:
+    """End a run; its session goes on if it is whole, and its client has it."""
+    assert seat.session is not None
+    with _LOCK:
+        seat.busy = False
+        mine = _SEATS.get(address) is seat
+        goes_on = mine and seat.held and not seat.abort.is_set and not seat.session.broken
+        if mine and not goes_on:
+            _SEATS.pop(address, None)
+    if not goes_on:
+        seat.session.close()
+
+
+def _end(address: str, name: str, reason: str, ownerless: bool = False) -> None:
+    with _LOCK:
+        seat = _SEATS.get(address)
+        if seat is None or seat.name != name or (ownerless and (seat.held or seat.busy)):
             return
-        del _STATES[dask_worker.address]
-    _close(state, "the run is over")
-
-
-def _close(entry: tuple[str, Abort, State | None], reason: str) -> None:
-    entry[1].set(reason)
-    if entry[2] is not None:
-        entry[2].close()
+        _SEATS.pop(address, None)
+    seat.end(reason)
 
 
 def _orphaned(worker: Worker) -> Any:

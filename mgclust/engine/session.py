@@ -1,0 +1,104 @@
+"""Connections of a rank to the others, kept between runs.
+
+::
+
+    open    sockets to rank 0, authenticated, inside TLS where the cluster has it
+    begin   the communicator of one run over them; on GPUs NCCL's is made in the first run
+    close   at the end of the last run
+
+Runs use a session one after the other. One that does not end in order closes it on every rank: what is still under way
+between ranks would be in the way of the next. How a session ends with its client is in `mgclust.engine.dask.tasks`.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from mgclust.engine.abort import Abort
+from mgclust.engine.comm import Comm, HostComm
+from mgclust.engine.partition import Partition
+from mgclust.engine.wire import Link, Wire, accept, dial
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One rank's end.
+
+    Parameters
+    ----------
+    rank, size : int
+        This rank and how many there are; at least two.
+    links : mapping of int to Link
+        As of `HostComm`.
+    wire : Wire
+        What the links share.
+    address : str
+        Of rank 0, under which its worker is known.
+    """
+
+    def __init__(self, rank: int, size: int, links: dict[int, Link], wire: Wire, address: str) -> None:
+        self._rank, self._size, self._links, self._wire, self._address = rank, size, links, wire, address
+        self._gpus: Any = None  # mgclust.engine.cuda.Communicator
+
+    @classmethod
+    def open(
+        cls, rank: int, size: int, wire: Wire, address: tuple[str, int], listener: socket.socket | None = None
+    ) -> Session:
+        """Meet the other ranks.
+
+        Parameters
+        ----------
+        rank, size, wire
+            See `Session`; the wire's abort and timeout are those of this meeting.
+        address : (str, int)
+            Where rank 0 listens.
+        listener : socket.socket, optional
+            On rank 0; closed here.
+        """
+        if listener is None:
+            return cls(rank, size, {0: dial(address, wire, rank)}, wire, address[0])
+        with listener:
+            return cls(rank, size, accept(listener, wire, size), wire, address[0])
+
+    def begin(self, partition: Partition, abort: Abort, timeout: float) -> HostComm:
+        """The communicator of CPU ranks for one run.
+
+        Parameters
+        ----------
+        partition : Partition
+            Which rank owns which rows.
+        abort : Abort
+            Ends every wait of the run.
+        timeout : float
+            Seconds that a collective may take.
+        """
+        self._wire.abort, self._wire.timeout = abort, timeout
+        return HostComm(self._rank, self._size, self._links, self._wire, partition)
+
+    def on_gpus(self, host: HostComm) -> Comm:
+        """The communicator of GPUs for the same run.
+
+        Parameters
+        ----------
+        host : HostComm
+            What `begin` returned, after the ranks have met.
+        """
+        from mgclust.engine.cuda import Communicator, NcclComm
+
+        if self._gpus is None:
+            self._gpus = Communicator(host, self._address)
+        return NcclComm(host, self._gpus)
+
+    @property
+    def broken(self) -> bool:
+        """Whether a connection is closed: there can be no further run."""
+        return any(link.hung_up() for link in self._links.values())
+
+    def close(self) -> None:
+        """Leave at once; the other ranks notice."""
+        for link in self._links.values():
+            link.close()
+        if self._gpus is not None:
+            self._gpus.abort()

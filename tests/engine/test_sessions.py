@@ -1,0 +1,185 @@
+"""Connections of ranks that are kept between the runs of one client, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import distributed
+import numpy as np
+import pytest
+
+from mgclust.data import open_dataset
+from mgclust.engine import spmd
+from mgclust.engine.dask.cluster import connect
+from mgclust.errors import ClusterUnavailableError, InputError, WorkerLost
+from support import rank_jobs
+from support.waiting import wait_for
+
+pytestmark = pytest.mark.xdist_group("workers")
+X = np.random.default_rng(3).normal(size=(4500, 3)).astype(np.float32)
+
+
+def connections(client, size=2):
+    """Of a run of so many ranks."""
+    with connect(client, "cpu", n_workers=size) as cluster:
+        return spmd.run(spmd.RunSpec(rank_jobs.connections), open_dataset(X), cluster).value
+
+
+def kept(client):
+    """How many workers have a session."""
+    return sum(seats for seats, *_ in client.run(rank_jobs.seats).values())
+
+
+@pytest.fixture
+def own(client):
+    """A client of the same workers that ends with the test, and its sessions with it."""
+    with distributed.Client(client.scheduler.address, set_as_default=False) as own:
+        yield own
+    wait_for(lambda: not kept(client))
+
+
+def test_runs_of_a_client_have_the_same_connections(own):
+    first = connections(own)
+    sockets = own.run(rank_jobs.seats)
+    assert connections(own) == first
+    hole = np.where(np.arange(4500)[:, None] == 3000, np.nan, X)
+    with connect(own, "cpu", n_workers=2) as cluster, pytest.raises(InputError, match="row 3000"):
+        spmd.run(spmd.RunSpec(rank_jobs.connections), open_dataset(hole), cluster)
+    assert connections(own) == first
+    assert own.run(rank_jobs.seats) == sockets
+    assert sorted(ends[:2] for ends in sockets.values()) == [(0, 0), (0, 0), (1, 1), (1, 1)]
+    assert len({listening for _, _, listening in sockets.values()}) == 1  # as many ports as without a session: Dask's
+
+
+def test_a_run_that_fails_ends_the_connections(own):
+    first = connections(own)
+    with connect(own, "cpu", n_workers=2) as cluster, pytest.raises(InputError, match="k=3"):
+        spmd.run(spmd.RunSpec(rank_jobs.fail_on, {"rank": 1}), open_dataset(X), cluster)
+    wait_for(lambda: not kept(own))
+    assert connections(own) != first
+
+
+def test_rows_are_sent_once(own, monkeypatch):
+    x = np.random.default_rng(1).normal(size=(400_000, 2)).astype(np.float32)
+    sent, scatter = [], own.scatter
+    monkeypatch.setattr(own, "scatter", lambda rows, **options: sent.append(len(rows)) or scatter(rows, **options))
+
+    def sums():
+        with connect(own, "cpu", n_workers=2) as cluster:
+            return spmd.run(spmd.RunSpec(rank_jobs.whole_sum), open_dataset(x), cluster).value
+
+    first = sums()
+    assert sums() == first and sum(sent) == len(x)
+    x[0, 0] += 1  # the same object, and so are the rows of the second rank
+    changed = sums()
+    assert changed != first and len(sent) == 3
+    x = x.copy()
+    assert sums() == changed and len(sent) == 3
+    assert len(own.futures) == 4  # two of the session, two of rows
+
+
+@pytest.mark.slow
+def test_each_client_has_its_own(client, own):
+    """Workers have one session at a time; the client whose session ended meanwhile opens another."""
+    seen = [connections(each) for each in (client, own, client, own, own)]
+    assert len({str(each) for each in seen}) == 4
+    assert seen[3] == seen[4]
+    assert kept(client) == 2
+
+
+@pytest.mark.slow
+def test_runs_on_other_workers_leave_it_alone(own):
+    pair = connections(own)
+    with connect(own, "cpu", n_workers=1) as cluster:
+        spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(X), cluster)
+    assert connections(own) == pair
+    every = connections(own, 4)
+    assert connections(own, 4) == every
+    assert connections(own) != pair  # all four took the two
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_worker_that_dies_between_runs(client, own, victim):
+    first = connections(own, 4)
+    os.kill(sorted(own.run(os.getpid).items())[victim][1], signal.SIGKILL)
+    wait_for(lambda: len(own.scheduler_info(n_workers=-1)["workers"]) < 4)
+    assert len(connections(own, 3)) == 3
+    client.wait_for_workers(4, timeout=60)
+    again = connections(own, 4)
+    assert again != first and connections(own, 4) == again
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_gone_is_one_sentence():
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
+        client = distributed.Client(cluster.scheduler_address, set_as_default=False, timeout=2)
+        connections(client, 1)
+    try:
+        with pytest.raises(ClusterUnavailableError, match="does not answer"):
+            connections(client, 1)
+    finally:
+        client.close(timeout=1)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_just_before_a_run(client, own):
+    """The scheduler may not know yet: the run ends with the sentence for a lost worker, or takes other workers."""
+    for victim in range(3):
+        connections(own, 4)
+        os.kill(sorted(own.run(os.getpid).items())[victim][1], signal.SIGKILL)
+        try:
+            connections(own, 3)
+        except WorkerLost as error:
+            assert "was lost" in str(error)
+        client.wait_for_workers(4, timeout=60)
+
+
+SCRIPT = """
+import sys, time
+import numpy as np, support.rank_jobs as rank_jobs
+from mgclust.data import open_dataset
+from mgclust.engine import spmd
+from mgclust.engine.dask.cluster import connect
+with connect(sys.argv[1], "cpu", n_workers=3) as cluster:
+    spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), cluster)
+    print("done", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_client_that_is_killed_between_runs(client):
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    before = client.run(rank_jobs.seats)
+    arguments = [sys.executable, "-c", SCRIPT, client.scheduler.address]
+    with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True) as caller:
+        try:
+            assert caller.stdout.readline() == "done\n"
+            assert kept(client) == 3
+        finally:
+            caller.kill()
+    wait_for(lambda: client.run(rank_jobs.seats) == before)
+
+
+@pytest.mark.slow
+def test_the_connections_of_another_client_cannot_be_had(client, own):
+    """A session is known by a random name, which its client alone has."""
+    from mgclust.engine.dask import tasks
+    from mgclust.engine.partition import Partition
+    from mgclust.engine.rank import Assignment
+    from mgclust.engine.wire import SessionLost
+
+    first = connections(own)
+    (session,) = vars(own)["mgclust_sessions"]
+    assert "mgclust_sessions" not in vars(client) or session not in vars(client)["mgclust_sessions"]
+    partition = Partition.plan(len(X), 2)
+    for rank, address in enumerate(session.workers):
+        assignment = Assignment(spmd.RunSpec(rank_jobs.connections), "other", rank, partition, "cpu")
+        given = ("guessed", assignment, address, open_dataset(X), None)
+        failure = client.submit(tasks.run_task, *given, workers=[address], pure=False).result()
+        assert isinstance(failure.error, SessionLost)
+    assert connections(own) == first
