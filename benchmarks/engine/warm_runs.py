@@ -8,8 +8,9 @@ WHO-WHEN    a worker, the client or the scheduler is killed (SIGKILL) between tw
             the caller has had the right bits or one sentence of mgclust, within `PATIENCE` seconds, the next run
             has the right bits, and after the last client has gone no worker keeps a session
 
-python -m benchmarks.engine.warm_runs --before ../before --out benchmarks/results/engine/warm_runs_cpu.json
-python -m benchmarks.engine.warm_runs --only worker-between,client-during --rounds 4
+    git worktree add ../before COMMIT
+    python -m benchmarks.engine.warm_runs --only times,leaks --before ../before --out warm_runs_cpu.json
+    python -m benchmarks.engine.warm_runs --only KILLS --rounds 20 --out warm_runs_kills.json
 """
 
 from __future__ import annotations
@@ -219,6 +220,7 @@ class Caller:
 
     def __init__(self, address: str) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
+        environment["DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT"] = "8s"  # for which a client seeks its scheduler
         code = f"from warm_runs import caller; caller({address!r})"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -344,10 +346,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default=",".join(["times", "leaks", *KILLS]))
+    parser.add_argument("--only", default="times,leaks,KILLS")
     options = parser.parse_args()
     record = bench.Record(__doc__, options.out)
-    for item in options.only.split(","):
+    for item in options.only.replace("KILLS", ",".join(KILLS)).split(","):
         if item == "times":
             compare(record, options.before, options.turns)
         elif item == "leaks":
