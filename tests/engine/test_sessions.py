@@ -82,6 +82,16 @@ def test_rows_are_sent_once(own, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_run_whose_session_is_spilled_goes_on(own):
+    """Memory is short when a run has much: Dask then spills what holds the session, too."""
+    first = connections(own)
+    with connect(own, "cpu", n_workers=2) as cluster:
+        moved = spmd.run(spmd.RunSpec(rank_jobs.spilled), open_dataset(X), cluster).value
+    assert min(moved) >= 1
+    assert connections(own) != first  # the session ended with the run
+
+
+@pytest.mark.slow
 def test_each_client_has_its_own(client, own):
     """Workers have one session at a time; the client whose session ended meanwhile opens another."""
     seen = [connections(each) for each in (client, own, client, own, own)]

@@ -279,3 +279,17 @@ def seats():
 
 def whole_sum(context):
     return float(context.sum_over_blocks(lambda x: x.sum(axis=(1, 2), dtype=np.float64)))
+
+
+def spilled(context):
+    """Dask moves to the disk what the worker keeps, as it does when memory is short; the number of what it moved."""
+    from distributed import get_worker
+
+    data, count = get_worker().data, 0
+    while data.fast:
+        data.evict()
+        count += 1
+    for _ in range(3):
+        context.comm.barrier()
+        context.progress(0.5)
+    return context.comm.all_gather(np.array([count])).tolist()

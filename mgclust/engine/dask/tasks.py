@@ -116,7 +116,8 @@ class Failure:
 class Hold:
     """What ends a session when it is dropped; made on its worker, where its client keeps it by a future.
 
-    A copy, such as Dask makes when it moves or spills data, holds nothing.
+    A copy, such as Dask makes when it moves or spills data, holds nothing. Since that may be in the middle of a run, a
+    run is not disturbed: it learns by itself that its client has gone.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ class Hold:
             seat = _SEATS.get(address)
             if seat is not None and seat.name == name:
                 seat.held = True
-                weakref.finalize(self, _end, address, name, "its client has gone").atexit = False
+                weakref.finalize(self, _let_go, address, name).atexit = False
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return object, ()
@@ -166,7 +167,7 @@ def expect(name: str, first: str, dask_worker: Any) -> int:
         older, _SEATS[address] = _SEATS.get(address), seat
     if older is not None:
         older.end("its client has gone, or has another session on the worker")
-    dask_worker.loop.call_later(OWNERLESS_SECONDS, _end, address, name, "its client has gone", True)
+    dask_worker.loop.call_later(OWNERLESS_SECONDS, _end_ownerless, address, name)
     if address != first:
         return 0
     # The address by which the others know this worker, and that on which it listens where the first is not this
@@ -260,7 +261,12 @@ def stop(run: str, reason: str, dask_worker: Any) -> None:
 
 def end_session(name: str, dask_worker: Any) -> None:
     """End a session, also one that is being opened; for ``Client.run``."""
-    _end(dask_worker.address, name, "the run is over")
+    with _LOCK:
+        seat = _SEATS.get(dask_worker.address)
+        if seat is None or seat.name != name:
+            return
+        _SEATS.pop(dask_worker.address, None)
+    seat.end("the run is over")
 
 
 def _take(address: str, name: str, abort: Abort) -> _Seat:
@@ -286,13 +292,23 @@ def _leave(address: str, seat: _Seat) -> None:
         seat.session.close()
 
 
-def _end(address: str, name: str, reason: str, ownerless: bool = False) -> None:
+def _let_go(address: str, name: str) -> None:
+    """Note that a session has no owner any more."""
     with _LOCK:
         seat = _SEATS.get(address)
-        if seat is None or seat.name != name or (ownerless and (seat.held or seat.busy)):
+        if seat is not None and seat.name == name:
+            seat.held = False
+    _end_ownerless(address, name)
+
+
+def _end_ownerless(address: str, name: str) -> None:
+    """End a session that no client holds; a run that uses it comes first, and ends it (`_leave`)."""
+    with _LOCK:
+        seat = _SEATS.get(address)
+        if seat is None or seat.name != name or seat.held or seat.busy:
             return
         _SEATS.pop(address, None)
-    seat.end(reason)
+    seat.end("its client has gone")
 
 
 def _orphaned(worker: Worker) -> Any:
