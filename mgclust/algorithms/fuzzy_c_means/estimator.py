@@ -72,6 +72,11 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     tol : float, default=1e-4
         The run ends when no centre moves farther than this times the root mean square distance of the rows from their
         mean.
+    noise_distance : float, optional
+        Distance of a noise cluster from every row (Davé 1991), in units of the data, or for cosine and correlation of
+        rows of unit length. It takes most of the rows that are farther than this from all centres, so that they hardly
+        move them: such rows have the label -1, and memberships whose sum is below 1. An iteration takes some times as
+        long. Give ``init="random", n_init=10``, too: "k-means++" starts from rows far away.
     metric : {"euclidean", "cosine", "correlation"}, default="euclidean"
         The last two scale each row to unit length first (correlation: centred by its own mean before); centres are
         means of such rows.
@@ -98,7 +103,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
         In the units of the data; for cosine and correlation, means of rows of unit length.
     labels_ : ndarray of shape (n_samples,), int32
-        Cluster of each row's largest membership; of equal ones the first.
+        Cluster of each row's largest membership; of equal ones the first. -1 where that of noise is larger.
     memberships_ : ndarray of shape (n_samples, n_clusters) or zarr array
         Above 64 MiB they are computed when first asked for, in one pass over the data, to which the model keeps a
         reference; in a temporary zarr store where half of the free memory does not hold them.
@@ -124,6 +129,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     13:841-847, 1991.
     V. Schwämmle, O. N. Jensen, A simple and fast method to determine the parameters for fuzzy c-means cluster analysis,
     Bioinformatics 26:2841-2848, 2010.
+    R. N. Davé, Characterization and detection of noise in clustering, Pattern Recognition Letters 12:657-664, 1991.
     R. J. G. B. Campello, E. R. Hruschka, A fuzzy extension of the silhouette width criterion for cluster analysis,
     Fuzzy Sets and Systems 157:2858-2875, 2006.
 
@@ -256,6 +262,8 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
             dtype = "float64"
         arguments = {name: parameters[name] for name in ("metric", "criterion", "max_iter", "tol")}
         arguments |= {"numbers": numbers, "m": m}
+        delta = parameters["noise_distance"]
+        arguments["noise"] = None if delta is None else delta**2
         arguments["n_init"] = parameters["n_init"] if how in ("k-means++", "random") else 1
         keep = Memberships.are_small(n, c, dtype)
         arguments |= {"init": how, "given": given, "weights": weights, "keep_memberships": keep}
@@ -276,7 +284,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         value: FuzzyCMeansOutput = outcome.value
         fit = value.fit
         self._dataset, self.computed_in_, self.m_ = inputs.dataset, value.dtype, value.m
-        self._clusters = Clusters(fit.centers, value.prepared, self.metric, self.m_, self.computed_in_)
+        self._clusters = Clusters(fit.centers, value.prepared, self.metric, self.m_, self.computed_in_, value.noise)
         self.cluster_centers_ = fit.centers + value.prepared.origin
         self.labels_, self.n_clusters_ = value.labels, len(fit.centers)
         self._memberships = value.memberships
@@ -289,6 +297,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         if self.criterion == "fuzzy_silhouette":
             self.fuzzy_silhouette_ = found.fuzzy_silhouette
             silhouette = {"fuzzy_silhouette": found.fuzzy_silhouette}
+        noise = {} if value.noise is None else {"noise_share": float((value.labels < 0).mean())}
         self.__dict__.pop("scan_", None)  # of an earlier fit
         scan: dict[str, np.ndarray] = {}
         if self.n_clusters_range is not None:
@@ -314,6 +323,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
                 "partition_entropy": self.partition_entropy_,
                 "xie_beni": self.xie_beni_,
                 **silhouette,
+                **noise,
                 "n_iter": self.n_iter_,
             },
             diagnostics={
@@ -361,15 +371,22 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> tuple[list[str]
         )
     automatic = automatic_m(n, model.n_features_in_)
     lower = "lower m" + (f" (m='auto' takes {automatic:.3g})" if automatic < value.m else "")
-    together = int((nearest <= COINCIDE**2 * fit.within).sum())
+    within = fit.within if value.noise is None else min(fit.within, value.noise)  # of clusters, without the noise
+    together = int((nearest <= COINCIDE**2 * within).sum())
     if together:
-        apart = math.sqrt(nearest.min() / fit.within) if fit.within else 0.0
+        apart = math.sqrt(nearest.min() / within) if within else 0.0
         others.append(
             f"{together} of {c} centres coincide with another one (the nearest two lie {apart:.1g} times the rows' "
             f"distance from their centres apart): the data do not hold n_clusters={c} at m={value.m:.3g}; {lower}, ask "
             "for fewer clusters, or try another init."
         )
-    sizes = np.bincount(value.labels, minlength=c)
+    outside = int((value.labels < 0).sum())
+    if outside > n / 2:
+        others.append(
+            f"{outside} of {n} rows are noise: they lie farther than noise_distance={model.noise_distance:g} from all "
+            "centres; raise it."
+        )
+    sizes = np.bincount(value.labels[value.labels >= 0], minlength=c)
     empty, few = int((sizes == 0).sum()), math.ceil(LEAST_SHARE * n / c) - 1
     tiny = int(((sizes > 0) & (sizes <= few)).sum())
     if empty or tiny:

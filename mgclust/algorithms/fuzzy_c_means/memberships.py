@@ -20,6 +20,7 @@ import psutil
 
 from mgclust.algorithms.common.nearest_centers import nearest_centers
 from mgclust.algorithms.common.preparation import Prepared, prepare_again
+from mgclust.algorithms.fuzzy_c_means.noise import share_of_clusters
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
 from mgclust.array_files import Deferred
 from mgclust.atomic_directory import atomic_directory
@@ -47,6 +48,7 @@ class Clusters:
     metric: str
     m: float
     dtype: str  # what was computed in
+    noise: float | None = None  # squared distance of a noise cluster
 
 
 class Memberships:
@@ -153,30 +155,43 @@ def memberships_of_rows(
         prepare_again(context, METRICS[clusters.metric], clusters.prepared)
     with context.stage("memberships"):
         if what == "labels":
-            return nearest_centers(context, clusters.centers)
+            return labels_of(context, clusters.centers, clusters.m, clusters.noise)
         if what == "memberships":
-            return all_memberships(context, clusters.centers, clusters.m)
+            return all_memberships(context, clusters.centers, clusters.m, clusters.noise)
         if what == "objective":
-            return WeightedSums(context, clusters.m, weights).objective_at(clusters.centers)
+            return WeightedSums(context, clusters.m, weights, clusters.noise).objective_at(clusters.centers)
         import zarr
 
         store = zarr.open_array(what, mode="r+")
-        for start, stop, u in pieces_of_memberships(context, clusters.centers, clusters.m):
+        for start, stop, u in pieces_of_memberships(context, clusters.centers, clusters.m, clusters.noise):
             if stop > start:
                 store[start:stop] = u
         context.comm.barrier()
     return None
 
 
-def assign(context: Context, centers: np.ndarray, m: float, keep: bool) -> tuple[np.ndarray, np.ndarray | None]:
+def assign(
+    context: Context, centers: np.ndarray, m: float, keep: bool, noise: float | None
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Labels of all prepared rows, and on rank 0 their memberships if they are to be kept."""
-    return nearest_centers(context, centers), all_memberships(context, centers, m) if keep else None
+    return labels_of(context, centers, m, noise), all_memberships(context, centers, m, noise) if keep else None
 
 
-def all_memberships(context: Context, centers: np.ndarray, m: float) -> np.ndarray | None:
+def labels_of(context: Context, centers: np.ndarray, m: float, noise: float | None) -> np.ndarray:
+    """The nearest centre of each row, or -1 where the noise has a larger membership than any cluster; on every rank."""
+    labels = nearest_centers(context, centers)
+    if noise is not None:
+        pieces = pieces_of_memberships(context, centers, m, noise)
+        own = [1 - u.sum(axis=1, dtype=np.float64) > u.max(axis=1) for _, _, u in pieces]
+        mask = np.concatenate([np.zeros(0, bool), *own]).astype(np.int32)
+        labels = np.where(np.asarray(context.comm.all_gather(mask)) > 0, np.int32(-1), labels)
+    return labels
+
+
+def all_memberships(context: Context, centers: np.ndarray, m: float, noise: float | None) -> np.ndarray | None:
     """Memberships of all rows on the host of rank 0."""
     everything = np.empty((context.dataset_shape[0], len(centers)), context.dtype) if context.rank == 0 else None
-    for start, stop, u in pieces_of_memberships(context, centers, m):
+    for start, stop, u in pieces_of_memberships(context, centers, m, noise):
         starts = context.comm.all_gather(np.array([[start, stop]]))
         every = context.comm.all_gather(u)
         if everything is not None:
@@ -187,7 +202,7 @@ def all_memberships(context: Context, centers: np.ndarray, m: float) -> np.ndarr
     return everything
 
 
-def pieces_of_memberships(context: Context, centers: np.ndarray, m: float) -> Any:
+def pieces_of_memberships(context: Context, centers: np.ndarray, m: float, noise: float | None) -> Any:
     """Bounds and memberships of pieces of the own rows, whole blocks, equally many on every rank."""
     kernels, rows = context.kernels, context.rows
     v = kernels.memory.to_device(centers.astype(context.dtype))
@@ -200,7 +215,10 @@ def pieces_of_memberships(context: Context, centers: np.ndarray, m: float) -> An
         stop = min(start + step, rows.stop)
         u = kernels.xp.empty((stop - start, len(v)), dtype=context.dtype)
         if stop > start:
-            kernels.fuzzy_c_means.memberships(rows.read(start, stop), v, m=m, out=u)
+            x = rows.read(start, stop)
+            kernels.fuzzy_c_means.memberships(x, v, m=m, out=u)
+            if noise is not None:
+                u *= share_of_clusters(kernels, x, v, u, m, noise).astype(u.dtype)[:, None]
         yield start, stop, np.asarray(kernels.memory.to_host(u))
         context.progress((piece + 1) / count)
 

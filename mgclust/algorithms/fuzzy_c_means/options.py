@@ -33,6 +33,9 @@ class FuzzyCMeansOptions(Declaration):
         "n_init": Integer(at_least=1, help="Runs from different starts, in the same passes over the data."),
         "max_iter": Integer(at_least=1, help="Most iterations."),
         "tol": Real(at_least=0, help="Largest move of a centre that counts as none, relative to the data's spread."),
+        "noise_distance": Real(
+            above=0, optional=True, help="Distance of a noise cluster from all rows: those farther from centres get -1."
+        ),
         "metric": Choice(*SPACES, help="Distance between rows and centres."),
     }
 
@@ -47,6 +50,7 @@ class FuzzyCMeansOptions(Declaration):
         n_init: int = 1,
         max_iter: int = 300,
         tol: float = 1e-4,
+        noise_distance: float | None = None,
         metric: str = "euclidean",
         device: str = "auto",
         client: Any = "auto",
@@ -63,6 +67,7 @@ class FuzzyCMeansOptions(Declaration):
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.noise_distance = noise_distance
         self.metric = metric
         self.device = device
         self.client = client

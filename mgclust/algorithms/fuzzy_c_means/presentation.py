@@ -45,6 +45,7 @@ class FuzzyCMeansPresentation(Presentation):
         "partition_entropy": Score("partition entropy (0 = crisp)"),
         "xie_beni": Score("Xie-Beni index (lower is better)"),
         "fuzzy_silhouette": Score("fuzzy silhouette (1 is best)", ".3f"),
+        "noise_share": Score("share of the rows that are noise", ".3f"),
     }
     facts = {
         "best_init": Fact("start that was kept (counted from 0)"),

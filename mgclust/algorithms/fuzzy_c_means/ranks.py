@@ -72,6 +72,7 @@ class FuzzyCMeansOutput:
     memberships: np.ndarray | None  # of small data
     dtype: str  # computed in
     m: float
+    noise: float | None  # squared distance of a noise cluster
     scale: float  # root mean square distance of the rows from their mean
     total: float  # of all weights
     best: int  # number of `fit` among the starts
@@ -93,6 +94,7 @@ def fuzzy_c_means(
     n_init: int,
     max_iter: int,
     tol: float,
+    noise: float | None,
     weights: np.ndarray | None,
     keep_memberships: bool,
     seed: int,
@@ -100,9 +102,9 @@ def fuzzy_c_means(
     """Run the method on every rank for some numbers of clusters; rank 0 returns what `FuzzyCMeans.fit` reports."""
     saved = context.checkpoint.load()
     with context.stage("prepare"):
-        sums = WeightedSums(context, m, weights)
+        sums = WeightedSums(context, m, weights, noise)
         prepared = prepare_rows(context, METRICS[metric], sums.weights)
-        scale = sums.scale()
+        scale = WeightedSums(context, m, weights).scale()
 
     def start(c: int) -> list[Fit]:
         if init == "memberships":
@@ -135,11 +137,13 @@ def fuzzy_c_means(
     if criterion == "fuzzy_silhouette":
         with context.stage("silhouette"):
             centers = [each.fit.centers for each in done]
-            candidates = with_silhouettes(candidates, fuzzy_silhouettes(context, METRICS[metric], centers, m, weights))
+            candidates = with_silhouettes(
+                candidates, fuzzy_silhouettes(context, METRICS[metric], centers, m, noise, weights)
+            )
     at = chosen(candidates, criterion)
     fit = done[at].fit
     with context.stage("labels"):
-        labels, memberships = assign(context, fit.centers, m, keep_memberships)
+        labels, memberships = assign(context, fit.centers, m, keep_memberships, noise)
     if context.rank != 0:
         return None
     return FuzzyCMeansOutput(
@@ -149,6 +153,7 @@ def fuzzy_c_means(
         memberships=memberships,
         dtype=context.dtype.name,
         m=m,
+        noise=noise,
         scale=scale,
         total=sums.total,
         best=done[at].best,

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +90,12 @@ def xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
 
 
 def fuzzy_silhouettes(
-    context: Context, measure: Metric, partitions: list[np.ndarray], m: float, weights: np.ndarray | None
+    context: Context,
+    measure: Metric,
+    partitions: list[np.ndarray],
+    m: float,
+    noise: float | None,
+    weights: np.ndarray | None,
 ) -> list[float]:
     """Fuzzy silhouettes of partitions, which are given by their centres; equal on all ranks.
 
@@ -100,6 +106,8 @@ def fuzzy_silhouettes(
     measure : Metric
     partitions : list of ndarray of shape (c, n_features)
     m : float
+    noise : float, optional
+        Squared distance of a noise cluster.
     weights : ndarray of shape (n_samples,), optional
 
     Returns
@@ -113,7 +121,7 @@ def fuzzy_silhouettes(
     scores = score_labelings(context, measure, [codes[at] for at in several], keep_samples=True)
     for at, score in zip(several, scores, strict=True):
         assert score.samples is not None
-        found[at] = _weighed(context, partitions[at], m, weights, score.samples)
+        found[at] = _weighed(context, pieces_of_memberships(context, partitions[at], m, noise), weights, score.samples)
     return found
 
 
@@ -130,11 +138,11 @@ def silhouette_bytes(
     return estimate_silhouettes(shape, itemsize, size, resident_limit, closed=closed, n_clusters=n_clusters).needed
 
 
-def _weighed(context: Context, centers: np.ndarray, m: float, weights: np.ndarray | None, samples: np.ndarray) -> float:
+def _weighed(context: Context, pieces: Any, weights: np.ndarray | None, samples: np.ndarray) -> float:
     """Mean of the rows' silhouettes, each weighing as much as its two largest memberships differ."""
     size, own = context.partition.block_rows, context.partition.blocks_of(context.rank)
     parts = np.zeros((len(own), 2))
-    for start, stop, u in pieces_of_memberships(context, centers, m):
+    for start, stop, u in pieces:
         if stop == start:
             continue
         second, first = np.partition(u, -2, axis=1)[:, -2:].T.astype(np.float64)

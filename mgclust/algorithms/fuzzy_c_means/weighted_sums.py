@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.fuzzy_c_means.noise import share_of_clusters
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 
@@ -15,6 +16,7 @@ __all__ = ["MOST_BITS", "WeightedSums"]
 Array = Any
 MOST_BITS = 100  # where u^m is smaller than 2^-MOST_BITS in all rows, it is scaled: of weights only the ratios count
 TINY, MOST_EXPONENT = 1e-300, 900.0
+PIECE = 64 << 20  # bytes of memberships at a time, where there is noise
 
 
 class WeightedSums:
@@ -26,11 +28,15 @@ class WeightedSums:
         With prepared rows.
     m : float
     weights : ndarray of shape (n_samples,), optional
+    noise : float, optional
+        Squared distance of a noise cluster (see `mgclust.algorithms.fuzzy_c_means.noise`), which J, the memberships and
+        their sums then take into account.
     """
 
-    def __init__(self, context: Context, m: float, weights: np.ndarray | None) -> None:
+    def __init__(self, context: Context, m: float, weights: np.ndarray | None, noise: float | None = None) -> None:
         self.context = context
         self.m = m
+        self.noise = noise
         # Only their ratios move centres; up to 1, none is too large for float32.
         self.unit = 1.0 if weights is None else float(weights.max())
         self.total = float(context.dataset_shape[0]) if weights is None else math.fsum(weights / self.unit)
@@ -63,6 +69,9 @@ class WeightedSums:
         own, size = context.partition.blocks_of(context.rank), context.partition.block_rows
         parts = kernels.xp.zeros((len(own), models, c * d + c + 3))
         v = centers.astype(context.dtype)
+        if self.noise is not None:
+            self._add_with_noise(v, parts)
+            return context.sum_parts(parts)
         for chunk in context.chunks():
             if len(chunk.x):
                 kernels.fuzzy_c_means.fuzzy_sums(
@@ -76,6 +85,44 @@ class WeightedSums:
                     out=parts[chunk.start // size - own.start : -(-chunk.stop // size) - own.start],
                 )
         return context.sum_parts(parts)
+
+    def _add_with_noise(self, v: Array, parts: Array) -> None:
+        """Fill the blocks' sums: those of rows that weigh less, and what the noise adds to the last three."""
+        assert self.noise is not None
+        context, kernels, xp = self.context, self.context.kernels, self.context.kernels.xp
+        own, size, c = context.partition.blocks_of(context.rank), context.partition.block_rows, v.shape[1]
+        scale = 2.0 ** self.log2_scale(c)
+        step = size * max(1, PIECE // (size * c * context.dtype.itemsize))
+        for start in range(context.rows.start, context.rows.stop, step):
+            stop = min(start + step, context.rows.stop)
+            x, weights = context.rows.read(start, stop), self._weights_of(start, stop)
+            weighs = xp.ones(stop - start) if weights is None else weights.astype("float64")
+            for model in range(len(v)):
+                u = xp.empty((stop - start, c), dtype=context.dtype)
+                kernels.fuzzy_c_means.memberships(x, v[model], m=self.m, out=u)
+                phi = share_of_clusters(kernels, x, v[model], u, self.m, self.noise)
+                found = xp.zeros((-(-(stop - start) // size), 1, parts.shape[2]))
+                kernels.fuzzy_c_means.fuzzy_sums(
+                    x,
+                    v[model : model + 1],
+                    m=self.m,
+                    log2_scale=self.log2_scale(c),
+                    weights=(weighs * phi**self.m).astype(context.dtype),
+                    first_row=start,
+                    block_rows=size,
+                    out=found,
+                )
+                rest = 1.0 - phi
+                shares = xp.concatenate([u.astype("float64") * phi[:, None], rest[:, None]], axis=1)
+                logs = xp.log(xp.maximum(shares, TINY))
+                for block, first in enumerate(range(0, stop - start, size)):
+                    rows = slice(first, first + size)
+                    w, share = weighs[rows], shares[rows]
+                    found[block, 0, -3] += scale * self.noise * (w * rest[rows] ** self.m).sum()
+                    found[block, 0, -2] = (w * (share**2).sum(axis=1)).sum()
+                    found[block, 0, -1] = -(w * (share * logs[rows]).sum(axis=1)).sum()
+                at = start // size - own.start
+                parts[at : at + len(found), model] = found[:, 0]
 
     def objective_at(self, centers: np.ndarray) -> float:
         """J at the centres of one model; (c, d), on the host."""

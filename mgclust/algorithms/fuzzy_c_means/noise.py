@@ -1,0 +1,48 @@
+r"""The noise cluster of Davé (1991): one at the same distance delta from every row, without a centre.
+
+It takes part in the memberships as any cluster does. With t = (s / delta^2)^(1/(m-1)) u, s the squared distance of a
+row to its nearest centre and u its membership there without noise, the noise gets t / (1 + t) of the row, and its
+clusters share the rest, phi = 1 / (1 + t), as they would share the whole. So u^m becomes phi^m u^m: the sums of a pass
+with noise are those without, of rows that weigh phi^m.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels import Kernels
+
+__all__ = ["share_of_clusters"]
+
+Array = Any
+MOST_EXPONENT = 1000.0
+
+
+def share_of_clusters(kernels: Kernels, x: Array, v: Array, u: Array, m: float, noise: float) -> Array:
+    """Share phi of each row that its clusters have, beside a noise cluster.
+
+    Parameters
+    ----------
+    kernels : Kernels
+    x : array of shape (k, d)
+    v : array of shape (c, d)
+        Centres.
+    u : array of shape (k, c)
+        Memberships without noise.
+    m : float
+    noise : float
+        Squared distance of the noise cluster.
+
+    Returns
+    -------
+    float64 array of shape (k,)
+    """
+    xp = kernels.xp
+    nearest, index = xp.full(len(x), xp.inf, dtype=x.dtype), xp.full(len(x), -1, dtype="int64")
+    kernels.pairs.nearest_column(x, v, norm="l2", y_start=0, best=nearest, best_index=index)
+    least = np.finfo(np.float64).tiny
+    ratio = xp.maximum(nearest.astype("float64") / noise, least)
+    exponent = xp.log2(ratio) / (m - 1) + xp.log2(xp.maximum(u.max(axis=1).astype("float64"), least))
+    return 1.0 / (1.0 + xp.exp2(xp.minimum(exponent, MOST_EXPONENT)))
