@@ -23,9 +23,9 @@ __all__ = ["LISTS", "begin"]
 
 Arguments = Mapping[str, Any]
 Found = Iterator[tuple[Module, str]]
-# Rows of the first sample of density peaks (`pair_quantile.BRACKETING_ROWS`; kernels import no method); a further
-# one has up to an eighth of the rows.
-SAMPLE = 1024
+# Rows of the first sample of density peaks (`pair_quantile.FIRST_ROWS`; kernels import no method); a further one has up
+# to an eighth of the rows.
+SAMPLE = 2048
 LISTED_ROWS = 4000  # from so many on affinity propagation has lists (`row_choice.FEW_ROWS`)
 PRODUCTS = {"gaussian": "gaussian", "histogram": "classify", "count": "classify", "nearest": "nearest"}  # their kernels
 

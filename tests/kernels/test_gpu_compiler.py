@@ -18,7 +18,7 @@ from mgclust.algorithms.affinity_propagation.adaptive_ranks import adaptive_affi
 from mgclust.algorithms.affinity_propagation.ranks import affinity_propagation
 from mgclust.algorithms.canopy.estimator import canopy
 from mgclust.algorithms.communities.estimator import fast_newman
-from mgclust.algorithms.density_peaks.pair_quantile import BRACKETING_ROWS
+from mgclust.algorithms.density_peaks.pair_quantile import FIRST_ROWS
 from mgclust.algorithms.density_peaks.ranks import density_peaks
 from mgclust.algorithms.fuzzy_c_means.ranks import fuzzy_c_means
 from mgclust.algorithms.nearest_neighbors.ranks import search_neighbors
@@ -116,7 +116,7 @@ def test_lists_are_for_functions_that_exist(gpu):
 
 
 def test_the_sample_of_density_peaks_is_as_large_as_lists_say(gpu):
-    assert gpu.ahead.SAMPLE == BRACKETING_ROWS
+    assert gpu.ahead.SAMPLE == FIRST_ROWS
 
 
 def test_constants_precede_what_they_are_for(gpu):

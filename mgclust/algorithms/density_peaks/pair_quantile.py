@@ -4,9 +4,10 @@ Wanted is the k-th smallest reduced distance s of the pairs i < j. IEEE numbers 
 integers that their bits are, so this is integer work: histograms of 2^20 bins within a bracket, a bin being some
 power of two of neighbouring representable values.
 
-1. A sample of 1024 rows brackets the value (2048 where samples decide it: each pair of the first one costs as much as
-   some twenty that lie outside a bracket). With p_i the share of the sample within s of row i, the standard error of
-   the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans four of these to each side.
+1. A sample of 2048 rows brackets the value; of 1024 (or half of the rows) where the next steps are short: each pair of
+   the first sample costs as much as some twenty that lie outside a bracket. With p_i the share of the sample within s
+   of row i, the standard error of the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans
+   four of these to each side.
 2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (An eighth of the
    rows, if that is less, where the next step takes near-linear time.)
    Before a pass over all pairs, an eighth of the rows narrows it once more: 1.6% of the pass's work, and of the pairs
@@ -46,6 +47,7 @@ __all__ = [
 Array = Any
 
 BRACKETING_ROWS, FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 1024, 2048, 32768, 131072
+MOST_BRACKETED = 1 << 14  # rows whose pairs are all counted: of more, the narrower bracket of a larger sample pays
 LEAST_TREE_SAMPLE = 1 << 17  # rows; building a smaller tree saves less than it costs
 SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
 BINS = 1 << 20
@@ -109,7 +111,9 @@ Count = Callable[[int, int, int], Array]  # (first, shift, bins) -> pairs below,
 
 def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = False) -> list[int]:
     """Rows of the samples, ascending."""
-    first, eighth = min(n, BRACKETING_ROWS if exact else FIRST_ROWS), n // 8
+    first, eighth = min(n, FIRST_ROWS), n // 8
+    if exact and n > BRACKETING_ROWS and (near_linear or n <= MOST_BRACKETED):
+        first = min(n // 2, BRACKETING_ROWS)
     second = min(n, max(FIRST_ROWS, min(SECOND_ROWS, int((SECOND_WORK / d) ** 0.5))))
     if not exact:
         return sorted({first, second})
