@@ -31,7 +31,8 @@ SHORTEST_LIST, LONGEST_LIST = 48, 400
 LIST_GROWTH = 1.5  # a list is made that much longer than it would have to be
 # Up to that many elements it is that much longer again each time: on a GPU a row that asks often stops all others.
 LONG_LIST = {"cpu": 0, "cuda": 4096}
-NEARLY = {"cpu": 0.75, "cuda": 0.6}  # of a list in use: it is made longer together with those that are too short
+# Of a list in use: on a GPU, where a row stops all others, it is made longer together with those that are too short.
+NEARLY = {"cpu": math.inf, "cuda": 0.6}
 INTERVAL = 16  # iterations from one look at what they cost to the next, and from one choice of active columns
 # Of a row with undecided maxima: how many rows have one for active columns to be chosen, and how many columns these may
 # be. On a GPU such a row stops all others, and a choice of columns takes as long as one list.
