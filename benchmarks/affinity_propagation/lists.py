@@ -9,8 +9,8 @@ noise of a fifth of each voxel's standard deviation: neighbours are not copies o
 
 Limit of an iteration on lists: 16 bytes for each element with R > 0, which a copy moves in some ten microseconds.
 Wanted: 0.06 ms for 48,751 rows while there are more than 100 clusters (matrices: 7.47 ms), the brain's scan to K = 2 in
-20 s (profile "fast"), 228,000 rows to K = 100 in 3 minutes and 16 GiB, 1,000,000 x 64 at the median preference in 2 minutes,
-and at most 1.3 times the time of matrices where all pairs are nearly equal.
+20 s (profile "fast"), 228,000 rows to K = 100 in 3 minutes and 16 GiB, 1,000,000 x 64 at the median preference in 2
+minutes, and at most 1.3 times the time of matrices where all pairs are nearly equal.
 """
 
 from __future__ import annotations
