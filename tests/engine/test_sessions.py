@@ -13,6 +13,7 @@ import pytest
 
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
+from mgclust.engine.dask import sessions
 from mgclust.engine.dask.cluster import connect
 from mgclust.errors import ClusterUnavailableError, InputError, WorkerLost
 from support import rank_jobs
@@ -79,6 +80,10 @@ def test_rows_are_sent_once(own, monkeypatch):
     x = x.copy()
     assert sums() == changed and len(sent) == 3
     assert len(own.futures) == 4  # two of the session, two of rows
+    monkeypatch.setattr(sessions, "IDLE_SECONDS", 0.2)
+    vars(own).pop("mgclust_used")  # or the look that is due in minutes would come first
+    assert sums() == changed
+    wait_for(lambda: not own.futures and not kept(own))
 
 
 @pytest.mark.slow

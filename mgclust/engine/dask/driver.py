@@ -93,6 +93,7 @@ class Driver:
         if not self._clean:
             self._abandon()
         _QUEUES.get(self._client, {}).pop(self._run, None)
+        sessions.used(self._client)
         self._give_back()
 
     def run(self, dataset: Dataset) -> tuple[Any, dict[str, float], list[Report]]:

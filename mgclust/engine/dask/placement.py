@@ -21,6 +21,7 @@ from distributed import Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
 from mgclust.data import Dataset
+from mgclust.engine.dask import sessions
 from mgclust.engine.partition import Partition
 from mgclust.errors import RunFailed
 
@@ -109,7 +110,7 @@ def place(
 
 def _sent(client: Client, rows: np.ndarray, address: str, identity: str) -> Future:
     """Rows on a worker: those that it was sent last, if they have the same content, which their hash tells."""
-    last: dict[str, tuple[Any, str, Future]] = vars(client).setdefault("mgclust_rows", {})  # by identity of the worker
+    last = sessions.sent_rows(client)
     form = rows.shape, rows.dtype.str
     known = last.get(identity)
     if known is not None and known[0] == form and known[1] == _hash(rows) and known[2].status == "finished":
