@@ -58,6 +58,7 @@ def test_submit_wait_fetch(ann, points, tmp_path):
     assert [each["state"] for each in ann.job(job.id).watch()] == ["SUCCEEDED"]
 
 
+@pytest.mark.slow
 def test_warnings_of_a_result_are_with_its_job(running, ann, points, monkeypatch, capsys):
     job = ann.submit("canopy", points, t1=1e4, t2=9e3).wait()
     (text,) = job.info["warnings"]

@@ -73,7 +73,7 @@ def test_rows_far_away_do_not_move_centers(scattered, device):
     assert distant.result_.scores["noise_share"] == 0
 
 
-@pytest.mark.quick("3-None")
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "limit"), [(3, None), (2, None), (4, None), (1, "64 MiB")])
 def test_same_bits_on_any_number_of_ranks(size, limit, ranks, monkeypatch):
     X = load_points("pendigits")[0]

@@ -96,6 +96,7 @@ def test_refused(parameters, says):
         fit(load_points("rings")[0], **parameters)
 
 
+@pytest.mark.slow
 def test_report_and_picture(tmp_path):
     X = load_points("rings")[0]
     model = fit(X, criterion="fuzzy_silhouette")
