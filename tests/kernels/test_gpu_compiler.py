@@ -1,6 +1,7 @@
 """What can be said of the kernels of CUDA devices without one: their names, and when each is compiled."""
 
 import importlib
+import io
 import itertools
 import re
 import sys
@@ -23,6 +24,7 @@ from mgclust.algorithms.density_peaks.ranks import density_peaks
 from mgclust.algorithms.fuzzy_c_means.ranks import fuzzy_c_means
 from mgclust.algorithms.nearest_neighbors.ranks import search_neighbors
 from mgclust.algorithms.silhouette.estimator import silhouette
+from mgclust.kernels.toolkit import nvrtc_process
 
 FOLDER = Path(mgclust.kernels.__file__).parent
 FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*.cu"))
@@ -130,9 +132,10 @@ class Builds:
     """Stands for a compiler."""
 
     def __init__(self, gate=None):
-        self.codes, self.gate = [], gate
+        self.codes, self.apart, self.gate = [], [], gate
 
-    def __call__(self, code):
+    def __call__(self, code, apart):
+        self.apart.append(apart)
         if self.gate is not None:
             self.gate.wait(30)
         self.codes.append(code)
@@ -148,7 +151,7 @@ def test_a_module_compiles_what_is_asked_for_once(gpu):
     builds = Builds()
     module = gpu.compiler.Module(CODE, builds)
     assert [module.get_function("second") for _ in range(3)] == ["function second"] * 3
-    assert len(builds.codes) == 1
+    assert builds.apart == [False]
     assert "first" not in builds.codes[0]
 
 
@@ -158,7 +161,7 @@ def test_what_was_compiled_ahead_is_not_compiled_again(gpu):
     with ThreadPoolExecutor(2) as pool:
         for name in ("first", "second", "broken", "first"):
             module.start(name, pool)
-    assert len(builds.codes) == 3
+    assert builds.apart == [True] * 3
     assert module.get_function("first") == "function first"
     assert module.get_function("second") == "function second"
     with ThreadPoolExecutor(1) as pool:
@@ -179,3 +182,43 @@ def test_what_has_not_begun_is_not_waited_for(gpu):
         gate.set()
     assert module.get_function("first") == "function first"
     assert len(builds.codes) == 1
+
+
+def test_a_program_is_compiled_by_a_process(gpu, monkeypatch, tmp_path):
+    python = tmp_path / "python"
+    told = '"$1$4$5" = -I-one-two ] && [ "${3%/*}" = "${LD_LIBRARY_PATH%%:*}"'
+    python.write_text(f"#!/bin/sh\n[ {told} ] && exec tr a-z A-Z\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(gpu.compiler, "_library", lambda: "/some/where/libnvrtc.so")
+    monkeypatch.setattr(gpu.compiler.sys, "executable", str(python))
+    monkeypatch.setattr(gpu.compiler.os, "sched_getaffinity", lambda _: range(8))
+    assert gpu.compiler._compiled_apart("code", ("-one", "-two")) == b"CODE"
+    # What goes wrong is for this process to find out, and to report.
+    assert gpu.compiler._compiled_apart("code", ("-one", "-three")) == b""
+    monkeypatch.setattr(gpu.compiler.sys, "executable", str(tmp_path / "missing"))
+    assert gpu.compiler._compiled_apart("code", ("-one", "-two")) == b""
+
+
+def test_a_process_that_compiles(monkeypatch, capsysbinary):
+    def created(program, code, *_):
+        program._obj.value = 5
+        return code == b"broken"
+
+    def size(program, found):
+        found._obj.value = program.value
+
+    def take(program, buffer):
+        buffer.raw = b"cubin"
+
+    library = SimpleNamespace(nvrtcCreateProgram=created, nvrtcGetCUBINSize=size, nvrtcGetCUBIN=take)
+    library.nvrtcCompileProgram = lambda program, count, flags: list(flags) != [b"-one", b"-two"] or count != 2
+    monkeypatch.setattr(nvrtc_process.ctypes, "CDLL", {"/libnvrtc.so": library}.get)
+    for code, options in ((b"code", ["-one", "-two"]), (b"broken", ["-one", "-two"]), (b"code", ["-one"])):
+        monkeypatch.setattr(sys, "argv", ["nvrtc_process.py", "/libnvrtc.so", *options])
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(code)))
+        if code == b"code" and len(options) == 2:
+            nvrtc_process.main()
+            assert capsysbinary.readouterr().out == b"cubin"
+        else:
+            with pytest.raises(SystemExit, match="refuses"):
+                nvrtc_process.main()

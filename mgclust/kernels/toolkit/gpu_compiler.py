@@ -7,6 +7,8 @@ import functools
 import hashlib
 import os
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +36,8 @@ KERNEL = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 STANDARD = "--std=c++17"
+FEW_CORES = 2  # on which further processes would wait for each other
+PATIENCE = 60.0  # seconds for a program
 
 
 class Module:
@@ -44,10 +48,10 @@ class Module:
     code : str
         All of them.
     build : callable
-        Compiles the code of one and returns what has a `get_function`.
+        Compiles the code of one, in a process of its own or here, and returns what has a `get_function`.
     """
 
-    def __init__(self, code: str, build: Callable[[str], Any]) -> None:
+    def __init__(self, code: str, build: Callable[[str, bool], Any]) -> None:
         self._code, self._build = code, build
         self._functions: dict[str, Any] = {}
         self._ahead: dict[str, Future[Any]] = {}
@@ -64,10 +68,10 @@ class Module:
     def start(self, name: str, pool: ThreadPoolExecutor) -> None:
         """Have a kernel compiled by a pool; what goes wrong is raised where the kernel is asked for."""
         if name not in self._functions and name not in self._ahead:
-            self._ahead[name] = pool.submit(self._compile, name)
+            self._ahead[name] = pool.submit(self._compile, name, apart=True)
 
-    def _compile(self, name: str) -> Any:
-        return self._build(only_kernel(self._code, name)).get_function(name)
+    def _compile(self, name: str, apart: bool = False) -> Any:
+        return self._build(only_kernel(self._code, name), apart).get_function(name)
 
 
 def only_kernel(code: str, name: str) -> str:
@@ -76,7 +80,7 @@ def only_kernel(code: str, name: str) -> str:
 
 
 def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
-    """Compile kernels side by side, while this thread continues: the compiler does not hold Python's lock."""
+    """Compile kernels side by side, while this thread continues; see `nvrtc_process`."""
     device = cp.cuda.Device().id
     pool = ThreadPoolExecutor(initializer=lambda: cp.cuda.Device(device).use())
     for module, name in kernels:
@@ -86,7 +90,7 @@ def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
 
 @functools.cache
 def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
-    """Return a module of kernels; CuPy keeps what it compiled on disk.
+    """Return a module of kernels; what was compiled is kept on disk, beside what CuPy keeps.
 
     Parameters
     ----------
@@ -101,15 +105,12 @@ def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
     """
     real = {"float32": "float", "float64": "double"}[dtype]
     constants = {"REAL": real, "NORM": NORMS[norm], **defines}
-    # Not as options: for each set of them CuPy asks the compiler for its version.
-    return Module(_text(file, constants), lambda code: cp.RawModule(code=code, options=(STANDARD,)))
+    return Module(_text(file, constants), _build)
 
 
 @functools.cache
 def compiled_for_hopper(file: str) -> Module:
     """Return a module that has instructions of compute capability 9.0 alone, for float32 and norm "l2".
-
-    CuPy names no such target to its compiler. What was compiled is kept beside what CuPy keeps.
 
     Parameters
     ----------
@@ -119,21 +120,27 @@ def compiled_for_hopper(file: str) -> Module:
     return Module(_text(file, {"REAL": "float", "NORM": "NORM_L2"}), _build_for_hopper)
 
 
-def _build_for_hopper(code: str) -> Any:
-    options = (STANDARD, "-ftz=true", "-arch=sm_90a")
+def _build(code: str, apart: bool = False) -> Any:
+    capability = cp.cuda.Device().compute_capability
+    if "#include <" in code or int(capability) not in nvrtc.getSupportedArchs():
+        # CuPy knows where CUDA's headers are, and what a device can run that is newer than the compiler.
+        return cp.RawModule(code=code, options=(STANDARD,))
+    return _built(code, f"sm_{capability}", apart)
+
+
+def _build_for_hopper(code: str, apart: bool = False) -> Any:
+    return _built(code, "sm_90a", apart)
+
+
+def _built(code: str, target: str, apart: bool) -> Any:
+    options = (STANDARD, "-ftz=true", f"-arch={target}")
     key = hashlib.sha256(repr((code, options, nvrtc.getVersion())).encode()).hexdigest()
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
     kept = folder / f"mgclust-{key}.cubin"
     if kept.exists():
         return cp.RawModule(path=str(kept))
-    program = nvrtc.createProgram(code, "", (), ())
-    try:
-        nvrtc.compileProgram(program, options)
-        binary = nvrtc.getCUBIN(program)
-    except nvrtc.NVRTCError as error:
-        raise RuntimeError(nvrtc.getProgramLog(program)) from error
-    finally:
-        nvrtc.destroyProgram(program)
+    binary = _compiled_apart(code, options) if apart else b""
+    binary = binary or _compiled_here(code, options)
     with tempfile.TemporaryDirectory() as private:
         new = Path(private) / kept.name
         new.write_bytes(binary)
@@ -145,6 +152,43 @@ def _build_for_hopper(code: str) -> Any:
         part.write_bytes(binary)
         part.replace(kept)
     return module
+
+
+def _compiled_here(code: str, options: tuple[str, ...]) -> bytes:
+    program = nvrtc.createProgram(code, "", (), ())
+    try:
+        nvrtc.compileProgram(program, options)
+        binary: bytes = nvrtc.getCUBIN(program)
+    except nvrtc.NVRTCError as error:
+        raise RuntimeError(nvrtc.getProgramLog(program)) from error
+    finally:
+        nvrtc.destroyProgram(program)
+    return binary
+
+
+def _compiled_apart(code: str, options: tuple[str, ...]) -> bytes:
+    """Machine code by a process of its own; empty where there is none to be had, or no core for it."""
+    library = _library()
+    if not library or len(os.sched_getaffinity(0)) <= FEW_CORES:
+        return b""
+    command = [sys.executable, "-I", str(Path(__file__).with_name("nvrtc_process.py")), library, *options]
+    # The compiler looks for a second library where the loader does.
+    paths = [str(Path(library).parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(paths)}
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            command, input=code.encode(), capture_output=True, env=environment, timeout=PATIENCE, check=True
+        )
+        return done.stdout
+    return b""
+
+
+@functools.cache
+def _library() -> str:
+    """Path of NVRTC's library as this process has loaded it."""
+    nvrtc.getVersion()
+    with open("/proc/self/maps") as maps:
+        return next((line.split(maxsplit=5)[-1].strip() for line in maps if "/libnvrtc.so" in line), "")
 
 
 def _text(file: str, constants: dict[str, Any]) -> str:
