@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.fuzzy_c_means import gpu_few_centers as few_centers
 from mgclust.kernels.fuzzy_c_means import gpu_products as fuzzy_products
 from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
 from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES
@@ -67,7 +68,9 @@ def _fuzzy_c_means(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     yield tiles, "tile_memberships"
     for c in (1, arguments["numbers"][0]):  # one: how far rows are from their mean
         layout = layout_of(d, c, dtype.itemsize)
-        if layout is None and fuzzy_products.suit(dtype, d, int(arguments["m"] != 2)):
+        if few_centers.suit(dtype, d, c, int(arguments["m"] != 2)):
+            yield from ((few_centers.module(d, c), "warp_sums"), (tiles, "add_pieces"))
+        elif layout is None and fuzzy_products.suit(dtype, d, int(arguments["m"] != 2)):
             yield from ((fuzzy_products.module(), name) for name in ("pack", "totals", "sums", "scores"))
             yield tiles, "add_pieces"
         elif layout is None:

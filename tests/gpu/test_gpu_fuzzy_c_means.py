@@ -297,6 +297,37 @@ def test_products_are_as_good_as_differences(gpu, products, monkeypatch, kind, d
         assert entropy < 1e-5
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("d, c", [(32, 16), (17, 9), (31, 12), (32, 17), (20, 32), (40, 13), (64, 16)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products_of_warps_are_as_good_as_differences(gpu, monkeypatch, kind, d, c, weighted):
+    from mgclust.kernels.fuzzy_c_means import gpu_few_centers
+
+    rng = np.random.default_rng([d, c])
+    n, first_row, block_rows = 7_503, 2048, 3072
+    x, centres = (part.astype("float32") for part in kind(rng, n, d, c))
+    centers = np.stack([centres, centres[::-1]])
+    weights = 10.0 ** rng.uniform(-6, 0, n) if weighted else None
+    given = [None if weights is None else weights.astype(dtype) for dtype in ("float32", "float64")]
+    assert gpu_few_centers.suit(x.dtype, d, c, 0)
+    ours = sums(gpu, x, centers, first_row, block_rows, given[0])
+    assert np.isfinite(ours).all()
+    exact = sums(gpu, x.astype("float64"), centers.astype("float64"), first_row, block_rows, given[1])
+    for splits in ((1024,), (1024, 4096)):
+        np.testing.assert_array_equal(sums(gpu, x, centers, first_row, block_rows, given[0], splits), ours)
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu_few_centers, "suit", lambda *_: False)
+        direct = sums(gpu, x, centers, first_row, block_rows, given[0])
+    for model in range(2):
+        sizes = sizes_of(gpu.xp, x, centers[model], given[1])
+        found, theirs = (errors(each[:, model], exact[:, model], sizes) for each in (ours, direct))
+        print(kind.__name__, d, c, weighted, *(" ".join(f"{e:.1e}" for e in each) for each in (found, theirs)))
+        # s is good to 2^-19, and u^2 has twice its error, where one pair is all of a sum.
+        assert all(a <= max(3 * b, 2**-18) for a, b in zip(found, theirs, strict=True))
+        entropy = np.abs(ours[:, model, -1] - exact[:, model, -1]).max() / np.abs(exact[:, model, -1]).max()
+        assert entropy < 1e-5
+
+
 def test_pieces_that_differences_sum_are_those_of_crowded_rows(gpu, products):
     rng = np.random.default_rng(0)
     x, centres = (part.astype("float32") for part in _crowded(rng, 8192, 128, 300))

@@ -1,6 +1,7 @@
 """Fuzzy c-means on a CUDA device: few centres in one kernel, many by products, or by way of a tile of distances.
 
-The kernels are in ``fuzzy.cu``, those of products in ``products.cu`` (`mgclust.kernels.fuzzy_c_means.gpu_products`).
+The kernels are in ``fuzzy.cu``, those of products in ``few_centers.cu`` and ``products.cu`` (`gpu_few_centers` and
+`gpu_products` of this folder).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.fuzzy_c_means import gpu_products
+from mgclust.kernels.fuzzy_c_means import gpu_few_centers, gpu_products
 from mgclust.kernels.pairs.gpu_launch import SIDE, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, or_null
 
@@ -119,7 +120,9 @@ def fuzzy_sums(
         return
     layout = layout_of(x.shape[1], centers.shape[1], x.dtype.itemsize)
     exponents = _Exponents.of(m, log2_scale, x.dtype)
-    if layout is None and gpu_products.suit(x.dtype, x.shape[1], exponents.power):
+    if gpu_few_centers.suit(x.dtype, x.shape[1], centers.shape[1], exponents.power):
+        _sums_in_warps(x, centers, weights, first_row, block_rows, out)
+    elif layout is None and gpu_products.suit(x.dtype, x.shape[1], exponents.power):
         _sums_by_products(x, centers, exponents, weights, first_row, block_rows, out)
     elif layout is None:
         _sums_by_tiles(x, centers, exponents, weights, first_row, block_rows, out)
@@ -148,6 +151,20 @@ _MOVE = cp.ElementwiseKernel(
     """,
     "weighted_means",
 )
+
+
+def _sums_in_warps(
+    x: Array, centers: Array, weights: Array | None, first_row: int, block_rows: int, out: Array
+) -> None:
+    (models, c, d), group = centers.shape, _group_of(GROUP_ROWS, block_rows)
+    most = max(1, SCRATCH_BYTES // (4 * models * (c * d + c + 3))) * GROUP_ROWS
+    partial = cp.empty((-(-min(most, len(x)) // group), models, c * d + c + 3), x.dtype)
+    add = compiled("fuzzy_c_means/fuzzy.cu", x.dtype.name, POWER=0).get_function("add_pieces")
+    for start in range(0, len(x), most):
+        part = x[start : start + most]
+        heavy = None if weights is None else weights[start : start + most]
+        gpu_few_centers.start(part, centers, heavy, group, partial[: -(-len(part) // group)])
+        _add_runs(add, partial, first_row + start, len(part), group, block_rows, out, first_row)
 
 
 def _sums_in_one(
@@ -295,7 +312,10 @@ def _add_runs(
 
 def _group_rows(block_rows: int, layout: Layout, d: int) -> int:
     """Rows that a block of threads adds up: by the size of the data alone, so that any rank chooses the same."""
-    most = GROUP_ROWS if layout.threads >= 2 * layout.sum_tiles(d) else SHORT_ROWS
+    return _group_of(GROUP_ROWS if layout.threads >= 2 * layout.sum_tiles(d) else SHORT_ROWS, block_rows)
+
+
+def _group_of(most: int, block_rows: int) -> int:
     # Of few rows, short groups: there should be several blocks of threads for each multiprocessor.
     group = LEAST_ROWS
     while 2 * group <= min(most, block_rows // 8):

@@ -24,6 +24,7 @@ __all__ = ["Module", "compile_ahead", "compiled", "compiled_for_hopper", "is_hop
 HEADERS = (
     "pairs/split_products.cuh",
     "pairs/pairs.cuh",
+    "fuzzy_c_means/memberships.cuh",
     "fuzzy_c_means/approximations.cuh",
     "toolkit/hashing.cuh",
     "toolkit/tie_noise.cuh",
