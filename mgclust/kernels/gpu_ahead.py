@@ -49,7 +49,13 @@ def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     yield _any_features("add_groups", dtype)
     if d <= MOST_FEATURES:
         tree, grid = (compiled(f"low_dimension/{file}.cu", dtype.name, DIM=d) for file in ("tree", "grid"))
-        yield from ((tree, "tree_histogram"), (tree, "tree_nearest"), (grid, "spread"), (grid, "interpolate"))
+        yield from (
+            (tree, "tree_histogram"),
+            (tree, "tree_nearest"),
+            (tree, "curve"),
+            (grid, "spread"),
+            (grid, "interpolate"),
+        )
         yield from _pairs("gaussian", 1, n, d, dtype)
         return
     for name in ("histogram", "gaussian", "nearest"):
@@ -176,7 +182,9 @@ LISTS: dict[str, Callable[[Arguments, tuple[int, int], int, np.dtype], Found]] =
 
 
 def _prepared(rows: int, d: int, dtype: np.dtype) -> Found:
-    """Distances of all rows from one."""
+    """The mean and the spread of the rows; distances of all from one."""
+    for name in {dtype.name, "float64"}:
+        yield compiled("exact_sums/sums.cu", name), "column_sums"
     yield _any_features("distances", dtype)
     if rows > FEW_PAIRS and d > LOW_DIMENSIONS:
         yield compiled("pairs/many_features.cu", dtype.name), "distances"

@@ -43,7 +43,10 @@ def points(request, d, dtype):
 
 @pytest.fixture
 def trees(gpu, points):
-    return BoxTree.build(points, np), BoxTree.build(gpu.memory.to_device(points), gpu.xp)
+    x = gpu.memory.to_device(points)
+    places = cpu.low_dimension.curve(points)
+    np.testing.assert_array_equal(gpu.memory.to_host(gpu.low_dimension.curve(x)), places)
+    return BoxTree.build(points, places, np), BoxTree.build(x, gpu.low_dimension.curve(x), gpu.xp)
 
 
 def call(kernels, name, tree, *arguments, outputs, **options):

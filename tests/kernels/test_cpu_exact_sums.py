@@ -59,3 +59,21 @@ def test_as_many_of_the_largest_as_there_is_room_for():
     """No overflow: 1,023 parts that are just below their power of two."""
     parts = np.full((1023, 1), np.nextafter(8.0, 0.0))
     np.testing.assert_allclose(total(parts), 1023 * 8.0, rtol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 3), (1, 1, 1), (3, 1024, 2), (2, 1025, 32), (1, 3000, 255), (2, 7, 700)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_columns(device, shape, dtype, rng):
+    x = (5 + rng.normal(size=shape)).astype(dtype)
+    about = rng.normal(size=shape[2])
+    kernels = load(device)
+    on_device, place = kernels.memory.to_device(x), kernels.memory.to_device(about)
+    wide = x.astype("float64")
+    for found, expected in (
+        (kernels.exact_sums.column_sums(on_device), wide.sum(axis=1)),
+        (kernels.exact_sums.column_sums(on_device, place), ((wide - about) ** 2).sum(axis=1)),
+    ):
+        np.testing.assert_allclose(kernels.memory.to_host(found), expected, rtol=1e-13)
+    for block in range(shape[0]):  # each by itself
+        alone = kernels.exact_sums.column_sums(on_device[block : block + 1], place)
+        np.testing.assert_array_equal(kernels.memory.to_host(alone)[0], kernels.memory.to_host(found)[block])

@@ -81,7 +81,7 @@ def thirds(n: int) -> list[tuple[int, int]]:
 
 
 def test_tree_holds_every_row_once_in_tight_boxes(x):
-    tree = BoxTree.build(x, np)
+    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
     n, d = x.shape
     assert (np.sort(tree.index) == np.arange(n)).all()
     assert (tree.rows == x[tree.index]).all()
@@ -104,7 +104,7 @@ def test_tree_nearest_higher(x):
     order = np.random.default_rng(8).permutation(n).astype(np.int32)
     expected, expected_index = np.full(n, np.inf, x.dtype), np.full(n, -1, np.int64)
     cpu.pairs.nearest_higher(x, x, order, order, norm="l2", y_start=0, best=expected, best_index=expected_index)
-    tree = BoxTree.build(x, np)
+    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
     for start, stop in thirds(n):
         best, index = np.empty(stop - start, x.dtype), np.empty(stop - start, np.int64)
         cpu.low_dimension.tree_nearest_higher(tree, order, start=start, stop=stop, best=best, best_index=index)
@@ -126,7 +126,7 @@ def test_tree_pair_histogram(x, bracket):
         shift += 1
     expected = np.zeros(bins + 1, np.int64)
     cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=low, shift=shift, out=expected)
-    tree = BoxTree.build(x, np)
+    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
     for parts in (1, 3):
         found = np.zeros(bins + 1, np.int64)
         for part in range(parts):
@@ -138,7 +138,7 @@ def test_tree_count_within(x):
     n, threshold = len(x), typical(x)
     expected = np.ones(n, np.int64)
     cpu.pairs.count_within(x, x, norm="l2", threshold=threshold, out=expected)
-    tree = BoxTree.build(x, np)
+    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
     for start, stop in thirds(n):
         found = np.ones(stop - start, np.int64)
         cpu.low_dimension.tree_count_within(tree, start=start, stop=stop, threshold=threshold, out=found)
@@ -151,7 +151,7 @@ def test_tree_border(x, n_labels):
     labels = (x[:, 0].argsort().argsort() * n_labels // n) - 1
     expected = np.zeros(n, np.uint8)
     cpu.pairs.border(x, x, labels, labels, norm="l2", threshold=threshold, out=expected)
-    tree = BoxTree.build(x, np)
+    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
     for start, stop in thirds(n):
         found = np.zeros(stop - start, np.uint8)
         cpu.low_dimension.tree_border(tree, labels, start=start, stop=stop, threshold=threshold, out=found)

@@ -30,7 +30,6 @@ Array = Any
 # 2e-6 for every pair. Where (d/dc)^2 goes with s^2, the error grows with s: no products there.
 DOT_CONDITION = 8.0
 MIN_FEATURES_FOR_DOT = 17
-SIDE_BY_SIDE = 4096
 
 
 class Prepared(NamedTuple):
@@ -158,21 +157,16 @@ def round_center(context: Context, weights: Array | None = None) -> np.ndarray:
         if weights is None
         else context.sum_over_blocks(lambda _, w: w.sum(axis=(1, 2)), *beside)
     )
-    mean = context.sum_over_blocks(lambda x, *w: _column_sums(math.prod(w, start=x)), *beside) / total
+    column_sums = context.kernels.exact_sums.column_sums
+    mean = context.sum_over_blocks(lambda x, *w: column_sums(math.prod(w, start=x)), *beside) / total
     about = context.kernels.xp.asarray(mean)
     variance = (
-        context.sum_over_blocks(lambda x, *w: _column_sums(math.prod(w, start=(x - about) ** 2)), *beside) / total
+        context.sum_over_blocks(
+            lambda x, *w: column_sums(w[0] * (x - about) ** 2) if w else column_sums(x, about), *beside
+        )
+        / total
     )
     return few_digits(mean, np.sqrt(variance))
-
-
-def _column_sums(x: Array) -> Array:
-    """Sums of each block's columns, float64. Many rows side by side: a GPU sums few columns of many rows slowly."""
-    blocks, m, d = x.shape
-    side = max(1, SIDE_BY_SIDE // d)
-    whole = m // side * side
-    sums = x[:, :whole].reshape(blocks, -1, side * d).sum(axis=1, dtype="float64").reshape(blocks, side, d).sum(axis=1)
-    return sums + x[:, whole:].sum(axis=1, dtype="float64")
 
 
 def choose_norm(measure: Metric, d: int, radius: float, s: float, reach: float) -> str:

@@ -65,11 +65,14 @@ class NearLinear(AllPairs):
         super().__init__(context, measure, exactness)
         own = [chunk.x for chunk in context.rows.chunks()]
         every = context.comm.all_gather(own[0] if len(own) == 1 else self._xp.concatenate(own))
-        self._tree = BoxTree.build(every, self._xp)
+        self._tree = self._build(every)
         n = len(every)
         # The positions of the tree that this rank answers for.
         self._start, self._stop = n * context.rank // context.size, n * (context.rank + 1) // context.size
         self._share = {"start": self._start, "stop": self._stop}
+
+    def _build(self, x: Array) -> BoxTree:
+        return BoxTree.build(x, self._context.kernels.low_dimension.curve(x), self._xp)
 
     def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:  # noqa: D102
         return self._count(self._tree, first, shift, bins)
@@ -77,7 +80,7 @@ class NearLinear(AllPairs):
     def sample_histogram(self, norm: str, x: Array) -> Count:  # noqa: D102
         if len(x) < LEAST_TREE_SAMPLE:
             return super().sample_histogram(norm, x)
-        return partial(self._count, BoxTree.build(x, self._xp))
+        return partial(self._count, self._build(x))
 
     def _count(self, tree: BoxTree, first: int, shift: int, bins: int) -> Array:
         out = self._xp.zeros(1 + bins, dtype="int64")

@@ -169,7 +169,7 @@ def _candidates(
     nearest = xp.full(len(rows), -1, dtype="int64")
     worth = xp.ones(len(rows)) if weights is None else weights.astype("float64")
     numbers, key = xp.arange(rows.start, rows.stop), int(rng.integers(2**63))
-    found = _first_row(context, worth, rng)
+    found = _first_row(context, None if weights is None else worth, rng)
     candidates = found
     for turn in range(1, ROUNDS + 1):
         _approach(context, found, len(candidates) - len(found), near, nearest)
@@ -178,8 +178,8 @@ def _candidates(
         if potential <= 0.0:
             break
         chance = OVERSAMPLING * c * cost / potential
-        picked = kernels.memory.to_host(numbers[_uniform(xp, numbers + turn * n, key) < chance])
-        found = context.gather_rows(picked)
+        drawn = kernels.memory.to_host(_uniform(xp, numbers + turn * n, key) < chance)
+        found = context.gather_rows(rows.start + np.flatnonzero(drawn))
         candidates = xp.concatenate([candidates, found])
     _approach(context, found, len(candidates) - len(found), near, nearest)
     if len(candidates) < c:
@@ -193,18 +193,19 @@ def _candidates(
     return candidates, context.comm.all_reduce(sums, "sum")[:, 0] / scale
 
 
-def _first_row(context: Context, worth: Array, rng: np.random.Generator) -> Array:
-    """One row, drawn in proportion to the weights: the least of -log(uniform) / weight."""
+def _first_row(context: Context, worth: Array | None, rng: np.random.Generator) -> Array:
+    """One row, drawn in proportion to the weights: the least of -log(uniform) / weight, or of the uniform numbers."""
     xp, rows = context.kernels.xp, context.rows
-    numbers = xp.arange(rows.start, rows.stop)
-    u = _uniform(xp, numbers, int(rng.integers(2**63)))
-    time = xp.where(worth > 0, -xp.log1p(-u) / xp.where(worth > 0, worth, 1.0), xp.inf)
-    least = time.min(keepdims=True) if len(rows) else xp.full(1, xp.inf)
-    first = context.comm.all_reduce(least, "min")
-    own = numbers[time == first]
-    row = own.min(keepdims=True) if len(own) else xp.full(1, context.dataset_shape[0])
-    row = context.kernels.memory.to_host(context.comm.all_reduce(row.astype("int64"), "min"))
-    return _gather(context, row)
+    time = _uniform(xp, xp.arange(rows.start, rows.stop), int(rng.integers(2**63)))
+    if worth is not None:
+        time = xp.where(worth > 0, -xp.log1p(-time) / xp.where(worth > 0, worth, 1.0), xp.inf)
+    least, row = np.inf, context.dataset_shape[0]
+    if len(rows):
+        at = int(time.argmin())
+        least, row = float(time[at]), rows.start + at
+    first = float(context.comm.all_reduce(np.array([least]), "min")[0])
+    own = np.array([row if least == first else context.dataset_shape[0]])
+    return _gather(context, context.comm.all_reduce(own, "min"))
 
 
 def _approach(context: Context, found: Array, number: int, near: Array, nearest: Array) -> None:

@@ -1,4 +1,4 @@
-"""Sums of float64 parts whose bits do not depend on their order.
+"""Sums of float64 parts whose bits do not depend on their order, and of the columns of blocks, which are such parts.
 
 On the CPU in `cpu`; on a GPU in `gpu` with ``sums.cu``.
 """
@@ -18,6 +18,20 @@ ZERO = -1100  # below every exponent of a float64
 
 class ExactSums(Protocol):
     """Functions that both devices have, with these meanings."""
+
+    def column_sums(self, x: Array, about: Array | None = None) -> Array:
+        """Sum the columns of each block, in an order that its size alone decides.
+
+        Parameters
+        ----------
+        x : array of shape (blocks, m, d)
+        about : float64 array of shape (d,), optional
+            With it, the squares of what is left of the rows beside it.
+
+        Returns
+        -------
+        float64 array of shape (blocks, d)
+        """
 
     def from_integers(self, integers: Array, exponents: Array, *, bits: int) -> Array:
         """Sums as numbers again.

@@ -8,13 +8,26 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.exact_sums import ZERO
-from mgclust.kernels.toolkit.gpu_compiler import compiled
+from mgclust.kernels.toolkit.gpu_compiler import compiled, or_null
 
-__all__ = ["from_integers", "integer_sums", "largest_exponents"]
+__all__ = ["column_sums", "from_integers", "integer_sums", "largest_exponents"]
 
 Array = Any
 THREADS = 128
 RUN = 8  # parts that a thread looks at: RUN in sums.cu
+COLUMN_THREADS, COLUMN_ROWS = 256, 1024  # of a block of threads of column_sums
+
+
+def column_sums(x: Array, about: Array | None = None) -> Array:
+    blocks, m, d = x.shape
+    runs = -(-m // COLUMN_ROWS)
+    out = cp.zeros((blocks, runs, d))
+    if out.size:
+        kernel = compiled("exact_sums/sums.cu", x.dtype.name).get_function("column_sums")
+        sizes = (np.int64(m), np.int64(d), np.int32(COLUMN_ROWS))
+        arguments = (cp.ascontiguousarray(x), *sizes, or_null(about), out)
+        kernel((runs, blocks), (COLUMN_THREADS,), arguments)
+    return out[:, 0] if runs == 1 else column_sums(out) if runs else cp.zeros((blocks, d))
 
 
 def largest_exponents(parts: Array) -> Array:

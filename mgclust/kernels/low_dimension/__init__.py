@@ -36,6 +36,18 @@ class LowDimension(Protocol):
         Rounded to the rows' type before it is compared: s < threshold.
     """
 
+    def curve(self, x: Array) -> Array:
+        """Find the places of rows along a Morton curve: coordinates as whole numbers, their bits interleaved.
+
+        Parameters
+        ----------
+        x : array of shape (n, d), n >= 1
+
+        Returns
+        -------
+        int64 array of shape (n,)
+        """
+
     def interpolate(self, x: Array, grid: Array, plan: GaussianGrid, out: Array) -> None:
         """Read the convolved grid at rows.
 

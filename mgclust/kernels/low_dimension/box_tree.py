@@ -27,12 +27,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LEAF", "MOST_FEATURES", "BoxTree"]
+__all__ = ["LEAF", "MOST_FEATURES", "BoxTree", "curve_bits"]
 
 Array = Any
 LEAF = 32
 MOST_FEATURES = 3
 NOTHING = 2**31 - 1  # order and index of padding
+
+
+def curve_bits(d: int) -> int:
+    """Bits of each of d coordinates in a place along the curve."""
+    return min(31, 62 // d)
 
 
 @dataclass(frozen=True)
@@ -51,18 +56,20 @@ class BoxTree:
     level_starts: tuple[int, ...]  # first panel of each level; the last number is how many there are
 
     @classmethod
-    def build(cls, x: Array, xp: Any) -> BoxTree:
+    def build(cls, x: Array, places: Array, xp: Any) -> BoxTree:
         """Sort rows and put boxes around them.
 
         Parameters
         ----------
         x : array of shape (n, d), 1 <= d <= 3, n >= 1
             Finite rows.
+        places : int64 array of shape (n,)
+            Along a curve: `LowDimension.curve`.
         xp : module
             numpy or cupy.
         """
         n = len(x)
-        index = xp.argsort(_curve(x, xp))
+        index = xp.argsort(places)
         rows = xp.ascontiguousarray(x[index])
         leaves = -(-n // LEAF)
         # Repeating the last row keeps the last box tight; the padding proper comes after.
@@ -128,40 +135,3 @@ def _panels(values: Array, width: int) -> Array:
 def _padded(values: Array, fill: float, xp: Any) -> Array:
     missing = -len(values) % LEAF
     return xp.concatenate([values, xp.full((missing, *values.shape[1:]), fill, dtype=values.dtype)])
-
-
-def _curve(x: Array, xp: Any) -> Array:
-    """Position along a Morton curve: coordinates as integers of 62 // d bits (at most 31), interleaved; int64."""
-    d = x.shape[1]
-    bits = min(31, 62 // d)
-    wide = x.astype("float64")
-    low = wide.min(axis=0)
-    extent = wide.max(axis=0) - low
-    steps = ((wide - low) * ((2.0**bits - 1) / xp.where(extent > 0, extent, 1.0))).astype("int64")
-    code = xp.zeros(len(x), dtype="int64")
-    for k in range(d):
-        code |= _stretch(steps[:, k], d) << k
-    return code
-
-
-def _stretch(v: Array, d: int) -> Array:
-    """Put d - 1 zero bits after each bit."""
-    if d == 2:
-        for shift, mask in (
-            (16, 0x0000FFFF0000FFFF),
-            (8, 0x00FF00FF00FF00FF),
-            (4, 0x0F0F0F0F0F0F0F0F),
-            (2, 0x3333333333333333),
-            (1, 0x5555555555555555),
-        ):
-            v = (v | (v << shift)) & mask
-    elif d == 3:
-        for shift, mask in (
-            (32, 0x1F00000000FFFF),
-            (16, 0x1F0000FF0000FF),
-            (8, 0x100F00F00F00F00F),
-            (4, 0x10C30C30C30C30C3),
-            (2, 0x1249249249249249),
-        ):
-            v = (v | (v << shift)) & mask
-    return v

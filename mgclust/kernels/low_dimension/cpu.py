@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.low_dimension import cpu_grid, cpu_tree
-from mgclust.kernels.low_dimension.box_tree import BoxTree
+from mgclust.kernels.low_dimension.box_tree import BoxTree, curve_bits
 from mgclust.kernels.low_dimension.gaussian_grid import GaussianGrid, window_polynomials
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
 __all__ = [
+    "curve",
     "interpolate",
     "spread",
     "tree_border",
@@ -31,6 +32,42 @@ Array = Any
 PRIVATE_GRID_BYTES = 1 << 30  # more than this and threads do not get a grid each
 TASK_ROWS = 2048
 TASK_LEAVES = 16
+
+
+def curve(x: Array) -> Array:
+    d = x.shape[1]
+    bits = curve_bits(d)
+    wide = x.astype("float64")
+    low = wide.min(axis=0)
+    extent = wide.max(axis=0) - low
+    steps = ((wide - low) * ((2.0**bits - 1) / np.where(extent > 0, extent, 1.0))).astype("int64")
+    code = np.zeros(len(x), dtype="int64")
+    for k in range(d):
+        code |= _stretch(steps[:, k], d) << k
+    return code
+
+
+def _stretch(v: Array, d: int) -> Array:
+    """Put d - 1 zero bits after each bit."""
+    if d == 2:
+        for shift, mask in (
+            (16, 0x0000FFFF0000FFFF),
+            (8, 0x00FF00FF00FF00FF),
+            (4, 0x0F0F0F0F0F0F0F0F),
+            (2, 0x3333333333333333),
+            (1, 0x5555555555555555),
+        ):
+            v = (v | (v << shift)) & mask
+    elif d == 3:
+        for shift, mask in (
+            (32, 0x1F00000000FFFF),
+            (16, 0x1F0000FF0000FF),
+            (8, 0x100F00F00F00F00F),
+            (4, 0x10C30C30C30C30C3),
+            (2, 0x1249249249249249),
+        ):
+            v = (v | (v << shift)) & mask
+    return v
 
 
 def spread(x: Array, plan: GaussianGrid, out: Array) -> None:

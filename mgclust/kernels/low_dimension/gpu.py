@@ -13,11 +13,12 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.low_dimension.box_tree import BoxTree
+from mgclust.kernels.low_dimension.box_tree import BoxTree, curve_bits
 from mgclust.kernels.low_dimension.gaussian_grid import WINDOW, GaussianGrid, window_polynomials
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = [
+    "curve",
     "interpolate",
     "spread",
     "tree_border",
@@ -30,6 +31,19 @@ Array = Any
 WARPS = 4  # of a block in tree.cu: one row or leaf each
 THREADS = 256  # of a block in grid.cu: WINDOW a row
 MOST_SPREAD = 1024  # rows of a block that spreads
+
+
+def curve(x: Array) -> Array:
+    n, d = x.shape
+    low, high = (cp.asnumpy(end).astype(np.float64) for end in (x.min(axis=0), x.max(axis=0)))
+    scale = (2.0 ** curve_bits(d) - 1) / np.where(high > low, high - low, 1.0)
+    codes = cp.empty(n, np.int64)
+    kernel = compiled("low_dimension/tree.cu", x.dtype.name, DIM=d).get_function("curve")
+    sizes = (np.int64(n), np.int32(curve_bits(d)))
+    kernel(
+        (-(-n // THREADS),), (THREADS,), (cp.ascontiguousarray(x), *sizes, cp.asarray(np.stack([low, scale])), codes)
+    )
+    return codes
 
 
 def spread(x: Array, plan: GaussianGrid, out: Array) -> None:
