@@ -205,13 +205,15 @@ class Number:
     def candidate(self, sums: WeightedSums) -> Candidate:
         """Validity of the partition, as far as the last pass has told it."""
         fit, total, c = self.fit, sums.total, len(self.fit.centers)
-        coefficient = fit.squares / total
+        # All memberships of one cluster are 1; a logarithm of what a GPU rounds them to is not quite 0.
+        alone = c == 1 and sums.noise is None
+        coefficient = 1.0 if alone else fit.squares / total
         return Candidate(
             n_clusters=c,
             objective=self.objectives[self.best],
             partition_coefficient=coefficient,
             modified_partition_coefficient=1 - c / (c - 1) * (1 - coefficient) if c > 1 else math.nan,
-            partition_entropy=fit.entropy / total,
+            partition_entropy=0.0 if alone else fit.entropy / total,
             xie_beni=xie_beni(fit.history[-1], total, separations(fit.centers)),
             fuzzy_silhouette=math.nan,
             n_iter=fit.n_iter,
