@@ -29,7 +29,7 @@ class Abort:
 
     @property
     def is_set(self) -> bool:
-        """Whether `set` was called, or a `check` has raised."""
+        """True once `set` was called, or a `check` has raised."""
         return self._reason is not None
 
     def check(self) -> None:

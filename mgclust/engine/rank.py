@@ -44,7 +44,7 @@ class Assignment:
 
 @dataclass
 class _Prepared:
-    """What a rank has loaded."""
+    """A rank with its rows loaded."""
 
     rows: Rows
     kernels: Kernels

@@ -36,7 +36,10 @@ def kept(client):
 
 @pytest.fixture
 def own(client):
-    """A client of the same workers that ends with the test, and its sessions with it."""
+    """A client of the same workers that ends with the test, and its sessions with it; no others are there."""
+    for each in list(sessions._of(client)):
+        sessions.drop(client, each)
+    wait_for(lambda: not kept(client))
     with distributed.Client(client.scheduler.address, set_as_default=False) as own:
         yield own
     wait_for(lambda: not kept(client))
