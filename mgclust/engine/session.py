@@ -93,7 +93,7 @@ class Session:
 
     @property
     def broken(self) -> bool:
-        """Whether a connection is closed: there can be no further run."""
+        """True once a connection is closed: there can be no further run."""
         return any(link.hung_up() for link in self._links.values())
 
     def close(self) -> None:

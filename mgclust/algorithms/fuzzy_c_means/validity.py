@@ -126,7 +126,7 @@ def fuzzy_silhouettes(
 
 
 def silhouettes_in_float64(metric: str) -> bool:
-    """Whether silhouettes come from sums of squares, of which float32 would leave few digits."""
+    """Tell whether silhouettes come from sums of squares, of which float32 would leave few digits."""
     return has_closed_form(METRICS[metric])
 
 

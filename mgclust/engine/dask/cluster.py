@@ -248,7 +248,7 @@ def _workers(client: Any, wanted: int) -> dict[str, Any]:
 
 
 def _offers(client: Any, records: dict[str, Any]) -> dict[str, Any]:
-    """The devices that each worker computes with, by address; asked once of a process, which has a folder of its own."""
+    """Devices that each worker computes with, by address; asked once of a process, which has a folder of its own."""
     from mgclust.engine.dask.tasks import offer
 
     known = vars(client).setdefault("mgclust_offers", {})
