@@ -33,6 +33,8 @@ LIST_GROWTH = 1.5  # a list is made that much longer than it would have to be
 LONG_LIST = {"cpu": 0, "cuda": 4096}
 # Of a list in use: on a GPU, where a row stops all others, it is made longer together with those that are too short.
 NEARLY = {"cpu": math.inf, "cuda": 0.6}
+MOST_TIMES = 20  # that a row has asked, as far as they count
+WHOLE_AFTER = 2  # rounds of longer lists for one iteration
 INTERVAL = 16  # iterations from one look at what they cost to the next, and from one choice of active columns
 # Of a row with undecided maxima: how many rows have one for active columns to be chosen, and how many columns these may
 # be. On a GPU such a row stops all others, and a choice of columns takes as long as one list.
@@ -122,19 +124,21 @@ class ListedRows(MessageRows):
             many = len(unsure) * ROWS_A_CHOICE[device] > len(self._rows)
             if many and self._choose_active(unsure, max(MOST_ACTIVE[device], self._read() // len(self._rows))):
                 rows = self._pass_again(rows, numbers)
-        first = True
+        rounds = 0
         while len(rows):
             self.searched += len(rows)
-            if first:
+            if rounds == 0:
                 # Where one list is too short now, those that are nearly so would each stop an iteration soon.
                 used, undecided = messages.own + xp.maximum(messages.read, 0), messages.undecided > 0
                 nearly = (used > NEARLY[device] * messages.length) & (messages.floor > -xp.inf)
                 longer = xp.flatnonzero(nearly | undecided)
                 self._lost += SEARCH_PACE[device] * len(longer) / len(self._rows)
                 self._make_lists(longer, xp.where(undecided, messages.wanted, messages.floor)[longer])
-                first = False
             else:
-                self._make_lists(rows, messages.wanted[rows])
+                # Longer lists move what decides; whole rows decide whatever comes.
+                wanted = messages.wanted if rounds < WHOLE_AFTER else xp.full_like(messages.wanted, -xp.inf)
+                self._make_lists(rows, wanted[rows])
+            rounds += 1
             rows = self._pass_again(rows, numbers)
         self._lost += STOP_PAIRS[device] / max(1, len(self._rows) * messages.n)
         messages.sums[-1] = messages.progress[0] = 0
@@ -258,6 +262,7 @@ class ListedRows(MessageRows):
         """Find the columns that decide about nearly all rows with this slack, unless they are too many."""
         messages, xp = self.messages, self.context.kernels.xp
         self._chosen = 0
+        most = min(most, self.context.free // (16 * self.context.dtype.itemsize * max(1, len(self._rows))))
         for share in (0.005, 0.05, 0.2):
             count = 16 + int(LIST_GROWTH * (messages.a_column >= xp.quantile(slack, share)).sum())
             if count <= most:
@@ -278,11 +283,14 @@ class ListedRows(MessageRows):
 
     def _make_lists(self, rows: Array, wanted: Array) -> None:
         """Give rows lists that hold at least the similarities wanted; own elements stay."""
+        # `wanted` is rounded: at itself, R may be positive still.
+        wanted = wanted - abs(wanted) * 4 * np.finfo(self.context.dtype).eps
         step = self.similarities.rows_at_once()
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             s = self.similarities.of_rows(part)
-            growth = LIST_GROWTH ** (1 + self._asked[part])
+            asked = self.context.kernels.xp.minimum(self._asked[part], MOST_TIMES)
+            growth = LIST_GROWTH ** (1 + asked)
             self._asked[part] += 1
             self._list(part, s, self._floors(s, wanted[start : start + step], growth))
 

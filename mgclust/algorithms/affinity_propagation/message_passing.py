@@ -27,6 +27,7 @@ __all__ = ["SLOTS", "Assignment", "MessagePassing"]
 Array = Any
 RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse is refused
 FEWEST_AHEAD = 4  # iterations that are queued after one that had undecided rows: where there was one, there are more
+MOST_AHEAD = 24  # and at most: rows rarely have more than 8 hot columns, and then 32 places are enough
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
 
@@ -65,7 +66,7 @@ class MessagePassing:
         self.rows = rows
         self._similarities = rows.similarities
         self._sigma, self._damping = 0.0, 1.0
-        self._ahead = SLOTS
+        self._ahead = MOST_AHEAD
         # Slots are used in turn, so that they hold the last iterations; here the exemplars of the last one with any.
         self._slots, self._count = np.arange(SLOTS), 0
         self._latest = context.kernels.xp.zeros(context.dataset_shape[0], "uint8")
@@ -107,7 +108,9 @@ class MessagePassing:
         steps, passed = list(zip(slots.tolist(), numbers, strict=True)), False
         while steps:
             # Rows may be left undecided; then what is queued behind does nothing, and is queued again.
-            queued = steps[: self.rows.make_room(min(self._ahead, len(steps)))]
+            # All ranks queue as many: each meets the others in its sum.
+            queued = steps[: self._ahead]
+            self.rows.make_room(len(queued))
             for slot, each in queued:
                 if not passed:
                     self.rows.pass_rows(**each)
@@ -120,7 +123,7 @@ class MessagePassing:
             comm.settle()
             done = self.rows.finished(len(queued))
             passed = done < len(queued)
-            self._ahead = FEWEST_AHEAD if passed else min(SLOTS, 2 * self._ahead)
+            self._ahead = FEWEST_AHEAD if passed else min(MOST_AHEAD, 2 * self._ahead)
             steps = steps[done:]
             if passed:
                 self.rows.decide(**steps[0][1])

@@ -134,14 +134,12 @@ class MessageRows(ABC):
                 getattr(self.messages, name)[place][..., : rows.shape[-1]] = to_device(rows)
         self.messages.hot_most[0] = self._filled
 
-    def make_room(self, iterations: int) -> int:
-        """Find how many of these iterations there are hot places for, at least some: each may fill one more a row."""
+    def make_room(self, iterations: int) -> None:
+        """Each iteration fills at most one more hot place a row."""
         if self._filled + iterations > self.messages.hot_column.shape[1]:
             self._filled = int(self.messages.hot_most[0])
-            self.widen(-(-(self._filled + min(iterations, SLOTS // 2)) // HOT_COLUMNS) * HOT_COLUMNS)
-        count = min(iterations, self.messages.hot_column.shape[1] - self._filled)
-        self._filled += count
-        return count
+            self.widen(-(-(self._filled + iterations) // HOT_COLUMNS) * HOT_COLUMNS)
+        self._filled += iterations
 
     def widen(self, more: int) -> None:
         """Make it at least so many hot places a row."""

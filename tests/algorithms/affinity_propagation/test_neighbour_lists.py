@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
-from mgclust.algorithms.affinity_propagation import listed_rows, row_choice
+from mgclust.algorithms.affinity_propagation import estimator, listed_rows, row_choice
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.engine import partition
 from mgclust.engine.comm import SoloComm
 from mgclust.errors import InputError, InsufficientMemoryError
 
@@ -65,8 +66,6 @@ def same(one, other):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_affinity_propagation(trace, kind, dtype, monkeypatch, device):
-    from mgclust.algorithms.affinity_propagation import estimator
-
     monkeypatch.setattr(estimator, "FEW_SIMILARITIES", 0)
     given = {"dtype": dtype, "damping": 0.8, "max_iter": 150, "device": device, "client": None}
     lists = trace(AffinityPropagation(algorithm="sparse", **given), rows(kind))
@@ -159,3 +158,47 @@ def test_less_memory():
     assert few.exactness_["algorithm"] == "sparse" and few.exactness_["pairs_kept"] < 400_000
     with pytest.raises(InsufficientMemoryError, match=r"neighbour lists of 2000 rows need .* What would fit: more"):
         AffinityPropagation(preference=-3e3, damping=0.8, **given).fit(X)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(100)
+def test_ranks_that_learn_late_of_undecided_rows(monkeypatch):
+    """As on GPUs: what is queued behind them meets in sums, too, so all ranks queue as many iterations."""
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setattr(estimator, "FEW_SIMILARITIES", 0)
+    monkeypatch.setattr(partition, "SMALLEST_BLOCK", 640)
+    monkeypatch.setattr(listed_rows, "SHORTEST_LIST", 4)
+    monkeypatch.setattr(listed_rows, "LIST_SHARE", 1e-9)
+    monkeypatch.setattr(listed_rows, "LIST_GROWTH", 1.0)
+    rng = np.random.default_rng(1)
+    X = np.concatenate([0.3 * rng.normal(size=(640, 3)), 10 + 3 * rng.normal(size=(640, 3))])
+    options = {"algorithm": "sparse", "damping": 0.95, "max_iter": 256, "convergence_iter": 250, "preference": -100.0}
+    seen, original = {}, MessagePassing.iterate
+
+    def iterate(self, dampings):
+        found, m = original(self, dampings), self.messages
+        of_rank = seen.setdefault((self._context.size, self._context.rank), [])
+        of_rank.append((found, m.a_diagonal.tobytes(), m.c[: m.n].tobytes()))
+        return found
+
+    monkeypatch.setattr(MessagePassing, "iterate", iterate)
+    monkeypatch.setattr(listed_rows.ListedRows, "halted", lambda self: False)
+    one = AffinityPropagation(client=None, device="cpu", **options).fit(X)
+    cluster = LocalCluster(n_workers=2, processes=False, threads_per_worker=1, dashboard_address=None)
+    with cluster, Client(cluster, set_as_default=False) as client:
+        two = AffinityPropagation(client=client, **options).fit(X)
+    assert two.exactness_["rows_searched"] > 0
+    assert seen[2, 0] == seen[2, 1] == seen[1, 0]
+    assert one.net_similarity_ == two.net_similarity_
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(100)
+def test_rows_whose_reach_is_rounded():
+    """Rows of two groups in turn: the sample of columns sees one, so lists end exactly where they were asked to."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(9, 5))[rng.integers(9, size=2100)] * 4 + rng.normal(size=(2100, 5))
+    X[1::2] += 3.0
+    given = {"n_clusters": 6, "damping": 0.95, "max_iter": 400, "dtype": "float32", "device": "cpu", "client": None}
+    assert AffinityPropagation(**given).fit(X).n_clusters_ == 6
