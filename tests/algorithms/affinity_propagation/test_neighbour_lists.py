@@ -173,7 +173,7 @@ def test_ranks_that_learn_late_of_undecided_rows(monkeypatch):
     monkeypatch.setattr(listed_rows, "LIST_GROWTH", 1.0)
     rng = np.random.default_rng(1)
     X = np.concatenate([0.3 * rng.normal(size=(640, 3)), 10 + 3 * rng.normal(size=(640, 3))])
-    options = {"algorithm": "sparse", "damping": 0.95, "max_iter": 256, "convergence_iter": 250, "preference": -100.0}
+    options = {"algorithm": "sparse", "damping": 0.95, "max_iter": 256, "convergence_iter": 250, "preference": -400.0}
     seen, original = {}, MessagePassing.iterate
 
     def iterate(self, dampings):
