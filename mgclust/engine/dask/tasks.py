@@ -8,7 +8,8 @@ which rank 0 begins to listen, and `open_session`. It ends
 - with a run that does not end in order: each rank closes its connections, and the others notice;
 - when another session is to have the worker, which has one at a time; and when the worker ends.
 
-Its name and key are random and known to its client and ranks alone. Tasks return failures instead of raising them: Dask
+Its key is random. The client sends it to the ranks as Dask sends everything, so the cluster's TLS keeps it from others;
+its name is in the keys of tasks, which all clients of a scheduler can see. Tasks return failures instead of raising them: Dask
 would log a traceback on every worker, where the caller needs one sentence.
 """
 
