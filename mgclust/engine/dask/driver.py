@@ -221,7 +221,7 @@ class Driver:
             self._tell(tasks.end_session, session.name)
 
     def _next(self, waiting: Collection[int]) -> Any:
-        """What happens next; None now and then. Looks at the workers of ranks that are waited for."""
+        """The next event; None now and then. Looks at the workers of ranks that are waited for."""
         try:
             event = self._events.get(timeout=WATCH_POLL_SECONDS)
         except queue.Empty:

@@ -1,4 +1,4 @@
-"""What a client keeps on workers between its runs: sessions, and the rows that were sent last; for `IDLE_SECONDS`.
+"""Sessions and rows that a client keeps on workers between its runs, for `IDLE_SECONDS`.
 
 `mgclust.engine.dask.tasks` has the workers' side of sessions, `mgclust.engine.dask.placement` sends rows.
 """

@@ -1,4 +1,4 @@
-"""What runs on a Dask worker: the rank of a run, and the session that connects it to the other ranks.
+"""Tasks on a Dask worker: the rank of a run, and the session that connects it to the other ranks.
 
 A session belongs to one client, which keeps it between its runs. It opens in two calls to all its workers: `expect`, in
 which rank 0 begins to listen, and `open_session`. It ends
@@ -9,8 +9,8 @@ which rank 0 begins to listen, and `open_session`. It ends
 - when another session is to have the worker, which has one at a time; and when the worker ends.
 
 Its key is random. The client sends it to the ranks as Dask sends everything, so the cluster's TLS keeps it from others;
-its name is in the keys of tasks, which all clients of a scheduler can see. Tasks return failures instead of raising them: Dask
-would log a traceback on every worker, where the caller needs one sentence.
+its name is in the keys of tasks, which all clients of a scheduler can see. Tasks return failures instead of raising
+them: Dask would log a traceback on every worker, where the caller needs one sentence.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Failure:
 
 
 class Hold:
-    """What ends a session when it is dropped; made on its worker, where its client keeps it by a future.
+    """An object that ends a session when it is dropped; made on its worker, where its client keeps it by a future.
 
     A copy, such as Dask makes when it moves or spills data, holds nothing. Since that may be in the middle of a run, a
     run is not disturbed: it learns by itself that its client has gone.
