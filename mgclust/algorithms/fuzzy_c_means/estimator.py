@@ -18,7 +18,7 @@ from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.algorithms.common.weights import WeightedClusterer, checked_weights
 from mgclust.algorithms.fuzzy_c_means.input import kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
-from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions
+from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions, criterion_of
 from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentation
 from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate, fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means.validity import Candidate, separations, silhouettes_in_float64
@@ -52,10 +52,11 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     n_clusters_range : tuple of (int, int), optional
         From the first number to the second, in place of `n_clusters`: a partition of each, of which `criterion` chooses
         one; see `scan_`.
-    criterion : {"xie_beni", "modified_partition_coefficient", "fuzzy_silhouette"}, default="xie_beni"
-        Validity index that chooses the number of clusters: the least of the first, the largest of the others.
-        "fuzzy_silhouette" takes the distances of all pairs of rows once, and is computed with one number of clusters,
-        too.
+    criterion : {"auto", "xie_beni", "modified_partition_coefficient", "fuzzy_silhouette"}, default="auto"
+        Validity index that chooses the number of clusters: the least "xie_beni", the largest of the others. "auto" is
+        "xie_beni", and with `noise_distance` "modified_partition_coefficient": there the former would make noise of
+        whole clusters, and is refused for a range. "fuzzy_silhouette" takes the distances of all pairs of rows once,
+        and is computed with one number of clusters, too.
     m : float or "auto", default="auto"
         Fuzzifier, above 1: near 1 nearly every row belongs to one cluster (k-means), large m makes all memberships
         alike, and in many features already 2 does. "auto" takes that of Schwämmle and Jensen (2010), which falls with
@@ -250,6 +251,13 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
             raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
         if parameters["n_clusters_range"] and low < 2:
             raise InputError(f"n_clusters_range={(low, high)} should begin at 2: one cluster has no validity index.")
+        delta = parameters["noise_distance"]
+        criterion = criterion_of(parameters["criterion"], delta)
+        if len(numbers) > 1 and delta is not None and criterion == "xie_beni":
+            raise InputError(
+                f"criterion='xie_beni' chooses too few clusters with noise_distance={delta:g}, the others' rows being "
+                "noise; give criterion='modified_partition_coefficient' or 'fuzzy_silhouette'."
+            )
         if given is not None and len(numbers) > 1:
             raise InputError(
                 f"init is an array, which has one number of clusters, and n_clusters_range={(low, high)} several; name "
@@ -257,12 +265,11 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
             )
         how = init if given is None else kind_of_start(given, n, d, c)
         dtype = computed_in(n * d, m, c, parameters["dtype"])
-        silhouettes = len(numbers) if parameters["criterion"] == "fuzzy_silhouette" else 0
+        silhouettes = len(numbers) if criterion == "fuzzy_silhouette" else 0
         if silhouettes and silhouettes_in_float64(parameters["metric"]):
             dtype = "float64"
-        arguments = {name: parameters[name] for name in ("metric", "criterion", "max_iter", "tol")}
-        arguments |= {"numbers": numbers, "m": m}
-        delta = parameters["noise_distance"]
+        arguments = {name: parameters[name] for name in ("metric", "max_iter", "tol")}
+        arguments |= {"numbers": numbers, "criterion": criterion, "m": m}
         arguments["noise"] = None if delta is None else delta**2
         arguments["n_init"] = parameters["n_init"] if how in ("k-means++", "random") else 1
         keep = Memberships.are_small(n, c, dtype)
@@ -359,8 +366,9 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> tuple[list[str]
     unsettled, others, nearest = [], [], separations(fit.centers)
     numbers = [each.n_clusters for each in value.candidates]
     if len(numbers) > 1 and c in (numbers[0], numbers[-1]) and c > 2:
+        criterion = criterion_of(model.criterion, model.noise_distance)
         others.append(
-            f"criterion={model.criterion!r} chooses n_clusters={c}, at the end of n_clusters_range="
+            f"criterion={criterion!r} chooses n_clusters={c}, at the end of n_clusters_range="
             f"{(numbers[0], numbers[-1])}: one beyond may be better; widen the range."
         )
     if fit.stop_reason == "max_iter":

@@ -8,7 +8,7 @@ from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.fuzzy_c_means.input import Start
 from mgclust.params import Choice, Constraint, Integer, Range, Real, RealOrWord
 
-__all__ = ["FuzzyCMeansOptions"]
+__all__ = ["FuzzyCMeansOptions", "criterion_of"]
 
 
 SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
@@ -22,7 +22,7 @@ class FuzzyCMeansOptions(Declaration):
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(at_least=1, help="Number of clusters."),
         "n_clusters_range": Range(optional=True, help="Numbers of clusters of which one is chosen, such as 2,10."),
-        "criterion": Choice(*CRITERIA, help="Validity index that chooses the number of clusters."),
+        "criterion": Choice("auto", *CRITERIA, help="Validity index that chooses the number of clusters."),
         "m": RealOrWord(
             "auto",
             above=1,
@@ -44,7 +44,7 @@ class FuzzyCMeansOptions(Declaration):
         n_clusters: int = 8,
         *,
         n_clusters_range: Any = None,
-        criterion: str = "xie_beni",
+        criterion: str = "auto",
         m: float | str = "auto",
         init: Any = "k-means++",
         n_init: int = 1,
@@ -75,3 +75,14 @@ class FuzzyCMeansOptions(Declaration):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
+
+
+def criterion_of(criterion: str, noise_distance: float | None) -> str:
+    """The validity index that a criterion stands for.
+
+    A row of the noise adds the same to J wherever it lies, so Xie-Beni is least where few clusters lie far apart and
+    the others' rows are noise.
+    """
+    if criterion != "auto":
+        return criterion
+    return "xie_beni" if noise_distance is None else "modified_partition_coefficient"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.fuzzy_c_means.options import criterion_of
 from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score, Table, number_text
 from mgclust.result import Result
 
@@ -88,7 +89,9 @@ class FuzzyCMeansPresentation(Presentation):
             del columns["fuzzy_silhouette"]
         rows = [[_figure(value) for value in row] for row in zip(*(c.tolist() for c in columns.values()), strict=True)]
         chosen = np.flatnonzero(columns["n_clusters"] == result.scores.get("n_clusters"))
-        heading = f"{len(rows):,} numbers of clusters, chosen by {result.parameters.get('criterion', 'xie_beni')}"
+        given = result.parameters
+        criterion = criterion_of(given.get("criterion", "auto"), given.get("noise_distance"))
+        heading = f"{len(rows):,} numbers of clusters, chosen by {criterion}"
         names = [SCAN_COLUMNS[name] for name in columns]
         return [*super().tables(result), Table(heading, names, rows, chosen=int(chosen[0]) if len(chosen) else None)]
 
@@ -105,7 +108,9 @@ class FuzzyCMeansPresentation(Presentation):
         if not isinstance(memberships, np.ndarray) or memberships.shape[1] != len(sizes):
             return {}
         labels = np.asarray(result.labels)
-        own = np.take_along_axis(memberships, labels[:, None].astype(np.int64), axis=1)[:, 0]
+        rows = np.flatnonzero(labels >= 0)  # the others are noise
+        labels = labels[rows]
+        own = memberships[rows, labels]
         sums = np.bincount(labels, weights=own, minlength=len(sizes))
         means = (f"{s / n:.3f}" if n else "no rows" for s, n in zip(sums.tolist(), sizes.tolist(), strict=True))
         totals = (f"{total:,.1f}" for total in memberships.sum(axis=0, dtype=np.float64).tolist())
@@ -114,7 +119,9 @@ class FuzzyCMeansPresentation(Presentation):
     def summary(self, result: Result) -> list[tuple[str, str]]:
         scores = result.scores
         indices = [f"{words} {scores[name]:.5g}" for name, words in SUMMARY.items() if name in scores]
-        return [*super().summary(result), ("score", ", ".join(indices))]
+        noise = scores.get("noise_share")
+        told = [] if noise is None else [("noise", f"{100 * noise:.1f} % of the rows")]
+        return [*super().summary(result), *told, ("score", ", ".join(indices))]
 
 
 def _figure(value: float) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgclust import FuzzyCMeans
-from mgclust.algorithms import base
+from mgclust.algorithms import base, presentation_of
 from mgclust.errors import ClusteringWarning, InputError
 from support.points import load_points
 
@@ -96,3 +96,27 @@ def test_what_is_said_and_refused(scattered, device):
         model.fit(scattered)
     with pytest.raises(InputError, match="noise_distance=0"):
         FuzzyCMeans(2, noise_distance=0, device=device, client=None).fit(scattered)
+
+
+def test_it_is_shown_beside_the_clusters(scattered, device):
+    model = FuzzyCMeans(2, noise_distance=4.0, init="random", n_init=10, random_state=0, device=device, client=None)
+    result = model.fit(scattered).result_
+    shown = presentation_of("fuzzy-c-means")
+    table = shown.tables(result)[0]
+    at = table.columns.index("mean membership of its rows")
+    means = [f"{model.memberships_[model.labels_ == c, c].mean():.3f}" for c in range(2)]
+    assert (model.labels_ < 0).any() and [row[at] for row in table.rows] == means
+    assert ("noise", f"{100 * (model.labels_ < 0).mean():.1f} % of the rows") in shown.summary(result)
+
+
+def test_clear_clusters_do_not_become_noise(device, rng):
+    """Xie-Beni would choose 2: the outer ones, which lie far apart."""
+    X = np.concatenate([rng.normal((10 * at, 0), 1, (60, 2)) for at in range(4)])
+    options = {"init": "random", "n_init": 10, "random_state": 0, "device": device, "client": None}
+    model = FuzzyCMeans(n_clusters_range=(2, 6), noise_distance=3.0, **options).fit(X)
+    assert model.scan_["xie_beni"].argmin() == 0
+    assert model.n_clusters_ == 4 and model.result_.scores["noise_share"] < 0.1
+    heading = presentation_of("fuzzy-c-means").tables(model.result_)[-1].heading
+    assert heading.endswith("chosen by modified_partition_coefficient")
+    with pytest.raises(InputError, match=r"criterion='xie_beni'.*noise_distance=3.*give criterion="):
+        FuzzyCMeans(n_clusters_range=(2, 6), noise_distance=3.0, criterion="xie_beni", **options).fit(X)
