@@ -480,7 +480,7 @@ def test_demo_takes_the_next_free_directory_and_says_what_it_leaves_out(mgclust_
     for directory in ("mgclust-demo", "mgclust-demo-2"):
         code, out, err = mgclust_("demo")
         assert code == 0, err
-        assert f"{directory}/graph/report.html" in out and load_result(f"{directory}/graph").scores["n_clusters"] == 5
+        assert f"{directory}/graph/report.html" in out and load_result(f"{directory}/graph").scores["n_clusters"] == 6
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "nibabel" else found(name, *more)
