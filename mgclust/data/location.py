@@ -15,8 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlparse
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlparse
 from zipfile import BadZipFile
 
 from mgclust.beneath import Beneath
@@ -74,7 +73,7 @@ class Location:
         if "://" not in name:
             return cls(name, os.path.abspath(os.path.expanduser(name)))
         url = urlparse(name)
-        return cls(name, url2pathname(url.path)) if url.scheme == "file" else cls(name, name)
+        return cls(name, unquote(url.path)) if url.scheme == "file" else cls(name, name)
 
     @property
     def remote(self) -> bool:

@@ -23,7 +23,7 @@ from mgclust.service.settings import Settings, variable
 __all__ = ["Connection", "Retries", "RetryAfter", "check"]
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
-TELL_SECONDS = 1.0  # of such pauses, after which a command says that it still tries
+TELL_SECONDS = 0.5  # of such pauses, after which a command says that it still tries
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes
 MAX_RETRY_SECONDS = 120.0  # for a request that is sent again because the service asks for it
 

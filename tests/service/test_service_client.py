@@ -125,7 +125,7 @@ def test_a_command_says_within_a_second_that_it_still_tries(answers, monkeypatch
     monkeypatch.setattr(connection.time, "sleep", sleep)
     answers.by = by
     assert run_command(["jobs"]) == 1
-    assert told_before == [(0.2, False), (0.5, False), (1.0, True), (2.0, False), (4.0, False)]
+    assert told_before == [(0.2, False), (0.5, True), (1.0, False), (2.0, False), (4.0, False)]
     error = capsys.readouterr().err
     assert "no service answers at unix://" in error and "mgclust serve" in error
     with pytest.raises(RunFailed):

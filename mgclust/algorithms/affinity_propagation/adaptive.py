@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.affinity_propagation.adaptive_ranks import AdaptiveOutput, adaptive_affinity_propagation
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
@@ -16,6 +15,7 @@ from mgclust.algorithms.affinity_propagation.message_passing import Assignment
 from mgclust.algorithms.affinity_propagation.options import AdaptiveAffinityPropagationOptions
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
+from mgclust.algorithms.scikit_learn import check_is_fitted
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.errors import InputError
 from mgclust.params import Integer

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.canopy.centers import STEP, Candidates, pick_centers, threshold_of
@@ -34,6 +33,7 @@ from mgclust.algorithms.canopy.options import CanopyOptions
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
 from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
+from mgclust.algorithms.scikit_learn import check_is_fitted
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import Estimate

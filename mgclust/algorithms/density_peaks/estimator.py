@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
@@ -23,6 +21,7 @@ from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
 from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, density_peaks, estimate
+from mgclust.algorithms.scikit_learn import available_if, check_is_fitted
 from mgclust.data import Dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy  # whose fft is imported when it is used
 from scipy.special import i0e
 
 from mgclust.kernels.toolkit.threads import thread_count
