@@ -1,6 +1,6 @@
 """Arrays of a result as files: one rule decides the file of each kind of array, for writing and for reading.
 
-NAME.npy    an array in memory; read by mapping it
+NAME.npy    an array in memory, or of Dask, of which it is written a chunk at a time; read by mapping it
 NAME.zarr   a `Deferred` one, written by blocks; read block by block, too
 NAME.npz    a SciPy sparse one, as compressed sparse rows; read whole
 """
@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,11 @@ from mgclust.quoting import shortened
 
 __all__ = [
     "Deferred",
+    "computed",
     "file_name",
+    "is_dask",
     "open_zarr",
+    "parts_of",
     "read_array",
     "read_npy_parameter",
     "write_array",
@@ -57,7 +61,7 @@ def file_name(name: str, array: Any) -> str:
     """Return the name of the file that holds an array."""
     if isinstance(array, Deferred) or _comes_from("zarr", array):
         return f"{name}.zarr"
-    return f"{name}.npz" if _comes_from("scipy", array) else f"{name}.npy"
+    return f"{name}.npz" if _comes_from("scipy", getattr(array, "_meta", array)) else f"{name}.npy"
 
 
 def write_array(path: Path, array: Any) -> None:
@@ -66,21 +70,26 @@ def write_array(path: Path, array: Any) -> None:
         array.write(path)
     elif _comes_from("zarr", array):
         _copy_zarr(array, path)
-    elif _comes_from("scipy", array):
+    elif path.suffix == ".npz":
         from scipy.sparse import save_npz
 
-        save_npz(path, array.tocsr(), compressed=False)  # which takes longer than everything else
+        whole = computed(array) if is_dask(array) else array
+        save_npz(path, whole.tocsr(), compressed=False)  # which takes longer than everything else
     else:
         write_npy(path, array)
 
 
-def write_npy(path: Path, array: np.ndarray) -> None:
+def write_npy(path: Path, array: Any) -> None:
     """Write a ``.npy``; a full disk is the OSError that says so, where NumPy tells only how much it has written."""
-    array = np.asarray(array, order=None if array.flags.f_contiguous else "C")
-    header = np.lib.format.header_data_from_array_1_0(array)
+    if is_dask(array):
+        header = {"descr": npy.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+    else:
+        array = np.asarray(array, order=None if array.flags.f_contiguous else "C")
+        header = npy.header_data_from_array_1_0(array)
     with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        file.write((array.T if header["fortran_order"] else array).reshape(-1).view(np.uint8).data)
+        npy.write_array_header_1_0(file, header)
+        for part in parts_of(array.T if header["fortran_order"] else array):
+            file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
 
 
 def read_array(directory: Path | Beneath, entry: dict[str, Any]) -> Any:
@@ -157,18 +166,41 @@ def open_zarr(path: str | Beneath) -> dict[str, Any]:
     return arrays
 
 
-def write_csv(path: Path, labels: np.ndarray, halo: np.ndarray | None) -> None:
+def write_csv(path: Path, labels: Any, halo: Any) -> None:
     """Write labels, and which rows are in a halo, for spreadsheets."""
     names = ["row", "label"] + ([] if halo is None else ["halo"])
     with open(path, "w", encoding="utf-8", newline="") as file:
         file.write(",".join(names) + "\n")
-        for start in range(0, len(labels), CSV_ROWS):
-            stop = min(start + CSV_ROWS, len(labels))
-            columns = [range(start, stop), labels[start:stop].tolist()]
-            if halo is not None:
-                columns.append(halo[start:stop].astype(int).tolist())
-            line = ",".join(["%d"] * len(columns)) + "\n"
-            file.write("".join([line % row for row in zip(*columns, strict=True)]))
+        row, line = 0, ",".join(["%d"] * len(names)) + "\n"
+        flags: Iterator[Any] = repeat(None) if halo is None else parts_of(halo)
+        for part, flag in zip(parts_of(labels), flags, strict=halo is not None):
+            for start in range(0, len(part), CSV_ROWS):
+                some = slice(start, start + CSV_ROWS)
+                columns = [range(row + start, row + len(part)), part[some].tolist()]
+                if flag is not None:
+                    columns.append(flag[some].astype(int).tolist())
+                file.write("".join([line % each for each in zip(*columns, strict=False)]))
+            row += len(part)
+
+
+def is_dask(array: Any) -> bool:
+    """Return whether an array is one of Dask, which is not imported here."""
+    return hasattr(array, "__dask_graph__")
+
+
+def computed(array: Any) -> Any:
+    """Compute a Dask array, by the client that has its chunks, be it the active one or not."""
+    clients = [each.client for each in dict(array.__dask_graph__()).values() if hasattr(each, "client")]
+    return array.compute(scheduler=clients[0].get) if clients else array.compute()
+
+
+def parts_of(array: Any) -> Iterator[Any]:
+    """A Dask array in memory, chunk after chunk along its first axis; any other as it is."""
+    if not is_dask(array):
+        yield array
+        return
+    for number in range(array.numblocks[0]):
+        yield computed(array.blocks[number])
 
 
 def _comes_from(package: str, array: Any) -> bool:

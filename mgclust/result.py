@@ -17,14 +17,24 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import Deferred, file_name, read_array, write_array, write_csv, write_npy
+from mgclust.array_files import (
+    Deferred,
+    computed,
+    file_name,
+    is_dask,
+    parts_of,
+    read_array,
+    write_array,
+    write_csv,
+    write_npy,
+)
 from mgclust.atomic_directory import atomic_directory
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
@@ -59,9 +69,9 @@ class Result:
     ----------
     method : str
         As on the command line, e.g. ``"density-peaks"``.
-    labels : ndarray of shape (n_samples,), int, or None
+    labels : ndarray or Dask array of shape (n_samples,), int, or None
         Cluster of each row; -1 where a row belongs to none.
-    arrays : mapping of str to ndarray
+    arrays : mapping of str to ndarray or Dask array
         Diagnostics that are too long for JSON, e.g. ``rho`` and ``delta``. Names are ``[a-z0-9_]+``. One that does not
         fit into memory is ``mgclust.array_files.Deferred``; `load_result` opens it as a ``zarr.Array``.
     scores : dict
@@ -81,7 +91,7 @@ class Result:
     """
 
     method: str
-    labels: np.ndarray | None = None
+    labels: Any = None
     arrays: Mapping[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -97,13 +107,27 @@ class Result:
         """Rows of each cluster 0, 1, ...; rows labelled -1 are not counted."""
         if self.labels is None:
             return np.zeros(0, dtype=np.int64)
-        labels = np.asarray(self.labels)
-        return np.bincount(labels[labels >= 0])
+        sizes = np.zeros(0, dtype=np.int64)
+        for part in parts_of(self.labels):
+            labels = np.asarray(part)
+            more = np.bincount(labels[labels >= 0], minlength=len(sizes))
+            more[: len(sizes)] += sizes
+            sizes = more
+        return sizes
 
     @property
     def seconds(self) -> float:
         """Seconds of all stages together."""
         return sum(seconds for name, seconds in self.timings.items() if name != "total")
+
+    def compute(self) -> Result:
+        """Return the result with NumPy and SciPy arrays in place of Dask arrays, for plots and reports.
+
+        They have to fit into memory here; `save` writes them chunk by chunk.
+        """
+        labels = computed(self.labels) if is_dask(self.labels) else self.labels
+        arrays = {name: computed(array) if is_dask(array) else array for name, array in self.arrays.items()}
+        return replace(self, labels=labels, arrays=arrays)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``result.json``: everything but the arrays, which it lists."""

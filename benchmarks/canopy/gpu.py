@@ -142,9 +142,9 @@ def several(out: bench.Record, sizes: list[int], options: Any) -> None:
                     if repeat:
                         ranks.run(spec, data)
                     outcome = ranks.run(spec, data)
-                    value = outcome.value
-                    starts = np.concatenate([[0], np.cumsum(value.members.counts, dtype=np.int64)])
-                    found = on_ranks.digest(value.centers, value.members.labels, starts, value.members.indices)
+                    value, members = outcome.value, outcome.arrays["memberships"]
+                    starts = members.indptr.astype(np.int64)
+                    found = on_ranks.digest(value.centers, outcome.arrays["labels"], starts, members.indices)
                     same = bits.setdefault(f"{name} {order}", found) == found
                     stages = {stage: s for stage, s in outcome.timings.items() if stage != "load"}
                     out.add(

@@ -112,7 +112,7 @@ def on_several(ranks: Processes, X: np.ndarray, t1: float, t2: float, repeat: in
         "seconds": statistics.median(run[0] for run in runs[1:]),
         "stages": {stage: statistics.median(run[1][stage] for run in runs[1:]) for stage in runs[0][1]},
         "canopies": len(value.centers),
-        "memberships": len(value.members.indices),
+        "memberships": value.total,
         "steps": value.n_steps,
         "bits": on_ranks.digest(value.centers),
     }

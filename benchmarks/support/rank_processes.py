@@ -79,7 +79,7 @@ class Processes:
     def run(self, spec: Any, dataset: Any) -> Any:
         """As `mgclust.engine.spmd.run`, with these ranks."""
         from mgclust.engine.partition import Partition
-        from mgclust.engine.rank import Assignment, hardware, refuse
+        from mgclust.engine.rank import Assignment, gathered, hardware, refuse
         from mgclust.engine.rows import offset_of
         from mgclust.engine.spmd import Outcome
 
@@ -93,7 +93,7 @@ class Processes:
         reports = [each.report for each in done]
         refuse(reports, dataset.shape, spec.dtype)
         timings = {"load": max(report.seconds for report in reports), **done[0].timings}
-        return Outcome(done[0].value, timings, hardware(reports, self.device), self.size)
+        return Outcome(done[0].value, gathered(done), timings, hardware(reports, self.device), self.size)
 
     def _connect(self) -> None:
         """Open the session of all runs."""

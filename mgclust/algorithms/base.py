@@ -70,14 +70,14 @@ class Inputs(NamedTuple):
         Whether the result gets the fingerprint of the data.
     weights : ndarray or None
         Of rows, in methods that take them.
-    queries : ndarray or None
+    queries : mgclust.data.Dataset or None
         Rows to compare with those of the data set, in methods that take them.
     """
 
     dataset: Dataset
     provenance: bool = True
     weights: np.ndarray | None = None
-    queries: np.ndarray | None = None
+    queries: Dataset | None = None
 
 
 class Method(Declaration, BaseEstimator):  # type: ignore[misc]
@@ -156,7 +156,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
             shown = ProgressLine() if self.verbose and on_progress is None else contextlib.nullcontext(on_progress)
             with shown as receiver:
                 report = worded(receiver, self.presentation.progress)
-                outcome = run(spec, self._rows_of_run(dataset), cluster, report)
+                outcome = run(spec, self._rows_of_run(dataset), cluster, report, inputs.queries)
         self._keep_features(dataset)
         self.timings_ = outcome.timings
         if digest is None and inputs.provenance:
@@ -254,7 +254,9 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
-            Whatever `open_dataset` understands: NumPy, CuPy or Dask arrays, data frames, files.
+            Whatever `open_dataset` understands: NumPy, CuPy or Dask arrays, data frames, files. Of a Dask array or
+            data frame on a cluster whose client is the caller's own, attributes with a row for each of its rows are
+            Dask arrays: see the page on clusters.
         y : ignored
 
         Returns

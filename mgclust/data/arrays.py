@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.array_files import computed
 from mgclust.data.base import Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
 from mgclust.errors import InputError
@@ -86,8 +87,15 @@ class DaskDataset(Dataset):
         """SHA-256 of shape, dtype and rows, hashed by the workers that hold them."""
         return self._combine(dask_digests(self._array))
 
+    def take(self, indices: Any) -> np.ndarray:
+        """See `Dataset.take`; the workers pick the rows."""
+        chosen = np.asarray(indices, np.int64)
+        ascending, places = np.unique(chosen, return_inverse=True)
+        rows = computed(self._array[ascending])
+        return np.asarray(rows.get() if hasattr(rows, "get") else rows, self.dtype)[places.reshape(-1)]
+
     def _read(self, start: int, stop: int) -> Any:
-        rows = self._array[start:stop].compute()
+        rows = computed(self._array[start:stop])
         if hasattr(rows, "__cuda_array_interface__"):
             return rows.astype(self.dtype, order="C", copy=False)
         return np.ascontiguousarray(rows, dtype=self.dtype)

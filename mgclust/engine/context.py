@@ -24,7 +24,7 @@ from mgclust.engine.abort import Abort
 from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
 from mgclust.engine.comm import Comm
 from mgclust.engine.partition import Partition
-from mgclust.engine.rows import PIECE_NUMBERS, Block, Rows
+from mgclust.engine.rows import PIECE_NUMBERS, Beside, Block, Rows
 from mgclust.kernels import Kernels
 
 __all__ = ["Context", "Emit"]
@@ -58,6 +58,10 @@ class Context:
         Where to save and to resume from.
     room : callable
         Says how many bytes of host memory copies for checkpoints may take now.
+    stays : bool
+        Whether what is delivered stays with this rank; also an attribute, as is the following.
+    beside : Beside, optional
+        Rows to meet with those of the data.
 
     Attributes
     ----------
@@ -69,6 +73,8 @@ class Context:
         Seconds by stage.
     checkpoint : Checkpointer
         Where to resume from, and whether to save.
+    delivered : dict of str to ndarray
+        What `deliver` was given.
     """
 
     def __init__(
@@ -83,6 +89,8 @@ class Context:
         emit: Emit | None,
         checkpoint: CheckpointConfig | None = None,
         room: Callable[[], int] = lambda: 0,
+        stays: bool = False,
+        beside: Beside | None = None,
     ) -> None:
         self.comm = comm
         self.partition = partition
@@ -91,7 +99,10 @@ class Context:
         self.dtype = rows.dtype
         self.dataset_shape = (partition.n_rows, rows.n_features)
         self.free = free
+        self.stays = stays
+        self.beside = beside
         self.timings: dict[str, float] = {}
+        self.delivered: dict[str, np.ndarray] = {}
         self._abort = abort
         self._emit = emit if comm.rank == 0 else None
         self._stage, self._fraction = "", 0.0
@@ -176,6 +187,25 @@ class Context:
 
         with contextlib.nullcontext() if self._emit is None else self.kernels.told_of_compiling(tell):
             yield
+
+    def deliver(self, **arrays: Array) -> None:
+        """Hand over this rank's part of arrays of the result that have a row for each row of the data, or beside them.
+
+        The parts of all ranks, one behind the other, become ``arrays`` of the run's outcome. They pass no other
+        rank: they go to the caller, or stay where they are and become a Dask array.
+
+        Parameters
+        ----------
+        **arrays : array or csr_array
+            By the names that all ranks give, of one type and number of columns.
+        """
+        for name, array in arrays.items():
+            if hasattr(array, "indptr"):
+                self.delivered[name] = array
+                continue
+            host = self.kernels.memory.to_host(array)
+            whole = getattr(host.base, "nbytes", host.nbytes)
+            self.delivered[name] = host.copy() if whole > host.nbytes else host
 
     def chunks(self) -> Iterator[Block]:
         """Rows of this rank, in equally many blocks on every rank: one where all ranks' rows are resident.

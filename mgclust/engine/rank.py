@@ -18,14 +18,14 @@ from mgclust.engine.context import Context, Emit
 from mgclust.engine.devices import cores, cpu_name, gpus
 from mgclust.engine.memory import Residency
 from mgclust.engine.partition import Partition
-from mgclust.engine.rows import Rows, Source
+from mgclust.engine.rows import Beside, Rows, Source
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.session import Session
 from mgclust.errors import InputError
 from mgclust.kernels import Kernels
 from mgclust.versions import installed_versions
 
-__all__ = ["Assignment", "Done", "Report", "hardware", "not_finite", "refuse", "run_rank"]
+__all__ = ["Assignment", "Done", "Report", "gathered", "hardware", "not_finite", "refuse", "run_rank"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Assignment:
     neighbours: int = 1  # workers on this host, this one included: they share its memory and cores
     worker_limit: int = 0  # bytes at which Dask's nanny would end the worker; 0: never
     offset: np.ndarray | None = None  # for `Rows`
+    stays: bool = False  # whether arrays of the result stay with their ranks
 
 
 @dataclass
@@ -71,11 +72,17 @@ class Done:
     report: Report
     value: Any = None  # what the function returned, on rank 0
     timings: dict[str, float] = field(default_factory=dict)  # seconds by stage; none where a rank refused
+    delivered: dict[str, Any] = field(default_factory=dict)  # this rank's rows of arrays, by name
     seconds: float = 0.0  # taken in all
 
 
 def run_rank(
-    assignment: Assignment, source: Source, abort: Abort, session: Session | None = None, emit: Emit | None = None
+    assignment: Assignment,
+    source: Source,
+    abort: Abort,
+    session: Session | None = None,
+    emit: Emit | None = None,
+    beside: Source | None = None,
 ) -> Done:
     """Load this rank's rows, meet the other ranks, run the function, leave; nothing is run where a rank refuses.
 
@@ -91,13 +98,15 @@ def run_rank(
         Connections to the other ranks, where there are others. Every error but a refusal closes them.
     emit : callable, optional
         Called with the events of the progress, on rank 0.
+    beside : Source, optional
+        Rows of which each rank has a share beside its own.
     """
     prepared, report = _prepare(assignment, source)
     span_rows = report.span_rows if prepared is not None and not report.bad else 0
     if session is None:
         if not span_rows:
             return Done(report)
-        return Done(report, *_execute(assignment, prepared, abort, _solo(assignment, abort, span_rows), emit))
+        return Done(report, *_execute(assignment, prepared, abort, _solo(assignment, abort, span_rows), emit, beside))
     try:
         host = session.begin(assignment.partition, abort, assignment.spec.timeout)
         if not host.meet(assignment.run, span_rows):
@@ -107,11 +116,11 @@ def run_rank(
         began = time.perf_counter()
         comm = host if assignment.device == "cpu" else session.on_gpus(host)
         connected = time.perf_counter() - began
-        value, timings = _execute(assignment, prepared, abort, comm, emit)
+        value, timings, delivered = _execute(assignment, prepared, abort, comm, emit, beside)
     except BaseException:
         session.close()
         raise
-    return Done(report, value, {"connect": connected, **timings})
+    return Done(report, value, {"connect": connected, **timings}, delivered)
 
 
 def _prepare(assignment: Assignment, source: Source) -> tuple[_Prepared | None, Report]:
@@ -175,6 +184,28 @@ def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
     raise not_finite(bad, min(report.first for report in reports if report.first is not None), shape, dtype)
 
 
+def gathered(done: list[Done]) -> dict[str, Any]:
+    """Whole arrays of what all ranks have delivered, by name.
+
+    Parameters
+    ----------
+    done : list of Done
+        In rank order; they lose their parts.
+    """
+    parts = [each.delivered for each in done]
+    return {name: _joined([part.pop(name) for part in parts]) for name in list(parts[0])}
+
+
+def _joined(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    from scipy.sparse import vstack
+
+    return vstack(parts, format="csr")
+
+
 def not_finite(bad: int, first: int, shape: tuple[int, ...], dtype: Any) -> InputError:
     """The refusal of so many values that are not finite, the first in this row."""
     return InputError(
@@ -184,9 +215,14 @@ def not_finite(bad: int, first: int, shape: tuple[int, ...], dtype: Any) -> Inpu
 
 
 def _execute(
-    assignment: Assignment, prepared: _Prepared | None, abort: Abort, comm: Comm, emit: Emit | None
-) -> tuple[Any, dict[str, float]]:
-    """Run the function; its value on rank 0, and seconds by stage."""
+    assignment: Assignment,
+    prepared: _Prepared | None,
+    abort: Abort,
+    comm: Comm,
+    emit: Emit | None,
+    beside: Source | None,
+) -> tuple[Any, dict[str, float], dict[str, np.ndarray]]:
+    """Run the function; its value on rank 0, seconds by stage, and what this rank has delivered."""
     assert prepared is not None
     spec = assignment.spec
     context = Context(
@@ -199,12 +235,14 @@ def _execute(
         emit=emit,
         checkpoint=spec.checkpoint,
         room=lambda: _room(assignment),
+        stays=assignment.stays,
+        beside=None if beside is None else Beside.of(beside, comm.rank, comm.size),
     )
     with contextlib.closing(context.checkpoint), context.telling_of_compiling():
         value = spec.function(context, **spec.arguments)
     prepared.kernels.memory.synchronize()
     comm.leave()
-    return (value if comm.rank == 0 else None), context.timings
+    return (value if comm.rank == 0 else None), context.timings, context.delivered
 
 
 def _solo(assignment: Assignment, abort: Abort, span_rows: int) -> SoloComm:

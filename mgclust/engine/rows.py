@@ -14,7 +14,7 @@ import numpy as np
 from mgclust.kernels import Kernels
 from mgclust.kernels.masks import all_true, any_true
 
-__all__ = ["Block", "Rows", "Source", "few_digits", "offset_of"]
+__all__ = ["Beside", "Block", "Rows", "Source", "few_digits", "offset_of", "share_of"]
 
 Array = Any
 Transform = Callable[[Array], Array]
@@ -36,6 +36,42 @@ class Source(Protocol):
 
     def take(self, indices: Any) -> np.ndarray:
         """A few rows by their numbers, on the host."""
+
+
+class Beside(NamedTuple):
+    """A rank's share of rows that are met with those of the data, such as new ones of a prediction.
+
+    Attributes
+    ----------
+    source : Source
+    start, stop : int
+        The share; all are as large, to a row.
+    """
+
+    source: Source
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, source: Source, rank: int, size: int) -> Beside:
+        """The share of a rank among so many.
+
+        Parameters
+        ----------
+        source : Source
+        rank, size : int
+        """
+        return cls(source, *share_of(source.shape[0], rank, size))
+
+    def read(self) -> np.ndarray:
+        """The rows, on the host."""
+        rows = self.source.read(self.start, self.stop)
+        return np.asarray(rows.get() if hasattr(rows, "get") else rows)
+
+
+def share_of(rows: int, rank: int, size: int) -> tuple[int, int]:
+    """The first and one more than the last of the rows that are one rank's of so many."""
+    return rows * rank // size, rows * (rank + 1) // size
 
 
 class Block(NamedTuple):

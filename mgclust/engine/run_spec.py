@@ -24,9 +24,11 @@ class RunSpec:
     Parameters
     ----------
     function : callable
-        Importable by name: workers import it. Its value on rank 0 is returned; host arrays only.
+        Importable by name: workers import it. Its value on rank 0 is returned; host arrays only. What
+        has a row for each row of the data, it delivers (`mgclust.engine.context.Context.deliver`).
     arguments : mapping
-        Its keyword arguments.
+        Its keyword arguments. One that is a Dask array reaches each rank whole, as a NumPy array, from the workers that
+        have it.
     estimate : callable, optional
         ``(shape, itemsize, size, resident_limit) -> Estimate``, importable: compared with the memory that is free on
         every rank before the run.

@@ -293,3 +293,16 @@ def spilled(context):
         context.comm.barrier()
         context.progress(0.5)
     return context.comm.all_gather(np.array([count])).tolist()
+
+
+def deliver_ranks(context):
+    """An array of the numbers of the ranks, a row for each row of the data."""
+    context.deliver(ranks=np.full(len(context.rows), context.rank))
+    return "of rank 0"
+
+
+def parts_left() -> int:
+    """How many runs of a worker have left arrays that Dask does not know of."""
+    from mgclust.engine.dask import tasks
+
+    return len(tasks._LEFT)

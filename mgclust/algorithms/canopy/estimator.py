@@ -13,8 +13,8 @@ What runs where. Every rank owns consecutive row blocks; rows never move but for
 
 Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; on CPUs, few features
 and many centres take far fewer (`mgclust.kernels.pairs.cpu_column_boxes`). Memory per rank: its rows up to three times,
-the centres, 60 bytes a row; on rank 0's host 5 to 9 bytes a membership besides. Communication: 4096 rows a step, at
-most n / 4096 steps and usually a handful; 8 bytes a row and 4 a membership.
+the centres, 60 bytes a row; on its host 5 to 9 bytes a membership besides. Communication: 4096 rows a step, at most
+n / 4096 steps and usually a handful.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.canopy.centers import STEP, Candidates, pick_centers, threshold_of
-from mgclust.algorithms.canopy.members import Members, candidate_bytes, candidate_pieces, find_members, piece_bytes
+from mgclust.algorithms.canopy.members import candidate_bytes, candidate_pieces, find_members, piece_bytes
 from mgclust.algorithms.canopy.options import CanopyOptions
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
@@ -68,13 +67,14 @@ class CanopyOutput:
     n_steps: int
     t1: float
     t2: float
-    members: Members
+    total: int  # memberships of all rows
+    alone: int  # rows that are in one canopy
 
 
 def canopy(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> CanopyOutput | None:
-    """Run the method on every rank; rank 0 returns what `Canopy.fit` reports."""
+    """Run the method on every rank; rank 0 returns what `Canopy.fit` reports, beside "labels" and "memberships"."""
     measure = METRICS[metric]
     with context.stage("prepare"):
         _prepare(context, measure)
@@ -88,9 +88,10 @@ def canopy(
         del candidates
     with context.stage("memberships"):
         members = find_members(context, picked.x, measure.norm, threshold_of(measure, t1, context.dtype))
+    context.deliver(labels=members.labels, memberships=members.memberships)
     if context.rank != 0:
         return None
-    return CanopyOutput(picked.rows, picked.steps, t1, t2, members)
+    return CanopyOutput(picked.rows, picked.steps, t1, t2, members.total, members.alone)
 
 
 def suggest(context: Context, *, metric: str, seed: int) -> Thresholds:
@@ -315,19 +316,13 @@ class Canopy(CanopyOptions, Clusterer):
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: CanopyOutput = outcome.value
-        members = value.members
-        n, k = len(members.counts), len(value.centers)
+        n, k = inputs.dataset.shape[0], len(value.centers)
         self.cluster_centers_indices_, self.n_steps_ = value.centers, value.n_steps
         self.n_canopies_ = self.n_clusters_ = k
         self.t1_, self.t2_ = value.t1, value.t2
-        self.labels_ = members.labels
+        self.labels_, self.memberships_ = outcome.arrays["labels"], outcome.arrays["memberships"]
         self.cluster_centers_ = inputs.dataset.take(self.cluster_centers_indices_)
-        flags = np.ones(len(members.indices), bool)
-        # SciPy needs one type for both: int32 while it holds the number of memberships.
-        starts = np.zeros(n + 1, np.int32 if len(flags) < 2**31 else np.int64)
-        np.cumsum(members.counts, out=starts[1:])
-        self.memberships_ = csr_array((flags, members.indices, starts), shape=(n, k))
-        alone, suggested = float((members.counts == 1).mean()), self.t1 is None
+        alone, suggested = value.alone / n, self.t1 is None
         return Result(
             labels=self.labels_,
             arrays={
@@ -339,7 +334,7 @@ class Canopy(CanopyOptions, Clusterer):
             scores={
                 "n_clusters": k,
                 "n_canopies": k,  # deprecated
-                "memberships_per_row": len(flags) / n,
+                "memberships_per_row": value.total / n,
                 "rows_in_one": alone,
                 "t1": self.t1_,
                 "t2": self.t2_,

@@ -1,8 +1,8 @@
 """Memberships of rows in canopies, as compressed sparse rows: count, sum up, fill.
 
 Every rank meets its rows with all centres: the counts say where each row's list begins, and the lists are written in
-place, columns ascending. The nearest centre is among a row's canopies, since t1 > t2. Lists travel to rank 0 in
-pieces, so that no device ever holds more than some of them; memory is what the rows and the lists take.
+place, columns ascending. The nearest centre is among a row's canopies, since t1 > t2. Lists are made a piece of the
+rows at a time, so that no device ever holds more than some of them; memory is what the rows and the lists take.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
+from scipy.sparse import csr_array
 
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
@@ -24,11 +25,12 @@ PIECE = 1 << 24  # memberships that travel together, at most
 
 
 class Members(NamedTuple):
-    """Canopies of all rows, on the host of rank 0; on other ranks, parts of it."""
+    """Canopies of a rank's rows, on its host, and how many those of all have."""
 
-    counts: np.ndarray  # (n,) int32: in how many canopies each row is
-    indices: np.ndarray  # (nnz,) int32: these canopies, row by row, ascending
-    labels: np.ndarray  # (n,) int32: the nearest centre, the first of equally near ones
+    memberships: csr_array  # (own rows, n_canopies), bool; columns ascend
+    labels: np.ndarray  # (own rows,) int32: the nearest centre, the first of equally near ones
+    total: int  # memberships of all rows
+    alone: int  # rows of all that are in one canopy
 
 
 def own_pieces(context: Context) -> list[tuple[int, int]]:
@@ -79,28 +81,21 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float) 
     """
     kernels, comm = context.kernels, context.comm
     counts, nearest = _count(context, centers, norm, threshold)
-    totals = comm.all_gather(np.array([int(counts.astype(np.int64).sum())], np.int64))
-    _check_room(context, int(totals.sum()), len(centers))
-    labels = kernels.memory.to_host(comm.all_gather(nearest))
-    every = kernels.memory.to_host(comm.all_gather(counts))
+    own = np.array([int(counts.astype(np.int64).sum()), int((counts == 1).astype(np.int64).sum())], np.int64)
+    total, alone = comm.all_reduce(own, "sum").tolist()
+    _check_room(context, int(own[0]), total, len(centers))
     limit = piece_bytes(context.free, comm.size) // (4 * (1 + comm.size))
-    bounds = _split(context, counts, int(totals[comm.rank]), max(limit, len(centers)))
-    rounds = int(comm.all_reduce(np.array([len(bounds)], np.int64), "max")[0])
-    parts: list[list[np.ndarray]] = [[] for _ in range(comm.size)]  # of each rank, one after the other
-    for index in range(rounds):
-        part = _list(context, centers, norm, threshold, counts, bounds[index] if index < len(bounds) else None)
-        lengths = comm.all_gather(np.array([len(part)], np.int64))
-        gathered = comm.all_gather(part)
-        if comm.rank == 0:
-            for rank, piece in enumerate(np.split(kernels.memory.to_host(gathered), np.cumsum(lengths)[:-1])):
-                parts[rank].append(piece)
-        context.progress(0.5 + 0.5 * (index + 1) / rounds)
-    lists = [piece for pieces in parts for piece in pieces]
-    return Members(
-        every,
-        lists[0] if len(lists) == 1 else np.concatenate([np.empty(0, np.int32), *lists]),
-        labels,
-    )
+    bounds = _split(context, counts, int(own[0]), max(limit, len(centers)))
+    lists: list[np.ndarray] = []
+    for done, (start, stop) in enumerate(bounds):
+        lists.append(kernels.memory.to_host(_list(context, centers, norm, threshold, counts, start, stop)))
+        context.progress(0.5 + 0.5 * (done + 1) / len(bounds))
+    indices = lists[0] if len(lists) == 1 else np.concatenate([np.empty(0, np.int32), *lists])
+    # SciPy needs one type for both: int32 while it holds the number of memberships.
+    starts = np.zeros(len(counts) + 1, np.int32 if total < 2**31 else np.int64)
+    np.cumsum(kernels.memory.to_host(counts), out=starts[1:])
+    memberships = csr_array((np.ones(len(indices), bool), indices, starts), shape=(len(counts), len(centers)))
+    return Members(memberships, kernels.memory.to_host(nearest), total, alone)
 
 
 def _count(context: Context, centers: Array, norm: str, threshold: float) -> tuple[Array, Array]:
@@ -140,14 +135,9 @@ def _split(context: Context, counts: Array, total: int, limit: int) -> list[tupl
     return bounds
 
 
-def _list(
-    context: Context, centers: Array, norm: str, threshold: float, counts: Array, bounds: tuple[int, int] | None
-) -> Array:
+def _list(context: Context, centers: Array, norm: str, threshold: float, counts: Array, start: int, stop: int) -> Array:
     """The canopies of some own rows, one row's after the other's; int32, on the device."""
     xp, rows = context.kernels.xp, context.rows
-    if bounds is None:
-        return xp.empty(0, dtype="int32")
-    start, stop = bounds
     starts = xp.zeros(stop - start + 1, dtype="int64")
     starts[1:] = xp.cumsum(counts[start - rows.start : stop - rows.start], dtype="int64")
     out = xp.empty(int(starts[-1]), dtype="int32")
@@ -156,14 +146,16 @@ def _list(
     return out
 
 
-def _check_room(context: Context, total: int, n_canopies: int) -> None:
-    """Refuse, on every rank, what rank 0's host cannot hold."""
+def _check_room(context: Context, own: int, total: int, n_canopies: int) -> None:
+    """Refuse, on every rank, what a host cannot hold: its rank's, or all where the caller gets them."""
     n = context.dataset_shape[0]
-    needed = total * (9 if total < 2**31 else 17) + 24 * n  # lists, their copy while travelling, flags; vectors
-    there = context.comm.agree(int(psutil.virtual_memory().available))
+    kept, rows = (own, len(context.rows)) if context.stays else (total, n)
+    needed = kept * (9 if total < 2**31 else 17) + 24 * rows  # lists, their copy, flags; vectors
+    figures = np.array([needed, -psutil.virtual_memory().available], np.int64)
+    needed, there = (abs(figure) for figure in context.comm.all_reduce(figures, "max").tolist())
     if needed > there:
         raise InsufficientMemoryError(
             f"not enough memory: {total} memberships (each row in {total / n:.3g} of {n_canopies} canopies on average) "
-            f"need {human(needed)} on the host of rank 0, there {human(there)}. What would fit: a smaller t1, about "
+            f"need {human(needed)} on a host, there {human(there)}. What would fit: a smaller t1, about "
             f"{100 * there // needed}% of the rows, or a host with {human(needed)}."
         )

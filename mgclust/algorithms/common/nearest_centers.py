@@ -14,9 +14,11 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["labels_by_centers", "nearest_centers"]
 
+Array = Any
 
-def nearest_centers(context: Context, centers: np.ndarray, norm: str = "l2") -> np.ndarray:
-    """The nearest centre of each row, of equally near ones the first; int32, on the host of every rank."""
+
+def nearest_centers(context: Context, centers: np.ndarray, norm: str = "l2") -> Array:
+    """The nearest centre of each own row, of equally near ones the first; int32, on the device."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     v = kernels.memory.to_device(centers.astype(context.dtype))
     labels = xp.zeros(len(rows), dtype="int32")
@@ -26,19 +28,20 @@ def nearest_centers(context: Context, centers: np.ndarray, norm: str = "l2") -> 
             best, index = xp.full(count, xp.inf, dtype=context.dtype), xp.full(count, -1, dtype="int64")
             kernels.pairs.nearest_column(chunk.x, v, norm=norm, y_start=0, best=best, best_index=index)
             labels[chunk.start - rows.start : chunk.stop - rows.start] = index
-    return np.asarray(kernels.memory.to_host(context.comm.all_gather(labels)))
+    return labels
 
 
-def nearest_given(context: Context, *, centers: np.ndarray, metric: str) -> np.ndarray:
-    """Prepare the rows and centres that are given as rows, and find each row's nearest, on every rank."""
+def nearest_given(context: Context, *, centers: np.ndarray, metric: str) -> None:
+    """Prepare the rows and centres that are given as rows, and deliver each row's nearest; on every rank."""
     measure, origin = METRICS[metric], np.zeros(context.dataset_shape[1])
     prepare_again(context, measure, Prepared(0.0, origin))
-    return nearest_centers(context, measure.prepare(origin)(np.asarray(centers, np.float64)), measure.norm)
+    among = measure.prepare(origin)(np.asarray(centers, np.float64))
+    context.deliver(labels=nearest_centers(context, among, measure.norm))
 
 
 def labels_by_centers(
     dataset: Dataset, centers: np.ndarray, metric: str, *, client: Any, device: str, memory_limit: int | None
-) -> np.ndarray:
+) -> Any:
     """The nearest of some centres, which are given as rows, of each row of a data set.
 
     Parameters
@@ -53,11 +56,10 @@ def labels_by_centers(
 
     Returns
     -------
-    ndarray of shape (n_samples,), int32
+    ndarray or Dask array of shape (n_samples,), int32
         Of equally near centres the first. Computed in float64.
     """
     arguments = {"centers": centers, "metric": metric}
     spec = RunSpec(nearest_given, arguments, dtype="float64", memory_limit=memory_limit, resident=False)
     with connect(client=client, device=device) as cluster:
-        labels: np.ndarray = run(spec, dataset, cluster).value
-    return labels
+        return run(spec, dataset, cluster).arrays["labels"]

@@ -76,22 +76,33 @@ def _refuse_far(context: Context, measure: Metric, largest: float) -> None:
         )
 
 
-def prepare_beside(context: Context, measure: Metric, prepared: Prepared, x: np.ndarray) -> Array:
-    """Prepare other rows, which each rank has on its host, as the context's own were; on the device."""
+def prepare_beside(context: Context, measure: Metric, prepared: Prepared) -> Array:
+    """Prepare this rank's share of the rows beside the data as the context's own were; on the device."""
+    assert context.beside is not None
     offset = np.zeros(1) if context.rows.offset is None else context.rows.offset
     with np.errstate(over="ignore", invalid="ignore"):
-        narrow = (x - offset).astype(context.dtype)
+        narrow = (context.beside.read() - offset).astype(context.dtype)
     bad = ~np.isfinite(narrow)
-    if bad.any():
-        raise not_finite(int(bad.sum()), int(bad.any(axis=1).argmax()), x.shape, context.dtype)
-    undefined = measure.undefined(narrow)
-    if undefined.any():
-        raise _undefined(measure, int(undefined.sum()), int(undefined.argmax()))
+    count, first = _over_all_ranks(context, bad.sum(axis=1))
+    if count:
+        raise not_finite(count, first, context.beside.source.shape, context.dtype)
+    count, first = _over_all_ranks(context, measure.undefined(narrow).astype(np.int64))
+    if count:
+        raise _undefined(measure, count, first)
     moved = context.kernels.memory.to_device(narrow)
     moved = measure.prepare(context.kernels.xp.asarray(prepared.origin - offset))(moved)
-    if len(x):
-        _refuse_far(context, measure, float(abs(moved).max()))
+    largest = float(abs(moved).max()) if len(moved) else 0.0
+    _refuse_far(context, measure, float(context.comm.all_reduce(np.array([largest]), "max")[0]))
     return moved
+
+
+def _over_all_ranks(context: Context, counts: np.ndarray) -> tuple[int, int]:
+    """Sum of counts of the rows beside the data, and the first row with one; of this rank's share they are given."""
+    assert context.beside is not None
+    rows = context.beside.source.shape[0]
+    first = context.beside.start + int(np.flatnonzero(counts)[0]) if counts.any() else rows
+    total = int(context.comm.all_reduce(np.array([counts.sum()], np.int64), "sum")[0])
+    return total, int(context.comm.all_reduce(np.array([first], np.int64), "min")[0])
 
 
 def _pieces(context: Context) -> Iterator[Array]:

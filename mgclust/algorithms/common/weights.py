@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from mgclust.algorithms.base import Clusterer, Inputs, Progress
-from mgclust.array_files import read_npy_parameter
+from mgclust.array_files import computed, is_dask, read_npy_parameter
 from mgclust.data import Dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.errors import InputError
@@ -26,7 +26,9 @@ class WeightedClusterer(Clusterer):
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
-            Whatever `open_dataset` understands: NumPy, CuPy or Dask arrays, data frames, files.
+            Whatever `open_dataset` understands: NumPy, CuPy or Dask arrays, data frames, files. Of a Dask array or
+            data frame on a cluster whose client is the caller's own, attributes with a row for each of its rows are
+            Dask arrays: see the page on clusters.
         y : ignored
         sample_weight : array of shape (n_samples,) or path of a .npy, optional
             How much each row counts: not negative, not all 0.
@@ -79,5 +81,6 @@ def checked_weights(weights: Any, n: int) -> np.ndarray | None:
 
 
 def on_host(values: Any) -> np.ndarray:
-    """Whatever NumPy makes of an array, perhaps from a device."""
+    """Whatever NumPy makes of an array, perhaps from a device or from Dask's workers."""
+    values = computed(values) if is_dask(values) else values
     return np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") else values)

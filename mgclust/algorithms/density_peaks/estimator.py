@@ -22,6 +22,7 @@ from mgclust.algorithms.density_peaks.prediction import estimate_prediction, pre
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
 from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, density_peaks, estimate
 from mgclust.algorithms.scikit_learn import available_if, check_is_fitted
+from mgclust.array_files import computed, is_dask
 from mgclust.data import Dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
@@ -215,7 +216,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         -------
         self
             With new `labels_`, `cluster_centers_indices_`, `n_clusters_` and `result_`. `halo_`, which would take a
-            pass, becomes all False.
+            pass, becomes all False. Where `rho_` is a Dask array, 24 bytes a row are gathered here, and the new
+            `labels_` are a NumPy array.
         """
         check_is_fitted(self, "rho_")
         wanted: dict[str, Any] = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
@@ -223,14 +225,18 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         checked = check_parameters(self.center_parameters, wanted | upper | {"indices": indices})
         if indices is not None and any(value is not None for value in (wanted | upper).values()):
             raise InputError("indices go with nothing else; leave out n_clusters and the limits.")
-        centers = choose_centers(self.rho_, self.delta_, **checked)
-        self._relabel(centers, assign_labels(np, self.nearest_higher_, centers), None)
+        rho, delta, nearest_higher = (
+            computed(array) if is_dask(array) else array for array in (self.rho_, self.delta_, self.nearest_higher_)
+        )
+        centers = choose_centers(rho, delta, **checked)
+        self._relabel(centers, assign_labels(np, nearest_higher, centers), None)
         chosen_by: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
         if indices is not None:
             chosen_by["indices"] = centers.tolist()
         parameters = {**self.result_.parameters, **wanted, **chosen_by, "halo": False}
         automatic = not chosen_by and _is_automatic(wanted)
-        self.result_ = replace(self.result_, parameters=parameters, **self._findings(automatic, False))
+        drop = gamma_drop(rho, delta, centers)
+        self.result_ = replace(self.result_, parameters=parameters, **self._findings(drop, automatic, False))
         return self
 
     @available_if(_has_rows)
@@ -243,11 +249,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
-            Must fit into the memory of each worker.
+            Each rank has a share of them; those of a Dask array go there from the workers that have them.
 
         Returns
         -------
         ndarray of shape (n_samples,), int32
+            Of a Dask array a Dask array.
         """
         check_is_fitted(self, "rho_")
         if "_dataset" not in vars(self):
@@ -262,7 +269,6 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             "rho": self.rho_,
             "labels": self.labels_,
             "centers": self.cluster_centers_indices_,
-            "new": dataset.take(np.arange(rows)),
             "weights": self._weights,
         }
         need = partial(estimate_prediction, rows=rows, k=k, weighted=self._weights is not None)
@@ -275,14 +281,13 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             shift=_may_shift(parameters["metric"]),
         )
         with connect(client=self.client, device=self.device) as cluster:
-            labels: np.ndarray = run(spec, self._dataset, cluster).value
-        return labels
+            return run(spec, self._dataset, cluster, beside=dataset).arrays["labels"]
 
-    def _relabel(self, centers: np.ndarray, labels: np.ndarray, halo: np.ndarray | None) -> None:
+    def _relabel(self, centers: np.ndarray, labels: Any, halo: Any) -> None:
         self.cluster_centers_indices_ = centers
         self.n_clusters_ = len(centers)
         self.labels_ = labels
-        self.halo_ = np.zeros(len(labels), dtype=bool) if halo is None else halo
+        self.halo_ = labels < 0 if halo is None else halo  # none is: an array of the same kind
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, n_clusters, dc = inputs.dataset.shape[0], parameters["n_clusters"], parameters["dc"]
@@ -349,15 +354,16 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: DensityPeaksOutput = outcome.value
-        self.rho_, self.delta_, self.nearest_higher_ = value.rho, value.delta, value.nearest_higher
+        found = outcome.arrays
+        self.rho_, self.delta_, self.nearest_higher_ = found["rho"], found["delta"], found["nearest_higher"]
         self.dc_, self.dc_error_ = value.dc, value.dc_error
         self.dc_fraction_, self.dc_choice_ = value.dc_fraction, value.choice
         self.exactness_, self._dataset = value.exactness, inputs.dataset
         self._weights = _unequal(inputs.weights)
-        self._relabel(value.centers, value.labels, value.halo)
-        return Result(**self._findings(_is_automatic(frame["parameters"]), self.halo), **frame)
+        self._relabel(value.centers, found["labels"], found.get("halo"))
+        return Result(**self._findings(value.gamma_drop, _is_automatic(frame["parameters"]), self.halo), **frame)
 
-    def _findings(self, automatic: bool, halo: bool) -> dict[str, Any]:
+    def _findings(self, drop: float, automatic: bool, halo: bool) -> dict[str, Any]:
         """The part of a Result that depends on the centres, and what to warn of."""
         arrays = {
             "rho": self.rho_,
@@ -367,7 +373,6 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         }
         if halo:
             arrays["halo"] = self.halo_
-        drop = gamma_drop(self.rho_, self.delta_, self.cluster_centers_indices_)
         cut = {} if self.dc_ is None else {"dc": self.dc_, "dc_error": self.dc_error_}
         if self.dc_fraction_ is not None:
             cut["dc_fraction"] = self.dc_fraction_

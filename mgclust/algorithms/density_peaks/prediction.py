@@ -37,14 +37,12 @@ def predict_labels(
     rho: np.ndarray,
     labels: np.ndarray,
     centers: np.ndarray,
-    new: np.ndarray,
     weights: np.ndarray | None,
-) -> np.ndarray | None:
-    """Run on every rank; rank 0 returns the labels. k is 0 and dc any number where the density needs none."""
+) -> None:
+    """Run on every rank; it delivers "labels". k is 0 and dc any number where the density needs none."""
     measure, kernels, xp = METRICS[metric], context.kernels, context.kernels.xp
-    share = slice(*(len(new) * rank // context.size for rank in (context.rank, context.rank + 1)))
     with context.stage("prepare"):
-        x = prepare_beside(context, measure, prepare_rows(context, measure), new)[share]
+        x = prepare_beside(context, measure, prepare_rows(context, measure))
         order = density_order(xp, kernels.memory.to_device(rho))
         order[xp.asarray(centers)] = 0  # the densest row is one of them
 
@@ -90,10 +88,7 @@ def predict_labels(
                 best_index=index,
             )
             context.progress((done + 1) / context.comm.stream_length())
-        found = kernels.memory.to_device(labels)[xp.where(s == 0, equal, index)]
-        host = kernels.memory.to_host(found)
-        every = context.comm.exchange([host, *[host[:0]] * (context.size - 1)])
-    return every if context.rank == 0 else None
+        context.deliver(labels=kernels.memory.to_device(labels)[xp.where(s == 0, equal, index)])
 
 
 def _add_weighted(
@@ -132,7 +127,10 @@ def estimate_prediction(
     weighted: bool,
 ) -> Estimate:
     """Memory of a rank beside the fitted rows."""
-    what = {"new rows": rows * (shape[1] * (16 + itemsize) + k * (itemsize + 8) + 64), "vectors of n": 32 * shape[0]}
+    what = {
+        "new rows": -(-rows // size) * (shape[1] * (16 + itemsize) + k * (itemsize + 8) + 64),
+        "vectors of n": 32 * shape[0],
+    }
     if weighted:
         what["tile"] = TILE_BYTES
     return Estimate(0, sum(what.values()), what)

@@ -45,7 +45,7 @@ import numpy as np
 
 from mgclust.algorithms.density_peaks import near_linear
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
-from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers, density_order
+from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers, density_order, gamma_drop
 from mgclust.algorithms.density_peaks.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
 from mgclust.algorithms.density_peaks.fraction_choice import choice_rows, choose_fraction
 from mgclust.algorithms.density_peaks.given_pairs import GivenPairs, measure_of
@@ -63,14 +63,10 @@ Array = Any
 
 @dataclass(frozen=True)
 class DensityPeaksOutput:
-    """Rank 0's findings: the attributes of `DensityPeaks` by these names; `halo` is None where it was not asked for."""
+    """Rank 0's findings beside what is delivered: the attributes of `DensityPeaks` by these names."""
 
-    rho: np.ndarray
-    delta: np.ndarray
-    nearest_higher: np.ndarray
     centers: np.ndarray
-    labels: np.ndarray
-    halo: np.ndarray | None
+    gamma_drop: float
     dc: float | None
     dc_error: float
     dc_fraction: float | None
@@ -93,9 +89,12 @@ def density_peaks(
     seed: int,
     weights: np.ndarray | None,
 ) -> DensityPeaksOutput | None:
-    """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports. dc_fraction None: chosen here."""
+    """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports. dc_fraction None: chosen here.
+
+    It delivers "labels", "rho", "delta", "nearest_higher" and, where it was asked for, "halo".
+    """
     measure = measure_of(metric)
-    comm, xp, host = context.comm, context.kernels.xp, context.kernels.memory.to_host
+    xp, host = context.kernels.xp, context.kernels.memory.to_host
     state = DensityState.finished(context)
     exactness = state.exactness
 
@@ -156,16 +155,16 @@ def density_peaks(
         chosen = choose_centers(rho, delta, **centers)
         labels = assign_labels(xp, nearest, chosen)
 
-    flags = None
+    own = slice(context.rows.start, context.rows.stop)
+    context.deliver(labels=labels[own], rho=rho[own], delta=delta[own], nearest_higher=nearest[own])
     if halo:
         with context.stage("halo"):
-            flags = halo_rows(context, passes.border(norm, s_dc, labels), labels, rho)
+            context.deliver(halo=halo_rows(context, passes.border(norm, s_dc, labels), labels, rho)[own])
 
-    if comm.rank != 0:
+    if context.rank != 0:
         return None
-    return DensityPeaksOutput(
-        rho, delta, host(nearest), chosen, host(labels), flags, dc, dc_error, fraction, exactness, state.choice
-    )
+    drop = gamma_drop(rho, delta, chosen)
+    return DensityPeaksOutput(chosen, drop, dc, dc_error, fraction, exactness, state.choice)
 
 
 def _refuse_too_small(context: Context, measure: Metric, s: float) -> None:

@@ -292,8 +292,8 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         self._dataset, self.computed_in_, self.m_ = inputs.dataset, value.dtype, value.m
         self._clusters = Clusters(fit.centers, value.prepared, self.metric, self.m_, self.computed_in_, value.noise)
         self.cluster_centers_ = fit.centers + value.prepared.origin
-        self.labels_, self.n_clusters_ = value.labels, len(fit.centers)
-        self._memberships = value.memberships
+        self.labels_, self.n_clusters_ = outcome.arrays["labels"], len(fit.centers)
+        self._memberships = outcome.arrays.get("memberships")  # of small data
         self.objective_history_ = np.array(value.history)
         self.objective_, self.n_iter_, self.stop_reason_ = value.history[-1], fit.n_iter, fit.stop_reason
         found = value.candidates[value.chosen]
@@ -303,7 +303,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         if self.criterion == "fuzzy_silhouette":
             self.fuzzy_silhouette_ = found.fuzzy_silhouette
             silhouette = {"fuzzy_silhouette": found.fuzzy_silhouette}
-        noise = {} if value.noise is None else {"noise_share": float((value.labels < 0).mean())}
+        noise = {} if value.noise is None else {"noise_share": float(value.sizes[0] / value.sizes.sum())}
         self.__dict__.pop("scan_", None)  # of an earlier fit
         scan: dict[str, np.ndarray] = {}
         if self.n_clusters_range is not None:
@@ -361,7 +361,7 @@ def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
 
 def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> tuple[list[str], list[str]]:
     """Warnings that centres have not settled, and of clusters that are none."""
-    fit, c, n = value.fit, len(value.fit.centers), len(value.labels)
+    fit, c, n = value.fit, len(value.fit.centers), int(value.sizes.sum())
     unsettled, others, nearest = [], [], separations(fit.centers)
     numbers = [each.n_clusters for each in value.candidates]
     if len(numbers) > 1 and c in (numbers[0], numbers[-1]) and c > 2:
@@ -387,13 +387,12 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> tuple[list[str]
             f"distance from their centres apart): the data do not hold n_clusters={c} at m={value.m:.3g}; {lower}, ask "
             "for fewer clusters, or try another init."
         )
-    outside = int((value.labels < 0).sum())
+    outside, sizes = int(value.sizes[0]), value.sizes[1:]
     if outside > n / 2:
         others.append(
             f"{outside} of {n} rows are noise: they lie farther than noise_distance={model.noise_distance:g} from all "
             "centres; raise it."
         )
-    sizes = np.bincount(value.labels[value.labels >= 0], minlength=c)
     empty, few = int((sizes == 0).sum()), math.ceil(LEAST_SHARE * n / c) - 1
     tiny = int(((sizes > 0) & (sizes <= few)).sum())
     if empty or tiny:

@@ -28,7 +28,7 @@ from mgclust.data import Dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import Estimate, EstimateFunction, human
 from mgclust.engine.partition import LARGEST_BLOCK, Partition
-from mgclust.engine.spmd import Context, RunSpec, run
+from mgclust.engine.spmd import Context, Outcome, RunSpec, run, stays_on_workers
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels.pairs.metrics import METRICS
 
@@ -80,13 +80,16 @@ class Memberships:
         """Bytes of them all."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
-    def labels(self) -> np.ndarray:
+    def labels(self) -> Any:
         """The nearest centre of each row, of equally near ones the first; int32."""
-        labels: np.ndarray = self._run("labels")
-        return labels
+        return self._run("labels").arrays["labels"]
 
-    def array(self) -> np.ndarray:
-        """All in memory."""
+    def array(self) -> Any:
+        """All in memory: of the caller, or in that of the workers which have the rows."""
+        return self._run("memberships").arrays["memberships"]
+
+    def _check_room(self) -> None:
+        """Refuse what the caller's memory does not hold."""
         free = psutil.virtual_memory().available
         if 2 * self.nbytes > free:
             raise InsufficientMemoryError(
@@ -94,8 +97,6 @@ class Memberships:
                 f"the free memory is {human(free // 2)}; give predict_memberships(X, out='memberships.zarr') to have "
                 "them written by blocks, or fewer rows."
             )
-        memberships: np.ndarray = self._run("memberships")
-        return memberships
 
     def store(self, path: str | os.PathLike[str]) -> Any:
         """All in a new zarr store, which appears under its name when it is complete; returned open for reading."""
@@ -117,8 +118,13 @@ class Memberships:
         return zarr.open_array(target, mode="r")
 
     def somewhere(self) -> Any:
-        """Compute them in memory if half of what is free holds them, else in a zarr store that the array keeps."""
-        if 2 * self.nbytes <= psutil.virtual_memory().available:
+        """Compute them in memory if half of what is free holds them, else in a zarr store that the array keeps.
+
+        Those of a Dask array stay with its rows.
+        """
+        with connect(client=self._client, device=self._device) as cluster:
+            on_workers = stays_on_workers(cluster, self._dataset)
+        if on_workers or 2 * self.nbytes <= psutil.virtual_memory().available:
             return self.array()
         folder = tempfile.mkdtemp(prefix="mgclust-")
         stored = self.store(Path(folder) / "memberships.zarr")
@@ -131,75 +137,82 @@ class Memberships:
 
     def objective(self, weights: np.ndarray | None, need: EstimateFunction) -> float:
         """J of the rows, with their weights; it needs as much memory as an iteration."""
-        return float(self._run("objective", weights, need))
+        return float(self._run("objective", weights, need).value)
 
-    def _run(self, what: str, weights: np.ndarray | None = None, need: EstimateFunction | None = None) -> Any:
+    def _run(self, what: str, weights: np.ndarray | None = None, need: EstimateFunction | None = None) -> Outcome:
         spec = RunSpec(
             memberships_of_rows,
             {"clusters": self._clusters, "what": what, "weights": weights},
-            need or partial(_estimate, c=self.shape[1]),
+            need or partial(_estimate, c=self.shape[1], all_at_once=what == "memberships"),
             self.dtype.name,
             self._memory_limit,
             shift=self._clusters.metric == "euclidean",
             resident=False,
         )
         with connect(client=self._client, device=self._device) as cluster:
-            return run(spec, self._dataset, cluster).value
+            if what == "memberships" and not stays_on_workers(cluster, self._dataset):
+                self._check_room()
+            return run(spec, self._dataset, cluster)
 
 
-def memberships_of_rows(
-    context: Context, *, clusters: Clusters, what: str, weights: np.ndarray | None
-) -> np.ndarray | float | None:
-    """Compute on every rank "labels", "memberships", "objective", or a zarr store of memberships, whose path it is."""
+def memberships_of_rows(context: Context, *, clusters: Clusters, what: str, weights: np.ndarray | None) -> float | None:
+    """Compute on every rank "labels", "memberships", "objective", or a zarr store of memberships, whose path it is.
+
+    The first two are delivered, J is returned.
+    """
+    found = clusters.centers, clusters.m, clusters.noise
     with context.stage("prepare"):
         prepare_again(context, METRICS[clusters.metric], clusters.prepared)
     with context.stage("memberships"):
         if what == "labels":
-            return labels_of(context, clusters.centers, clusters.m, clusters.noise)
-        if what == "memberships":
-            return all_memberships(context, clusters.centers, clusters.m, clusters.noise)
-        if what == "objective":
+            context.deliver(labels=own_labels(context, *found))
+        elif what == "memberships":
+            context.deliver(memberships=own_memberships(context, *found))
+        elif what == "objective":
             return WeightedSums(context, clusters.m, weights, clusters.noise).objective_at(clusters.centers)
-        import zarr
+        else:
+            import zarr
 
-        store = zarr.open_array(what, mode="r+")
-        for start, stop, u in pieces_of_memberships(context, clusters.centers, clusters.m, clusters.noise):
-            if stop > start:
-                store[start:stop] = u
-        context.comm.barrier()
+            store = zarr.open_array(what, mode="r+")
+            for start, stop, u in pieces_of_memberships(context, *found):
+                if stop > start:
+                    store[start:stop] = u
+            context.comm.barrier()
     return None
 
 
-def assign(
-    context: Context, centers: np.ndarray, m: float, keep: bool, noise: float | None
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Labels of all prepared rows, and on rank 0 their memberships if they are to be kept."""
-    return labels_of(context, centers, m, noise), all_memberships(context, centers, m, noise) if keep else None
+def assign(context: Context, centers: np.ndarray, m: float, keep: bool, noise: float | None) -> np.ndarray:
+    """Deliver the labels of prepared rows, and their memberships if they are to be kept.
+
+    Returns
+    -------
+    ndarray of shape (1 + c,), int64
+        Rows of noise, and of each cluster; on every rank.
+    """
+    labels = own_labels(context, centers, m, noise)
+    context.deliver(labels=labels)
+    if keep:
+        context.deliver(memberships=own_memberships(context, centers, m, noise))
+    return np.asarray(context.comm.all_reduce(np.bincount(labels + 1, minlength=1 + len(centers)), "sum"))
 
 
-def labels_of(context: Context, centers: np.ndarray, m: float, noise: float | None) -> np.ndarray:
-    """The nearest centre of each row, or -1 where the noise has a larger membership than any cluster; on every rank."""
-    labels = nearest_centers(context, centers)
+def own_labels(context: Context, centers: np.ndarray, m: float, noise: float | None) -> np.ndarray:
+    """The nearest centre of each own row, or -1 where the noise has a larger membership than any cluster."""
+    labels = context.kernels.memory.to_host(nearest_centers(context, centers))
     if noise is not None:
         pieces = pieces_of_memberships(context, centers, m, noise)
-        own = [1 - u.sum(axis=1, dtype=np.float64) > u.max(axis=1) for _, _, u in pieces]
-        mask = np.concatenate([np.zeros(0, bool), *own]).astype(np.int32)
-        labels = np.where(np.asarray(context.comm.all_gather(mask)) > 0, np.int32(-1), labels)
+        outside = [1 - u.sum(axis=1, dtype=np.float64) > u.max(axis=1) for _, _, u in pieces]
+        labels = np.where(np.concatenate([np.zeros(0, bool), *outside]), np.int32(-1), labels)
     return labels
 
 
-def all_memberships(context: Context, centers: np.ndarray, m: float, noise: float | None) -> np.ndarray | None:
-    """Memberships of all rows on the host of rank 0."""
-    everything = np.empty((context.dataset_shape[0], len(centers)), context.dtype) if context.rank == 0 else None
+def own_memberships(context: Context, centers: np.ndarray, m: float, noise: float | None) -> np.ndarray:
+    """Memberships of the own rows, on the host."""
+    rows = context.rows
+    memberships = np.empty((len(rows), len(centers)), context.dtype)
     for start, stop, u in pieces_of_memberships(context, centers, m, noise):
-        starts = context.comm.all_gather(np.array([[start, stop]]))
-        every = context.comm.all_gather(u)
-        if everything is not None:
-            first = 0
-            for begin, end in starts.tolist():
-                everything[begin:end] = every[first : first + end - begin]
-                first += end - begin
-    return everything
+        memberships[start - rows.start : stop - rows.start] = u
+    return memberships
 
 
 def pieces_of_memberships(context: Context, centers: np.ndarray, m: float, noise: float | None) -> Any:
@@ -229,6 +242,10 @@ def estimate_rows(n: int, d: int, c: int, itemsize: int) -> dict[str, int]:
     return {"labels": 12 * n, "memberships of some rows": max(PIECE if n * c > PIECE else 0, block * c) + block * d}
 
 
-def _estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, c: int) -> Estimate:
+def _estimate(
+    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, c: int, all_at_once: bool
+) -> Estimate:
     what = estimate_rows(*shape, c, itemsize)
+    if all_at_once:
+        what["memberships of own rows"] = -(-shape[0] // size) * c * itemsize
     return Estimate(0, sum(what.values()), what)

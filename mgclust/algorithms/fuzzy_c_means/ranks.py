@@ -68,8 +68,7 @@ class FuzzyCMeansOutput:
 
     fit: Fit  # the set of centres with the lowest J, of the chosen number of clusters
     prepared: Prepared
-    labels: np.ndarray
-    memberships: np.ndarray | None  # of small data
+    sizes: np.ndarray  # (1 + c,) int64: rows of noise, and of each cluster
     dtype: str  # computed in
     m: float
     noise: float | None  # squared distance of a noise cluster
@@ -143,14 +142,13 @@ def fuzzy_c_means(
     at = chosen(candidates, criterion)
     fit = done[at].fit
     with context.stage("labels"):
-        labels, memberships = assign(context, fit.centers, m, keep_memberships, noise)
+        sizes = assign(context, fit.centers, m, keep_memberships, noise)
     if context.rank != 0:
         return None
     return FuzzyCMeansOutput(
         fit=fit,
         prepared=prepared,
-        labels=labels,
-        memberships=memberships,
+        sizes=sizes,
         dtype=context.dtype.name,
         m=m,
         noise=noise,

@@ -115,7 +115,8 @@ def fuzzy_silhouettes(
     list of float
         NaN where all rows are nearest to one centre.
     """
-    codes = [np.unique(nearest_centers(context, v), return_inverse=True)[1].astype(np.int32) for v in partitions]
+    every = [context.kernels.memory.to_host(context.comm.all_gather(nearest_centers(context, v))) for v in partitions]
+    codes = [np.unique(labels, return_inverse=True)[1].astype(np.int32) for labels in every]
     found = [math.nan] * len(partitions)
     several = [at for at, each in enumerate(codes) if each.max() > 0]
     scores = score_labelings(context, measure, [codes[at] for at in several], keep_samples=True)

@@ -73,17 +73,16 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
             raise InputError(
                 f"n_neighbors={n_neighbors} should be < n_samples={n}: a row is not its own neighbour; ask for fewer."
             )
-        arguments = {"metric": metric, "n_neighbors": n_neighbors, "queries": queries}
-        need = partial(estimate, n_neighbors=n_neighbors, queries=None if queries is None else len(queries))
+        arguments = {"metric": metric, "n_neighbors": n_neighbors}
+        need = partial(estimate, n_neighbors=n_neighbors, queries=None if queries is None else queries.shape[0])
         return RunSpec(search_neighbors, arguments, need, parameters["dtype"], shift=not METRICS[metric].unit_rows)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         found: NearestNeighborsOutput = outcome.value
-        self.distances_, self.indices_ = found.distances, found.indices
-        last = self.distances_[:, -1]
+        self.distances_, self.indices_ = outcome.arrays["distances"], outcome.arrays["indices"]
         return Result(
             arrays={"distances": self.distances_, "indices": self.indices_},
-            scores={"median_distance": float(np.median(last)), "max_distance": float(last.max())},
+            scores={"median_distance": found.median, "max_distance": found.largest},
             **frame,
         )
 
@@ -111,8 +110,8 @@ def nearest_neighbors(
         How many rows, fewer than n_samples. The row itself is left out by its number: a row that is equal to it is a
         neighbour at distance 0.
     queries : array of shape (n_queries, n_features), path, URL or Dataset, optional
-        Find the nearest rows of `X` of each of these in place of those of `X` itself; no row is left out. Must fit
-        into the memory of each worker.
+        Find the nearest rows of `X` of each of these in place of those of `X` itself; no row is left out. Each
+        rank has a share of them.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances.
@@ -123,7 +122,7 @@ def nearest_neighbors(
     -------
     Neighborhoods
         The pair (distances, indices), each of shape (n_samples, n_neighbors), or (n_queries, n_neighbors); of equally
-        near rows the lower number comes first. The same bits on any number of workers.
+        near rows the lower number comes first. The same bits on any number of workers. Of a Dask array Dask arrays.
 
     Examples
     --------
@@ -136,7 +135,7 @@ def nearest_neighbors(
     """
     options: dict[str, Any] = {"metric": metric, "device": device, "client": client, "dtype": dtype}
     model = NearestNeighbors(n_neighbors, memory_limit=memory_limit, **options)
-    dataset, new = open_dataset(X), None
+    dataset, others = open_dataset(X), None
     if queries is not None:
         others = open_dataset(queries)
         if others.shape[1] != dataset.shape[1]:
@@ -146,8 +145,7 @@ def nearest_neighbors(
             )
         model._keep_features(dataset)
         model._check_feature_names(queries, others)
-        new = others.take(np.arange(others.shape[0]))
-    model._run(Inputs(dataset, False, queries=new), None, None)
+    model._run(Inputs(dataset, False, queries=others), None, None)
     return Neighborhoods(model.distances_, model.indices_)
 
 

@@ -26,31 +26,30 @@ LEAST_PIECE = 256  # rows whose lists have to fit beside those that are found
 
 @dataclass(frozen=True)
 class NearestNeighborsOutput:
-    """Rank 0's findings: the attributes of `NearestNeighbors` by these names."""
+    """Rank 0's findings of the distances to the last of the nearest rows."""
 
-    distances: np.ndarray
-    indices: np.ndarray
+    median: float
+    largest: float
 
 
-def search_neighbors(
-    context: Context, *, metric: str, n_neighbors: int, queries: np.ndarray | None
-) -> NearestNeighborsOutput | None:
-    """Run the method on every rank; rank 0 returns what it finds."""
+def search_neighbors(context: Context, *, metric: str, n_neighbors: int) -> NearestNeighborsOutput | None:
+    """Run the method on every rank; it delivers "distances" and "indices", the attributes of `NearestNeighbors`."""
     measure, rows, xp, host = METRICS[metric], context.rows, context.kernels.xp, context.kernels.memory.to_host
     with context.stage("prepare"):
-        prepared, share, every = prepare_rows(context, measure), (rows.start, rows.stop), None
-        if queries is not None:
-            every = prepare_beside(context, measure, prepared, queries)
-            share = (len(every) * context.rank // context.size, len(every) * (context.rank + 1) // context.size)
+        prepared, share, queries = prepare_rows(context, measure), (rows.start, rows.stop), None
+        if context.beside is not None:
+            queries = prepare_beside(context, measure, prepared)
+            share = context.beside.start, context.beside.stop
     with context.stage("neighbors"):
         distances = np.empty((share[1] - share[0], n_neighbors), context.dtype)
         indices = np.empty(distances.shape, np.int64)
         row_bytes = n_neighbors * (distances.itemsize + indices.itemsize)
-        pieces = context.pieces(row_bytes, None if every is None else share)
+        pieces = context.pieces(row_bytes, None if queries is None else share)
         done, total = 0, len(pieces) * context.comm.stream_length()
         for start, stop in pieces:
-            x = rows.read(start, stop) if every is None else every[start:stop]
-            own = xp.arange(start, stop) if every is None else None
+            at = slice(start - share[0], stop - share[0])
+            x = rows.read(start, stop) if queries is None else queries[at]
+            own = xp.arange(start, stop) if queries is None else None
             near = xp.full((stop - start, n_neighbors), xp.inf, dtype=context.dtype)
             index = xp.full(near.shape, -1, dtype="int64")
             for block in context.comm.stream(rows):
@@ -59,25 +58,25 @@ def search_neighbors(
                 )
                 done += 1
                 context.progress(done / total)
-            at = slice(start - share[0], stop - share[0])
             distances[at] = host(measure.distances(near, xp))
             indices[at] = host(index)
-        distances, indices = (
-            context.comm.exchange([array, *[array[:0]] * (context.size - 1)]) for array in (distances, indices)
-        )
-    return NearestNeighborsOutput(distances, indices) if context.rank == 0 else None
+        context.deliver(distances=distances, indices=indices)
+        last = distances[:, -1]
+        last = context.comm.exchange([last, *[last[:0]] * (context.size - 1)])
+    return NearestNeighborsOutput(float(np.median(last)), float(last.max())) if context.rank == 0 else None
 
 
 def estimate(
     shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, n_neighbors: int, queries: int | None
 ) -> Estimate:
-    """Memory of a rank beside its rows: rank 0 has the lists of all rows, twice while they arrive."""
-    lists = n_neighbors * (itemsize + 8)
+    """Memory of a rank beside its rows; rank 0 also has one distance of each row."""
+    lists, rows = n_neighbors * (itemsize + 8), shape[0] if queries is None else queries
     piece = 2 * LEAST_PIECE * lists
     what = {
-        "neighbours of all rows": 2 * lists * (shape[0] if queries is None else queries),
+        "neighbours of own rows": lists * -(-rows // size),
+        "a distance of each row": 2 * itemsize * rows,
         "neighbours of some rows": piece,
     }
     if queries is not None:
-        what["queries"] = queries * shape[1] * (16 + itemsize)
+        what["queries"] = -(-queries // size) * shape[1] * (16 + itemsize)
     return Estimate(0, sum(what.values()), what, piece)

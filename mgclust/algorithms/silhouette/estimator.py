@@ -6,6 +6,7 @@ How silhouettes are computed is described in `mgclust.algorithms.silhouette.rank
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -40,16 +41,28 @@ __all__ = ["Silhouette", "SilhouetteScores", "score_labelings", "silhouette_samp
 DIAGONAL_ROUNDING = 100  # units of rounding of the distances' type that those of rows to themselves may have
 
 
-def silhouette(context: Context, *, metric: str, codes: np.ndarray, largest_diagonal: float = 0.0) -> SilhouetteScores:
-    """Run the method on every rank."""
+@dataclass(frozen=True)
+class SilhouetteOutput:
+    """Findings of every rank."""
+
+    scores: SilhouetteScores  # without those of each row
+    negative: int  # rows whose silhouette is below 0
+
+
+def silhouette(context: Context, *, metric: str, codes: np.ndarray, largest_diagonal: float = 0.0) -> SilhouetteOutput:
+    """Run the method on every rank; it delivers "samples", the silhouette of each row."""
     if metric == "precomputed":
         with context.stage("silhouette"):
-            return score_distances(context, codes, largest_diagonal)
-    measure = METRICS[metric]
-    with context.stage("prepare"):
-        prepare_rows(context, measure)
-    with context.stage("silhouette"):
-        return score_labelings(context, measure, [codes], keep_samples=True)[0]
+            scores = score_distances(context, codes, largest_diagonal)
+    else:
+        measure = METRICS[metric]
+        with context.stage("prepare"):
+            prepare_rows(context, measure)
+        with context.stage("silhouette"):
+            scores = score_labelings(context, measure, [codes], keep_samples=True)[0]
+    assert scores.samples is not None
+    context.deliver(samples=scores.samples[context.rows.start : context.rows.stop])
+    return SilhouetteOutput(replace(scores, samples=None), int((scores.samples < 0).sum()))
 
 
 class Silhouette(SilhouetteOptions, Method):
@@ -114,10 +127,10 @@ class Silhouette(SilhouetteOptions, Method):
         super()._check_shape(dataset)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
-        scores: SilhouetteScores = outcome.value
+        value: SilhouetteOutput = outcome.value
+        scores = value.scores
         labeling: Labeling = self.__dict__.pop("_labeling")
-        assert scores.samples is not None
-        self.samples_, self.score_ = scores.samples, scores.score
+        self.samples_, self.score_ = outcome.arrays["samples"], scores.score
         self.cluster_means_, self.classes_ = scores.cluster_means, labeling.classes
         self.n_clusters_ = len(self.classes_)
         arrays = {"samples": self.samples_, "cluster_silhouettes": self.cluster_means_}
@@ -149,7 +162,7 @@ class Silhouette(SilhouetteOptions, Method):
             diagnostics={
                 "exactness": {"algorithm": algorithm},
                 "computed_in": self.dtype if algorithm == "pairs" else "float64",
-                "negative_rows": int((scores.samples < 0).sum()),
+                "negative_rows": value.negative,
             },
             **frame,
         )
@@ -195,7 +208,7 @@ def silhouette_samples(
     client: Any = "auto",
     dtype: str = "float32",
     memory_limit: int | str | None = None,
-) -> np.ndarray:
+) -> Any:
     """Silhouette of each row, as ``sklearn.metrics.silhouette_samples``.
 
     Parameters
@@ -214,7 +227,7 @@ def silhouette_samples(
 
     Returns
     -------
-    ndarray of shape (n_samples,), float64
+    ndarray or Dask array of shape (n_samples,), float64
         From -1 to 1; 0 in a cluster of one row.
 
     Examples
@@ -223,12 +236,17 @@ def silhouette_samples(
     >>> silhouette_samples([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1], client=None).round(3).tolist()
     [0.905, 0.895, 0.895, 0.905]
     """
-    model = Silhouette(labels, metric=metric, device=device, client=client, dtype=dtype, memory_limit=memory_limit)
-    dataset = open_dataset(X)
+    place = {"device": device, "client": client, "memory_limit": memory_limit}
+    return _fitted(X, labels, metric=metric, dtype=dtype, **place).samples_
+
+
+def _fitted(X: Any, labels: Any, **options: Any) -> Silhouette:
+    """Fit for a function, whose caller is warned."""
+    model, dataset = Silhouette(labels, **options), open_dataset(X)
     model.fit_dataset(dataset, provenance=False)
-    for text in distances_left_out(dataset) if metric == "precomputed" else ():
-        warnings.warn(text, ClusteringWarning, stacklevel=2)
-    return model.samples_
+    for text in distances_left_out(dataset) if model.metric == "precomputed" else ():
+        warnings.warn(text, ClusteringWarning, stacklevel=3)
+    return model
 
 
 def _permutation(random_state: Any, n: int) -> np.ndarray:
@@ -273,4 +291,4 @@ def silhouette_score(
         X, labels = dataset.take(drawn), given.codes[drawn]
         if metric == "precomputed":
             X = X[:, drawn]
-    return float(silhouette_samples(X, labels, memory_limit=memory_limit, **options).mean())
+    return float(_fitted(X, labels, memory_limit=memory_limit, **options).score_)

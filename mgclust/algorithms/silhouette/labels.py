@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.array_files import computed, is_dask
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
@@ -15,7 +17,7 @@ __all__ = ["Labeling", "encode_labels"]
 class Labeling(NamedTuple):
     """A cluster for every row."""
 
-    codes: np.ndarray  # shape (n_samples,), int32: clusters 0 to K - 1
+    codes: Any  # shape (n_samples,), int32: clusters 0 to K - 1; a Dask array where the labels are one
     classes: np.ndarray  # shape (K,): what the user calls them, ascending
 
 
@@ -35,25 +37,57 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
         They do not fit the rows, mark rows that belong to no cluster, or make fewer than 2 or more than
         ``n_samples - 1`` clusters.
     """
+    if is_dask(labels):
+        return _encode_on_workers(labels, n_samples)
     array = _one_dimensional(labels)
     if len(array) != n_samples:
         raise InputError(f"labels: {len(array)} of them for n_samples={n_samples} rows; give one label for each row.")
     array = _discrete(array)
     if array.dtype.kind == "i" and (array < 0).any():
         first = int(np.argmax(array < 0))
-        raise InputError(
-            f"labels={shortened(array[first])} in row {first} (of {int((array < 0).sum())} negative ones) should be "
-            ">= 0: such rows belong to no cluster and have no silhouette; drop them from the data and the labels, or "
-            "give them a cluster of their own."
-        )
+        raise _negative(array[first], first, int((array < 0).sum()))
     classes, codes = np.unique(array, return_inverse=True)
+    _refuse_too_few_or_many(classes, n_samples)
+    return Labeling(codes.reshape(-1).astype(np.int32), classes)
+
+
+def _encode_on_workers(labels: Any, n_samples: int) -> Labeling:
+    """Number clusters where the chunks of a Dask array are; the classes alone come here."""
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (n_samples,):
+        raise InputError(
+            f"labels of shape {labels.shape} should be of shape ({n_samples},); give one label for each row, in chunks "
+            "of known sizes."
+        )
+    found = computed(np.unique(labels))
+    classes = np.unique(_discrete(found))
+    if classes.dtype.kind == "i" and (classes < 0).any():
+        below = labels.astype(np.float64) < 0
+        first = int(computed(below.argmax()))
+        raise _negative(computed(labels[first]), first, int(computed(below.sum())))
+    _refuse_too_few_or_many(classes, n_samples)
+    return Labeling(labels.map_blocks(partial(_codes, classes=classes), dtype=np.int32), classes)
+
+
+def _codes(labels: Any, classes: np.ndarray) -> np.ndarray:
+    return np.searchsorted(classes, np.asarray(labels).astype(classes.dtype)).astype(np.int32)
+
+
+def _negative(label: Any, row: int, count: int) -> InputError:
+    return InputError(
+        f"labels={shortened(label)} in row {row} (of {count} negative ones) should be >= 0: such rows belong to no "
+        "cluster and have no silhouette; drop them from the data and the labels, or give them a cluster of their own."
+    )
+
+
+def _refuse_too_few_or_many(classes: np.ndarray, n_samples: int) -> None:
     if not 2 <= len(classes) <= n_samples - 1:
         what = "all rows have one label" if len(classes) == 1 else "each row has a label of its own"
         raise InputError(
             f"n_clusters={len(classes)} should be >= 2 and <= n_samples - 1 = {n_samples - 1}, or no silhouette is "
             f"defined: {what}; give other labels."
         )
-    return Labeling(codes.reshape(-1).astype(np.int32), classes)
 
 
 def _one_dimensional(labels: Any) -> np.ndarray:

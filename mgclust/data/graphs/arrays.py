@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.array_files import computed
 from mgclust.data.base import dask_digests
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
 from mgclust.errors import InputError
@@ -78,7 +79,7 @@ class DaskGraph(Graph):
             parts = array.map_blocks(
                 _largest_id, bound, name, dtype=np.int64, chunks=((1,) * array.numblocks[0], (1,)), meta=_NO_IDS
             )
-            largest = int(parts.max().compute())
+            largest = int(computed(parts.max()))
         super().__init__(
             array.shape[0], largest + 1 if n_nodes is None else n_nodes, name, weighted=weighted, names=names
         )
@@ -94,7 +95,7 @@ class DaskGraph(Graph):
         return self._combine(dask_digests(self._array) if self.shape[0] else [])
 
     def _read(self, start: int, stop: int) -> Any:
-        rows = self._array[start:stop].compute()
+        rows = computed(self._array[start:stop])
         weights = rows[:, 2] if self.weighted else None
         return edge_rows(rows[:, :2], weights, self.n_nodes, row_number(self.name, start))
 

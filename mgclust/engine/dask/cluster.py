@@ -36,6 +36,7 @@ class Cluster:
     # addresses of those that were there: a run is given `size` of them that no other run has, or of those that came
     # later. None in-process.
     workers: tuple[str, ...] = ()
+    lasting: bool = False  # whether the client is the caller's, and so there after the run
 
 
 @contextlib.contextmanager
@@ -89,6 +90,7 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
         yield Cluster(1, _local_device(device))
         return
     tls.guard()
+    given = client
     with contextlib.ExitStack() as stack:
         if isinstance(client, str):
             if client == "local":
@@ -100,11 +102,17 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
         elif hasattr(client, "get_client") and not getattr(client, "asynchronous", True):
             client = stack.enter_context(client.get_client())
         if getattr(client, "asynchronous", True):
-            raise InputError(f"client={client!r} should be a synchronous distributed.Client (asynchronous=False).")
+            raise InputError(
+                f"client={client!r} is asynchronous, and a fit would wait in its loop: await mgclust.submit(model, X)."
+            )
         records = _workers(client, n_workers or 1)
         workers = tuple(records)
         yield Cluster(
-            n_workers or len(workers), _common_device(_offers(client, records), workers, device), client, workers
+            n_workers or len(workers),
+            _common_device(_offers(client, records), workers, device),
+            client,
+            workers,
+            client is given,
         )
 
 

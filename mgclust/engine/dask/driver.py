@@ -25,13 +25,14 @@ from typing import Any
 from distributed import Client, Future
 from distributed.comm.addressing import get_address_host
 
+from mgclust.array_files import is_dask
 from mgclust.data import Dataset
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
-from mgclust.engine.dask import leases, sessions, tasks
+from mgclust.engine.dask import collections, leases, sessions, tasks
 from mgclust.engine.dask.cluster import Cluster, workers_of
-from mgclust.engine.dask.placement import Rows, place
-from mgclust.engine.rank import Assignment, Done, Report, refuse
+from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
+from mgclust.engine.rank import Assignment, Done, Report, gathered, refuse
 from mgclust.engine.silence import Awake, Silence
 from mgclust.engine.wire import PeerLost, SessionLost
 from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed, WorkerLost
@@ -96,8 +97,10 @@ class Driver:
         sessions.used(self._client)
         self._give_back()
 
-    def run(self, dataset: Dataset) -> tuple[Any, dict[str, float], list[Report]]:
-        """Load and run on all ranks; rank 0's value, seconds by stage, and all reports."""
+    def run(
+        self, dataset: Dataset, beside: Dataset | None
+    ) -> tuple[Any, dict[str, Any], dict[str, float], list[Report]]:
+        """Load and run on all ranks; rank 0's value, arrays of all, seconds by stage, and all reports."""
         self._clean = False
         began = time.perf_counter()
         self._progress({"stage": "load", "fraction": 0.0, "elapsed": 0.0})
@@ -106,25 +109,47 @@ class Driver:
         self._workers, sources, self._holders = place(self._client, dataset, self._first.partition, kept)
         if self._workers != list(kept):
             self._session = None
+        others = [] if beside is None else place_beside(self._client, beside, self._workers)
+        whole = self._whole_arguments()
         placed = time.perf_counter()
         if self._session is None:
             self._connect()
-            done = self._compute(sources)
+            done = self._compute(sources, others, whole)
         else:
             try:
-                done = self._compute(sources)
+                done = self._compute(sources, others, whole)
             except SessionLost:
                 self._abandon()
                 self._subscribe()
                 self._connect()
-                done = self._compute(sources)
+                done = self._compute(sources, others, whole)
         self._clean = True  # each rank has freed its own, and their connections are whole
         reports = [each.report for each in done]
         refuse(reports, dataset.shape, self._first.spec.dtype)
+        arrays = self._arrays(done, beside or dataset)
         timings = {"place": placed - began, "load": reports[0].seconds, **done[0].timings}
         timings["connect"] = timings.get("connect", 0.0) + self._connecting
         timings["dask"] = time.perf_counter() - placed - self._connecting - done[0].seconds
-        return done[0].value, timings, reports
+        return done[0].value, arrays, timings, reports
+
+    def _whole_arguments(self) -> dict[str, list[Future]]:
+        """Chunks of arguments that are Dask arrays, which reach the ranks beside the others."""
+        spec = self._first.spec
+        arrays = {name: value for name, value in spec.arguments.items() if is_dask(value)}
+        others = {name: value for name, value in spec.arguments.items() if name not in arrays}
+        self._first = replace(self._first, spec=replace(spec, arguments=others))
+        return {name: chunks_of(self._client, array)[0] for name, array in arrays.items()}
+
+    def _arrays(self, done: list[Done], rows: Dataset) -> dict[str, Any]:
+        """Arrays that the ranks have delivered, with a row for each of these."""
+        if not self._first.stays:
+            return gathered(done)
+        parts = [each.delivered for each in done]
+        try:
+            return collections.left_on_workers(self._client, self._run, self._workers, parts, rows)
+        except (KeyError, OSError):
+            alive = self._alive()
+            raise self._lost(next((rank for rank, each in enumerate(self._workers) if each not in alive), 0)) from None
 
     def _connect(self) -> None:
         """Open a session of the run's workers, where there are several; the client keeps it."""
@@ -181,7 +206,7 @@ class Driver:
                 values[rank] = value
         return [values[rank] for rank in range(self._size)]
 
-    def _compute(self, sources: list[Rows]) -> list[Done]:
+    def _compute(self, sources: list[Rows], others: list[Rows], whole: dict[str, list[Future]]) -> list[Done]:
         """One pinned task a rank; what they did in rank order, or the exception that tells most."""
         futures: dict[int, Future] = {}
         events, session = self._events, self._session.name if self._session else ""
@@ -196,6 +221,8 @@ class Driver:
                     assignment,
                     address,
                     *sources[rank],
+                    others[rank] if others else None,
+                    whole,
                     key=f"mgclust-run-{self._run}-{session}-{rank}",
                     workers=[address],
                     allow_other_workers=False,

@@ -17,15 +17,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from dask.core import flatten
 from distributed import Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
 from mgclust.data import Dataset
 from mgclust.engine.dask import sessions
 from mgclust.engine.partition import Partition
+from mgclust.engine.rows import share_of
 from mgclust.errors import RunFailed
 
-__all__ = ["Pieces", "place"]
+__all__ = ["Pieces", "chunks_of", "place", "place_beside"]
 
 IN_CLIENT = ("array", "cuda array")
 LARGEST_IN_A_TASK = 1 << 20  # bytes of rows that travel with the task itself; others would be in the scheduler's way
@@ -98,14 +100,81 @@ def place(
         return list(workers), [(dataset, None)] * len(workers), set()
 
     def send(rank: int, worker: tuple[str, str]) -> Rows:
-        start, stop = partition.rows_of(rank)
-        rows = dataset.read(start, stop)
-        if hasattr(rows, "__cuda_array_interface__"):
-            rows = rows.get()
+        start, rows = partition.rows_of(rank)[0], _on_host(dataset, *partition.rows_of(rank))
         return _pieces(dataset, start), [rows if rows.nbytes <= LARGEST_IN_A_TASK else _sent(client, rows, *worker)]
 
     with ThreadPoolExecutor(len(workers)) as pool:
         return list(workers), list(pool.map(send, range(len(workers)), workers.items())), set()
+
+
+def place_beside(client: Client, dataset: Dataset, workers: list[str]) -> list[Rows]:
+    """Decide what each rank is given of rows that it meets beside its own.
+
+    Parameters
+    ----------
+    client : Client
+    dataset : Dataset
+    workers : list of str
+        Addresses in rank order.
+
+    Returns
+    -------
+    list of Rows
+        As of `place`.
+    """
+    shares = [share_of(dataset.shape[0], rank, len(workers)) for rank in range(len(workers))]
+    if dataset.dask_array is not None:
+        chunks, edges = chunks_of(client, dataset.dask_array)
+        wanted = [np.flatnonzero(_shared(edges, *share) > 0) for share in shares]
+        firsts = [int(edges[some[0]]) if len(some) else start for some, (start, _) in zip(wanted, shares, strict=True)]
+        return [
+            (_pieces(dataset, first), [chunks[i] for i in some]) for first, some in zip(firsts, wanted, strict=True)
+        ]
+    if dataset.kind not in IN_CLIENT:
+        return [(dataset, None)] * len(workers)
+    sources: list[Rows] = []
+    for (start, stop), address in zip(shares, workers, strict=True):
+        rows: Any = _on_host(dataset, start, stop)
+        if rows.nbytes > LARGEST_IN_A_TASK:
+            rows = client.scatter(rows, workers=[address], hash=False)
+        sources.append((_pieces(dataset, start), [rows]))
+    return sources
+
+
+def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
+    """The chunks of a Dask array along its first axis, computed, and the numbers of their first rows and of the end.
+
+    Parameters
+    ----------
+    client : Client
+    array : dask.array.Array
+        With one chunk along each other axis.
+
+    Raises
+    ------
+    RunFailed
+        One could not be computed.
+    """
+    keys = list(flatten(array.__dask_keys__()))
+    chunks = futures_of(array, client=client)
+    if {future.key for future in chunks} != set(keys):
+        chunks = futures_of(client.persist(array), client=client)
+    for future in chunks:  # where they end up is known once they are computed
+        error = future.exception() if future.status != "finished" else None
+        if error is not None:
+            raise RunFailed(f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}")
+    by_key = {future.key: future for future in chunks}
+    return [by_key[key] for key in keys], np.cumsum([0, *array.chunks[0]])
+
+
+def _shared(edges: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Rows that each chunk has of some; not positive where it has none."""
+    return np.asarray(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start))
+
+
+def _on_host(dataset: Dataset, start: int, stop: int) -> Any:
+    rows = dataset.read(start, stop)
+    return rows.get() if hasattr(rows, "__cuda_array_interface__") else rows
 
 
 def _sent(client: Client, rows: np.ndarray, address: str, identity: str) -> Future:
@@ -138,27 +207,15 @@ def _pieces(dataset: Dataset, start: int) -> Callable[[list[Any]], Pieces]:
 def _place_chunks(
     client: Client, dataset: Dataset, partition: Partition, workers: list[str]
 ) -> tuple[list[str], list[Rows], set[str]]:
-    array: Any = dataset.dask_array
-    keys = [key for row in array.__dask_keys__() for key in row]
-    chunks = futures_of(array, client=client)
-    if {future.key for future in chunks} != set(keys):
-        array = client.persist(array)
-        chunks = futures_of(array, client=client)
-    for future in chunks:  # where they end up is known once they are computed
-        error = future.exception() if future.status != "finished" else None
-        if error is not None:
-            raise RunFailed(f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}")
-    by_key = {future.key: future for future in chunks}
-    edges = np.cumsum([0, *array.chunks[0]])
+    chunks, edges = chunks_of(client, dataset.dask_array)
     holders = client.who_has(chunks)
     overlap = np.zeros((partition.size, len(workers)), np.int64)
     wanted: list[list[int]] = []
     for rank in range(partition.size):
-        start, stop = partition.rows_of(rank)
-        shared = np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start)
+        shared = _shared(edges, *partition.rows_of(rank))
         wanted.append([int(i) for i in np.flatnonzero(shared > 0)])
         for i in wanted[rank]:
-            for address in holders.get(keys[i], ()):
+            for address in holders.get(chunks[i].key, ()):
                 if address in workers:
                     overlap[rank, workers.index(address)] += shared[i]
     ranks, chosen = linear_sum_assignment(overlap, maximize=True)
@@ -167,5 +224,5 @@ def _place_chunks(
     sources: list[Rows] = []
     for rank in range(partition.size):
         first = int(edges[wanted[rank][0]]) if wanted[rank] else partition.rows_of(rank)[0]
-        sources.append((_pieces(dataset, first), [by_key[keys[i]] for i in wanted[rank]]))
+        sources.append((_pieces(dataset, first), [chunks[i] for i in wanted[rank]]))
     return workers, sources, set().union(*holders.values())

@@ -26,8 +26,9 @@ import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 
@@ -45,11 +46,14 @@ __all__ = [
     "Failure",
     "Hold",
     "IgnoreInterrupts",
+    "Left",
     "Offer",
     "end_session",
     "expect",
+    "name_of_part",
     "offer",
     "open_session",
+    "publish",
     "run_task",
     "stop",
 ]
@@ -82,6 +86,7 @@ class _Seat:
 # Of this process, by worker address; one process may hold several workers (processes=False).
 _SEATS: dict[str, _Seat] = {}
 _RUNS: dict[str, tuple[str, Abort]] = {}
+_LEFT: dict[str, tuple[str, dict[str, Any]]] = {}  # the last run and its arrays by key, until Dask has them
 _LOCK = threading.RLock()  # garbage may be collected, and a `Hold` with it, by a thread that has it
 
 
@@ -93,6 +98,13 @@ class Offer:
     why_no_gpu: str
     cores: int
     nthreads: int
+
+
+class Left(NamedTuple):
+    """A rank's part of an array that stays on its worker."""
+
+    rows: int
+    empty: Any  # the part without its rows
 
 
 @dataclass(frozen=True)
@@ -202,6 +214,8 @@ def run_task(
     address: str,
     source: Source | Callable[[list[Any]], Source],
     arrays: list[Any] | None,
+    beside: tuple[Any, list[Any] | None] | None = None,
+    whole: dict[str, list[Any]] | None = None,
 ) -> Any:
     """`run_rank` on a worker; Done or a Failure.
 
@@ -217,6 +231,10 @@ def run_task(
         Where rows come from, or what makes it from arrays that are here.
     arrays : list of arrays or None
         For a callable.
+    beside : (Source or callable, list of arrays or None), optional
+        Where rows come from that the ranks meet beside these.
+    whole : dict of str to list of arrays, optional
+        Arguments of the function that were Dask arrays, in parts.
     """
     began, worker = time.perf_counter(), get_worker()
     abort = Abort(_orphaned(worker))
@@ -234,11 +252,16 @@ def run_task(
             worker.log_event(TOPIC, {"run": assignment.run, **event})
 
         assignment = replace(assignment, worker_limit=int(worker.memory_manager.memory_limit or 0))
-        rows: Any = source if arrays is None else source(arrays)  # type: ignore[operator]
+        given = {name: np.concatenate(parts) for name, parts in (whole or {}).items()}
+        spec = replace(assignment.spec, arguments={**assignment.spec.arguments, **given})
+        assignment = replace(assignment, spec=spec)
+        rows, others = _opened(source, arrays), None if beside is None else _opened(*beside)
         with _threads(assignment):
-            done = run_rank(assignment, rows, abort, seat.session if seat is not None else None, emit)
+            done = run_rank(assignment, rows, abort, seat.session if seat is not None else None, emit, others)
         if done.report.error is not None:
             done.report.error = Failure.of(done.report.error, assignment.rank, address).error  # type: ignore[assignment]
+        if assignment.stays:
+            done.delivered = _leave_here(worker, assignment, done.delivered)
         done.seconds = time.perf_counter() - began
         return done
     except Exception as error:
@@ -251,6 +274,43 @@ def run_task(
                 del _RUNS[address]
         if seat is not None:
             _leave(address, seat)
+
+
+def name_of_part(run: str, name: str) -> str:
+    """Name an array that stays on the workers; keys of its parts have the rank behind it."""
+    return f"mgclust-{name.replace('_', '-')}-{run}"
+
+
+def _leave_here(worker: Worker, assignment: Assignment, arrays: dict[str, Any]) -> dict[str, Left]:
+    """Put the arrays of a run where `publish` finds them, unless the client has gone before it asks."""
+    run, rank, address = assignment.run, assignment.rank, worker.address
+    _LEFT[address] = run, {f"{name_of_part(run, name)}-{rank}": array for name, array in arrays.items()}
+
+    def forget() -> None:
+        if _LEFT.get(address, ("", {}))[0] == run:
+            del _LEFT[address]
+
+    worker.loop.add_callback(worker.loop.call_later, OWNERLESS_SECONDS, forget)
+    return {name: Left(array.shape[0], array[:0]) for name, array in arrays.items()}
+
+
+def publish(run: str, dask_worker: Any) -> dict[str, int]:
+    """Make what a run has left here data of Dask; for ``Client.run``.
+
+    Returns
+    -------
+    dict of str to int
+        Bytes by key.
+    """
+    left, arrays = _LEFT.pop(dask_worker.address, ("", {}))
+    if left != run:
+        raise KeyError(run)
+    sizes: dict[str, int] = dask_worker.update_data(arrays)["nbytes"]
+    return sizes
+
+
+def _opened(source: Any, arrays: list[Any] | None) -> Any:
+    return source if arrays is None else source(arrays)
 
 
 def stop(run: str, reason: str, dask_worker: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms import base
+from mgclust.array_files import computed
 from mgclust.data.arrays import DaskDataset
 from mgclust.errors import InputError
 from oracles.affinity_propagation import similarity
@@ -147,7 +148,7 @@ def test_predict_of_a_dask_array_reads_no_row_here(estimator, client, monkeypatc
     rows = client.persist(dask_array.from_array(X, chunks=((50, 3, 100, 25), X.shape[1])))
     monkeypatch.setattr(DaskDataset, "_read", lambda *_: pytest.fail("a row was read here"))
     labels = model.set_params(client=client).predict(rows)
-    assert isinstance(labels, np.ndarray) and labels.dtype == np.int32
-    np.testing.assert_array_equal(labels, expected)
+    assert labels.chunks == (rows.chunks[0],) and labels.dtype == np.int32
+    np.testing.assert_array_equal(computed(labels), expected)
     with pytest.raises(InputError, match="Input X contains NaN or infinity"):
         model.predict(dask_array.where(rows == X[77, 2], np.nan, rows))

@@ -195,12 +195,12 @@ def test_memory_is_refused_before_it_is_taken(monkeypatch):
         fit(np.random.default_rng(7).normal(size=(8000, 100)), 0.5, 0.2, memory_limit="23 MB")
     monkeypatch.setattr(canopy_members.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 20_000}))
     with pytest.raises(InsufficientMemoryError, match=r"memberships \(each row in .* canopies on average\)"):
-        canopy_members._check_room(_context(n=500), 5000, 40)
+        canopy_members._check_room(_context(n=500), 5000, 5000, 40)
 
 
 def _context(n):
-    comm = type("Comm", (), {"agree": staticmethod(lambda value: value)})
-    return type("Context", (), {"dataset_shape": (n, 2), "comm": comm})
+    comm = type("Comm", (), {"all_reduce": staticmethod(lambda array, op: array)})
+    return type("Context", (), {"dataset_shape": (n, 2), "comm": comm, "stays": False})
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])

@@ -10,6 +10,7 @@ import pytest
 
 from mgclust import DensityPeaks
 from mgclust.algorithms import base
+from mgclust.algorithms.common.weights import on_host
 from mgclust.engine.memory import Residency
 from mgclust.errors import InsufficientMemoryError
 from support.points import load_points
@@ -66,7 +67,7 @@ def fit_on(ranks, monkeypatch):
 
 
 def bits(model) -> dict[str, str]:
-    values = {name: np.ascontiguousarray(getattr(model, name)) for name in ATTRIBUTES}
+    values = {name: np.ascontiguousarray(on_host(getattr(model, name))) for name in ATTRIBUTES}
     values["dc_"] = np.float64(-1.0 if model.dc_ is None else model.dc_)
     hashes = {name: hashlib.sha256(value.tobytes()).hexdigest()[:12] for name, value in values.items()}
     return {**hashes, "dc_choice_": json.dumps(model.dc_choice_)}

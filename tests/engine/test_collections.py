@@ -1,0 +1,212 @@
+"""Arrays of a result that stay on the workers: Dask arrays given, Dask arrays taken."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+
+import dask.array as da
+import dask.dataframe as dd
+import distributed
+import numpy as np
+import pandas as pd
+import pytest
+
+import mgclust
+from mgclust import plots
+from mgclust.algorithms import NearestNeighbors, Silhouette
+from mgclust.algorithms.common.weights import on_host
+from mgclust.array_files import computed, is_dask
+from mgclust.data import open_dataset
+from mgclust.engine.dask.cluster import connect, workers_of
+from mgclust.engine.spmd import RunSpec, run
+from mgclust.errors import InputError
+from support import rank_jobs
+from support.waiting import wait_for
+
+pytestmark = pytest.mark.xdist_group("workers")
+
+CHUNKS = (700, 3, 1500, 1297)
+
+
+def points(n: int = 3500, d: int = 2) -> np.ndarray:
+    rng = np.random.default_rng(5)
+    return (rng.normal(size=(n, d)) + 8.0 * rng.integers(0, 3, (n, 1))).astype(np.float32)
+
+
+def fitted(model, X):
+    model.fit_dataset(open_dataset(X), provenance=False)
+    return model
+
+
+METHODS = {
+    "density peaks": (mgclust.DensityPeaks, {"halo": True}, ("labels_", "rho_", "delta_", "nearest_higher_", "halo_")),
+    "fuzzy c-means": (
+        mgclust.FuzzyCMeans,
+        {"n_clusters": 3, "random_state": 0, "noise_distance": 3.0},
+        ("labels_", "memberships_"),
+    ),
+    "canopies": (mgclust.Canopy, {"t1": 4.0, "t2": 2.0}, ("labels_", "memberships_")),
+    "nearest neighbours": (NearestNeighbors, {"n_neighbors": 3}, ("distances_", "indices_")),
+    "silhouette": (Silhouette, {"labels": np.arange(3500) % 3}, ("samples_",)),
+}
+
+
+@pytest.fixture
+def rows(client):
+    return client.persist(da.from_array(points(), chunks=(CHUNKS, 2)))
+
+
+def held(client) -> set[str]:
+    """Parts of results that workers hold."""
+    names = client.run(lambda dask_worker: [key for key in map(str, dask_worker.data) if key.startswith("mgclust-")])
+    return {key for keys in names.values() for key in keys if not key.startswith("mgclust-session")}
+
+
+def dense(array) -> np.ndarray:
+    found = computed(array) if is_dask(array) else array
+    return found.toarray() if hasattr(found, "toarray") else found
+
+
+@pytest.mark.quick("density peaks")
+@pytest.mark.parametrize("method", METHODS)
+def test_arrays_have_the_bits_and_chunks_of_their_rows_and_end_with_their_last_reference(method, client, rows):
+    kind, parameters, names = METHODS[method]
+    alone = fitted(kind(client=None, device="cpu", **parameters), points())
+    model = fitted(kind(client=client, device="cpu", **parameters), rows)
+    for name in names:
+        there, here = getattr(model, name), getattr(alone, name)
+        assert is_dask(there) and not is_dask(here), name
+        assert there.chunks[0] == CHUNKS and there.shape == here.shape and there.dtype == here.dtype, name
+        np.testing.assert_array_equal(dense(there), dense(here), err_msg=name)
+    assert model.result_.scores == alone.result_.scores
+    assert {key for key in held(client) if "labels" in key or "distances" in key or "samples" in key}
+    del model, there
+    gc.collect()
+    wait_for(lambda: not held(client), 30)
+
+
+@pytest.mark.quick("DensityPeaks")
+@pytest.mark.parametrize(
+    "method", [mgclust.DensityPeaks, mgclust.FuzzyCMeans, mgclust.Canopy, mgclust.AffinityPropagation]
+)
+def test_predictions_are_made_and_stay_where_the_rows_are(method, client, rows, monkeypatch):
+    few = points()[:300]
+    model = method(client=client, device="cpu", **({"n_clusters": 3} if method is mgclust.FuzzyCMeans else {}))
+    model.fit(client.persist(da.from_array(few, chunks=(100, 2))))
+    expected = model.predict(points())
+    assert isinstance(expected, np.ndarray)
+    monkeypatch.setattr(da.Array, "__array__", lambda *_, **__: pytest.fail("rows came here"))
+    monkeypatch.setattr(client, "gather", lambda *_, **__: pytest.fail("rows came here"))
+    found = model.predict(rows)
+    monkeypatch.undo()
+    assert is_dask(found) and found.chunks == (CHUNKS,) and found.dtype == np.int32
+    np.testing.assert_array_equal(computed(found), expected)
+
+
+@pytest.mark.slow
+def test_queries_of_a_dask_array_give_dask_arrays(client, rows):
+    found = mgclust.nearest_neighbors(points()[:500], 2, queries=rows, client=client, device="cpu")
+    expected = mgclust.nearest_neighbors(points()[:500], 2, queries=points(), client=None, device="cpu")
+    for there, here in zip(found, expected, strict=True):
+        assert there.chunks == (CHUNKS, (2,))
+        np.testing.assert_array_equal(computed(there), here)
+    bad = points()
+    bad[[2000, 3400], 1] = np.nan
+    for source, place in ((client.persist(da.from_array(bad, chunks=(CHUNKS, 2))), client), (bad, None)):
+        with pytest.raises(InputError, match="2 of 7000 values, the first in row 2000 "):
+            mgclust.nearest_neighbors(points()[:500], 2, queries=source, client=place, device="cpu")
+
+
+def test_labels_of_a_fit_are_judged_on_the_workers(client, rows):
+    model = mgclust.DensityPeaks(client=client, device="cpu").fit(rows)
+    here = on_host(model.labels_)
+    there = mgclust.silhouette_samples(rows, model.labels_, client=client, device="cpu")
+    np.testing.assert_array_equal(
+        computed(there), mgclust.silhouette_samples(points(), here, client=None, device="cpu")
+    )
+    assert mgclust.silhouette_score(rows, model.labels_, client=client, device="cpu") == computed(there).mean()
+    with pytest.raises(InputError, match=r"labels=-1 in row 1000 \(of 1 negative ones\)"):
+        mgclust.silhouette_samples(rows, da.where(da.arange(3500, chunks=700) == 1000, -1, 1), client=client)
+    with pytest.raises(InputError, match="all rows have one label"):
+        mgclust.silhouette_samples(rows, da.zeros(3500, chunks=500, dtype=int), client=client)
+    with pytest.raises(InputError, match=r"of shape \(3,\) should be of shape \(3500,\)"):
+        mgclust.silhouette_samples(rows, da.zeros(3, dtype=int), client=client)
+
+
+@pytest.mark.slow
+def test_a_data_frame_has_its_names_and_gives_arrays(client):
+    frame = pd.DataFrame(points(), columns=["a", "b"])
+    parts = dd.from_pandas(frame, npartitions=4)
+    with client.as_current():
+        model = mgclust.DensityPeaks(client=client, device="cpu").fit(parts)
+        found = model.predict(parts)
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    assert is_dask(model.labels_) and len(model.labels_.chunks[0]) == 4
+    alone = mgclust.DensityPeaks(client=None, device="cpu").fit(frame)
+    np.testing.assert_array_equal(computed(model.labels_), alone.labels_)
+    np.testing.assert_array_equal(computed(found), alone.labels_)
+
+
+def test_a_client_that_ends_with_the_fit_and_an_array_of_this_process_give_numpy_arrays(client, rows):
+    address = client.scheduler.address
+    lazy = da.from_array(points(), chunks=(900, 2))
+    assert isinstance(mgclust.DensityPeaks(client=address, device="cpu").fit(lazy).labels_, np.ndarray)
+    assert isinstance(mgclust.DensityPeaks(client=None, device="cpu").fit(lazy).labels_, np.ndarray)
+    assert isinstance(mgclust.DensityPeaks(client=client, device="cpu").fit(points()).labels_, np.ndarray)
+
+
+@pytest.mark.slow
+def test_a_result_is_saved_in_parts_and_computed_on_request(client, rows, tmp_path):
+    there = mgclust.DensityPeaks(client=client, device="cpu", halo=True).fit(rows)
+    here = mgclust.DensityPeaks(client=None, device="cpu", halo=True).fit(points())
+    for name, model in (("there", there), ("here", here)):
+        model.result_.save(tmp_path / name)
+    for file in ("labels.npy", "labels.csv", "rho.npy", "nearest_higher.npy", "halo.npy", "centers.npy"):
+        assert (tmp_path / "there" / file).read_bytes() == (tmp_path / "here" / file).read_bytes(), file
+    np.testing.assert_array_equal(there.result_.cluster_sizes, here.result_.cluster_sizes)
+    gathered = there.result_.compute()
+    assert isinstance(gathered.labels, np.ndarray) and isinstance(gathered.arrays["rho"], np.ndarray)
+    plots.decision_graph(gathered)
+    there.select_centers(2)
+    here.select_centers(2)
+    np.testing.assert_array_equal(there.labels_, here.labels_)
+    assert there.result_.scores == here.result_.scores
+    canopies = mgclust.Canopy(4.0, 2.0, client=client, device="cpu").fit(rows)
+    canopies.result_.save(tmp_path / "canopies")
+    members = mgclust.load_result(tmp_path / "canopies").arrays["memberships"]
+    assert (members != computed(canopies.memberships_)).nnz == 0
+
+
+@pytest.mark.slow
+def test_a_lost_worker_is_an_error_of_what_it_held(client, rows):
+    model = mgclust.DensityPeaks(client=client, device="cpu").fit(rows)
+    holders = client.who_has(distributed.futures_of(model.labels_))
+    address = next(iter(holders.values()))[0]
+    pid = client.run(os.getpid, workers=[address])[address]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: address not in workers_of(client), 30)
+    with pytest.raises((distributed.CancelledError, distributed.client.FutureCancelledError)):
+        client.compute(model.labels_.sum()).result(timeout=60)
+    again = mgclust.DensityPeaks(client=client, device="cpu").fit(points())
+    assert len(again.labels_) == 3500
+
+
+@pytest.mark.slow
+def test_a_run_whose_client_ends_before_it_is_published_leaves_nothing(client, rows, monkeypatch):
+    from mgclust.engine.dask import collections
+
+    def refuse(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(collections, "left_on_workers", refuse)
+    with connect(client, "cpu") as cluster, pytest.raises(KeyboardInterrupt):
+        run(RunSpec(rank_jobs.deliver_ranks), open_dataset(rows), cluster)
+    monkeypatch.undo()
+    assert max(client.run(rank_jobs.parts_left).values()) == 1
+    with connect(client, "cpu") as cluster:
+        outcome = run(RunSpec(rank_jobs.deliver_ranks), open_dataset(rows), cluster)
+    assert max(client.run(rank_jobs.parts_left).values()) == 0
+    assert computed(outcome.arrays["ranks"]).max() == cluster.size - 1
+    assert outcome.value == "of rank 0"
