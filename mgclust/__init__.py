@@ -31,6 +31,7 @@ _HOME = {
     "nearest_neighbors": "mgclust.algorithms.nearest_neighbors.estimator",
     "silhouette_samples": "mgclust.algorithms.silhouette.estimator",
     "silhouette_score": "mgclust.algorithms.silhouette.estimator",
+    "submit": "mgclust.algorithms.background",
     "open_dataset": "mgclust.data",
     "open_graph": "mgclust.data",
     "load_result": "mgclust.result",

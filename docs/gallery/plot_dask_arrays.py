@@ -2,9 +2,8 @@
 Dask arrays on a local cluster
 ==============================
 
-``client="local"`` starts a Dask cluster of this machine for one fit: one worker per GPU, or per core where there is
-none. The rows of a Dask array are computed on the workers and stay there. This example compares such a fit with a fit
-in one process.
+The rows of a Dask array are computed on the workers of a Dask cluster and stay there, and so do the labels: they are a
+Dask array with the same chunks. This example compares such a fit with a fit in one process.
 """
 
 # %%
@@ -16,6 +15,7 @@ in one process.
 import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
+from distributed import Client, LocalCluster
 
 from mgclust import DensityPeaks, plots
 
@@ -28,20 +28,26 @@ X = 5 * da.stack([da.cos(angle), da.sin(angle)], axis=1) + noise
 # 2. Fit on the cluster and in this process
 # -----------------------------------------
 # A local cluster starts processes that import this file, so code that starts one stands below ``if __name__ ==
-# "__main__":``. Labels have the same bits on any number of workers.
+# "__main__":``. Fits use the active client. Labels have the same bits on any number of workers; ``result_.compute()``
+# gathers what the picture needs.
 
 if __name__ == "__main__":
-    print(X)
-    spread = DensityPeaks(client="local", device="cpu").fit(X)
-    alone = DensityPeaks(client=None, device="cpu").fit(X.compute())
-    print(spread.result_.hardware["ranks"], "ranks; same labels:", np.array_equal(spread.labels_, alone.labels_))
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster, Client(cluster):
+        X = X.rechunk((chunk, 2)).persist()
+        spread = DensityPeaks(device="cpu").fit(X)
+        print(spread.labels_)
+        print("mean of the first cluster:", X[spread.labels_ == 0].mean(axis=0).compute())
+        print("new rows:", spread.predict(X[:5] + 0.1).compute())
+
+        rows, result = X.compute(), spread.result_.compute()
+        alone = DensityPeaks(client=None, device="cpu").fit(rows)
+        print(spread.result_.hardware["ranks"], "ranks; same labels:", np.array_equal(result.labels, alone.labels_))
 
     fig, (left, right) = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
-    plots.decision_graph(spread.result_, ax=left)
-    rows = X.compute()
-    plots.scatter(rows, spread.labels_, rows[spread.cluster_centers_indices_], ax=right)
+    plots.decision_graph(result, ax=left)
+    plots.scatter(rows, result.labels, rows[result.arrays["centers"]], ax=right)
     plt.show()
 
 # %%
-# For several fits, start a cluster once (``distributed.LocalCluster``, Slurm, Kubernetes) and create a
-# ``distributed.Client``: fits then use the active client by default.
+# Without a cluster, ``client="local"`` starts one of this machine for a single fit: one worker per GPU, or per core
+# where there is none. It ends with the fit, so the labels are a NumPy array then.

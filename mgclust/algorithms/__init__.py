@@ -1,7 +1,7 @@
 """The methods, by their names on the command line.
 
 A folder each; `declaration` is what a method declares, `base` what they have in common, `presentation` how results are
-shown unless a method says otherwise, `common` what several share.
+shown unless a method says otherwise, `common` what several share, `background` fits that are not waited for.
 
 Estimators are imported when one is asked for: scikit-learn, which they are derived from, takes most of a second.
 """
