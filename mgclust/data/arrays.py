@@ -120,7 +120,8 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
         return open_sparse_rows(source)
     if module.startswith("dask.") and hasattr(source, "to_dask_array"):
         frame = source if columns is None else source[_names(columns)]
-        return DaskDataset(frame.to_dask_array(lengths=True), _feature_names(list(frame.columns)))
+        lengths = tuple(computed(frame.map_partitions(len)))
+        return DaskDataset(frame.to_dask_array(lengths=lengths), _feature_names(list(frame.columns)))
     if hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
         return _from_frame(source, columns)
     if columns is not None:

@@ -138,10 +138,9 @@ def test_labels_of_a_fit_are_judged_on_the_workers(client, rows):
 @pytest.mark.slow
 def test_a_data_frame_has_its_names_and_gives_arrays(client):
     frame = pd.DataFrame(points(), columns=["a", "b"])
-    parts = dd.from_pandas(frame, npartitions=4)
-    with client.as_current():
-        model = mgclust.DensityPeaks(client=client, device="cpu").fit(parts)
-        found = model.predict(parts)
+    parts = client.persist(dd.from_pandas(frame, npartitions=4))
+    model = mgclust.DensityPeaks(client=client, device="cpu").fit(parts)
+    found = model.predict(parts)
     assert model.feature_names_in_.tolist() == ["a", "b"]
     assert is_dask(model.labels_) and len(model.labels_.chunks[0]) == 4
     alone = mgclust.DensityPeaks(client=None, device="cpu").fit(frame)
@@ -191,6 +190,9 @@ def test_a_lost_worker_is_an_error_of_what_it_held(client, rows):
         client.compute(model.labels_.sum()).result(timeout=60)
     again = mgclust.DensityPeaks(client=client, device="cpu").fit(points())
     assert len(again.labels_) == 3500
+    del model, again
+    gc.collect()
+    wait_for(lambda: not held(client), 30)
 
 
 @pytest.mark.slow
@@ -210,3 +212,44 @@ def test_a_run_whose_client_ends_before_it_is_published_leaves_nothing(client, r
     assert max(client.run(rank_jobs.parts_left).values()) == 0
     assert computed(outcome.arrays["ranks"]).max() == cluster.size - 1
     assert outcome.value == "of rank 0"
+
+
+@pytest.mark.slow
+def test_arrays_that_the_scheduler_never_hears_of_are_freed(client, rows, monkeypatch):
+    from mgclust.engine.dask import collections, tasks
+
+    def publish_and_end(client, run, workers, *_):
+        client.run(tasks.publish, run, workers=workers)
+        raise KeyboardInterrupt
+
+    before = held(client)
+    client.run(rank_jobs.ownerless_after, 1.0)
+    try:
+        monkeypatch.setattr(collections, "left_on_workers", publish_and_end)
+        with connect(client, "cpu") as cluster, pytest.raises(KeyboardInterrupt):
+            run(RunSpec(rank_jobs.deliver_ranks), open_dataset(rows), cluster)
+        lost = held(client) - before
+        assert lost
+        monkeypatch.undo()
+        with connect(client, "cpu") as cluster:
+            outcome = run(RunSpec(rank_jobs.deliver_ranks), open_dataset(rows), cluster)
+        kept = {future.key for future in distributed.futures_of(outcome.arrays["ranks"])}
+        wait_for(lambda: not held(client) & lost, 30)
+        assert kept <= held(client)
+    finally:
+        client.run(rank_jobs.ownerless_after, tasks.OWNERLESS_SECONDS)
+
+
+@pytest.mark.slow
+def test_the_dashboard_has_the_method_and_the_seconds_of_its_stages(client, rows):
+    mgclust.DensityPeaks(client=client, device="cpu").fit(rows)
+
+    def told(dask_scheduler=None):
+        return list(dask_scheduler.cumulative_worker_metrics)
+
+    def seen() -> bool:
+        metrics = {key for key in client.run_on_scheduler(told) if isinstance(key, tuple)}
+        stages = {key[-2] for key in metrics if "mgclust-density-peaks" in key}
+        return {"load", "dc", "rho", "delta", "labels"} <= stages
+
+    wait_for(seen, 60)

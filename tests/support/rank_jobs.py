@@ -306,3 +306,10 @@ def parts_left() -> int:
     from mgclust.engine.dask import tasks
 
     return len(tasks._LEFT)
+
+
+def ownerless_after(seconds: float) -> None:
+    """Have a worker keep what no client has asked for so long."""
+    from mgclust.engine.dask import tasks
+
+    tasks.OWNERLESS_SECONDS = seconds

@@ -75,6 +75,8 @@ class Driver:
         self._all_workers: list[str] = []
         self._on_progress = on_progress
         self._run = first.run
+        # Of the tasks, which the dashboard shows by it.
+        self._method = first.spec.function.__name__.strip("_").replace("_", "-")
         self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._clean = True
         self._silence: Silence[int] = Silence(Awake())
@@ -223,7 +225,7 @@ class Driver:
                     *sources[rank],
                     others[rank] if others else None,
                     whole,
-                    key=f"mgclust-run-{self._run}-{session}-{rank}",
+                    key=f"mgclust-{self._method}-{self._run}-{session}-{rank}",
                     workers=[address],
                     allow_other_workers=False,
                     pure=False,

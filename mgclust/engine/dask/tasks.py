@@ -29,8 +29,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from dask.sizeof import sizeof
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
+from distributed.metrics import context_meter
+from distributed.worker_state_machine import FreeKeysEvent
+from scipy.sparse import csr_array
 
 from mgclust.engine.abort import Abort
 from mgclust.engine.devices import cores, gpus, why_no_gpu
@@ -258,6 +262,8 @@ def run_task(
         rows, others = _opened(source, arrays), None if beside is None else _opened(*beside)
         with _threads(assignment):
             done = run_rank(assignment, rows, abort, seat.session if seat is not None else None, emit, others)
+        for stage, seconds in {"load": done.report.seconds, **done.timings}.items():
+            context_meter.digest_metric(stage, seconds, "seconds")  # for the dashboard
         if done.report.error is not None:
             done.report.error = Failure.of(done.report.error, assignment.rank, address).error  # type: ignore[assignment]
         if assignment.stays:
@@ -305,8 +311,25 @@ def publish(run: str, dask_worker: Any) -> dict[str, int]:
     left, arrays = _LEFT.pop(dask_worker.address, ("", {}))
     if left != run:
         raise KeyError(run)
+    loop = dask_worker.loop
+    loop.call_later(OWNERLESS_SECONDS, loop.add_callback, _free_unknown, dask_worker, list(arrays))
     sizes: dict[str, int] = dask_worker.update_data(arrays)["nbytes"]
     return sizes
+
+
+async def _free_unknown(worker: Worker, keys: list[str]) -> None:
+    """Free data of which the scheduler was never told, since the client ended between two calls."""
+    here = [key for key in keys if key in worker.data]
+    known = await worker.scheduler.who_has(keys=here) if here else {}
+    unknown = [key for key in here if not known.get(key)]
+    if unknown:
+        worker.handle_stimulus(FreeKeysEvent(keys=unknown, stimulus_id=f"mgclust-free-{time.time()}"))
+
+
+@sizeof.register(csr_array)
+def _bytes_of(rows: csr_array) -> int:
+    """Bytes by which Dask knows how full a worker is; of this type it sees none by itself."""
+    return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes)
 
 
 def _opened(source: Any, arrays: list[Any] | None) -> Any:
