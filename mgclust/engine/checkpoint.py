@@ -31,6 +31,7 @@ import numpy as np
 from mgclust.atomic_directory import atomic_directory
 from mgclust.engine.checkpoint_files import (
     CONTROL,
+    Ragged,
     Saved,
     Writer,
     are_whole,
@@ -49,7 +50,7 @@ from mgclust.errors import InputError
 from mgclust.json_text import parse_json
 from mgclust.kernels import Kernels
 
-__all__ = ["CheckpointConfig", "Checkpointer", "Saved"]
+__all__ = ["CheckpointConfig", "Checkpointer", "Ragged", "Saved"]
 
 Array = Any
 Found = tuple[int, dict[str, str]]  # a checkpoint's number, and the hashes of its files
@@ -181,7 +182,7 @@ class Checkpointer:
         self,
         control: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray] | None = None,
-        rows: Mapping[str, Array] | None = None,
+        rows: Mapping[str, Array | Ragged] | None = None,
         *,
         background: bool = False,
     ) -> None:
@@ -193,7 +194,7 @@ class Checkpointer:
             Plain values for JSON, the same on all ranks.
         arrays : mapping of str to ndarray, optional
             On the host, the same on all ranks. Written by rank 0.
-        rows : mapping of str to array, optional
+        rows : mapping of str to array or Ragged, optional
             Arrays whose rows belong to this rank's rows of the data; may be on the device.
         background : bool
             Return once everything has been copied, as far as there is memory; the checkpoint gets its name at a later
@@ -296,7 +297,7 @@ class Checkpointer:
         writing: _Writing,
         control: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
-        rows: Mapping[str, Array],
+        rows: Mapping[str, Array | Ragged],
         background: bool,
     ) -> None:
         """Have this rank's files written."""
@@ -313,17 +314,17 @@ class Checkpointer:
             writing.problem = _reason(error)
 
     def _own_arrays(
-        self, arrays: Mapping[str, np.ndarray], rows: Mapping[str, Array], copied: bool
+        self, arrays: Mapping[str, np.ndarray], rows: Mapping[str, Array | Ragged], copied: bool
     ) -> Iterator[tuple[str, np.ndarray]]:
         """The files that this rank writes, and what is in them, one after the other from the device."""
         if self._comm.rank == 0:
             for name, array in arrays.items():
                 yield f"{name}.npy", array.copy() if copied else array
         first = self._partition.rows_of(self._comm.rank)[0]
-        for name, array in rows.items():
+        for name, held in rows.items():
             for block in self._partition.blocks_of(self._comm.rank):
                 start, stop = self._partition.bounds(block)
-                part = array[start - first : stop - first]
+                part = held[start - first : stop - first]
                 own = self._kernels.memory.to_host(part)
                 # What is on the host already changes there later.
                 yield block_file(name, block), own.copy() if copied and isinstance(part, np.ndarray) else own

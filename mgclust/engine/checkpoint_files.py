@@ -5,7 +5,8 @@
     FOLDER/checkpoint-7/checkpoint.json    which run it is of, and the SHA-256 of every other file
     FOLDER/checkpoint-7/control.json       what all ranks know alike and fits into a few lines
     FOLDER/checkpoint-7/NAME.npy           an array that all ranks have alike
-    FOLDER/checkpoint-7/NAME.00012.npy     block 12 of an array whose rows are shared out like those of the data
+    FOLDER/checkpoint-7/NAME.00012.npy     block 12 of an array whose rows are shared out like those of the data, or of
+                                           one that has several elements a row: those of the block's rows
     FOLDER/checkpoint-8/...                the one after it; the two last are kept
 
 Blocks have a size that depends on the data alone (`mgclust.engine.partition`), so any number of ranks finds its own.
@@ -33,11 +34,11 @@ from mgclust.engine.partition import Partition
 from mgclust.json_text import parse_json
 
 __all__ = [
-    "CONTROL", "Saved", "Writer", "are_whole", "block_file", "differences", "name_of", "number_of", "ours",
+    "CONTROL", "Ragged", "Saved", "Writer", "are_whole", "block_file", "differences", "name_of", "number_of", "ours",
     "read_index", "write_index",
 ]  # fmt: skip
 
-FORMAT, FORMAT_VERSION = "mgclust-checkpoint", 1
+FORMAT, FORMAT_VERSION = "mgclust-checkpoint", 2
 INDEX, CONTROL = "checkpoint.json", "control.json"
 # Of a whole checkpoint, and of one that `atomic_directory` has not renamed yet.
 OURS = re.compile(r"checkpoint-(?P<whole>\d+)|\.checkpoint-(?P<torn>\d+)\.[0-9a-f]+\.partial")
@@ -96,6 +97,26 @@ class Writer:
         self._threads.shutdown(cancel_futures=True)
 
 
+class Ragged:
+    """Some elements of each row, one row behind the other, with nothing between them.
+
+    Parameters
+    ----------
+    values : ndarray
+        On the host.
+    counts : ndarray of shape (rows,), int64
+        How many each row has.
+    """
+
+    def __init__(self, values: np.ndarray, counts: np.ndarray) -> None:
+        self._values = values
+        self._ends = np.concatenate([[0], np.cumsum(counts)])
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """The elements of rows from one on to before another."""
+        return self._values[self._ends[rows.start] : self._ends[rows.stop]]
+
+
 class Saved:
     """A checkpoint that was found whole.
 
@@ -123,9 +144,15 @@ class Saved:
         rows : ndarray
         """
         first = self._partition.rows_of(self._rank)[0]
-        for block in self._partition.blocks_of(self._rank):
+        blocks = self._partition.blocks_of(self._rank)
+        for block, rows in zip(blocks, self.blocks(name), strict=True):
             start, stop = self._partition.bounds(block)
-            yield slice(start - first, stop - first), _load(self._folder / block_file(name, block))
+            yield slice(start - first, stop - first), rows
+
+    def blocks(self, name: str) -> Iterator[np.ndarray]:
+        """Blocks of an array or a `Ragged` that are of this rank's rows, one after the other, on the host."""
+        for block in self._partition.blocks_of(self._rank):
+            yield _load(self._folder / block_file(name, block))
 
 
 def ours(folder: Path) -> list[Path]:

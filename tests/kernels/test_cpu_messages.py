@@ -209,7 +209,7 @@ def test_same_bits_however_rows_are_split(dtype, monkeypatch):
     median = float(np.median(s[:, :n][np.isfinite(s[:, :n])]))
     states = []
     for bounds, task in (([0, 150], 1 << 20), ([0, 1, 70, 150], 1 << 20), ([0, 64, 150], 1)):
-        monkeypatch.setattr(_cpu_messages, "SMALL", 1 if task == 1 else 1 << 18)
+        monkeypatch.setattr(_cpu_messages, "LEAST_WORK", 1 if task == 1 else 1 << 20)
         monkeypatch.setattr(_cpu_messages, "rows_of_a_task", lambda columns, task=task: max(1, task // columns))
         ranks = [fresh(s, 0.0, a, b - a) for a, b in pairwise(bounds)]
         run = Run(ranks, negligible=1e-6, scale=2.0**30)

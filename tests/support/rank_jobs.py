@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from mgclust.engine.checkpoint import Ragged
 from mgclust.engine.memory import Estimate
 from mgclust.errors import InputError
 from mgclust.kernels.toolkit.threads import thread_count
@@ -209,6 +210,11 @@ def wait_for_the_disk(wait=True):
         Writer.done = Writer.asked
 
 
+def lengths(ids):
+    """Elements of rows: some have none, one has many."""
+    return np.where(ids == 4000, 100_000, ids % 5)
+
+
 def save_rows(context, numbers, broken=None):
     """Save checkpoints whose arrays tell which row and which number they belong to; one rank may be unable to write."""
     checkpoint, rows = context.checkpoint, context.rows
@@ -216,8 +222,11 @@ def save_rows(context, numbers, broken=None):
         if broken == (context.rank, number):
             checkpoint._write = lambda writing, *_: setattr(writing, "problem", "No space left on device")
         ids = np.arange(rows.start, rows.stop)
+        counts = lengths(ids)
         checkpoint.save(
-            {"number": number}, {"alike": np.arange(number)}, {"ids": ids, "wide": ids[:, None] + [0, number]}
+            {"number": number},
+            {"alike": np.arange(number)},
+            {"ids": ids, "wide": ids[:, None] + [0, number], "ragged": Ragged(np.repeat(ids, counts), counts)},
         )
         vars(checkpoint).pop("_write", None)
 
@@ -232,6 +241,7 @@ def load_rows(context):
         ids[place] = rows
     for place, rows in saved.rows("wide"):
         wide[place] = rows
+    np.testing.assert_array_equal(np.concatenate([*saved.blocks("ragged")]), np.repeat(ids, lengths(ids)))
     gathered = context.comm.all_gather(ids), context.comm.all_gather(wide)
     numbers = context.comm.all_gather(np.array([saved.control["number"], len(saved.arrays["alike"])]))
     return *gathered, numbers

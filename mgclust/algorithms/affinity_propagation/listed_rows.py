@@ -8,13 +8,15 @@ for all elements where those are cheaper.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.message_rows import SPARSE, DenseRows, MessageRows
 from mgclust.algorithms.affinity_propagation.similarity_matrix import BLOCK_BYTES, LATER_NOISE, Similarities
-from mgclust.engine.checkpoint import Saved
+from mgclust.engine.checkpoint import Ragged, Saved
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.errors import InsufficientMemoryError
@@ -29,24 +31,53 @@ SAMPLE_COLUMNS = 1024  # columns of a row that tell how similar its nearest ones
 LIST_SHARE = 1 / 50
 SHORTEST_LIST, LONGEST_LIST = 48, 400
 LIST_GROWTH = 1.5  # a list is made that much longer than it would have to be
-# Up to that many elements it is that much longer again each time: on a GPU a row that asks often stops all others.
-LONG_LIST = {"cpu": 0, "cuda": 4096}
-# Of a list in use: on a GPU, where a row stops all others, it is made longer together with those that are too short.
-NEARLY = {"cpu": math.inf, "cuda": 0.6}
 MOST_TIMES = 20  # that a row has asked, as far as they count
 WHOLE_AFTER = 2  # rounds of longer lists for one iteration
 INTERVAL = 16  # iterations from one look at what they cost to the next, and from one choice of active columns
-# Of a row with undecided maxima: how many rows have one for active columns to be chosen, and how many columns these may
-# be. On a GPU such a row stops all others, and a choice of columns takes as long as one list.
-ROWS_A_CHOICE = {"cpu": 64, "cuda": 1 << 40}
-MOST_ACTIVE = {"cpu": SHORTEST_LIST, "cuda": 2048}
-# Elements that rows read in their lists on average, beside own ones, for active columns to be chosen: a GPU reads 32
-READ_FAR = {"cpu": 4, "cuda": 64}
-# What undecided rows cost: pairs that matrices would pass meanwhile, because all rows wait, and for each of its pairs.
-STOP_PAIRS, SEARCH_PACE = {"cpu": 0.0, "cuda": 1e9}, {"cpu": 0.0, "cuda": 6.0}
 LARGE = 1 << 30  # bytes of lists that have moved: what they leave is given back
 DENSE_PACE = 2.0  # elements of a dense row that are passed in the time of one of a list
 PATIENCE = 16.0  # dense iterations' time that lists have cost more than matrices would have, which ends them
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Costs and limits of a device.
+
+    On a GPU a row that is undecided stops all others, and reading far in a list costs little.
+    """
+
+    long_list: int  # Up to that many elements a list is made longer by `LIST_GROWTH` again each time.
+    nearly_short: float  # Lists in use to that share are made longer together with those that are too short.
+    # Active columns are chosen where one of so many rows has undecided maxima, and are at most so many.
+    rows_a_choice: int
+    most_active: int
+    # They are chosen, too, where rows read more elements in their lists than that on average, beside own ones.
+    read_far: int
+    # Pairs that matrices would pass while undecided rows are decided: because all wait, and for each of their pairs.
+    stop_pairs: float
+    search_pace: float
+
+
+PACES = {
+    "cpu": Pace(
+        long_list=0,
+        nearly_short=math.inf,
+        rows_a_choice=64,
+        most_active=SHORTEST_LIST,
+        read_far=4,
+        stop_pairs=0.0,
+        search_pace=0.0,
+    ),
+    "cuda": Pace(
+        long_list=4096,
+        nearly_short=0.6,
+        rows_a_choice=1 << 40,
+        most_active=2048,
+        read_far=64,
+        stop_pairs=1e9,
+        search_pace=6.0,
+    ),
+}
 
 
 class ListedRows(MessageRows):
@@ -61,7 +92,7 @@ class ListedRows(MessageRows):
     def __init__(self, context: Context, similarities: Similarities, *, keep_lists: bool) -> None:
         super().__init__(context, similarities)
         self._kernels = load_lists(context.kernels.device)
-        self._keep_lists = keep_lists
+        self._keep_lists, self._pace = keep_lists, PACES[context.kernels.device]
         xp, n, m, dtype = context.kernels.xp, context.dataset_shape[0], len(context.rows), context.dtype
         vectors = self.vectors(n)
         if context.size > 1:  # own sums are needed again where rows are undecided
@@ -94,7 +125,7 @@ class ListedRows(MessageRows):
 
     def _first_lists(self) -> None:
         n, m = self.messages.n, len(self._rows)
-        columns = _sampled(n)
+        columns = -(-n // _sample_step(n))
         self._reserve(int(1.1 * m * (n / columns * (math.ceil(first_length(n) * columns / n) + 1) + PADDING / 2)))
         for start, s in self.similarities.blocks():
             self._list(self._rows[start : start + len(s)], s, self._floors(s, None))
@@ -117,31 +148,36 @@ class ListedRows(MessageRows):
 
     def decide(self, **numbers: float) -> None:
         """See `MessageRows`."""
-        messages, xp, device = self.messages, self.context.kernels.xp, self.context.kernels.device
+        messages, xp, pace = self.messages, self.context.kernels.xp, self._pace
         rows = xp.flatnonzero(messages.undecided)
         if self._chosen > INTERVAL:
             unsure = messages.slack[rows[messages.undecided[rows] == 1]]
-            many = len(unsure) * ROWS_A_CHOICE[device] > len(self._rows)
-            if many and self._choose_active(unsure, max(MOST_ACTIVE[device], self._read() // len(self._rows))):
+            many = len(unsure) * pace.rows_a_choice > len(self._rows)
+            if many and self._choose_active(unsure, max(pace.most_active, self._read() // len(self._rows))):
                 rows = self._pass_again(rows, numbers)
-        rounds = 0
-        while len(rows):
+        for round_ in count():
+            if not len(rows):
+                break
             self.searched += len(rows)
-            if rounds == 0:
-                # Where one list is too short now, those that are nearly so would each stop an iteration soon.
-                used, undecided = messages.own + xp.maximum(messages.read, 0), messages.undecided > 0
-                nearly = (used > NEARLY[device] * messages.length) & (messages.floor > -xp.inf)
-                longer = xp.flatnonzero(nearly | undecided)
-                self._lost += SEARCH_PACE[device] * len(longer) / len(self._rows)
-                self._make_lists(longer, xp.where(undecided, messages.wanted, messages.floor)[longer])
+            if round_ == 0:
+                self._make_lists(*self._too_short())
             else:
                 # Longer lists move what decides; whole rows decide whatever comes.
-                wanted = messages.wanted if rounds < WHOLE_AFTER else xp.full_like(messages.wanted, -xp.inf)
+                wanted = messages.wanted if round_ < WHOLE_AFTER else xp.full_like(messages.wanted, -xp.inf)
                 self._make_lists(rows, wanted[rows])
-            rounds += 1
             rows = self._pass_again(rows, numbers)
-        self._lost += STOP_PAIRS[device] / max(1, len(self._rows) * messages.n)
+        self._lost += pace.stop_pairs / max(1, len(self._rows) * messages.n)
         messages.sums[-1] = messages.progress[0] = 0
+
+    def _too_short(self) -> tuple[Array, Array]:
+        """Rows whose lists end before they decide, or nearly so, and the similarities that these should hold."""
+        messages, xp, pace = self.messages, self.context.kernels.xp, self._pace
+        # Where one list is too short now, those that are nearly so would each stop an iteration soon.
+        used, undecided = messages.own + xp.maximum(messages.read, 0), messages.undecided > 0
+        nearly = (used > pace.nearly_short * messages.length) & (messages.floor > -xp.inf)
+        rows = xp.flatnonzero(nearly | undecided)
+        self._lost += pace.search_pace * len(rows) / len(self._rows)
+        return rows, xp.where(undecided, messages.wanted, messages.floor)[rows]
 
     def _pass_again(self, rows: Array, numbers: dict[str, float]) -> Array:
         """Pass rows that were undecided; those that are so still."""
@@ -201,7 +237,7 @@ class ListedRows(MessageRows):
         own, read = int(messages.own.sum()), self._read()
         loss = self._unseen * (DENSE_PACE * (own + read) / max(1, m * messages.n) - 1.0)
         self._unseen, self._lost = 0, max(0.0, self._lost + loss)
-        if read > READ_FAR[self.context.kernels.device] * m + own and self._chosen >= INTERVAL:
+        if read > self._pace.read_far * m + own and self._chosen >= INTERVAL:
             self._choose_active(messages.slack, max(SHORTEST_LIST, read // m))
         if self._keep_lists:
             return self
@@ -217,25 +253,15 @@ class ListedRows(MessageRows):
         replicated, rows = super().saved()
         to_host = self.context.kernels.memory.to_host
         counts, columns, values = map(to_host, self._kernels.gather_own(self.messages, self._rows))
-        width = int(counts.max(initial=0))
-        column, a = np.full((len(counts), width), -1, "int32"), np.zeros((len(counts), width), values.dtype)
-        filled = np.arange(width) < counts[:, None]
-        column[filled], a[filled] = columns, values
-        return replicated, {**rows, "own_column": column, "own_a": a}
+        own = {"own_column": Ragged(columns, counts), "own_a": Ragged(values, counts)}
+        return replicated, {**rows, "own_count": counts, **own}
 
     def restore(self, saved: Saved) -> None:
         """See `MessageRows`."""
         super().restore(saved)
-        counts = np.zeros(len(self._rows), "int64")
-        columns, values = [np.zeros(0, "int32")], [np.zeros(0, self.context.dtype)]
-        for (place, column), (_, a) in zip(saved.rows("own_column"), saved.rows("own_a"), strict=True):
-            filled = column >= 0
-            counts[place] = filled.sum(axis=1)
-            columns.append(column[filled])
-            values.append(a[filled])
-        to_device = self.context.kernels.memory.to_device
-        own = counts, np.concatenate(columns), np.concatenate(values)
-        self._remake(self.messages.floor, *map(to_device, own))
+        empty: dict[str, Any] = {"own_count": "int64", "own_column": "int32", "own_a": self.context.dtype}
+        own = (np.concatenate([np.zeros(0, kind), *saved.blocks(name)]) for name, kind in empty.items())
+        self._remake(self.messages.floor, *map(self.context.kernels.memory.to_device, own))
 
     def _dense(self) -> DenseRows:
         """The same messages with all elements."""
@@ -315,11 +341,11 @@ class ListedRows(MessageRows):
         """Similarities from which on lists hold the columns: about as many as it takes, and some more."""
         xp, n = self.context.kernels.xp, self.messages.n
         lowest = np.finfo(s.dtype).min
-        sample = s[:, : n : n // min(n, SAMPLE_COLUMNS)]
+        sample = s[:, : n : _sample_step(n)]
         length = xp.full(len(s), first_length(n))
         if wanted is not None:
             self._kernels.count_similar(s, xp.maximum(wanted, lowest), out=length)
-            most = xp.maximum(LIST_GROWTH * length, LONG_LIST[self.context.kernels.device])
+            most = xp.maximum(LIST_GROWTH * length, self._pace.long_list)
             length = xp.minimum(growth * length, most).astype("int64") + 16
         place = sample.shape[1] - 1 - -(-length * sample.shape[1] // n)
         if wanted is None:
@@ -380,9 +406,9 @@ def first_length(n: int) -> int:
     return int(max(SHORTEST_LIST, min(LIST_SHARE * n, LONGEST_LIST)))
 
 
-def _sampled(n: int) -> int:
-    """Columns of a row's sample."""
-    return -(-n // (n // min(n, SAMPLE_COLUMNS)))
+def _sample_step(n: int) -> int:
+    """Columns of a row from one of its sample to the next."""
+    return n // min(n, SAMPLE_COLUMNS)
 
 
 def _padded(lengths: Array) -> Array:

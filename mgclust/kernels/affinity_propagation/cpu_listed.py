@@ -78,7 +78,7 @@ FAR = 2 * WIDTH  # elements behind the own ones: active columns are looked at wh
 AHEAD = 4  # rows: their lists lie anywhere, and are asked for that much earlier
 FEW = 8  # own elements that are faster one by one
 PER_ROW = 64  # elements that are passed in the time that a row takes beside
-LEAST_WORK = 1 << 16  # elements: less is not worth waking a thread
+LEAST_WORK = 1 << 17  # elements for each thread: less is not worth waking it
 
 
 def pass_listed_rows(
@@ -108,7 +108,7 @@ def pass_listed_rows(
         others[messages.active] = False
         outside = messages.a_column[others].max(initial=-np.inf)
     work = PER_ROW * m + int(messages.own.sum() + np.maximum(messages.read, 0).sum())
-    threads = thread_count() if work > LEAST_WORK or again else 1
+    threads = max(1, min(thread_count(), work // LEAST_WORK))
     size = max(LEAST_ROWS, -(-m // (4 * threads))) if threads > 1 else max(m, 1)
     tasks = -(-m // size)
     threads = max(1, min(threads, tasks))
@@ -127,7 +127,7 @@ def pass_listed_rows(
         )  # fmt: skip
         most[thread] = max(most[thread], filled)
 
-    run_tasks(tasks, task)
+    run_tasks(tasks, task, threads)
     messages.sums[:n] += sums.sum(axis=0) if threads > 1 else sums[0]
     messages.sums[2 * n] += np.count_nonzero(messages.undecided[rows])
     messages.hot_most[0] = max(messages.hot_most[0], most.max())

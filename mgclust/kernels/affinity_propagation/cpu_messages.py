@@ -38,7 +38,7 @@ from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_co
 __all__ = ["enter", "pass_columns", "pass_rows"]
 
 Array = Any
-SMALL = 1 << 18  # elements up to which a second thread is not worth waking
+LEAST_WORK = 1 << 20  # elements for each thread: less is not worth waking it
 FEW = 4  # lanes with R > 0 up to which they are added one by one
 
 
@@ -54,16 +54,13 @@ def pass_rows(
 ) -> None:
     s = messages.s
     real, (m, width) = s.dtype.type, s.shape
-    rows = max(m, 1)
-    if m * width > SMALL:
-        rows = max(1, min(rows_of_a_task(width), -(-m // (4 * thread_count()))))
-    tasks = -(-m // rows)
-    threads = min(thread_count(), tasks)
-    sums = np.zeros((max(threads, 1), width), np.int64)
+    threads = max(1, min(thread_count(), m * width // LEAST_WORK))
+    rows = max(1, min(rows_of_a_task(width), -(-m // (4 * threads)))) if threads > 1 else max(m, 1)
+    sums = np.zeros((threads, width), np.int64)
     n = messages.n
     bits = messages.sums.view(np.float64)[n : 2 * n]
-    most = np.zeros(max(threads, 1), np.int64)
-    listed = np.empty((max(threads, 1), width // WIDTH), np.int32)
+    most = np.zeros(threads, np.int64)
+    listed = np.empty((threads, width // WIDTH), np.int32)
     a, flat = messages.a.reshape(-1), s.reshape(-1)
 
     def task(index: int, thread: int) -> None:
@@ -75,8 +72,8 @@ def pass_rows(
         )  # fmt: skip
         most[thread] = max(most[thread], filled)
 
-    run_tasks(tasks, task)
-    messages.sums[:n] += sums.sum(axis=0)[:n] if len(sums) > 1 else sums[0, :n]
+    run_tasks(-(-m // rows), task, threads)
+    messages.sums[:n] += sums.sum(axis=0)[:n] if threads > 1 else sums[0, :n]
     messages.hot_most[0] = max(messages.hot_most[0], most.max())
 
 

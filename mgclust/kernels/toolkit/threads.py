@@ -84,7 +84,7 @@ def rows_of_a_task(columns: int) -> int:
     return max(1, TASK_ELEMENTS // max(columns, 1))
 
 
-def run_tasks(count: int, task: Callable[[int, int], None]) -> None:
+def run_tasks(count: int, task: Callable[[int, int], None], most: int | None = None) -> None:
     """Call ``task(index, thread)`` for every index below count, each once, in any order.
 
     Parameters
@@ -93,8 +93,10 @@ def run_tasks(count: int, task: Callable[[int, int], None]) -> None:
         Number of tasks.
     task : callable
         Writes where no other task does, or into what belongs to its thread's number.
+    most : int, optional
+        Threads at most; `thread_count` by default.
     """
-    threads = min(thread_count(), count)
+    threads = min(thread_count() if most is None else most, count)
     if threads <= 1:
         for index in range(count):
             task(index, 0)

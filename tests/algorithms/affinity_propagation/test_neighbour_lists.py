@@ -13,6 +13,7 @@ from mgclust.algorithms.affinity_propagation.message_passing import MessagePassi
 from mgclust.engine import partition
 from mgclust.engine.comm import SoloComm
 from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.kernels.affinity_propagation import cpu_listed
 
 KINDS = ["blobs", "noise in the plane", "noise in 64 dimensions", "clump and far rows", "duplicates", "line"]
 
@@ -67,6 +68,9 @@ def same(one, other):
 @pytest.mark.parametrize("kind", KINDS)
 def test_affinity_propagation(trace, kind, dtype, monkeypatch, device):
     monkeypatch.setattr(estimator, "FEW_SIMILARITIES", 0)
+    if dtype == "float64":  # on several threads
+        monkeypatch.setattr(cpu_listed, "LEAST_WORK", 1)
+        monkeypatch.setattr(cpu_listed, "LEAST_ROWS", 16)
     given = {"dtype": dtype, "damping": 0.8, "max_iter": 150, "device": device, "client": None}
     lists = trace(AffinityPropagation(algorithm="sparse", **given), rows(kind))
     same(trace(AffinityPropagation(algorithm="dense", **given), rows(kind)), lists)
