@@ -21,7 +21,7 @@ from mgclust.array_files import computed, is_dask
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect, workers_of
 from mgclust.engine.spmd import RunSpec, run
-from mgclust.errors import InputError
+from mgclust.errors import InputError, WorkerLost
 from support import rank_jobs
 from support.waiting import wait_for
 
@@ -168,10 +168,14 @@ def test_a_result_is_saved_in_parts_and_computed_on_request(client, rows, tmp_pa
     gathered = there.result_.compute()
     assert isinstance(gathered.labels, np.ndarray) and isinstance(gathered.arrays["rho"], np.ndarray)
     plots.decision_graph(gathered)
-    there.select_centers(2)
-    here.select_centers(2)
-    np.testing.assert_array_equal(there.labels_, here.labels_)
-    assert there.result_.scores == here.result_.scores
+    for wanted in ({"n_clusters": 2}, {"rho_min": 20.0, "delta_min": 1.0}):
+        there.select_centers(**wanted)
+        here.select_centers(**wanted)
+        assert there.labels_.chunks == (CHUNKS,)
+        np.testing.assert_array_equal(computed(there.labels_), here.labels_)
+        assert there.result_.scores == here.result_.scores and not computed(there.halo_).any()
+    with pytest.raises(InputError, match="no row lies above both"):
+        there.select_centers(rho_min=1e9)
     canopies = mgclust.Canopy(4.0, 2.0, client=client, device="cpu").fit(rows)
     canopies.result_.save(tmp_path / "canopies")
     members = mgclust.load_result(tmp_path / "canopies").arrays["memberships"]
@@ -193,6 +197,25 @@ def test_a_lost_worker_is_an_error_of_what_it_held(client, rows):
     del model, again
     gc.collect()
     wait_for(lambda: not held(client), 30)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_lost_before_its_part_is_published_is_named(client, rows, monkeypatch):
+    from mgclust.engine.dask import collections
+
+    publish = collections.left_on_workers
+
+    def lose_one(client, run, workers, *others):
+        client.run(rank_jobs.forget_parts, workers=workers[1:2])
+        return publish(client, run, workers, *others)
+
+    monkeypatch.setattr(collections, "left_on_workers", lose_one)
+    with connect(client, "cpu") as cluster:
+        with pytest.raises(WorkerLost, match=r"worker tcp://.* of rank 1 was lost during the run"):
+            run(RunSpec(rank_jobs.deliver_ranks), open_dataset(rows), cluster)
+        monkeypatch.undo()
+        outcome = run(RunSpec(rank_jobs.deliver_ranks), open_dataset(rows), cluster)
+    assert computed(outcome.arrays["ranks"]).max() == cluster.size - 1
 
 
 @pytest.mark.slow

@@ -323,3 +323,10 @@ def ownerless_after(seconds: float) -> None:
     from mgclust.engine.dask import tasks
 
     tasks.OWNERLESS_SECONDS = seconds
+
+
+def forget_parts() -> None:
+    """Lose what a run has left on a worker, as one that restarts does."""
+    from mgclust.engine.dask import tasks
+
+    tasks._LEFT.clear()

@@ -20,10 +20,16 @@ from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, LEAST_DR
 from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
-from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, density_peaks, estimate
+from mgclust.algorithms.density_peaks.ranks import (
+    DensityPeaksOutput,
+    choose_again,
+    density_peaks,
+    estimate,
+    estimate_choice,
+)
 from mgclust.algorithms.scikit_learn import available_if, check_is_fitted
-from mgclust.array_files import computed, is_dask
-from mgclust.data import Dataset
+from mgclust.array_files import is_dask
+from mgclust.data import Dataset, open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import InputError
@@ -216,8 +222,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         -------
         self
             With new `labels_`, `cluster_centers_indices_`, `n_clusters_` and `result_`. `halo_`, which would take a
-            pass, becomes all False. Where `rho_` is a Dask array, 24 bytes a row are gathered here, and the new
-            `labels_` are a NumPy array.
+            pass, becomes all False.
         """
         check_is_fitted(self, "rho_")
         wanted: dict[str, Any] = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
@@ -225,19 +230,27 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         checked = check_parameters(self.center_parameters, wanted | upper | {"indices": indices})
         if indices is not None and any(value is not None for value in (wanted | upper).values()):
             raise InputError("indices go with nothing else; leave out n_clusters and the limits.")
-        rho, delta, nearest_higher = (
-            computed(array) if is_dask(array) else array for array in (self.rho_, self.delta_, self.nearest_higher_)
-        )
-        centers = choose_centers(rho, delta, **checked)
-        self._relabel(centers, assign_labels(np, nearest_higher, centers), None)
+        if is_dask(self.rho_):
+            centers, drop, labels = self._choose_on_workers(checked)
+        else:
+            centers = choose_centers(self.rho_, self.delta_, **checked)
+            labels, drop = assign_labels(np, self.nearest_higher_, centers), gamma_drop(self.rho_, self.delta_, centers)
+        self._relabel(centers, labels, None)
         chosen_by: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
         if indices is not None:
             chosen_by["indices"] = centers.tolist()
         parameters = {**self.result_.parameters, **wanted, **chosen_by, "halo": False}
         automatic = not chosen_by and _is_automatic(wanted)
-        drop = gamma_drop(rho, delta, centers)
         self.result_ = replace(self.result_, parameters=parameters, **self._findings(drop, automatic, False))
         return self
+
+    def _choose_on_workers(self, wanted: dict[str, Any]) -> tuple[np.ndarray, float, Any]:
+        """Centres, their gamma drop, and labels that stay where those of the fit are."""
+        found = {"rho": self.rho_, "delta": self.delta_, "nearest_higher": self.nearest_higher_}
+        spec = RunSpec(choose_again, {**found, "wanted": wanted}, estimate_choice, "float64", resident=False)
+        with connect(client=self.client, device=self.device) as cluster:
+            outcome = run(spec, open_dataset(self.rho_[:, None]), cluster)
+        return *outcome.value, outcome.arrays["labels"]
 
     @available_if(_has_rows)
     def predict(self, X: Any) -> np.ndarray:

@@ -56,7 +56,7 @@ from mgclust.errors import InputError
 from mgclust.kernels.pairs.density import TILE_BYTES
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["DensityPeaksOutput", "density_peaks", "estimate"]
+__all__ = ["DensityPeaksOutput", "choose_again", "density_peaks", "estimate", "estimate_choice"]
 
 Array = Any
 
@@ -179,6 +179,23 @@ def _refuse_too_small(context: Context, measure: Metric, s: float) -> None:
             f"dc={measure.distance(s):g}: so many pairs coincide that dc is the smallest positive distance; it should "
             f"be > {least:.1g}, whose square dtype='{context.dtype}' holds. Drop duplicate rows or give dc."
         )
+
+
+def choose_again(
+    context: Context, *, rho: np.ndarray, delta: np.ndarray, nearest_higher: np.ndarray, wanted: dict[str, Any]
+) -> tuple[np.ndarray, float] | None:
+    """Choose other centres on every rank, and deliver "labels"; rank 0 returns the centres and their gamma drop."""
+    with context.stage("labels"):
+        chosen = choose_centers(rho, delta, **wanted)
+        own = slice(context.rows.start, context.rows.stop)
+        context.deliver(labels=assign_labels(np, nearest_higher, chosen)[own])
+    return (chosen, gamma_drop(rho, delta, chosen)) if context.rank == 0 else None
+
+
+def estimate_choice(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+    """Memory of a rank that chooses other centres."""
+    what = {"vectors of n": 64 * shape[0]}
+    return Estimate(0, sum(what.values()), what)
 
 
 class CutoffDistance(NamedTuple):

@@ -14,7 +14,11 @@ from distributed import Client, Future
 from mgclust.data import Dataset
 from mgclust.engine.dask import tasks
 
-__all__ = ["left_on_workers"]
+__all__ = ["PartLost", "left_on_workers"]
+
+
+class PartLost(Exception):
+    """Part of an array that its worker, whose address this has, could not keep."""
 
 
 def left_on_workers(
@@ -37,12 +41,15 @@ def left_on_workers(
 
     Raises
     ------
-    KeyError
-        A worker has not what it should have: it restarted.
+    PartLost
+        A worker has left, or has not what it should have: it restarted.
     """
     import dask.array as da
 
-    sizes = client.run(tasks.publish, run, workers=workers)
+    sizes = client.run(tasks.publish, run, workers=workers, on_error="return")
+    lost = [address for address in workers if not isinstance(sizes.get(address), dict)]
+    if lost:
+        raise PartLost(lost[0])
     holders = {key: [address] for address in workers for key in sizes[address]}
     nbytes = {key: size for each in sizes.values() for key, size in each.items()}
     client.sync(client.scheduler.update_data, who_has=holders, nbytes=nbytes, client=client.id)

@@ -149,9 +149,10 @@ class Driver:
         parts = [each.delivered for each in done]
         try:
             return collections.left_on_workers(self._client, self._run, self._workers, parts, rows)
-        except (KeyError, OSError):
-            alive = self._alive()
-            raise self._lost(next((rank for rank, each in enumerate(self._workers) if each not in alive), 0)) from None
+        except collections.PartLost as error:
+            raise self._lost(self._workers.index(str(error))) from None
+        except (KeyError, OSError) as error:  # the scheduler does not know a worker any more, or has gone itself
+            raise RunFailed(f"arrays of the result could not be left on the workers: {error!r}. Run again.") from None
 
     def _connect(self) -> None:
         """Open a session of the run's workers, where there are several; the client keeps it."""
