@@ -108,6 +108,9 @@ def run(
         After all ranks have stopped.
     """
     on_progress = paced(on_progress)
+    if not cluster.lasting:  # chunks that another client has
+        given = {name: computed(value) if is_dask(value) else value for name, value in spec.arguments.items()}
+        spec = replace(spec, arguments=given)
     partition = Partition.plan(dataset.shape[0], cluster.size)
     offset = offset_of(dataset, np.dtype(spec.dtype), spec.typical) if spec.shift else None
     stays = stays_on_workers(cluster, beside or dataset)
@@ -118,8 +121,6 @@ def run(
         with Driver(cluster, first, on_progress) as driver:
             value, arrays, timings, reports = driver.run(dataset, beside)
         return Outcome(value, arrays, timings, hardware(reports, cluster.device), cluster.size)
-    given = {name: computed(value) if is_dask(value) else value for name, value in spec.arguments.items()}
-    first = replace(first, spec=replace(spec, arguments=given))
     done = run_rank(first, dataset, Abort(), emit=on_progress, beside=beside)
     refuse([done.report], dataset.shape, spec.dtype)
     timings = {"load": done.report.seconds, **done.timings}

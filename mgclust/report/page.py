@@ -72,7 +72,8 @@ def draw_pictures(result: Result, sample: Sample | EdgeSample | None = None) -> 
     dict of str to bytes
         PNG files by name.
     """
-    return {name: plots.png(ax) for name, ax in presentation_of(result.method).draw(result, sample).items()}
+    drawn = presentation_of(result.method).draw(result.compute(), sample)
+    return {name: plots.png(ax) for name, ax in drawn.items()}
 
 
 def draw_volume(result: Result, dataset: Dataset) -> dict[str, bytes]:
@@ -117,7 +118,7 @@ def write_report(
     Path
         The file.
     """
-    presentation = presentation_of(result.method)
+    result, presentation = result.compute(), presentation_of(result.method)
     stages = {name: seconds for name, seconds in result.timings.items() if name != "total"}
     page = PAGE.render(
         title=_title(presentation, result),

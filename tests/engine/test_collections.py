@@ -22,6 +22,7 @@ from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect, workers_of
 from mgclust.engine.spmd import RunSpec, run
 from mgclust.errors import InputError, WorkerLost
+from mgclust.report import write_report
 from support import rank_jobs
 from support.waiting import wait_for
 
@@ -103,6 +104,8 @@ def test_predictions_are_made_and_stay_where_the_rows_are(method, client, rows, 
     monkeypatch.undo()
     assert is_dask(found) and found.chunks == (CHUNKS,) and found.dtype == np.int32
     np.testing.assert_array_equal(computed(found), expected)
+    for other in (None, client.scheduler.address):
+        np.testing.assert_array_equal(model.set_params(client=other).predict(points()[:50]), expected[:50])
 
 
 @pytest.mark.slow
@@ -176,6 +179,11 @@ def test_a_result_is_saved_in_parts_and_computed_on_request(client, rows, tmp_pa
         assert there.result_.scores == here.result_.scores and not computed(there.halo_).any()
     with pytest.raises(InputError, match="no row lies above both"):
         there.select_centers(rho_min=1e9)
+    for model, path in ((there, tmp_path / "there.html"), (here, tmp_path / "here.html")):
+        write_report(model.result_, path)
+    assert (tmp_path / "there.html").stat().st_size > 20_000
+    graph = mgclust.kneighbors_graph(rows, 3, mode="distance", client=client, device="cpu")
+    assert (graph != mgclust.kneighbors_graph(points(), 3, mode="distance", client=None, device="cpu")).nnz == 0
     canopies = mgclust.Canopy(4.0, 2.0, client=client, device="cpu").fit(rows)
     canopies.result_.save(tmp_path / "canopies")
     members = mgclust.load_result(tmp_path / "canopies").arrays["memberships"]

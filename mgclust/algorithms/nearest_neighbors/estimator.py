@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from mgclust.algorithms.base import Inputs, Method, WarmUp
+from mgclust.algorithms.common.weights import on_host
 from mgclust.algorithms.nearest_neighbors.options import NearestNeighborsOptions
 from mgclust.algorithms.nearest_neighbors.presentation import NearestNeighborsPresentation
 from mgclust.algorithms.nearest_neighbors.ranks import NearestNeighborsOutput, estimate, search_neighbors
@@ -176,7 +177,7 @@ def kneighbors_graph(X: Any, n_neighbors: int, *, mode: str = "connectivity", **
     """
     mode = Choice("connectivity", "distance").check("mode", mode)
     dataset = open_dataset(X)
-    distances, indices = nearest_neighbors(dataset, n_neighbors, **options)
+    distances, indices = map(on_host, nearest_neighbors(dataset, n_neighbors, **options))
     m, k = indices.shape
     weights = distances.reshape(-1) if mode == "distance" else np.ones(m * k, distances.dtype)
     return csr_matrix((weights, indices.reshape(-1), np.arange(0, m * k + 1, k)), shape=(m, dataset.shape[0]))
