@@ -155,7 +155,7 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: i
     vectors = own * (48 + itemsize)
     what = {
         "rows of candidates": kept,
-        "vectors of n": vectors + 16 * n,
+        "vectors of own rows": vectors + 16 * own,
         "candidates of a step": (1 + size) * min(n, STEP) * (d * itemsize + 16),
         "memberships on their way": min(piece_bytes(2 * resident_limit, size), 8 * n * n),
     }

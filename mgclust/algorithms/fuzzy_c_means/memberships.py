@@ -245,7 +245,8 @@ def estimate_rows(n: int, d: int, c: int, itemsize: int) -> dict[str, int]:
 def _estimate(
     shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, c: int, all_at_once: bool
 ) -> Estimate:
-    what = estimate_rows(*shape, c, itemsize)
+    own = -(-shape[0] // size)
+    what = estimate_rows(own, shape[1], c, itemsize)
     if all_at_once:
-        what["memberships of own rows"] = -(-shape[0] // size) * c * itemsize
+        what["memberships of own rows"] = own * c * itemsize
     return Estimate(0, sum(what.values()), what)

@@ -323,7 +323,7 @@ def estimate(
     what = {
         "sums of blocks": 4 * blocks * sums,
         "sums of groups of rows": min(SCRATCH, -(-n // (size * GROUP)) * sums),
-        **estimate_rows(n, d, c, itemsize),
+        **estimate_rows(-(-n // size), d, c, itemsize),
     }
     if silhouettes:
         each = silhouette_bytes(shape, itemsize, size, resident_limit, metric=metric, n_clusters=c)
