@@ -39,6 +39,7 @@ __all__ = [
     "Choice",
     "Constraint",
     "Integer",
+    "IntegerOrWord",
     "Option",
     "Range",
     "Real",
@@ -219,46 +220,6 @@ class Real(_Bounded):
             return text
 
 
-class RealOrWord(Real):
-    """A finite number, or a word that stands for one.
-
-    Parameters
-    ----------
-    word : str
-        The word.
-    above, at_least, below, at_most : float, optional
-        Bounds of a number, as for `Real`.
-    optional, help, remedy
-        As for `Constraint`.
-    """
-
-    def __init__(
-        self,
-        word: str,
-        *,
-        above: float | None = None,
-        at_least: float | None = None,
-        below: float | None = None,
-        at_most: float | None = None,
-        optional: bool = False,
-        help: str = "",
-        remedy: str | None = None,
-    ) -> None:
-        super().__init__(
-            above=above, at_least=at_least, below=below, at_most=at_most, optional=optional, help=help, remedy=remedy
-        )
-        self.word = word
-        self.type = f"number|{word}"
-
-    @property
-    def expected(self) -> str:
-        """See `Constraint`."""
-        return f"{super().expected}, or {self.word!r}"
-
-    def _check(self, name: str, value: Any) -> Any:
-        return value if value == self.word else super()._check(name, value)
-
-
 class Integer(_Bounded):
     """A whole number; True and False are none, nor is 3.0.
 
@@ -286,6 +247,64 @@ class Integer(_Bounded):
             return int(text)
         except ValueError:
             return text
+
+
+class _OrWord(_Bounded):
+    """A number with bounds, or a word that stands for one."""
+
+    def __init__(
+        self,
+        word: str,
+        *,
+        above: float | None = None,
+        at_least: float | None = None,
+        below: float | None = None,
+        at_most: float | None = None,
+        optional: bool = False,
+        help: str = "",
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(
+            above=above, at_least=at_least, below=below, at_most=at_most, optional=optional, help=help, remedy=remedy
+        )
+        self.word = word
+        self.type = f"{type(self).type}|{word}"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return f"{super().expected}, or {self.word!r}"
+
+    def _check(self, name: str, value: Any) -> Any:
+        return value if isinstance(value, str) and value == self.word else super()._check(name, value)
+
+
+class RealOrWord(_OrWord, Real):
+    """A finite number, or a word that stands for one.
+
+    Parameters
+    ----------
+    word : str
+        The word.
+    above, at_least, below, at_most : float, optional
+        Bounds of a number, as for `Real`.
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+
+class IntegerOrWord(_OrWord, Integer):
+    """A whole number, or a word that stands for one.
+
+    Parameters
+    ----------
+    word : str
+        The word.
+    above, at_least, below, at_most : int, optional
+        Bounds of a number, as for `Integer`.
+    optional, help, remedy
+        As for `Constraint`.
+    """
 
 
 class Boolean(Constraint):

@@ -12,7 +12,7 @@
       `-- volumes.py   BOLD series: nifti.py and cifti.py read them
              none takes more memory than its size can mean (inflation.py)
              all of them are a Dataset  (base.py): shape, dtype, read(start, stop)
-             rows.py wraps one whose rows are standardised or detrended
+             rows.py wraps one whose rows are standardised or detrended, selected_rows.py has some rows of one
 
     open_graph(source)    (graph.py, graphs/)
     read_labels(source)   (labels.py, label_files.py)

@@ -83,6 +83,12 @@ CASES = {
         {"n_clusters": 3, "density": "knn"},
         (1, 2),
     ),
+    "significant peaks": (
+        DensityPeaks,
+        lambda: groups((1500, 900, 700), 6, 3, 0),
+        {"density": "knn", "k": "adaptive", "significance": 1.65},
+        (1, 2),
+    ),
     "cutoff": (DensityPeaks, lambda: load_points("overlap1")[0][:3100], {"density": "cutoff", "halo": True}, (1, 2, 3)),
     "grid": (
         DensityPeaks,

@@ -24,7 +24,7 @@ from mgclust.kernels.pairs.density import add_density, computed_tiles, density_o
 from mgclust.kernels.pairs.metrics import Metric
 from mgclust.kernels.pairs.neighbors import nearest_known
 
-__all__ = ["AllPairs", "Neighbors"]
+__all__ = ["AllPairs", "Neighbors", "positive_radii"]
 
 Array = Any
 
@@ -139,6 +139,11 @@ class AllPairs:
 
         Rows with k equal to them come before all others: theirs is twice the largest of those.
         """
+        near = self.nearest_rows(k)
+        return self._inverse(near.s[:, -1], k), near
+
+    def nearest_rows(self, k: int) -> Neighbors:
+        """The k nearest rows of own ones, themselves left out; of equally near ones the lower number comes first."""
         context, xp = self._context, self._xp
         near = Neighbors.none_yet(context, k)
         for chunk, block in context.all_pairs():
@@ -152,19 +157,12 @@ class AllPairs:
                 near_index=near.index[own],
                 rows=xp.arange(chunk.start, chunk.stop),
             )
-        return self._inverse(near.s[:, -1], k), near
+        return near
 
     def _inverse(self, s: Array, k: int) -> Array:
         """One over the distance of each row to its k-th nearest, from the reduced ones of own rows."""
         last = self._measure.distances(self._context.comm.all_gather(s.astype("float64")), self._xp)
-        apart = last > 0
-        if not any_true(apart):
-            raise InputError(
-                f"k={k}: each row has {k} rows equal to it, so no density can be told apart; raise k, or drop "
-                "duplicate rows."
-            )
-        last[~apart] = last[apart].min() / 2
-        return 1.0 / last
+        return 1.0 / positive_radii(last, k, self._xp)
 
     def weighted_rho(self, density: str, s_dc: float, weights: Array | None) -> Array:
         """Gaussian or cutoff density of weighted rows, float64; `weights` of all rows, 1 if left out.
@@ -270,6 +268,17 @@ class AllPairs:
     def _own(self, chunk: Block) -> slice:
         """Position of a chunk among the own rows."""
         return slice(chunk.start - self._context.rows.start, chunk.stop - self._context.rows.start)
+
+
+def positive_radii(radius: Array, k: int, xp: Any) -> Array:
+    """Distances to the k-th nearest row, of which 0 becomes half the smallest of the others; refused where all are."""
+    apart = radius > 0
+    if not any_true(apart):
+        raise InputError(
+            f"k={k}: each row has {k} rows equal to it, so no density can be told apart; raise k, or drop "
+            "duplicate rows."
+        )
+    return xp.where(apart, radius, xp.where(apart, radius, xp.inf).min() / 2)
 
 
 def _shifted(part: slice, by: int) -> slice:

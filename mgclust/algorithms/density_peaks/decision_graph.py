@@ -10,11 +10,11 @@ from mgclust.errors import InputError
 from mgclust.kernels.masks import all_true
 
 __all__ = [
-    "CLEAR_DROP",
     "MOST_AUTOMATIC_CENTERS",
     "assign_labels",
     "automatic_count",
     "choose_centers",
+    "clear_drop",
     "density_order",
     "gamma_drop",
     "largest_gamma",
@@ -29,6 +29,9 @@ PART = 1024  # values
 # On published sets, 15 of 16 automatic choices with a larger drop found the true number of clusters (not worms_2), and
 # 1 of 9 with a smaller one (htru2).
 CLEAR_DROP = 2.5
+# Of the few largest of many values without clusters, the first ones lie far apart: behind k of them a factor of x is
+# about as rare as one of x^k behind the first.
+CLEAR_POWER = 50.0
 
 
 def choose_centers(
@@ -155,6 +158,11 @@ def gamma_drop(rho: np.ndarray, delta: np.ndarray, centers: np.ndarray) -> float
     gamma[centers] = 0.0
     largest = float(gamma.max())
     return least / largest if largest > 0 else float("inf")
+
+
+def clear_drop(n_clusters: int) -> float:
+    """The factor by which ``rho * delta`` has to fall behind so many centres to say that they are clusters."""
+    return max(CLEAR_DROP, CLEAR_POWER ** (1 / n_clusters))
 
 
 def density_order(xp: Any, rho: Array) -> Array:

@@ -6,16 +6,18 @@ The equations and what the ranks compute are in `mgclust.algorithms.density_peak
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.base import Inputs, WarmUp
+from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
-from mgclust.algorithms.common.weights import WeightedClusterer
-from mgclust.algorithms.density_peaks.decision_graph import CLEAR_DROP, assign_labels, choose_centers, gamma_drop
+from mgclust.algorithms.common.weights import WeightedClusterer, on_host
+from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, LEAST_K, most_neighbors
+from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers, clear_drop, gamma_drop
 from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, LEAST_DROP
 from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
@@ -27,9 +29,13 @@ from mgclust.algorithms.density_peaks.ranks import (
     estimate,
     estimate_choice,
 )
+from mgclust.algorithms.density_peaks.significance import CLEAR_HEIGHT, Peaks
+from mgclust.algorithms.density_peaks.stability import UNSTABLE, stability_of
 from mgclust.algorithms.scikit_learn import available_if, check_is_fitted
 from mgclust.array_files import is_dask
 from mgclust.data import Dataset, open_dataset
+from mgclust.data.selected_rows import SelectedRows
+from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import InputError
@@ -82,15 +88,27 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         for the row itself: the weights of the rows at distance 0, its own among them, count as their sum less 1, and
         not below 0. So whole weights give each row the rho that it has where rows are repeated as often; rows of
         weight 0 have a rho, too, and a label. dc is that of the rows as they are, without weights. Not with "knn".
-    k : int, default=16
-        For ``density="knn"``; less than n_samples.
+    k : int or "adaptive", default=16
+        For ``density="knn"``; less than n_samples. With "adaptive" each row has as many nearest rows as share its
+        density, by a likelihood ratio test, 3 to 100 (k* of Rodriguez et al.), and its density is that which the
+        distances to all of them make likely where it may grow or fall from one to the next (PAk): `k_`,
+        `log_density_`, `log_density_error_`, `intrinsic_dim_`.
+    significance : float, optional
+        For ``density="knn"``: find the number of clusters by a test, in place of the largest drop. Clusters whose peak
+        exceeds the saddle to a neighbour by less than so many of their errors merge, as in d'Errico et al., who
+        recommend 1.65 with ``k="adaptive"``. A larger number leaves fewer clusters; one is possible. Goes with none of
+        `n_clusters`, `rho_min`, `delta_min`.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
         With "precomputed" the rows are the distances, shape (n_samples, n_samples): not negative, 0 on the diagonal,
         symmetric. From a file each rank reads its own rows. dc is then always exact.
     rho_min, delta_min : float, optional
         Centres are the rows above both (the rectangle of the decision graph); at most `n_clusters` if that is given.
     halo : bool, default=False
-        Also find each cluster's halo, the rows that may be noise, with one more pass.
+        Also find each cluster's halo, the rows that may be noise, with one more pass; with `significance` the rows that
+        are less dense than the densest saddle of their cluster, without another pass.
+    stability : int, default=0
+        Draws of half the rows, each clustered with the same parameters, whose labels are compared with those of all
+        rows: `stability_`. 20 draws take about five times as long as the fit.
     algorithm : {"auto", "brute", "grid"}, default="auto"
         "brute" passes over all pairs. "grid" takes near-linear time in one to three dimensions: dc, cutoff densities,
         and delta for the densities found are the same bit for bit; the Gaussian rho has the relative error in
@@ -104,8 +122,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     memory_limit : int or str, optional
         Device memory that one rank may use; data beyond it stay on the host and are streamed.
     random_state : int, Generator or RandomState, optional
-        Seed of the samples of rows that choose `dc_fraction` and bracket dc; the second decides dc only with
-        ``dc_method="sample"``.
+        Seed of the draws of `stability`, and of the samples of rows that choose `dc_fraction` and bracket dc; the last
+        decide dc only with ``dc_method="sample"``.
     verbose : bool, default=False
     kernel : {"gaussian", "cutoff"}, optional
         Deprecated: `density`.
@@ -129,6 +147,21 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Density without the row itself; distance to the nearest denser row.
     nearest_higher_ : ndarray of shape (n_samples,), int64
         That row; -1 for the densest one.
+    k_, log_density_, log_density_error_ : ndarray of shape (n_samples,), or None
+        Rows of each neighbourhood (int32); logarithm of the number of rows per unit of volume, over n_samples, and its
+        standard error (float64). With another metric than "euclidean", volume is that of a ball with the same radius.
+        Where ``k="adaptive"`` or `significance` is given. `rho_` is then the `intrinsic_dim_`-th root of the density
+        less one error, up to a constant; with an integer `k` without the error, which is the same for all rows.
+    intrinsic_dim_ : float or None
+        Dimension of what the rows lie on, by their two nearest rows (TwoNN), at most n_features; where the densities
+        need it.
+    significance_ : ndarray of shape (n_clusters,), float64, or None
+        Height of each peak over the highest saddle of its cluster, in errors of both; infinite where it has none.
+    saddles_ : ndarray of shape (n_saddles, 3), int64, or None
+        Two clusters that meet, and the row at the densest place between them.
+    stability_ : dict or None
+        Of the draws of half the rows, "ari", the adjusted Rand index between their labels and those that the same rows
+        have in `labels_`, its "mean" and "std", and the "n_clusters" of each draw.
     halo_ : ndarray of shape (n_samples,), bool
         Whether the row is in its cluster's halo; all False without ``halo=True``.
     exactness_ : dict
@@ -145,6 +178,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     A. Rodriguez, A. Laio, Clustering by fast search and find of density peaks, Science 344:1492-1496, 2014.
     K. Ge, H. Su, D. Li, X. Lu, Efficient parallel implementation of a density peaks clustering algorithm on graphics
     processing unit, Frontiers of Information Technology & Electronic Engineering 18:915-927, 2017.
+    M. d'Errico, E. Facco, A. Laio, A. Rodriguez, Automatic topography of high-dimensional data sets by non-parametric
+    density peak clustering, Information Sciences 560:476-492, 2021.
+    A. Rodriguez, M. d'Errico, E. Facco, A. Laio, Computing the free energy without collective variables, Journal of
+    Chemical Theory and Computation 14:1206-1215, 2018.
+    E. Facco, M. d'Errico, A. Rodriguez, A. Laio, Estimating the intrinsic dimension of datasets by a minimal
+    neighborhood information, Scientific Reports 7:12140, 2017.
 
     Examples
     --------
@@ -156,6 +195,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     """
 
     presentation = DensityPeaksPresentation()
+    stability_: dict[str, Any] | None
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
@@ -191,9 +231,15 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         model.exactness_ = result.diagnostics.get("exactness", {})
         model.dc_fraction_ = result.scores.get("dc_fraction")
         model.dc_choice_ = result.diagnostics.get("dc_choice")
+        model.k_, model.log_density_ = arrays.get("k"), arrays.get("log_density")
+        model.log_density_error_ = arrays.get("log_density_error")
+        model.intrinsic_dim_ = result.scores.get("intrinsic_dim")
+        model.stability_ = result.diagnostics.get("stability")
         model.timings_ = result.timings
         model.n_features_in_ = result.source["shape"][1]
         model._relabel(arrays["centers"], np.asarray(result.labels), arrays.get("halo"))
+        if "significance" in arrays:
+            model._keep_peaks(Peaks(arrays["significance"], arrays["saddles"], **result.diagnostics["peaks"]))
         model.result_ = result
         return model
 
@@ -222,7 +268,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         -------
         self
             With new `labels_`, `cluster_centers_indices_`, `n_clusters_` and `result_`. `halo_`, which would take a
-            pass, becomes all False.
+            pass, becomes all False; `significance_`, `saddles_` and `stability_` become None.
         """
         check_is_fitted(self, "rho_")
         wanted: dict[str, Any] = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
@@ -239,7 +285,15 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         chosen_by: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
         if indices is not None:
             chosen_by["indices"] = centers.tolist()
-        parameters = {**self.result_.parameters, **wanted, **chosen_by, "halo": False}
+        parameters = {
+            **self.result_.parameters,
+            **wanted,
+            **chosen_by,
+            "halo": False,
+            "significance": None,
+            "stability": 0,
+        }
+        self.stability_ = None
         automatic = not chosen_by and _is_automatic(wanted)
         self.result_ = replace(self.result_, parameters=parameters, **self._findings(drop, automatic, False))
         return self
@@ -276,15 +330,18 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             )
         dataset, parameters = self._open_more(X), self._checked()
         density, rows = self._density(parameters), dataset.shape[0]
-        k = parameters["k"] * (density == "knn")
+        adaptive = parameters["k"] == "adaptive"
+        k = self._list_length(parameters, len(self.rho_)) * (density == "knn")
         arguments = {"metric": parameters["metric"], "density": density, "k": k, "dc": self.dc_ or 1.0}
         arguments |= {
+            "dim": self.intrinsic_dim_ if adaptive else None,
+            "fitted_k": self.k_ if adaptive else None,
             "rho": self.rho_,
             "labels": self.labels_,
             "centers": self.cluster_centers_indices_,
             "weights": self._weights,
         }
-        need = partial(estimate_prediction, rows=rows, k=k, weighted=self._weights is not None)
+        need = partial(estimate_prediction, rows=rows, k=k, weighted=self._weights is not None, adaptive=adaptive)
         spec = RunSpec(
             predict_labels,
             arguments,
@@ -296,11 +353,58 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         with connect(client=self.client, device=self.device) as cluster:
             return run(spec, self._dataset, cluster, beside=dataset).arrays["labels"]
 
+    def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
+        self.stability_ = None
+        result = super()._run(inputs, on_progress, checkpoint)
+        if not self.stability:
+            return result
+        began, draws, seed = time.perf_counter(), self.stability, self._seed(self.random_state)
+        pairwise = self.metric == "precomputed"
+
+        def fit_some(rows: np.ndarray, draw: int) -> np.ndarray:
+            model = type(self)(**{**self.get_params(), "stability": 0, "verbose": False, "random_state": seed})
+            weights = None if inputs.weights is None else inputs.weights[rows]
+            some = Inputs(SelectedRows(inputs.dataset, rows, pairwise=pairwise), False, weights)
+
+            def report(event: dict[str, Any]) -> None:
+                if on_progress is not None:
+                    elapsed = sum(result.timings.values()) + time.perf_counter() - began
+                    on_progress({"stage": "stability", "fraction": draw / draws, "elapsed": elapsed})
+
+            try:
+                model._run(some, report, None)
+            except InputError as error:
+                raise InputError(f"stability={draws}: half of the rows cannot be clustered. {error}") from error
+            return model.labels_
+
+        self.stability_ = found = stability_of(on_host(self.labels_), fit_some, draws, seed)
+        self.timings_ = {**result.timings, "stability": time.perf_counter() - began}
+        mean, doubts = found["mean"], []
+        if mean < UNSTABLE:
+            doubts.append(
+                f"the clusters are not stable: those of half the rows agree with them at an adjusted Rand index of "
+                f"{mean:.2g} (mean of {draws} draws). Look at stability_, and try other parameters or another method."
+            )
+        self.result_ = replace(
+            self.result_,
+            scores={**result.scores, "stability": mean},
+            diagnostics={**result.diagnostics, "stability": found},
+            warnings=[*result.warnings, *doubts],
+            timings=self.timings_,
+        )
+        return self.result_
+
     def _relabel(self, centers: np.ndarray, labels: Any, halo: Any) -> None:
         self.cluster_centers_indices_ = centers
         self.n_clusters_ = len(centers)
         self.labels_ = labels
         self.halo_ = labels < 0 if halo is None else halo  # none is: an array of the same kind
+        self._keep_peaks(None)
+
+    def _keep_peaks(self, found: Peaks | None) -> None:
+        self.significance_ = None if found is None else found.heights
+        self.saddles_ = None if found is None else found.saddles
+        self._peaks = None if found is None else {"found": found.found, "merged": found.merged}
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, n_clusters, dc = inputs.dataset.shape[0], parameters["n_clusters"], parameters["dc"]
@@ -314,7 +418,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if n_clusters is not None and n_clusters > n:
             raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
         density, k, weights = self._density(parameters), parameters["k"], _unequal(inputs.weights)
-        if density == "knn" and k >= n:
+        self._refuse_densities(parameters, density, n)
+        if density == "knn" and k != "adaptive" and k >= n:
             raise InputError(f"k={k} should be < n_samples={n}: a row is not its own neighbour; ask for fewer.")
         if density == "knn" and weights is not None:
             raise InputError(
@@ -325,7 +430,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
                 f"the largest sample_weight={most:.3g} should be from {LIGHTEST:g} to {HEAVIEST:g}; 1 is one row."
             )
         own = ("metric", "dc", "dc_method", "halo", "algorithm")
-        arguments = {name: parameters[name] for name in own} | {"density": density, "k": k, "weights": weights}
+        arguments = {name: parameters[name] for name in own} | {"density": density, "weights": weights}
+        arguments |= {"significance": parameters["significance"], "adaptive": k == "adaptive"}
+        k = arguments["k"] = self._list_length(parameters, n)
         arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
         arguments["seed"] = self._seed(parameters["random_state"])
         fraction = parameters["dc_fraction"]
@@ -337,10 +444,39 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             metric=parameters["metric"],
             algorithm=parameters["algorithm"],
             k=k * (density == "knn"),
+            with_errors=arguments["adaptive"] or parameters["significance"] is not None,
             weighted=weights is not None,
             choice=choice,
         )
         return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=_may_shift(parameters["metric"]))
+
+    @staticmethod
+    def _list_length(parameters: dict[str, Any], n: int) -> int:
+        """Nearest rows that are kept of each row for densities of them."""
+        return most_neighbors(n) if parameters["k"] == "adaptive" else int(parameters["k"])
+
+    @staticmethod
+    def _refuse_densities(parameters: dict[str, Any], density: str, n: int) -> None:
+        """Refuse errors of densities that have none, and tests of what was given."""
+        k, significance = parameters["k"], parameters["significance"]
+        if density != "knn" and (k == "adaptive" or significance is not None):
+            which = "k='adaptive'" if k == "adaptive" else f"significance={significance:g}"
+            raise InputError(
+                f"{which} needs density='knn', whose errors are known; there is density={density!r}. Add density='knn'."
+            )
+        if significance is not None and not _is_automatic(parameters):
+            raise InputError(
+                f"significance={significance:g} finds the number of clusters: leave out n_clusters, rho_min and "
+                "delta_min, or significance."
+            )
+        if k == "adaptive" and n < FEWEST_ROWS:
+            raise InputError(
+                f"k='adaptive' needs n_samples={n} to be >= {FEWEST_ROWS}; give more rows, or an integer k."
+            )
+        if k != "adaptive" and significance is not None and k < LEAST_K:
+            raise InputError(
+                f"k={k} should be >= {LEAST_K} with significance: densities of fewer rows are chance; use 'adaptive'."
+            )
 
     def _check_shape(self, dataset: Dataset) -> None:
         if self.metric == "precomputed":
@@ -374,7 +510,14 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.exactness_, self._dataset = value.exactness, inputs.dataset
         self._weights = _unequal(inputs.weights)
         self._relabel(value.centers, found["labels"], found.get("halo"))
-        return Result(**self._findings(value.gamma_drop, _is_automatic(frame["parameters"]), self.halo), **frame)
+        self.intrinsic_dim_ = None
+        if value.intrinsic_dim is not None:
+            self.intrinsic_dim_, self.exactness_["intrinsic_dim_rows"] = value.intrinsic_dim
+        self.k_, self.log_density_ = found.get("k"), found.get("log_density")
+        self.log_density_error_ = found.get("log_density_error")
+        self._keep_peaks(value.peaks)
+        automatic = _is_automatic(frame["parameters"]) and value.peaks is None
+        return Result(**self._findings(value.gamma_drop, automatic, self.halo), **frame)
 
     def _findings(self, drop: float, automatic: bool, halo: bool) -> dict[str, Any]:
         """The part of a Result that depends on the centres, and what to warn of."""
@@ -386,9 +529,14 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         }
         if halo:
             arrays["halo"] = self.halo_
+        densities = {"k": self.k_, "log_density": self.log_density_, "log_density_error": self.log_density_error_}
+        densities |= {"significance": self.significance_, "saddles": self.saddles_}
+        arrays |= {name: array for name, array in densities.items() if array is not None}
         cut = {} if self.dc_ is None else {"dc": self.dc_, "dc_error": self.dc_error_}
         if self.dc_fraction_ is not None:
             cut["dc_fraction"] = self.dc_fraction_
+        if self.intrinsic_dim_ is not None:
+            cut["intrinsic_dim"] = self.intrinsic_dim_
         warnings = list(self._categories)
         if "equal_pairs" in self.exactness_:
             warnings.append(
@@ -401,18 +549,22 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
                 f"dc={self.dc_:g} was sampled: the exact value lies within {self.dc_error_:.2g} of it (95%); "
                 "dc_method='exact' finds it."
             )
+        warnings += self._doubts()
         stable, others = self._other_numbers()
-        if automatic and (drop < CLEAR_DROP or stable < LEAST_DROP):
+        clear = clear_drop(self.n_clusters_)
+        if automatic and (drop < clear or stable < LEAST_DROP):
             why = (
                 f"the last one's rho * delta is only {drop:.2g} times the next row's"
-                if drop < CLEAR_DROP
+                if drop < clear
                 else "it is at this dc_fraction alone that their number stands out"
             )
             warnings.append(
                 f"the centres do not stand out: {why}. "
                 f"Look at the decision graph; give n_clusters, or thresholds, or try {others}."
             )
-        choice = {} if self.dc_choice_ is None else {"dc_choice": self.dc_choice_}
+        choice: dict[str, Any] = {} if self.dc_choice_ is None else {"dc_choice": self.dc_choice_}
+        if self.significance_ is not None:
+            choice["peaks"] = self._peaks
         return {
             "labels": self.labels_,
             "arrays": arrays,
@@ -420,6 +572,24 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             "diagnostics": {"exactness": self.exactness_, **choice},
             "warnings": warnings,
         }
+
+    def _doubts(self) -> list[str]:
+        """Warnings of densities with errors, and of significant peaks."""
+        doubts, n = [], len(self.rho_)
+        known = self.exactness_.get("intrinsic_dim_rows", n)
+        if known < n / 2:
+            doubts.append(
+                f"intrinsic_dim={self.intrinsic_dim_:.3g} was found from {known:,} of {n:,} rows: the others have an "
+                "equal row, so errors of densities mean little. Drop equal rows, or leave significance out and give an "
+                "integer k."
+            )
+        weak = 0 if self.significance_ is None else int((self.significance_ < CLEAR_HEIGHT).sum())
+        if weak:
+            doubts.append(
+                f"{weak} of {self.n_clusters_} peaks exceed their highest saddle by less than {CLEAR_HEIGHT:g} errors, "
+                f"as peaks of noise do: look at significance_; significance={CLEAR_HEIGHT:g} merges such clusters."
+            )
+        return doubts
 
     def _other_numbers(self) -> tuple[float, str]:
         """Drop behind the clusters at neighbouring fractions, if the fraction was chosen, and which others to try."""

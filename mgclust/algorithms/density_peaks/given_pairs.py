@@ -63,6 +63,16 @@ class GivenPairs(AllPairs):
             mine[own] = self._xp.partition(s, k, axis=1)[:, k]  # the first is the row's own 0, or one like it
         return self._inverse(mine, k), None
 
+    def nearest_rows(self, k: int) -> Neighbors:  # noqa: D102
+        xp, first = self._xp, self._context.rows.start
+        near = Neighbors.none_yet(self._context, k)
+        for own, _, s in self._tiles():
+            others = s.copy()
+            others[xp.arange(len(s)), xp.arange(first + own.start, first + own.stop)] = xp.inf
+            near.index[own] = xp.argsort(others, axis=1, kind="stable")[:, :k]
+            near.s[own] = xp.take_along_axis(others, near.index[own], axis=1)
+        return near
+
     def nearest_higher(self, norm: str, order: Array, neighbors: Neighbors | None) -> tuple[Array, Array]:  # noqa: D102
         xp, first = self._xp, self._context.rows.start
         best, index = self._own_zeros(self._context.dtype), self._own_zeros("int64")

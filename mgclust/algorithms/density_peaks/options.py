@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from mgclust.algorithms.declaration import Declaration
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.params import Boolean, Choice, Constraint, Integer, Real, RealOrWord, RowNumbers
+from mgclust.params import Boolean, Choice, Constraint, Integer, IntegerOrWord, Real, RealOrWord, RowNumbers
 
 __all__ = ["DensityPeaksOptions"]
 
@@ -24,10 +24,20 @@ class DensityPeaksOptions(Declaration):
         "dc_fraction": RealOrWord("auto", above=0, at_most=1, help="Share of the pairs within dc; auto: chosen."),
         "dc_method": Choice("exact", "sample", help="How dc is found."),
         "density": Choice("gaussian", "cutoff", "knn", help="What rho is."),
-        "k": Integer(at_least=1, help="With density=knn: rho is one over the distance to the k-th nearest row."),
+        "k": IntegerOrWord(
+            "adaptive", at_least=1,
+            help="With density=knn: rows of a neighbourhood; adaptive: as many as have one density.",
+        ),
+        "significance": Real(
+            at_least=0, optional=True,
+            help="With density=knn: clusters whose peaks exceed their saddles by so many errors, such as 1.65.",
+        ),
         "metric": Choice(*METRICS, "precomputed", help="Distance between rows; precomputed: the rows hold them."),
         "rho_min": Real(optional=True, help="Centres have a larger rho."),
         "delta_min": Real(optional=True, help="Centres have a larger delta."),
+        "stability": Integer(
+            at_least=0, help="Draws of half the rows, whose clusters are compared with those of all; 0: none."
+        ),
         "halo": Boolean(help="Find the halo of each cluster as well."),
         "algorithm": Choice("auto", "brute", "grid", help="All pairs, or near-linear in 1 to 3 dimensions."),
         "kernel": Choice("gaussian", "cutoff", optional=True, help="Deprecated: density."),
@@ -40,7 +50,7 @@ class DensityPeaksOptions(Declaration):
         "delta_max": Real(optional=True, help="Centres have no larger delta."),
         "indices": RowNumbers(optional=True, help="The centres themselves; goes with nothing else."),
     }
-    discarded_by_centers = ("halo",)
+    discarded_by_centers = ("halo", "significance", "stability")
 
     def __init__(
         self,
@@ -50,11 +60,13 @@ class DensityPeaksOptions(Declaration):
         dc_fraction: float | str = "auto",
         dc_method: str = "exact",
         density: str = "gaussian",
-        k: int = 16,
+        k: int | str = 16,
+        significance: float | None = None,
         metric: str = "euclidean",
         rho_min: float | None = None,
         delta_min: float | None = None,
         halo: bool = False,
+        stability: int = 0,
         algorithm: str = "auto",
         device: str = "auto",
         client: Any = "auto",
@@ -70,10 +82,12 @@ class DensityPeaksOptions(Declaration):
         self.dc_method = dc_method
         self.density = density
         self.k = k
+        self.significance = significance
         self.metric = metric
         self.rho_min = rho_min
         self.delta_min = delta_min
         self.halo = halo
+        self.stability = stability
         self.algorithm = algorithm
         self.device = device
         self.client = client

@@ -4,6 +4,8 @@ The density of a new row is what it would be if the row was added to those that 
 count whatever their density: a row that is denser than the centre of its cluster would be the centre in its place, and
 its nearest denser row belongs to another cluster. A row that is equal to fitted ones takes the label of the first.
 
+Where neighbourhoods follow the data, a new row has as many neighbours as its nearest fitted row.
+
 Each rank answers for some of the new rows, past which the fitted rows of all ranks stream: two passes, the same bits on
 any number of ranks.
 """
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.common.preparation import prepare_beside, prepare_rows
+from mgclust.algorithms.density_peaks.adaptive_density import PIECE_BYTES, adaptive_error, adaptive_rho, shells
 from mgclust.algorithms.density_peaks.decision_graph import density_order
 from mgclust.engine.memory import Estimate
 from mgclust.engine.rows import Block
@@ -33,13 +36,18 @@ def predict_labels(
     metric: str,
     density: str,
     k: int,
+    dim: float | None,
+    fitted_k: np.ndarray | None,
     dc: float,
     rho: np.ndarray,
     labels: np.ndarray,
     centers: np.ndarray,
     weights: np.ndarray | None,
 ) -> None:
-    """Run on every rank; it delivers "labels". k is 0 and dc any number where the density needs none."""
+    """Run on every rank; it delivers "labels". k is 0 and dc any number where the density needs none.
+
+    dim, fitted_k: intrinsic dimension and each fitted row's number of neighbours, where these follow the data.
+    """
     measure, kernels, xp = METRICS[metric], context.kernels, context.kernels.xp
     with context.stage("prepare"):
         x = prepare_beside(context, measure, prepare_rows(context, measure))
@@ -66,7 +74,9 @@ def predict_labels(
             else:
                 kernels.pairs.gaussian_sum(x, block.x, **at, scale=measure.scale(dc), power=measure.power, out=own)
             context.progress((done + 1) / context.comm.stream_length())
-        if density == "knn":
+        if dim is not None and fitted_k is not None:
+            own = _adaptive_density(context, measure, near, near_index, dim, fitted_k)
+        elif density == "knn":
             last = measure.distances(near[:, -1].astype("float64"), xp)
             own = xp.where(last > 0, 1.0 / xp.where(last > 0, last, 1.0), xp.inf)
         elif density == "cutoff" and weights is None:
@@ -89,6 +99,19 @@ def predict_labels(
             )
             context.progress((done + 1) / context.comm.stream_length())
         context.deliver(labels=kernels.memory.to_device(labels)[xp.where(s == 0, equal, index)])
+
+
+def _adaptive_density(
+    context: Context, measure: Metric, near: Array, near_index: Array, dim: float, fitted: np.ndarray
+) -> Array:
+    """Density of new rows, each of as many rows as its nearest one has in its neighbourhood."""
+    xp = context.kernels.xp
+    k = context.kernels.memory.to_device(fitted)[near_index[:, 0]]
+    r = measure.distances(near.astype("float64"), xp)
+    radius = xp.take_along_axis(r, k[:, None].astype("int64") - 1, axis=1)[:, 0]
+    some = xp.where(radius > 0, radius, 1.0)
+    rho = adaptive_rho(shells(r, some, k, dim, xp), adaptive_error(k, xp), some, dim, xp)
+    return xp.where(radius > 0, rho, xp.inf)
 
 
 def _add_weighted(
@@ -125,6 +148,7 @@ def estimate_prediction(
     rows: int,
     k: int,
     weighted: bool,
+    adaptive: bool,
 ) -> Estimate:
     """Memory of a rank beside the fitted rows."""
     what = {
@@ -133,4 +157,6 @@ def estimate_prediction(
     }
     if weighted:
         what["tile"] = TILE_BYTES
+    if adaptive:
+        what["densities"] = PIECE_BYTES * -(-rows // size)
     return Estimate(0, sum(what.values()), what)

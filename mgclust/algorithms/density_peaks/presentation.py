@@ -25,6 +25,8 @@ __all__ = ["DensityPeaksPresentation"]
 
 TRIED = ("share of the pairs", "dc", "clusters", "drop of rho * delta behind them")
 NUMBERS = ("clusters", "best at this share", "drop of rho * delta behind them, at two neighbouring shares")
+SADDLES = ("cluster", "cluster", "saddle (row)", "log density", "height of the first, in errors", "of the second")
+MOST_SADDLES = 50
 
 
 class DensityPeaksPresentation(Presentation):
@@ -35,6 +37,8 @@ class DensityPeaksPresentation(Presentation):
         "dc_error": None,
         "dc_fraction": Score("share of the pairs within dc"),
         "halo_rows": Score("rows in the halo"),
+        "stability": Score("agreement with the clusters of half the rows (ARI, mean of draws)", ".3f"),
+        "intrinsic_dim": Score("intrinsic dimension (TwoNN)"),
     }
     facts = {
         "algorithm": Fact(
@@ -57,6 +61,9 @@ class DensityPeaksPresentation(Presentation):
         ),
         "equal_pairs": Fact("pairs of equal rows"),
         "dc_choice": None,
+        "peaks": None,
+        "stability": None,
+        "intrinsic_dim_rows": Fact("rows that the intrinsic dimension was found from"),
         "rho_recomputed_rows": Fact("rows whose density was recomputed directly"),
         "rho_relative_error": Fact("relative error of the densities, at most"),
     }
@@ -101,12 +108,18 @@ class DensityPeaksPresentation(Presentation):
         if "halo" in result.arrays:
             labels = np.asarray(result.labels)[np.asarray(result.arrays["halo"], dtype=bool)]
             columns["in halo"] = np.bincount(labels[labels >= 0], minlength=len(sizes)).tolist()
+        if "significance" in result.arrays:
+            columns["over its highest saddle, in errors"] = [
+                f"{height:.2f}" if np.isfinite(height) else "no saddle" for height in result.arrays["significance"]
+            ]
         return columns
 
     def tables(self, result: Result) -> list[Table]:
-        """After the clusters, where dc_fraction was chosen, what it was chosen by."""
+        """After the clusters: where dc_fraction was chosen, what it was chosen by; the saddles of significant peaks."""
         choice = result.diagnostics.get("dc_choice")
         tables = super().tables(result)
+        if len(result.arrays.get("saddles", ())):
+            tables.append(_saddles(result))
         if not choice or not choice["tried"]:
             return tables
         of = f"of {choice['rows']:,} rows"
@@ -124,11 +137,41 @@ class DensityPeaksPresentation(Presentation):
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
         lines = super().summary(result)
+        if peaks := result.diagnostics.get("peaks"):
+            lowest = float(np.min(result.arrays["significance"]))
+            said = [f"{result.scores['n_clusters']:,} of {peaks['found']:,} are significant"]
+            said += [f"the lowest at {lowest:.3g} errors over its saddle"] if np.isfinite(lowest) else []
+            said += [] if peaks["merged"] is None else [f"the highest that was merged at {peaks['merged']:.3g}"]
+            lines.append(("peaks", ", ".join(said)))
         if "dc" in result.scores:
             lines.append(("dc", f"{result.scores['dc']:.5g}"))
+        if drawn := result.diagnostics.get("stability"):
+            numbers = sorted(set(drawn["n_clusters"]))
+            spread = f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+            agree = f"ARI {drawn['mean']:.2f} ± {drawn['std']:.2f}"
+            lines.append(("halves", f"of the rows, {len(drawn['ari'])} draws: {agree}, {spread} clusters"))
         if choice := result.diagnostics.get("dc_choice"):
             others = [each for each in choice["numbers"] if each["n_clusters"] != result.scores["n_clusters"]]
             named = [f"{each['n_clusters']} (at {each['dc_fraction']:g}, drop {each['drop']:.3g})" for each in others]
             lines.append(("fraction", f"{choice['dc_fraction']:g} of the pairs within dc, chosen"))
             lines += [("others", ", ".join(named))] if named else []
         return lines
+
+
+def _saddles(result: Result) -> Table:
+    """The densest borders of clusters, densest first."""
+    saddles, centers = np.asarray(result.arrays["saddles"]), np.asarray(result.arrays["centers"])
+
+    def at(name: str, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(result.arrays[name][rows])  # of an array that stays with its workers, these alone
+
+    value, error = (at(name, saddles[:, 2]) for name in ("log_density", "log_density_error"))
+    peak, peak_error = (at(name, centers) for name in ("log_density", "log_density_error"))
+    shown = np.argsort(-value, kind="stable")[:MOST_SADDLES].tolist()
+    rows = [
+        [*saddles[i].tolist(), number_text(float(value[i]))]
+        + [f"{(peak[c] - value[i]) / (peak_error[c] + error[i]):.2f}" for c in saddles[i, :2].tolist()]
+        for i in shown
+    ]
+    few = "" if len(shown) == len(saddles) else f", the {len(shown)} densest of {len(saddles):,}"
+    return Table(f"Saddles between clusters{few}", SADDLES, rows)

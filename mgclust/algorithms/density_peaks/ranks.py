@@ -21,10 +21,12 @@ order, and tiles are reduced as they are computed, so there is never an n x n ar
             until it is one value wide: the same value that sorting all distances would give.
     rho     one pass over all pairs; the same bits for equal rows (`mgclust.algorithms.density_peaks.equal_rows`)
             knn: up to a constant, the d-th root of the density k / (n V_d r^d) of Loftsgaarden and Quesenberry (1965),
-            with r the distance to the k-th nearest row: the same order of rows, and it overflows for no d. No dc
+            with r the distance to the k-th nearest row: the same order of rows, and it overflows for no d. No dc.
+            With as many rows as the data bear: `mgclust.algorithms.density_peaks.adaptive_density`
     delta   one pass over all pairs, once every rank knows the rank order of all rho
     labels  pointer jumping along nearest_higher, log2(n) steps
-    halo    one more pass, if asked for
+            significant peaks: from the lists of nearest rows (`mgclust.algorithms.density_peaks.significance`)
+    halo    one more pass, if asked for; of significant peaks none
 
 In one, two or three dimensions the answers come in near-linear time (``algorithm="grid"``): a tree of boxes for dc,
 and for delta given rho, bit for bit the same; a non-uniform FFT for the Gaussian rho, with a stated error.
@@ -44,13 +46,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.algorithms.density_peaks import near_linear
+from mgclust.algorithms.density_peaks.adaptive_density import PIECE_BYTES, LogDensity, log_densities
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers, density_order, gamma_drop
 from mgclust.algorithms.density_peaks.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
 from mgclust.algorithms.density_peaks.fraction_choice import choice_rows, choose_fraction
 from mgclust.algorithms.density_peaks.given_pairs import GivenPairs, measure_of
 from mgclust.algorithms.density_peaks.pair_quantile import BINS, sample_sizes
+from mgclust.algorithms.density_peaks.significance import Peaks, significant_clusters
 from mgclust.engine.memory import Estimate
+from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.density import TILE_BYTES
@@ -59,6 +64,7 @@ from mgclust.kernels.pairs.metrics import Metric
 __all__ = ["DensityPeaksOutput", "choose_again", "density_peaks", "estimate", "estimate_choice"]
 
 Array = Any
+PER_ROW = ("k", "value", "error")  # of a LogDensity
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,8 @@ class DensityPeaksOutput:
     dc_fraction: float | None
     exactness: dict[str, Any]
     choice: dict[str, Any] | None
+    intrinsic_dim: tuple[float, int] | None  # and the rows that said it
+    peaks: Peaks | None
 
 
 def density_peaks(
@@ -83,15 +91,19 @@ def density_peaks(
     dc_method: str,
     density: str,
     k: int,
+    adaptive: bool,
+    significance: float | None,
     centers: dict[str, Any],
     halo: bool,
     algorithm: str,
     seed: int,
     weights: np.ndarray | None,
 ) -> DensityPeaksOutput | None:
-    """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports. dc_fraction None: chosen here.
+    """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports.
 
-    It delivers "labels", "rho", "delta", "nearest_higher" and, where it was asked for, "halo".
+    dc_fraction None: chosen here. adaptive: k is the length of the lists of nearest rows, and each row takes what it
+    bears of them. It delivers "labels", "rho", "delta", "nearest_higher", where it was asked for "halo", and where
+    densities have errors "k", "log_density" and "log_density_error".
     """
     measure = measure_of(metric)
     xp, host = context.kernels.xp, context.kernels.memory.to_host
@@ -110,7 +122,7 @@ def density_peaks(
     with context.stage("dc"):
         if dc is not None:
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
-        elif state.cut is None and (density != "knn" or halo):
+        elif state.cut is None and (density != "knn" or (halo and significance is None)):
             if dc_fraction is None:
                 state.choice = choose_fraction(context, measure, seed)
                 dc_fraction = float(state.choice["dc_fraction"])
@@ -129,7 +141,13 @@ def density_peaks(
 
     with context.stage("rho"):
         if state.rho is None:
-            if density == "knn":
+            if adaptive or significance is not None:
+                state.neighbors = passes.nearest_rows(k)
+                most = context.dataset_shape[1] if metric != "precomputed" else float("inf")
+                state.log_density, state.rho = log_densities(
+                    context, measure, state.neighbors, adaptive=adaptive, most_dim=most
+                )
+            elif density == "knn":
                 state.rho, state.neighbors = passes.knn_rho(k)
             elif metric == "precomputed" or weights is not None:
                 on_device = None if weights is None else xp.asarray(weights, context.dtype)
@@ -146,25 +164,46 @@ def density_peaks(
             state.best, state.nearest = passes.nearest_higher(norm, order, state.neighbors)
             densest = int(xp.argmin(order))
             state.best[densest] = passes.farthest(densest)
-            state.neighbors = None
+            if significance is None:
+                state.neighbors = None
             state.keep(context)
         delta = measure.distances(state.best.astype("float64"), xp)
 
     with context.stage("labels"):
         rho, delta, nearest = host(state.rho), host(delta), state.nearest
-        chosen = choose_centers(rho, delta, **centers)
-        labels = assign_labels(xp, nearest, chosen)
+        topography = None
+        found, near = state.log_density, state.neighbors
+        if significance is not None and found is not None and near is not None:
+            order = density_order(xp, state.rho)
+            topography = significant_clusters(context, found, near, order, nearest, rho * delta, significance)
+            chosen, labels = topography.centers, topography.labels
+        else:
+            chosen = choose_centers(rho, delta, **centers)
+            labels = assign_labels(xp, nearest, chosen)
 
     own = slice(context.rows.start, context.rows.stop)
     context.deliver(labels=labels[own], rho=rho[own], delta=delta[own], nearest_higher=nearest[own])
-    if halo:
+    if found is not None:
+        context.deliver(k=found.k[own], log_density=found.value[own], log_density_error=found.error[own])
+    if topography is not None and halo:
+        context.deliver(halo=topography.halo[own])
+    elif halo:
         with context.stage("halo"):
             context.deliver(halo=halo_rows(context, passes.border(norm, s_dc, labels), labels, rho)[own])
 
     if context.rank != 0:
         return None
-    drop = gamma_drop(rho, delta, chosen)
-    return DensityPeaksOutput(chosen, drop, dc, dc_error, fraction, exactness, state.choice)
+    return DensityPeaksOutput(
+        centers=chosen,
+        gamma_drop=gamma_drop(rho, delta, chosen),
+        dc=dc,
+        dc_error=dc_error,
+        dc_fraction=fraction,
+        exactness=exactness,
+        choice=state.choice,
+        intrinsic_dim=None if found is None else (found.dim, found.dim_rows),
+        peaks=None if topography is None else topography.peaks,
+    )
 
 
 def _refuse_too_small(context: Context, measure: Metric, s: float) -> None:
@@ -216,9 +255,10 @@ class DensityState:
     # rho, best, nearest: of shape (n,) or None: density; reduced distance and index of the nearest denser row.
     # On the device of every rank.
     rho: Array = None
-    neighbors: Neighbors | None = None  # until `nearest` is known
+    neighbors: Neighbors | None = None  # until `nearest` is known, or the borders of significant peaks
     best: Array = None
     nearest: Array = None
+    log_density: LogDensity | None = None
 
     @classmethod
     def finished(cls, context: Context) -> DensityState:
@@ -229,8 +269,11 @@ class DensityState:
         to_device = context.kernels.memory.to_device
         cut = saved.control["cut"]
         state = cls(saved.control["exactness"], saved.control["choice"], None if cut is None else CutoffDistance(*cut))
-        for name, array in saved.arrays.items():
-            setattr(state, name, to_device(array))
+        arrays = {name: to_device(array) for name, array in saved.arrays.items()}
+        if dim := saved.control["dim"]:
+            state.log_density = LogDensity(*dim, *(arrays.pop(f"density_{name}") for name in PER_ROW))
+        for name, array in arrays.items():
+            setattr(state, name, array)
         if saved.control["neighbors"]:
             state.neighbors = Neighbors.none_yet(context, saved.control["neighbors"])
             for name, array in state.neighbors._asdict().items():
@@ -243,6 +286,8 @@ class DensityState:
         if not context.checkpoint.due(seldom=True):
             return
         known = {name: getattr(self, name) for name in ("rho", "best", "nearest")}
+        if self.log_density is not None:
+            known |= {f"density_{name}": getattr(self.log_density, name) for name in PER_ROW}
         arrays = {name: context.kernels.memory.to_host(array) for name, array in known.items() if array is not None}
         near = {} if self.neighbors is None else self.neighbors._asdict()
         context.checkpoint.save(
@@ -251,6 +296,7 @@ class DensityState:
                 "choice": self.choice,
                 "cut": self.cut,
                 "neighbors": near["s"].shape[1] if near else 0,
+                "dim": None if self.log_density is None else self.log_density[:2],
             },
             arrays,
             {f"neighbors_{name}": array for name, array in near.items()},
@@ -275,12 +321,13 @@ def estimate(
     metric: str,
     algorithm: str,
     k: int,
+    with_errors: bool,
     weighted: bool,
     choice: bool,
 ) -> Estimate:
     """Memory of a rank beside its rows; k: of the nearest rows that are kept for densities, or 0.
 
-    choice: whether the fraction of the pairs within dc is chosen.
+    with_errors: whether the densities have errors. choice: whether the fraction of the pairs within dc is chosen.
     """
     n, d = shape
     near = near_linear.is_taken(shape, measure_of(metric), algorithm)
@@ -288,7 +335,13 @@ def estimate(
     what = {"vectors of n": 64 * n}
     if weighted or metric == "precomputed":
         what["tile"] = TILE_BYTES
+    if with_errors:
+        # What another rank's rows have; what the borders of clusters are found with; the block at hand.
+        what["nearest rows of others"] = k * (2 * itemsize + 16) * -(-n // size)
+        what["densities"] = 40 * n + PIECE_BYTES * Partition.plan(n, size).block_rows
     if metric == "precomputed":
+        if with_errors:
+            what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
         return Estimate(0, sum(what.values()), what, TILE_BYTES)
     histogram = what["histogram"] = 2 * 8 * BINS
     what["sample"] = sample_sizes(n, d, near_linear=near)[-1] * (

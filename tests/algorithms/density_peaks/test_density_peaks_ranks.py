@@ -26,6 +26,18 @@ CASES = {
     "cutoff": ("overlap2", {"density": "cutoff", "algorithm": "brute"}),
     "nearest rows": ((4500, 20), {"density": "knn", "k": 5}),
     "nearest rows, grid": ("overlap2", {"density": "knn", "algorithm": "grid"}),
+    "significant peaks": (
+        "overlap1",
+        {"density": "knn", "k": "adaptive", "significance": 1.65, "n_clusters": None, "algorithm": "brute"},
+    ),
+    "significant peaks, k given": (
+        (4500, 6),
+        {"density": "knn", "k": 20, "significance": 0.5, "n_clusters": None},
+    ),
+    "significant peaks, ranks without rows": (
+        (700, 3),
+        {"density": "knn", "k": "adaptive", "significance": 0.5, "n_clusters": None},
+    ),
     "double": ("overlap1", {"dtype": "float64", "algorithm": "brute"}),
     "3-D grid": ((5000, 3), {"algorithm": "grid"}),
     "cutoff grid": ("overlap2", {"density": "cutoff", "algorithm": "grid"}),
@@ -67,13 +79,15 @@ def fit_on(ranks, monkeypatch):
 
 
 def bits(model) -> dict[str, str]:
-    values = {name: np.ascontiguousarray(on_host(getattr(model, name))) for name in ATTRIBUTES}
+    names = [*ATTRIBUTES, "k_", "log_density_", "log_density_error_", "significance_", "saddles_"]
+    found = {name: getattr(model, name) for name in names}
+    values = {name: np.ascontiguousarray(on_host(each)) for name, each in found.items() if each is not None}
     values["dc_"] = np.float64(-1.0 if model.dc_ is None else model.dc_)
     hashes = {name: hashlib.sha256(value.tobytes()).hexdigest()[:12] for name, value in values.items()}
     return {**hashes, "dc_choice_": json.dumps(model.dc_choice_)}
 
 
-@pytest.mark.quick("automatic centres")
+@pytest.mark.quick("automatic centres", "significant peaks, ranks without rows")
 @pytest.mark.parametrize("case", CASES)
 def test_same_bits_on_any_number_of_ranks(case, fit_on):
     X, parameters = rows_of(case), CASES[case][1]

@@ -145,14 +145,23 @@ def test_it_is_in_the_result(tmp_path):
 
 def test_noise_is_warned_of():
     """Among them a draw whose number of clusters stands out at 0.02, and nowhere else."""
-    drops = []
-    for seed in (3, 5, 9, 12):
+    clear = []
+    for seed in (3, 5, 9, 12, 539):
         model = fit(np.random.default_rng(seed).standard_normal((1000, 2)))
         (text,) = model.result_.warnings
         assert text.startswith("the centres do not stand out") and "clusters with dc_fraction=" in text
-        drops.append(model.result_.scores["gamma_drop"])
-        assert ("at this dc_fraction alone" in text) == (drops[-1] >= 2.5)
-    assert max(drops) >= 2.5 > min(drops)
+        drop = model.result_.scores["gamma_drop"]
+        clear.append(drop >= 2.5 and drop**model.n_clusters_ >= 50)
+        assert ("at this dc_fraction alone" in text) == clear[-1]
+    assert any(clear) and not all(clear)
+
+
+def test_few_centres_in_noise_are_warned_of():
+    """Two to four centres, whose drop is larger than the 2.5 that more have to have."""
+    for draw, seed in (("random", 0), ("random", 17), ("standard_normal", 4), ("standard_normal", 8)):
+        model = fit(getattr(np.random.default_rng(seed), draw)((1000, 2)))
+        assert model.result_.scores["gamma_drop"] > 3 and model.n_clusters_ <= 4
+        assert "the centres do not stand out: the last one's rho * delta is only 3" in model.result_.warnings[0]
 
 
 @pytest.mark.parametrize("algorithm", ["brute", "grid"])
