@@ -42,6 +42,11 @@ def fitted(model, X):
 
 
 METHODS = {
+    "significant density peaks": (
+        mgclust.DensityPeaks,
+        {"density": "knn", "k": "adaptive", "significance": 1.0, "halo": True, "stability": 2},
+        ("labels_", "rho_", "k_", "log_density_", "log_density_error_", "halo_"),
+    ),
     "density peaks": (mgclust.DensityPeaks, {"halo": True}, ("labels_", "rho_", "delta_", "nearest_higher_", "halo_")),
     "fuzzy c-means": (
         mgclust.FuzzyCMeans,
