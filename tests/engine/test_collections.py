@@ -54,6 +54,8 @@ METHODS = {
         ("labels_", "memberships_"),
     ),
     "canopies": (mgclust.Canopy, {"t1": 4.0, "t2": 2.0}, ("labels_", "memberships_")),
+    "affinity propagation": (mgclust.AffinityPropagation, {"preference_quantile": 0.1, "damping": 0.8}, ("labels_",)),
+    "adaptive affinity propagation": (mgclust.AdaptiveAffinityPropagation, {"profile": "fast"}, ("labels_",)),
     "nearest neighbours": (NearestNeighbors, {"n_neighbors": 3}, ("distances_", "indices_")),
     "silhouette": (Silhouette, {"labels": np.arange(3500) % 3}, ("samples_",)),
 }
@@ -87,6 +89,10 @@ def test_arrays_have_the_bits_and_chunks_of_their_rows_and_end_with_their_last_r
         assert there.chunks[0] == CHUNKS and there.shape == here.shape and there.dtype == here.dtype, name
         np.testing.assert_array_equal(dense(there), dense(here), err_msg=name)
     assert model.result_.scores == alone.result_.scores
+    if method == "adaptive affinity propagation":
+        first = int(alone.scan_["n_clusters"][0])
+        np.testing.assert_array_equal(dense(model.labels_for(first)), alone.labels_for(first))
+        np.testing.assert_array_equal(dense(model.result_.arrays["samples"]), alone.result_.arrays["samples"])
     assert {key for key in held(client) if "labels" in key or "distances" in key or "samples" in key}
     del model, there
     gc.collect()

@@ -11,7 +11,6 @@ import numpy as np
 
 from mgclust.algorithms.affinity_propagation.adaptive_ranks import AdaptiveOutput, adaptive_affinity_propagation
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
-from mgclust.algorithms.affinity_propagation.message_passing import Assignment
 from mgclust.algorithms.affinity_propagation.options import AdaptiveAffinityPropagationOptions
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
@@ -108,7 +107,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         """See `mgclust.algorithms.Method.warm_ups`."""
         return (WarmUp((200, 8), seconds=3.5),)
 
-    def labels_for(self, k: int) -> np.ndarray:
+    def labels_for(self, k: int) -> Any:
         """Labels of the candidate with k clusters.
 
         Parameters
@@ -118,7 +117,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
 
         Returns
         -------
-        ndarray of shape (n_samples,), int32
+        ndarray or Dask array of shape (n_samples,), int32
 
         Raises
         ------
@@ -127,10 +126,11 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         """
         check_is_fitted(self, "scan_")
         k = Integer(at_least=1).check("k", k)
-        if k not in self._assignments:
-            near = sorted(self._assignments, key=lambda other: abs(other - k))[:4]
+        numbers = self.scan_["n_clusters"].tolist()
+        if k not in numbers:
+            near = sorted(numbers, key=lambda other: abs(other - k))[:4]
             raise InputError(f"k={k} should be one of the candidates, the nearest are {sorted(near)}; see scan_.")
-        return self._assignments[k].labels
+        return self._candidates[:, numbers.index(k)].copy()
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         wanted, n = parameters["n_clusters_range"], inputs.dataset.shape[0]
@@ -145,22 +145,22 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: AdaptiveOutput = outcome.value
-        self.scan_, self.log_, self._assignments = value.table, value.log, value.assignments
+        self.scan_, self.log_, self._candidates = value.table, value.log, outcome.arrays["candidates"]
         self.n_iter_, self.converged_ = value.n_iter, "max_iter" not in value.stopped
         self.exactness_ = value.exactness
         best = value.best
-        n = frame["source"]["shape"][0]
-        chosen = self._assignments.get(best, Assignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan))
-        self._keep_exemplars(inputs.dataset, chosen.exemplars)
-        self.labels_ = chosen.labels
-        self.net_similarity_ = chosen.net_similarity
+        self._keep_exemplars(inputs.dataset, value.exemplars)
+        self.labels_ = outcome.arrays["labels"]
         row = {name: column[self.scan_["n_clusters"] == best] for name, column in self.scan_.items()}
+        self.net_similarity_ = float(row["net_similarity"][0]) if best else np.nan
         self.silhouette_ = float(row["silhouette"][0]) if best else np.nan
         last = float(row["preference"][0]) if best else np.nan
         self.preference_ = last if value.preference is None else value.preference
         problems = self._problems(row, value.nearest)
-        judged = value.silhouettes
-        silhouettes = {} if judged is None else {"samples": judged.samples, "cluster_silhouettes": judged.cluster_means}
+        silhouettes = {}
+        if value.cluster_silhouettes is not None:
+            samples = outcome.arrays["samples"]
+            silhouettes = {"samples": samples, "cluster_silhouettes": value.cluster_silhouettes}
         return Result(
             labels=self.labels_,
             arrays={

@@ -56,12 +56,16 @@ TABLE = (
 
 @dataclass(frozen=True)
 class AdaptiveOutput:
-    """Rank 0's findings."""
+    """Rank 0's findings, beside what is delivered.
+
+    The latter are "candidates", the labels of all in the order of the table, "labels" of the best one, and "samples",
+    its silhouettes, where they are defined.
+    """
 
     table: dict[str, np.ndarray]  # `AdaptiveAffinityPropagation.scan_`
-    assignments: dict[int, Assignment]  # by number of clusters
+    exemplars: np.ndarray  # rows, ascending, of the best candidate
     best: int  # the chosen number of clusters; 0 where there is no candidate
-    silhouettes: SilhouetteScores | None  # of the best one, where they are defined
+    cluster_silhouettes: np.ndarray | None  # of the best candidate, where they are defined
     log: list[str]
     n_iter: int
     stopped: str  # why the scan ended
@@ -122,14 +126,21 @@ def adaptive_affinity_propagation(
     assignments = dict(sorted(assignments.items()))
     with context.stage("silhouette"):
         scores = score(context, similarities, affinity, silhouette_metric, assignments)
+    best = choose(assignments, scores, min_cluster_size)
+    judged, chosen = scores.get(best), assignments.get(best, unassigned(n))
+    own = slice(context.rows.start, context.rows.stop)
+    none = np.zeros((len(context.rows), 0), np.int32)
+    candidates = np.column_stack([none, *(each.labels[own] for each in assignments.values())])
+    context.deliver(labels=chosen.labels[own], candidates=candidates)
+    if judged is not None and judged.samples is not None:
+        context.deliver(samples=judged.samples[own])
     if context.rank:
         return None
-    best = choose(assignments, scores, min_cluster_size)
     return AdaptiveOutput(
         table=tabulate(state, assignments, scores),
-        assignments=assignments,
+        exemplars=chosen.exemplars,
         best=best,
-        silhouettes=scores.get(best),
+        cluster_silhouettes=None if judged is None else judged.cluster_means,
         log=log,
         n_iter=state.iteration,
         stopped=state.stopped,
@@ -137,6 +148,11 @@ def adaptive_affinity_propagation(
         preference=preference,
         exactness=exactness,
     )
+
+
+def unassigned(n: int) -> Assignment:
+    """No exemplars, and n rows without one."""
+    return Assignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan)
 
 
 def refuse_scan(similarities: Similarities, median: float, affinity: str) -> None:

@@ -176,10 +176,10 @@ default="euclidean"
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: AffinityPropagationOutput = outcome.value
-        self._keep_exemplars(inputs.dataset, value.found.exemplars)
-        self.labels_ = value.found.labels
+        self._keep_exemplars(inputs.dataset, value.exemplars)
+        self.labels_ = outcome.arrays["labels"]
         self.n_iter_, self.converged_ = value.n_iter, value.converged
-        self.net_similarity_, self.preference_ = value.found.net_similarity, value.preference
+        self.net_similarity_, self.preference_ = value.net_similarity, value.preference
         self.computed_in_, self.exactness_ = value.dtype, value.exactness
         problems, arrays = [], {"centers": self.cluster_centers_indices_}
         self.__dict__.pop("search_", None)  # of an earlier fit
@@ -198,15 +198,15 @@ default="euclidean"
                 f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
             )
         elif not self.converged_:
-            what = "changed, or left rows without any," if value.found.missing else "changed"
+            what = "changed, or left rows without any," if value.missing else "changed"
             problems.append(
                 f"the exemplars still {what} within the last {self.convergence_iter} of max_iter={self.max_iter} "
                 f"iterations: {CONVERGENCE_REMEDY}; the labels are those of the highest net similarity in the last "
                 f"{min(SLOTS, self.n_iter_)} iterations."
             )
-        if value.found.missing and self.n_clusters_:
+        if value.missing and self.n_clusters_:
             problems.append(
-                f"{value.found.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
+                f"{value.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
                 "raise preference."
             )
         self._categories = {} if self.converged_ else dict.fromkeys(problems, UnconvergedWarning)

@@ -44,9 +44,11 @@ __all__ = ["AffinityPropagationOutput", "affinity_propagation"]
 
 @dataclass(frozen=True)
 class AffinityPropagationOutput:
-    """Rank 0's findings."""
+    """Rank 0's findings, beside "labels"."""
 
-    found: Assignment
+    exemplars: np.ndarray  # rows, ascending
+    missing: int  # rows without an exemplar
+    net_similarity: float
     n_iter: int
     converged: bool
     preference: float | np.ndarray
@@ -119,10 +121,11 @@ def affinity_propagation(
             if len(exemplars):
                 (assignment,) = messages.refine([messages.assign(exemplars, each)], [each])
             exactness = {"algorithm": SPARSE if listed else DENSE, **messages.rows.exactness()}
+    context.deliver(labels=assignment.labels[context.rows.start : context.rows.stop])
     if context.rank != 0:
         return None
-    output = assignment, n_iter, converged, preference, context.dtype.name, alike, exactness
-    return AffinityPropagationOutput(*output, search)
+    output = n_iter, converged, preference, context.dtype.name, alike, exactness, search
+    return AffinityPropagationOutput(assignment.exemplars, assignment.missing, assignment.net_similarity, *output)
 
 
 class Limits(NamedTuple):
