@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tracemalloc
 
 import dask.array as da
 import dask.dataframe as dd
@@ -120,6 +121,23 @@ def test_predictions_are_made_and_stay_where_the_rows_are(method, client, rows, 
 
 
 @pytest.mark.slow
+def test_nothing_of_the_length_of_the_data_passes_the_client(client):
+    n = 2_000_000
+    X = client.persist(da.random.default_rng(0).random((n, 2), dtype=np.float32, chunks=(250_000, 2)))
+    model = mgclust.Canopy(0.6, 0.4, dtype="float32", client=client, device="cpu").fit(X)
+    tracemalloc.start()
+    try:
+        model.fit(X)
+        found = model.predict(X)
+        _, most = tracemalloc.get_traced_memory()
+        computed(found)
+        _, by_gathering = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < n < 4 * n <= by_gathering  # bytes; labels have four a row
+
+
+@pytest.mark.slow
 def test_queries_of_a_dask_array_give_dask_arrays(client, rows):
     found = mgclust.nearest_neighbors(points()[:500], 2, queries=rows, client=client, device="cpu")
     expected = mgclust.nearest_neighbors(points()[:500], 2, queries=points(), client=None, device="cpu")
@@ -133,6 +151,7 @@ def test_queries_of_a_dask_array_give_dask_arrays(client, rows):
             mgclust.nearest_neighbors(points()[:500], 2, queries=source, client=place, device="cpu")
 
 
+@pytest.mark.slow
 def test_labels_of_a_fit_are_judged_on_the_workers(client, rows):
     model = mgclust.DensityPeaks(client=client, device="cpu").fit(rows)
     here = on_host(model.labels_)
