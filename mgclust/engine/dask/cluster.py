@@ -103,8 +103,8 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
             client = stack.enter_context(client.get_client())
         if getattr(client, "asynchronous", True):
             raise InputError(
-                f"client={client!r} should be a synchronous distributed.Client (asynchronous=False); with an asynchronous "
-                "one, await mgclust.submit(model, X)."
+                f"client={client!r} should be a synchronous distributed.Client (asynchronous=False); with an "
+                "asynchronous one, await mgclust.submit(model, X)."
             )
         records = _workers(client, n_workers or 1)
         workers = tuple(records)
