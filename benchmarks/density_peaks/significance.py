@@ -173,6 +173,9 @@ def main() -> None:
     items = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if options.peers_python is not None:
+            told = "import importlib.metadata as m; print(m.version('dadapy'))"
+            out.note("dadapy", subprocess.check_output([options.peers_python, "-c", told], text=True).strip())
         out.note("noise", noise())
         for name, X, y in [*made(), *of_folder(options.data)]:
             if (wanted is None or name in wanted) and len(X) <= MOST_ROWS and X.size <= MOST_NUMBERS:

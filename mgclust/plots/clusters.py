@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["decision_graph", "scatter"]
 
 NUMBERED_CLUSTERS = 40  # numbers beside the centres up to this many clusters
+DENSITIES = {"cutoff": "neighbours within $d_c$", "knn": "one over the distance to nearest rows"}
 
 
 def decision_graph(result: Result, ax: Axes | None = None, log: bool | None = None) -> Axes:
@@ -63,9 +64,8 @@ def decision_graph(result: Result, ax: Axes | None = None, log: bool | None = No
     ax.scatter(rho[others], delta[others], s=size, color=POINT, alpha=alpha, linewidths=0, rasterized=True)
     _draw_centers(ax, np.column_stack([rho[centers], delta[centers]]))
     _draw_thresholds(ax, result, rho, delta, centers)
-    kernel = result.parameters.get("kernel", "gaussian")
-    weight = "neighbours within $d_c$" if kernel == "cutoff" else "Gaussian-weighted neighbours"
-    ax.set_xlabel(f"density $\\rho$ ({weight})")
+    density = result.parameters.get("kernel") or result.parameters.get("density", "gaussian")
+    ax.set_xlabel(f"density $\\rho$ ({DENSITIES.get(str(density), 'Gaussian-weighted neighbours')})")
     ax.set_ylabel("$\\delta$: distance to the nearest denser point (data units)")
     ax.set_title(counted_title(f"Decision graph: {len(centers)} centres", len(rows), len(rho)))
     return ax
@@ -144,6 +144,8 @@ def _draw_thresholds(ax: Axes, result: Result, rho: np.ndarray, delta: np.ndarra
         if limits["delta_min"] is not None:
             ax.axhline(float(limits["delta_min"]), **style)
         return
+    if "significance" in result.arrays:
+        return  # a test set them apart
     product = rho * delta
     rest = np.delete(product, centers).max(initial=0.0)
     if not len(centers) or not 0 < rest < product[centers].min():

@@ -90,6 +90,16 @@ def test_decision_graph_draws_what_separated_the_centres():
     assert 1.1 * 0.01 < x[0] * y[0] < 2.0
 
 
+def test_decision_graph_says_which_density_it_shows():
+    for parameters, words in (
+        ({}, "Gaussian"), ({"density": "cutoff", "kernel": None}, "within"), ({"kernel": "cutoff"}, "within"),
+        ({"density": "knn", "kernel": None}, "nearest rows"),
+    ):  # fmt: skip
+        assert words in plots.decision_graph(peaks(**parameters)).get_xlabel()
+    tested = replace(peaks(density="knn"), arrays={**peaks().arrays, "significance": np.ones(3)})
+    assert not plots.decision_graph(tested, log=False).lines
+
+
 def test_decision_graph_of_duplicates_on_logarithmic_axes():
     result = peaks()
     result.arrays["delta"][10:] = 0

@@ -230,9 +230,9 @@ def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
     a = xp.zeros(len(r), dtype="float64")
     high = 2 * STEEPEST / (ks - 1)
     low = -high
-    rooted = (_moments(v, t, low)[1] < 0) & (_moments(v, t, high)[1] > 0)
+    rooted = (_moments(v, t, low, xp)[1] < 0) & (_moments(v, t, high, xp)[1] > 0)
     for _ in range(STEPS):
-        _, mean, variance = _moments(v, t, a)
+        _, mean, variance = _moments(v, t, a, xp)
         settled = ~rooted | (abs(mean) <= CLOSE * ks)
         if all_true(settled):
             break
@@ -241,13 +241,12 @@ def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
         within = (variance > 0) & (step > low) & (step < high)
         a = xp.where(settled, a, xp.where(within, step, (low + high) / 2))
     a = xp.where(rooted, a, 0.0)
-    total = xp.where(rooted, _moments(v, t, a)[0], 1.0)
+    total = xp.where(rooted, _moments(v, t, a, xp)[0], 1.0)
     return xp.log(ks) - xp.log(total) - a * (ks + 1) / 2
 
 
-def _moments(v: Array, t: Array, a: Array) -> tuple[Array, Array, Array]:
+def _moments(v: Array, t: Array, a: Array, xp: Any) -> tuple[Array, Array, Array]:
     """Sum of the weights v exp(a t) of each row, mean and variance of t."""
-    xp = v.__array_namespace__()
     weight = v * xp.exp(a[:, None] * t)
     total = weight.sum(axis=1)
     some = xp.where(total > 0, total, 1.0)

@@ -69,7 +69,7 @@ class DensityPeaksPresentation(Presentation):
     }
     captions = {
         "decision_graph": "Each point is a row. Centres are dense and far from anything denser; the numbers are "
-        "their labels. The dashed line is what set them apart.",
+        "their labels. The dashed line is what set them apart, unless a test of their significance did.",
     }
     decision_graph = (Axis("rho", "density rho"), Axis("delta", "distance delta to a denser row"))
 

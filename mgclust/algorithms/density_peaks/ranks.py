@@ -342,6 +342,7 @@ def estimate(
     if metric == "precomputed":
         if with_errors:
             what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
+            what["sorted tile"] = TILE_BYTES * (2 + 8 // itemsize)
         return Estimate(0, sum(what.values()), what, TILE_BYTES)
     histogram = what["histogram"] = 2 * 8 * BINS
     what["sample"] = sample_sizes(n, d, near_linear=near)[-1] * (

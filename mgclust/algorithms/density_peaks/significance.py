@@ -137,20 +137,20 @@ def _borders(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cluster of a border row, cluster that it borders on, and the row, of all border rows."""
     xp, rows, host = context.kernels.xp, context.rows, context.kernels.memory.to_host
-    own, number = slice(rows.start, rows.stop), xp.arange(rows.start, rows.stop)
+    own = slice(rows.start, rows.stop)
     label = labels[near.index]
     other = (xp.arange(near.s.shape[1]) < k[own, None]) & (label != labels[own, None])
-    mine = other.view("uint8").max(axis=1).astype(bool)
-    mine[xp.isin(number, xp.asarray(peaks))] = False
-    row = number[mine]
-    there = near.index[mine, other[mine].argmax(axis=1)]
+    borders = other.view("uint8").max(axis=1)
+    borders[xp.asarray(peaks[(peaks >= rows.start) & (peaks < rows.stop)]) - rows.start] = 0
+    mine = xp.flatnonzero(borders)
+    row, there = mine + rows.start, near.index[mine, other[mine].view("uint8").argmax(axis=1)]
     row, there = context.comm.all_gather(row), context.comm.all_gather(there)
     # The lists of the rows on the other side are their owners'.
     nearer = xp.zeros(len(row), dtype="uint8")
     here = xp.flatnonzero((there >= rows.start) & (there < rows.stop))
     same = label[there[here] - rows.start] == labels[row[here], None]
-    nearest = near.index[there[here] - rows.start, same.argmax(axis=1)]
-    nearer[here] = (same.view("uint8").max(axis=1).astype(bool) & (nearest != row[here])).astype("uint8")
+    nearest = near.index[there[here] - rows.start, same.view("uint8").argmax(axis=1)]
+    nearer[here] = same.view("uint8").max(axis=1) & (nearest != row[here]).view("uint8")
     kept = context.comm.all_reduce(nearer, "max") == 0
     row, there = row[kept], there[kept]
     return host(labels[row]), host(labels[there]), host(row)
