@@ -19,6 +19,8 @@ warnings of a result, which `fit` makes Python warnings of, `ClusteringWarning`.
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 
 __all__ = [
     "ClusterUnavailableError",
@@ -32,7 +34,11 @@ __all__ = [
     "RunFailed",
     "WorkerLost",
     "printable",
+    "warn_caller",
 ]
+
+
+BETWEEN = ("mgclust", "sklearn", "joblib")  # a user, and what is to be warned of
 
 
 class MgclustError(Exception):
@@ -78,6 +84,22 @@ class RunCancelled(MgclustError):
 
 class ClusteringWarning(UserWarning):
     """A fit ended, but its result should not be used unseen: the sentence says why, and what helps."""
+
+
+def warn_caller(text: str, category: type[Warning] = ClusteringWarning) -> None:
+    """Make a Python warning that points at the line of a user: the first one outside mgclust and scikit-learn.
+
+    Parameters
+    ----------
+    text : str
+        The sentence.
+    category : type
+        Of the warning.
+    """
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level + 1)
 
 
 def printable(text: str, keep: str = "") -> str:

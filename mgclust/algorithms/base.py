@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
-from mgclust.errors import ClusteringWarning, InputError
+from mgclust.errors import ClusteringWarning, InputError, warn_caller
 from mgclust.params import check_parameters
 from mgclust.progress import ProgressLine, worded
 from mgclust.result import Result
@@ -266,10 +265,10 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
         return self._fit(X)
 
     def _fit(self, X: Any, **beside: Any) -> Self:
-        """Fit rows with what `fit_dataset` takes beside them; called by `fit`, whose caller is warned."""
+        """Fit rows with what `fit_dataset` takes beside them; its caller is warned."""
         result = self.fit_dataset(self._open(X), provenance=False, **beside)
         for text in result.warnings:
-            warnings.warn(text, self._categories.get(text, ClusteringWarning), stacklevel=3)
+            warn_caller(text, self._categories.get(text, ClusteringWarning))
         return self
 
     def __sklearn_tags__(self) -> Any:

@@ -210,7 +210,7 @@ def not_finite(bad: int, first: int, shape: tuple[int, ...], dtype: Any) -> Inpu
     """The refusal of so many values that are not finite, the first in this row."""
     return InputError(
         f"Input X contains NaN or infinity (or values too large for {dtype}): {bad} of {shape[0] * shape[1]} "
-        f"values, the first in row {first} (counted from 0); drop or fill these rows."
+        f"values, the first in row {first} (counted from 0); drop, fill or rescale these rows."
     )
 
 

@@ -98,7 +98,8 @@ def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """
     # Of a constant feature only rounding is left.
     step = np.exp2(np.floor(np.log2(np.maximum(deviation, np.abs(mean) * 1e-15 + 1e-300))) - 2)
-    return np.round(mean / step) * step
+    with np.errstate(invalid="ignore"):  # NaN where the deviation has overflown
+        return np.round(mean / step) * step
 
 
 def offset_of(source: Source, dtype: np.dtype, typical: np.ndarray | None = None) -> np.ndarray | None:
@@ -119,7 +120,8 @@ def offset_of(source: Source, dtype: np.dtype, typical: np.ndarray | None = None
     few = source.read(0, min(OFFSET_ROWS, source.shape[0])) if typical is None else source.take(typical[:OFFSET_ROWS])
     host = np.asarray(few.get() if hasattr(few, "get") else few, np.float64)
     host = host[np.isfinite(host).all(axis=1)]
-    return few_digits(host.mean(axis=0), host.std(axis=0)) if len(host) else None
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused once the rows are read
+        return few_digits(host.mean(axis=0), host.std(axis=0)) if len(host) else None
 
 
 class Rows:

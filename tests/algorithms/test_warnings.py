@@ -8,6 +8,7 @@ import networkx
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
 
 from mgclust import (
     AdaptiveAffinityPropagation,
@@ -74,4 +75,5 @@ def test_one_fit_of_each_is_heard(noise):
         warnings.simplefilter("default")
         model.fit(noise)
         model.fit_predict(noise)
-    assert len(told) == 2
+        make_pipeline(FuzzyCMeans(4, max_iter=1, client=None, device="cpu")).fit_transform(noise)
+    assert len(told) == 3 and {each.filename for each in told} == {__file__}  # none in scikit-learn's own files

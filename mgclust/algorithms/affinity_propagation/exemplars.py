@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from mgclust.data.arrays import ArrayDataset
 from mgclust.data.sparse import SparseDataset, is_sparse
 from mgclust.engine.memory import EstimateFunction, human
 from mgclust.engine.spmd import RunSpec
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.errors import InputError, InsufficientMemoryError, warn_caller
 from mgclust.kernels import load
 from mgclust.kernels.pairs.metrics import METRICS
 
@@ -103,7 +102,7 @@ class ExemplarClusterer(Clusterer):
                 "up which of cluster_centers_indices_ is the most similar."
             )
         if not self.n_clusters_:
-            warnings.warn("the fit found no exemplar: all labels are -1.", ConvergenceWarning, stacklevel=2)
+            warn_caller("the fit found no exemplar: all labels are -1.", ConvergenceWarning)
             return np.full(dataset.shape[0], -1, np.int32)
         limit, metric = self._checked()["memory_limit"], AFFINITIES[self.affinity][0]
         place = {"client": self.client, "device": self.device, "memory_limit": limit}

@@ -127,9 +127,10 @@ def refuse_out_of_range(context: Context, measure: Metric, largest: float, vanis
     low, high = _range(context, measure)
     if (largest or vanished) and not low < largest < high:
         reach = f"reach {largest:.3g}" if np.isfinite(largest) else "overflow"
+        wider = " or use dtype='float64'" if context.dtype != np.float64 else ""
         raise InputError(
             f"centred values {reach}; with metric='{measure.name}' and dtype='{context.dtype}' that "
-            f"should be between {low:.1g} and {high:.1g}; rescale the data or use dtype='float64'."
+            f"should be between {low:.1g} and {high:.1g}; rescale the data{wider}."
         )
 
 

@@ -142,7 +142,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     dc_choice_ : dict or None
         How "auto" has chosen it: the "rows" that were looked at, the fractions that were "tried" with dc, number of
         clusters and drop of ``rho * delta`` behind it, and the "numbers" of clusters that stood out best, with the
-        geometric mean of their drops at two neighbouring fractions, and the fraction to ask for.
+        geometric mean of their drops at two neighbouring fractions, and the fraction to ask for. Both are empty where
+        few rows, or many equal ones, leave 0.02 alone.
     rho_, delta_ : ndarray of shape (n_samples,), float64
         Density without the row itself; distance to the nearest denser row.
     nearest_higher_ : ndarray of shape (n_samples,), int64
@@ -538,11 +539,17 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if self.intrinsic_dim_ is not None:
             cut["intrinsic_dim"] = self.intrinsic_dim_
         warnings = list(self._categories)
+        places = int(np.count_nonzero(self.delta_))  # of equal rows all but the first have one at distance 0
         if "equal_pairs" in self.exactness_:
             warnings.append(
                 f"dc={self.dc_:g} is the smallest positive distance: {self.exactness_['equal_pairs']:,} pairs of rows "
-                f"are equal, more than dc_fraction={self.dc_fraction_:g} of all. Drop equal rows and give their number "
-                "as sample_weight, or give dc."
+                f"are equal, more than dc_fraction={self.dc_fraction_:g} of all; {places:,} of {len(self.rho_):,} rows "
+                "are different. Drop equal rows and give their number as sample_weight, or give dc."
+            )
+        if places < self.n_clusters_:
+            warnings.append(
+                f"n_clusters={self.n_clusters_} is more than the number of different rows, {places}: equal rows have "
+                "different labels; ask for fewer clusters."
             )
         if self.dc_error_:
             warnings.append(

@@ -153,7 +153,8 @@ class DensityPeaksPresentation(Presentation):
         if choice := result.diagnostics.get("dc_choice"):
             others = [each for each in choice["numbers"] if each["n_clusters"] != result.scores["n_clusters"]]
             named = [f"{each['n_clusters']} (at {each['dc_fraction']:g}, drop {each['drop']:.3g})" for each in others]
-            lines.append(("fraction", f"{choice['dc_fraction']:g} of the pairs within dc, chosen"))
+            chosen = "chosen" if choice["tried"] else "no other tried: few rows, or many equal ones"
+            lines.append(("fraction", f"{choice['dc_fraction']:g} of the pairs within dc, {chosen}"))
             lines += [("others", ", ".join(named))] if named else []
         return lines
 

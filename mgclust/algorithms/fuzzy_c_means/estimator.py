@@ -39,6 +39,8 @@ TYPICAL_ROWS = 1024  # heaviest rows, near which the origin should lie
 # fell together it was below 0.0005, in all others above 0.3 (`benchmarks.fuzzy_c_means.fuzzifier`).
 COINCIDE = 0.03
 LEAST_SHARE = 0.01  # of the mean number of rows: what has fewer is a tiny cluster
+ON_A_CENTER = 1e-12  # of the data's spread: rows that lie no farther from their centres are equal to them
+SINGLE_OF = 10  # rows, the mean of all clusters, from which on one of a single row is tiny
 MOST_AUTOMATIC_M = 2.0
 
 
@@ -245,11 +247,16 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         m = automatic_m(n, d) if parameters["m"] == "auto" else parameters["m"]
         given, weights = None if isinstance(init, str) else init, inputs.weights
         available = n if weights is None else int((weights > 0).sum())
+        which = "n_samples" if weights is None else "rows with a positive sample_weight"
         if c > available:
-            which = "n_samples" if weights is None else "rows with a positive sample_weight"
             raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
         if parameters["n_clusters_range"] and low < 2:
             raise InputError(f"n_clusters_range={(low, high)} should begin at 2: one cluster has no validity index.")
+        if parameters["n_clusters_range"] and high == available:
+            raise InputError(
+                f"n_clusters_range={(low, high)} should end below {which}={available}: with a cluster for each row "
+                "every index is perfect and says nothing."
+            )
         delta = parameters["noise_distance"]
         criterion = criterion_of(parameters["criterion"], delta)
         if len(numbers) > 1 and delta is not None and criterion == "xie_beni":
@@ -309,7 +316,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         if self.n_clusters_range is not None:
             self.scan_ = Candidate.columns(value.candidates)
             scan = {f"scan_{name}": column for name, column in self.scan_.items()}
-        unsettled, others = problems_of(self, value)
+        unsettled, others = problems_of(self, value, inputs)
         self._categories = dict.fromkeys(unsettled, UnconvergedWarning)
         return Result(
             labels=self.labels_,
@@ -359,16 +366,22 @@ def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
     return dtype if enough else "float64"
 
 
-def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> tuple[list[str], list[str]]:
+def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -> tuple[list[str], list[str]]:
     """Warnings that centres have not settled, and of clusters that are none."""
     fit, c, n = value.fit, len(value.fit.centers), int(value.sizes.sum())
     unsettled, others, nearest = [], [], separations(fit.centers)
     numbers = [each.n_clusters for each in value.candidates]
     if len(numbers) > 1 and c in (numbers[0], numbers[-1]) and c > 2:
         criterion = criterion_of(model.criterion, model.noise_distance)
+        most = math.isqrt(n)
+        advice = (
+            "one beyond may be better; widen the range"
+            if c <= most
+            else f"indices may improve up to a cluster for each row; end the range near sqrt(n_samples)={most}"
+        )
         others.append(
             f"criterion={criterion!r} chooses n_clusters={c}, at the end of n_clusters_range="
-            f"{(numbers[0], numbers[-1])}: one beyond may be better; widen the range."
+            f"{(numbers[0], numbers[-1])}: {advice}."
         )
     if fit.stop_reason == "max_iter":
         relative = fit.shift / value.scale if value.scale else fit.shift
@@ -378,8 +391,15 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> tuple[list[str]
         )
     automatic = automatic_m(n, model.n_features_in_)
     lower = "lower m" + (f" (m='auto' takes {automatic:.3g})" if automatic < value.m else "")
+    outside, sizes = int(value.sizes[0]), value.sizes[1:]
+    empty, few = int((sizes == 0).sum()), max(math.ceil(LEAST_SHARE * n / c) - 1, int(n >= SINGLE_OF * c))
+    tiny = int(((sizes > 0) & (sizes <= few)).sum())
     within = fit.within if value.noise is None else min(fit.within, value.noise)  # of clusters, without the noise
     together = int((nearest <= COINCIDE**2 * within).sum())
+    if empty and fit.within <= (ON_A_CENTER * value.scale) ** 2:
+        which = "different rows" if inputs.weights is None else "different rows with a positive sample_weight"
+        others.append(f"n_clusters={c} is more than the number of {which}, {c - empty}: ask for fewer clusters.")
+        return unsettled, others
     if together:
         apart = math.sqrt(nearest.min() / within) if within else 0.0
         others.append(
@@ -387,18 +407,18 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> tuple[list[str]
             f"distance from their centres apart): the data do not hold n_clusters={c} at m={value.m:.3g}; {lower}, ask "
             "for fewer clusters, or try another init."
         )
-    outside, sizes = int(value.sizes[0]), value.sizes[1:]
     if outside > n / 2:
         others.append(
             f"{outside} of {n} rows are noise: they lie farther than noise_distance={model.noise_distance:g} from all "
             "centres; raise it."
         )
-    empty, few = int((sizes == 0).sum()), math.ceil(LEAST_SHARE * n / c) - 1
-    tiny = int(((sizes > 0) & (sizes <= few)).sum())
     if empty or tiny:
         what = [f"{empty} of {c} clusters are the nearest of no row"] * bool(empty)
         what += [f"{tiny} of {c} clusters have at most {few} of the {n} rows"] * bool(tiny)
-        others.append(f"{', '.join(what)}: {lower}, or ask for fewer clusters.")
+        remedy = "or ask for fewer clusters"
+        if tiny and not together and value.noise is None:
+            remedy = "ask for fewer clusters, or give noise_distance where these rows are outliers"
+        others.append(f"{', '.join(what)}: {lower}, {remedy}.")
     if fit.idle:
         others.append(
             f"{fit.idle} of {c} clusters have no row with a membership above 0, their centres did not move: ask "

@@ -5,7 +5,6 @@ How silhouettes are computed is described in `mgclust.algorithms.silhouette.rank
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -31,7 +30,7 @@ from mgclust.data.labels import labels_location, read_labels
 from mgclust.data.location import is_path
 from mgclust.data.sparse import SparseRows
 from mgclust.engine.spmd import Context, Outcome, RunSpec
-from mgclust.errors import ClusteringWarning
+from mgclust.errors import warn_caller
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Integer, Seed
 from mgclust.result import Result
@@ -245,7 +244,7 @@ def _fitted(X: Any, labels: Any, **options: Any) -> Silhouette:
     model, dataset = Silhouette(labels, **options), open_dataset(X)
     model.fit_dataset(dataset, provenance=False)
     for text in distances_left_out(dataset) if model.metric == "precomputed" else ():
-        warnings.warn(text, ClusteringWarning, stacklevel=3)
+        warn_caller(text)
     return model
 
 

@@ -83,7 +83,7 @@ class Graph(Dataset):
         super().__init__((n_edges, 3 if weighted else 2), np.float64 if weighted else np.int32, name)
         self.n_nodes = check_n_nodes(n_nodes, name)
         self.directed = directed
-        self._unweighted = ""
+        self._of_weights: list[str] = []
         names = _one_a_node(names, self.n_nodes, "names", name)
         self._names = None if names is None else NodeNames(names)
         self._labels = _one_a_node(labels, self.n_nodes, "labels", name)
@@ -112,7 +112,7 @@ class Graph(Dataset):
                 f"{self.name} is directed: direction is dropped, an arc and its reverse add up to an edge of weight 2 "
                 "(of the sum of their weights where they have some); make it undirected first to have other weights."
             )
-        return [*sentences, self._unweighted] if self._unweighted else sentences
+        return [*sentences, *self._of_weights]
 
     def mention(self, numbers: Sequence[str], remedy: str) -> None:
         """Warn that edges have numbers, and that none of these is taken as their weights.
@@ -126,8 +126,24 @@ class Graph(Dataset):
         """
         if numbers:
             listed = shortened(", ".join(map(repr, numbers)))
-            self._unweighted = (
+            self._of_weights.append(
                 f"every edge of {self.name} counts as one, though edges have numbers ({listed}): {remedy}."
+            )
+
+    def mention_missing(self, weight: str, missing: int) -> None:
+        """Warn that some edges lack the attribute of their weights.
+
+        Parameters
+        ----------
+        weight : str
+            Its name.
+        missing : int
+            Number of edges; with 0 there is no warning.
+        """
+        if missing:
+            self._of_weights.append(
+                f"{missing} of {self.shape[0]} edges of {self.name} have no {shortened(repr(weight))} and count as "
+                "one: give it to all edges, or to none."
             )
 
     def describe(self) -> dict[str, Any]:

@@ -45,9 +45,9 @@ def open_networkx(graph: Any, weight: str | None) -> Graph:
     ends = (number[node] for u, v, _ in edges for node in (u, v))
     pairs = np.fromiter(ends, np.int32, 2 * len(edges)).reshape(-1, 2)
     samples = [(str(key), value) for _, _, data in edges[:FEW_EDGES] for key, value in data.items()]
-    weights, unused = _weights_named(weight, [data.get(weight) for _, _, data in edges], samples, name)
-    opened = ArrayGraph(pairs, weights, len(nodes), name, names=_names(nodes), directed=graph.is_directed())
-    opened.mention(unused, _by_attribute(unused))
+    weights = _Weights([data.get(weight) for _, _, data in edges], weight, samples, name)
+    opened = ArrayGraph(pairs, weights.array, len(nodes), name, names=_names(nodes), directed=graph.is_directed())
+    weights.mention(opened)
     return opened
 
 
@@ -59,10 +59,10 @@ def open_igraph(graph: Any, weight: str | None) -> Graph:
     attributes = graph.es.attributes()
     samples = [(key, value) for key in attributes for value in graph.es[:FEW_EDGES][key]]
     values = graph.es[weight] if weight in attributes else [None] * len(pairs)
-    weights, unused = _weights_named(weight, values, samples, name)
+    weights = _Weights(values, weight, samples, name)
     names = _names(graph.vs["name"]) if "name" in graph.vs.attributes() else None
-    opened = ArrayGraph(pairs, weights, graph.vcount(), name, names=names, directed=graph.is_directed())
-    opened.mention(unused, _by_attribute(unused))
+    opened = ArrayGraph(pairs, weights.array, graph.vcount(), name, names=names, directed=graph.is_directed())
+    weights.mention(opened)
     return opened
 
 
@@ -179,14 +179,6 @@ def mention_columns(
         graph.mention(left, f"{one} takes one of these as weights, {none} none")
 
 
-def _by_attribute(names: Sequence[str]) -> str:
-    return (
-        f"open_graph(graph, weight={shortened(names[0])!r}) takes one of these as weights, weight=None none"
-        if names
-        else ""
-    )
-
-
 def _is_numeric(frame: Any, position: int) -> bool:
     if hasattr(frame, "iloc"):
         first = frame.iloc[:1, position]
@@ -282,28 +274,51 @@ def _names(nodes: Sequence[Any]) -> np.ndarray | None:
     return np.array([str(node) for node in nodes])
 
 
-def _weights_named(
-    weight: str | None, values: list[Any], samples: list[tuple[str, Any]], name: str
-) -> tuple[np.ndarray | None, list[str]]:
-    """Weights by their attribute, and where there are none, attributes that could have been meant."""
-    if weight is None:
-        return None, []
-    found = _weights(values, name)
-    if found is not None:
-        return found, []
-    numeric = {key for key, value in samples if isinstance(value, numbers.Real) and not isinstance(value, bool)}
-    if weight != DEFAULT_WEIGHT and values:
-        there = f"those that are numbers are {', '.join(map(repr, sorted(numeric)))}" if numeric else "none is a number"
-        raise InputError(f"weight={shortened(weight)!r} is no attribute of the edges of {name}; {shortened(there)}.")
-    return None, sorted(numeric)
+class _Weights:
+    """Weights of edges by an attribute: 1 where an edge has none, none where no edge has it.
+
+    Parameters
+    ----------
+    values : list
+        Of the attribute; None where an edge has none.
+    weight : str or None
+        Its name; None for no weights.
+    samples : list of (str, object)
+        Attributes of some edges, which could have been meant.
+    name : str
+        Of the graph.
+    """
+
+    def __init__(self, values: list[Any], weight: str | None, samples: list[tuple[str, Any]], name: str) -> None:
+        self.array: np.ndarray | None = None
+        self._weight, self._missing, self._unused = weight, 0, list[str]()
+        if weight is None:
+            return
+        missing = sum(value is None for value in values)
+        if missing < len(values):
+            self.array = _numbers([1.0 if value is None else value for value in values], name)
+            self._missing = missing
+            return
+        numeric = {key for key, value in samples if isinstance(value, numbers.Real) and not isinstance(value, bool)}
+        if weight != DEFAULT_WEIGHT and values:
+            listed = ", ".join(map(repr, sorted(numeric)))
+            there = shortened(f"those that are numbers are {listed}" if numeric else "none is a number")
+            raise InputError(f"weight={shortened(weight)!r} is no attribute of the edges of {name}; {there}.")
+        self._unused = sorted(numeric)
+
+    def mention(self, graph: Graph) -> None:
+        """Let the graph warn of edges without a weight, or of attributes that could have been meant."""
+        if self._missing:
+            graph.mention_missing(str(self._weight), self._missing)
+        if self._unused:
+            first = shortened(self._unused[0])
+            remedy = f"open_graph(graph, weight={first!r}) takes one of these as weights, weight=None none"
+            graph.mention(self._unused, remedy)
 
 
-def _weights(values: list[Any], name: str) -> np.ndarray | None:
-    """Weights of edges, 1 where one has none; None where all have none."""
-    if all(value is None for value in values):
-        return None
+def _numbers(values: list[Any], name: str) -> np.ndarray:
     try:
-        return np.array([1.0 if value is None else value for value in values], np.float64)
+        return np.array(values, np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"a weight of {name} is no number: {error}.") from error
 

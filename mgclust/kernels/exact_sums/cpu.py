@@ -19,6 +19,7 @@ Array = Any
 SIDE_BY_SIDE = 4096
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is for the caller to refuse
 def column_sums(x: Array, about: Array | None = None) -> Array:
     if about is not None:
         x = (x - about) ** 2

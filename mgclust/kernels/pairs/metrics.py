@@ -23,6 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 __all__ = ["METRICS", "Metric"]
 
 Array = Any
@@ -99,20 +101,28 @@ class Metric:
         """
         if not self.unit_rows:
             return x[:, 0] != x[:, 0]
-        _, length = self._direction(x)
+        wide = _scaled(x)
+        _, length = self._direction(wide)
         # Centring a constant row leaves rounding errors, which are no direction either.
-        smallest = 1e-12 * abs(x.astype("float64")).max(axis=1) * x.shape[1] ** 0.5
+        smallest = 1e-12 * abs(wide).max(axis=1) * x.shape[1] ** 0.5
         return length[:, 0] <= smallest
 
     def _to_unit_rows(self, x: Array) -> Array:
-        wide, length = self._direction(x)
+        wide, length = self._direction(_scaled(x))
         return (wide / length).astype(x.dtype)
 
-    def _direction(self, x: Array) -> tuple[Array, Array]:
-        wide = x.astype("float64")
+    def _direction(self, wide: Array) -> tuple[Array, Array]:
         if self.center_rows:
             wide = wide - wide.mean(axis=1, keepdims=True)
         return wide, (wide * wide).sum(axis=1, keepdims=True) ** 0.5
+
+
+def _scaled(x: Array) -> Array:
+    """Rows as float64, times powers of two where squares could overflow or vanish: directions keep their bits."""
+    if x.dtype.itemsize < 8:
+        return x.astype("float64")
+    exponents = np.frexp(abs(x).max(axis=1, keepdims=True))[1]
+    return np.ldexp(x, -exponents)
 
 
 METRICS = {

@@ -110,6 +110,8 @@ def test_numbers_that_vanish_in_float32_are_refused(blobs):
     for call in (fit, adaptive, lambda X: silhouette_score(X, labels, client=None)):
         with pytest.raises(InputError, match=r"reach 0;.*use dtype='float64'"):
             call(blobs * 1e-50)
+        with pytest.raises(InputError, match=r"overflow; .*dtype='float64' .*; rescale the data\.$|or rescale these"):
+            call(blobs * 1e300)  # float64 would not help
     exact = silhouette_score(blobs, labels, client=None, dtype="float64")
     assert silhouette_score(blobs * 1e-50, labels, client=None, dtype="float64") == pytest.approx(exact, rel=1e-9)
 

@@ -1,5 +1,6 @@
 """The strategy that is taken by default, and which attribute of edges is their weight."""
 
+import re
 import warnings
 
 import dask.dataframe as dd
@@ -84,9 +85,20 @@ def test_numbers_that_could_be_weights_are_mentioned(make):
         fit(make(EDGES))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ClusteringWarning)
-        fit(open_graph(make(EDGES), weight="strength"))
+        fit(open_graph(make([(u, v, {**data, "strength": 2.0}) for u, v, data in EDGES]), weight="strength"))
         fit(open_graph(make(EDGES), weight=None))
         fit(make([(u, v, {"weight": 1.0, **data}) for u, v, data in EDGES]))
+
+
+@pytest.mark.parametrize("make", [_networkx, _igraph])
+def test_edges_without_a_weight_are_mentioned(make):
+    """They count as one, as in networkx."""
+    edges = [(u, v, {"km": 2.0} if u == 0 else {}) for u, v, _ in EDGES]
+    missing = sum(u != 0 for u, _, _ in edges)
+    graph = open_graph(make(edges), weight="km")
+    assert sorted(graph.read(0, len(edges))[:, 2].tolist()) == [1.0] * missing + [2.0] * (len(edges) - missing)
+    (said,) = graph.warnings
+    assert re.match(rf"{missing} of {len(edges)} edges of .* have no 'km' and count as one: give it to all", said)
 
 
 @pytest.mark.parametrize("make", ["pandas", "polars", "pyarrow", "dask", "parquet"])

@@ -174,6 +174,22 @@ def test_many_equal_rows(algorithm, density, device):
     assert model.exactness_["equal_pairs"] == ((d == 0).sum() - len(X)) // 2
     np.testing.assert_allclose(model.rho_, reference.density(X, 1.0, density), rtol=1e-5)
     assert "dc=1 is the smallest positive distance" in model.result_.warnings[0]
+    assert "; 16 of 800 rows are different." in model.result_.warnings[0]
+
+
+def test_more_centres_than_different_rows():
+    X = np.repeat(np.eye(3), 20, axis=0)
+    model = fit(X, n_clusters=5)
+    assert model.n_clusters_ == 5
+    assert "n_clusters=5 is more than the number of different rows, 3:" in model.result_.warnings[-1]
+    assert not any("is more than" in text for text in fit(X, n_clusters=3).result_.warnings)
+
+
+def test_where_nothing_could_be_chosen_nothing_is_called_chosen():
+    model = fit(grid(2, 5)[0])
+    lines = dict(model.presentation.summary(model.result_))
+    assert lines["fraction"] == "0.02 of the pairs within dc, no other tried: few rows, or many equal ones"
+    assert "others" not in lines
 
 
 def test_many_equal_rows_with_few_others():

@@ -156,6 +156,22 @@ def test_tiny_and_empty_clusters_are_counted(device, rng):
     assert any("2 of 5 centres coincide" in text for text in model.result_.warnings)
 
 
+def test_a_cluster_of_one_of_few_rows_is_said(rng):
+    """Where clusters have ten rows and more on the average; of fewer, one row is no small part."""
+    X = np.concatenate([rng.normal(size=(59, 2)), [[90.0, 0]]])
+    models = [FuzzyCMeans(c, init=X[-c:], client=None, device="cpu").fit(X) for c in (3, 8)]
+    assert [np.bincount(model.labels_).min() for model in models] == [1, 1]
+    (said,), unsaid = (model.result_.warnings for model in models)
+    assert re.search("1 of 3 clusters have at most 1 of the 60 rows.*noise_distance where these rows are out", said)
+    assert not any("at most" in text for text in unsaid)
+
+
+def test_more_clusters_than_different_rows(rng):
+    X = np.repeat(rng.random((3, 2)), 20, axis=0)
+    (said,) = FuzzyCMeans(5, client=None, device="cpu").fit(X).result_.warnings
+    assert said == "n_clusters=5 is more than the number of different rows, 3: ask for fewer clusters."
+
+
 @pytest.mark.parametrize(
     ("shape", "m"), [((1000, 2), 2.0), ((1000, 5), 2.0), ((10_992, 16), 1.1494), ((10_000, 784), 1.01)]
 )

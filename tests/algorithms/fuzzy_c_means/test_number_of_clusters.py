@@ -79,6 +79,8 @@ def test_the_end_of_the_range_is_said(device):
     X = load_points("rings")[0]
     with pytest.warns(ClusteringWarning, match=r"chooses n_clusters=15, at the end of .*\(12, 15\).*widen the range"):
         FuzzyCMeans(n_clusters_range=(12, 15), n_init=3, random_state=0, device=device, client=None).fit(X)
+    with pytest.warns(ClusteringWarning, match=r"n_clusters=15, at the end .* end the range near sqrt\(n_samples\)=4"):
+        FuzzyCMeans(n_clusters_range=(14, 15), random_state=0, device=device, client=None).fit(X[::36])
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,7 @@ def test_the_end_of_the_range_is_said(device):
         ({"n_clusters_range": (1, 4)}, "should begin at 2"),
         ({"n_clusters_range": (5, 2)}, "n_clusters_range"),
         ({"n_clusters_range": (2, 999)}, "n_samples=600 should be >= n_clusters=999"),
+        ({"n_clusters_range": (2, 600)}, r"\(2, 600\) should end below n_samples=600: .* every index is perfect"),
         ({"n_clusters_range": (2, 3), "init": np.zeros((3, 2))}, "init is an array"),
         ({"criterion": "best"}, "criterion='best'"),
     ],
