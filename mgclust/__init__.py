@@ -2,7 +2,8 @@
 
 Nothing heavy is imported before it is used: ``import mgclust`` loads neither Dask nor CuPy nor Numba.
 
-Modules: runs and results are in ``file_run``, ``result``, ``atomic_directory``, ``label_output``, ``progress``,
+Modules: runs and results are in ``file_run``, ``result``, ``atomic_directory``, ``label_output``, ``label_agreement``,
+``progress``,
 ``params``, ``versions`` and ``errors``; content from outside in ``beneath``, ``array_files``, ``zarr_store``,
 ``json_text``, ``quoting`` and ``hashing``.
 """
@@ -26,6 +27,7 @@ _HOME = {
     "DensityPeaks": "mgclust.algorithms",
     "FastNewman": "mgclust.algorithms",
     "FuzzyCMeans": "mgclust.algorithms",
+    "compare_labels": "mgclust.label_agreement",
     "kneighbors_graph": "mgclust.algorithms.nearest_neighbors.estimator",
     "modularity": "mgclust.algorithms.communities.modularity",
     "nearest_neighbors": "mgclust.algorithms.nearest_neighbors.estimator",

@@ -14,11 +14,14 @@ from mgclust.data import Dataset, open_dataset, open_graph
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.errors import InputError
+from mgclust.label_agreement import compare_labels
 from mgclust.label_output import write_labels
 from mgclust.params import Integer
 from mgclust.result import Result
 
 __all__ = ["compared", "fit", "open_sources", "placed", "save"]
+
+AGREEMENT = ("ari", "nmi", "fowlkes_mallows", "purity", "error_rate")  # with a known truth
 
 
 def open_sources(method: Any, sources: Sequence[str | Beneath], *, columns: str | None = None, **how: Any) -> Dataset:
@@ -71,15 +74,11 @@ def compared(result: Result, dataset: Dataset) -> Result:
     """The result with its agreement with the truth where the data carries one."""
     if dataset.labels is None or result.labels is None:
         return result
-    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-
     truth, labels = dataset.labels, result.labels
-    agreement = {"ari": adjusted_rand_score}
-    if "n_nodes" in result.source:
-        agreement["nmi"] = normalized_mutual_info_score  # what is customary for communities
-        if truth.dtype.kind == "i":
-            truth, labels = truth[truth >= 0], labels[truth >= 0]  # nodes of an unknown one are -1
-    scores = {name: float(compare(truth, labels)) for name, compare in agreement.items()}
+    if "n_nodes" in result.source and truth.dtype.kind == "i":
+        truth, labels = truth[truth >= 0], labels[truth >= 0]  # nodes of an unknown one are -1
+    figures = compare_labels(truth, labels)
+    scores = {name: figures[name] for name in AGREEMENT if figures[name] is not None}
     return replace(result, scores={**result.scores, **scores})
 
 

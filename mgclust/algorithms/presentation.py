@@ -196,6 +196,9 @@ class Presentation:
             "n_iter": Score("iterations"),
             "ari": Score("agreement with the known truth (ARI, 1 = the same)", ".3f"),
             "nmi": Score("agreement with the known truth (NMI, 1 = the same)", ".3f"),
+            "fowlkes_mallows": Score("agreement with the known truth (Fowlkes-Mallows, 1 = the same)", ".3f"),
+            "purity": Score("share of rows of their cluster's most frequent true class", ".3f"),
+            "error_rate": Score("share of rows beside the best one-to-one matching with the true classes", ".3f"),
             **self.scores,
         }
 

@@ -1,12 +1,12 @@
-"""The command line: ``mgclust run | demo | methods | info | warmup | certs``, and the commands of the job service.
+"""The command line: ``mgclust run | compare | demo | methods | info | warmup | certs``, and those of the job service.
 
 Exit codes: 0 done, 1 failed, 2 wrong use (data, parameters, places, memory), 130 cancelled. An error is one
 line on standard error; ``--debug`` or ``MGCLUST_DEBUG=1`` adds the traceback. Standard output carries the
 summary, or with ``--json`` one JSON object and nothing else. Everything heavy is imported by the command
 that needs it, so that ``--help`` is quick.
 
-`run`, `demo`, `show` (methods, info), `warmup` and `certs` are the commands of this machine; `jobs`, `accounts` and
-`serve` those of the service. `options` and `output` are shared.
+`run`, `compare`, `demo`, `show` (methods, info), `warmup` and `certs` are the commands of this machine; `jobs`,
+`accounts` and `serve` those of the service. `options` and `output` are shared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import click
 
 from mgclust import __version__
-from mgclust.cli import accounts, certs, demo, jobs, run, serve, show, warmup
+from mgclust.cli import accounts, certs, compare, demo, jobs, run, serve, show, warmup
 from mgclust.cli.options import CONTEXT, debug_option, debugging
 from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, printable
 
@@ -106,7 +106,7 @@ def commands() -> None:
 
 commands.params.append(debug_option())
 for _command in (
-    run.run, demo.demo, show.methods, show.info, warmup.warmup, certs.certs, *accounts.commands, *serve.commands,
-    *jobs.commands,
+    run.run, compare.compare, demo.demo, show.methods, show.info, warmup.warmup, certs.certs, *accounts.commands,
+    *serve.commands, *jobs.commands,
 ):  # fmt: skip
     commands.add_command(_command)

@@ -86,8 +86,9 @@ def summary(result: Result, path: Path, report: bool) -> str:
         lines.append(("graph", f"{result.source['n_nodes']:,} nodes, {result.source['n_edges']:,} edges"))
     lines += presentation_of(result.method).summary(result)
     if "ari" in result.scores:
-        nmi = f", NMI {result.scores['nmi']:.3f}" if "nmi" in result.scores else ""
-        lines.append(("truth", f"ARI {result.scores['ari']:.3f}{nmi} (1: the same clusters)"))
+        named = {"NMI": result.scores.get("nmi"), "purity": result.scores.get("purity")}
+        others = "".join(f", {name} {value:.3f}" for name, value in named.items() if value is not None)
+        lines.append(("truth", f"ARI {result.scores['ari']:.3f}{others} (1: the same clusters)"))
     lines.append(("time", seconds_text(result.seconds)))
     stages = [f"{name} {seconds_text(s)}" for name, s in result.timings.items() if name != "total"]
     lines.append(("stages", ", ".join(stages)))

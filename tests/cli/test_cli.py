@@ -128,7 +128,8 @@ def test_run_writes_a_whole_result_and_says_so(mgclust_):
         "result.json", "rho.npy", "scatter.png",
     ]  # fmt: skip
     result = load_result("out")
-    assert result.scores == {"n_clusters": 3, "dc": 0.5, "ari": 1.0}
+    same = {"ari": 1.0, "nmi": 1.0, "fowlkes_mallows": 1.0, "purity": 1.0, "error_rate": 0.0}
+    assert result.scores == {"n_clusters": 3, "dc": 0.5, **same}
     page = Path("out/report.html").read_text()
     assert "mgclust run fake points.npz -o out --n-clusters 3" in page
     assert re.sub(r"^\S+ ", "", err.splitlines()[0]) == "rho" and len(err.splitlines()) == 3

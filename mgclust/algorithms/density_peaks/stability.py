@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.label_agreement import adjusted_rand
+
 __all__ = ["UNSTABLE", "half_of_rows", "stability_of"]
 
 # Mean of the adjusted Rand index below which a fit is warned of: uniform and normal noise of two features and more has
@@ -46,12 +48,10 @@ def stability_of(
     dict
         "ari" and "n_clusters" of each draw; "mean" and "std" of the former, the latter with the divisor draws.
     """
-    from sklearn.metrics import adjusted_rand_score
-
     indices, numbers = [], []
     for draw in range(draws):
         rows = half_of_rows(len(labels), seed, draw)
         found = fit_some(rows, draw)
-        indices.append(float(adjusted_rand_score(labels[rows], found)))
+        indices.append(adjusted_rand(labels[rows], found))
         numbers.append(int(found.max()) + 1)
     return {"mean": float(np.mean(indices)), "std": float(np.std(indices)), "ari": indices, "n_clusters": numbers}

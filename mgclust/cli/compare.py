@@ -1,0 +1,72 @@
+"""``mgclust compare``: agreement of two labellings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from mgclust.cli.options import CONTEXT
+
+__all__ = ["compare"]
+
+
+@click.command("compare", context_settings=CONTEXT)
+@click.argument("first")
+@click.argument("second")
+@click.option(
+    "--noise", metavar="cluster|drop", default="cluster",
+    help="Rows in no cluster (labels below 0) are one of their own, or are left out. [default: cluster]",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def compare(first: str, second: str, noise: str, as_json: bool) -> None:
+    """Compare two labellings of the same rows.
+
+    FIRST and SECOND are result directories or files of labels: .npy, .npz, .csv or .tsv. FIRST may be the truth.
+    """
+    from mgclust.data.labels import read_labels
+    from mgclust.label_agreement import compare_labels
+
+    warnings = _of_other_data(first, second)
+    figures = compare_labels(read_labels(first), read_labels(second), noise=noise)
+    for text in warnings:
+        click.echo(f"warning: {text}", err=True)
+    if as_json:
+        click.echo(json.dumps({"first": first, "second": second, **figures, "warnings": warnings}, allow_nan=False))
+        return
+    click.echo("\n".join(f"{name:20} {text}" for name, text in _lines(figures)))
+
+
+def _lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    k, outside = figures["clusters"], figures["noise"]
+    rows = f"{figures['rows']:,}; in no cluster: {outside[0]:,} and {outside[1]:,} of all"
+    lines = [("rows compared", rows), ("clusters", f"{k[0]:,} and {k[1]:,}")]
+    names = {
+        "ari": "adjusted Rand index", "nmi": "NMI", "fowlkes_mallows": "Fowlkes-Mallows",
+        "purity": "purity", "inverse_purity": "inverse purity", "error_rate": "error rate",
+    }  # fmt: skip
+    meant = {
+        "purity": "  clusters of the second within one of the first",
+        "inverse_purity": "  clusters of the first within one of the second",
+        "error_rate": "  rows beside the best one-to-one matching of clusters",
+    }
+    for key, name in names.items():
+        value = figures[key]
+        told = "not computed: too many pairs of clusters" if value is None else f"{value:.4f}{meant.get(key, '')}"
+        lines.append((name, told))
+    return lines
+
+
+def _of_other_data(first: str, second: str) -> list[str]:
+    """A warning where two results are known to be of different data."""
+    import os
+
+    from mgclust.result import load_result
+
+    if not (os.path.isdir(first) and os.path.isdir(second)):
+        return []
+    hashes = [load_result(path).source.get("sha256") for path in (first, second)]
+    if None in hashes or hashes[0] == hashes[1]:
+        return []
+    return [f"{first!r} and {second!r} are results of different data: their rows need not be the same ones."]

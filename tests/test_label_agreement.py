@@ -1,0 +1,107 @@
+"""Agreement of labellings, beside its definitions by pairs of rows and by permutations."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mgclust import compare_labels, label_agreement
+from mgclust.cli import run_command
+from mgclust.errors import InputError
+from mgclust.result import Result
+
+LABELS = st.integers(1, 14).flatmap(lambda n: st.tuples(*[st.lists(st.integers(-1, 3), min_size=n, max_size=n)] * 2))
+
+
+@given(LABELS)
+def test_definitions(labels):
+    first, second = labels
+    found, n = compare_labels(first, second), len(first)
+    pairs = list(combinations(range(n), 2))
+    a = [first[i] == first[j] for i, j in pairs]
+    b = [second[i] == second[j] for i, j in pairs]
+    both, one, other = sum(x and y for x, y in zip(a, b, strict=True)), sum(a), sum(b)
+    if one and other:
+        assert found["fowlkes_mallows"] == pytest.approx(both / np.sqrt(one * other))
+        if one + other < 2 * len(pairs):
+            expected = one * other / len(pairs)
+            assert found["ari"] == pytest.approx((both - expected) / ((one + other) / 2 - expected), abs=1e-12)
+    together = Counter(zip(first, second, strict=True))
+    purity = sum(max(together[k, other] for k in set(first)) for other in set(second))
+    assert found["purity"] == pytest.approx(purity / n)
+    assert compare_labels(second, first)["inverse_purity"] == found["purity"]
+    names = sorted({*first, *second, *range(-1, 4)})
+    hits = max(
+        sum(renamed[names.index(s)] == f for f, s in zip(first, second, strict=True)) for renamed in permutations(names)
+    )
+    assert found["error_rate"] == pytest.approx(1 - hits / n)
+    assert found["clusters"] == [len({label for label in some if label >= 0}) for some in labels]
+    assert found["noise"] == [some.count(-1) for some in labels] and found["rows"] == n
+
+
+def test_noise_is_left_out_on_request():
+    first, second = [0, 0, 1, 1, -1, -7, 2], [5, 5, 6, -1, 6, 6, 6]
+    found = compare_labels(first, second, noise="drop")
+    kept = compare_labels([0, 0, 1, 2], [5, 5, 6, 6])
+    assert {**found, "noise": None} == {**kept, "noise": None} and found["noise"] == [2, 1]
+    assert compare_labels([-1, -7, 0], [0, 0, 1])["ari"] == 1.0  # all noise is alike
+
+
+def test_names_and_types_do_not_matter():
+    numbers = np.array([0, 0, 1, 2, 2, 1])
+    for others in (
+        numbers.astype(str),
+        numbers[:, None],
+        numbers.astype(np.uint8),
+        numbers.astype(float),
+        [9, 9, 4, 3, 3, 4],
+    ):
+        found = compare_labels(numbers, others)
+        assert (found["ari"], found["nmi"], found["error_rate"]) == (1.0, pytest.approx(1.0), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "given", "text"),
+    [
+        ([0, 1], [0, 1, 2], {}, "2 of the first and 3 of the second should be as many"),
+        ([], [], {}, "no row that is in a cluster of both"),
+        ([-1, 0], [0, -1], {"noise": "drop"}, "no row that is in a cluster of both"),
+        ([0.5, 1], [0, 1], {}, "should be whole numbers or strings"),
+        ([[0, 1], [1, 0]], [0, 1], {}, r"should be of shape \(n,\)"),
+        ([0, 1], [0, 1], {"noise": "keep"}, "noise='keep' should be one of 'cluster', 'drop'"),
+    ],
+)
+def test_refused(first, second, given, text):
+    with pytest.raises(InputError, match=text):
+        compare_labels(first, second, **given)
+
+
+def test_no_matching_of_very_many_clusters(monkeypatch):
+    monkeypatch.setattr(label_agreement, "MOST_PAIRS", 3)
+    assert compare_labels([0, 1], [0, 1])["error_rate"] is None
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, labels, sha in (("one", [0, 0, 1, 1], "a"), ("two", [1, 1, 0, 2], "b")):
+        Result("density-peaks", labels=np.array(labels, np.int32), source={"sha256": sha}).save(name)
+    np.save("truth.npy", np.array([3, 3, 4, 4]))
+    assert run_command(["compare", "truth.npy", "one"]) == 0
+    out, err = capsys.readouterr()
+    assert "adjusted Rand index  1.0000" in out and "2 and 2" in out and not err
+    assert run_command(["compare", "one", "two", "--json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["error_rate"] == 0.25 and found["clusters"] == [2, 3] and "different data" in found["warnings"][0]
+    assert err.startswith("warning: 'one' and 'two' are results of different data")
+    np.save("short.npy", np.zeros(3, int))
+    for wrong in (["one", "short.npy"], ["one", "none.npy"], ["one", "two", "--noise", "x"], ["one"]):
+        assert run_command(["compare", *wrong]) == 2
+        out, err = capsys.readouterr()
+        assert err.startswith("error: ") and err.count("\n") == 1 and not out
