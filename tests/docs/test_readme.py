@@ -39,6 +39,7 @@ import numpy as np
 import pytest
 
 import mgclust
+from mgclust.accel.__main__ import command as accel
 from mgclust.algorithms import METHODS, DensityPeaks
 from mgclust.cli import commands, run_command
 from mgclust.datasets import make_gaussian_rings
@@ -388,7 +389,7 @@ def test_options_parameters_and_names_exist(page):
         for each in re.findall(r"`(?:mgclust[^`]*)?(--[a-z][^`]*)`", prose)
         for flag in re.findall(r"--[a-z-]+", each)
     }
-    assert options <= _options(commands), page
+    assert options <= _options(commands) | _options(accel), page
     parameters = {name for method in METHODS.values() for name in method().get_params()}
     parameters |= {"checkpoint", "name"}  # of `fit_dataset`; in "`name=value`"
     assert set(re.findall(r"`([a-z]\w+)=[^`]*`", prose)) <= parameters

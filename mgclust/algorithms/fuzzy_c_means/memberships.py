@@ -10,8 +10,10 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,14 @@ from mgclust.engine.spmd import Context, Outcome, RunSpec, run, stays_on_workers
 from mgclust.errors import InputError, InsufficientMemoryError
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["Clusters", "Memberships", "assign", "estimate_rows", "pieces_of_memberships"]
+__all__ = [
+    "Clusters",
+    "Memberships",
+    "assign",
+    "estimate_rows",
+    "pieces_of_memberships",
+    "pieces_of_rows",
+]
 
 Array = Any
 SMALL = 64 << 20  # bytes of memberships that a fit hands over at once
@@ -215,17 +224,14 @@ def own_memberships(context: Context, centers: np.ndarray, m: float, noise: floa
     return memberships
 
 
-def pieces_of_memberships(context: Context, centers: np.ndarray, m: float, noise: float | None) -> Any:
+def pieces_of_memberships(
+    context: Context, centers: np.ndarray, m: float, noise: float | None
+) -> Iterator[tuple[int, int, np.ndarray]]:
     """Bounds and memberships of pieces of the own rows, whole blocks, equally many on every rank."""
     kernels, rows = context.kernels, context.rows
     v = kernels.memory.to_device(centers.astype(context.dtype))
-    blocks = max(1, PIECE // (context.partition.block_rows * len(v) * context.dtype.itemsize))
-    step = blocks * context.partition.block_rows
-    count = -(-len(rows) // step)
-    count = int(context.comm.all_reduce(np.array([count]), "max")[0])
-    for piece in range(count):
-        start = min(rows.start + piece * step, rows.stop)
-        stop = min(start + step, rows.stop)
+    bounds = pieces_of_rows(context, len(v))
+    for piece, (start, stop) in enumerate(bounds):
         u = kernels.xp.empty((stop - start, len(v)), dtype=context.dtype)
         if stop > start:
             x = rows.read(start, stop)
@@ -233,7 +239,17 @@ def pieces_of_memberships(context: Context, centers: np.ndarray, m: float, noise
             if noise is not None:
                 u *= share_of_clusters(kernels, x, v, u, m, noise).astype(u.dtype)[:, None]
         yield start, stop, np.asarray(kernels.memory.to_host(u))
-        context.progress((piece + 1) / count)
+        context.progress((piece + 1) / len(bounds))
+
+
+def pieces_of_rows(context: Context, columns: int) -> list[tuple[int, int]]:
+    """Bounds of pieces of the own rows, whole blocks, equally many on every rank, for so many numbers a row."""
+    rows = context.rows
+    blocks = max(1, PIECE // (context.partition.block_rows * columns * context.dtype.itemsize))
+    step = blocks * context.partition.block_rows
+    count = int(context.comm.all_reduce(np.array([-(-len(rows) // step)]), "max")[0])
+    edges = [min(rows.start + piece * step, rows.stop) for piece in range(count + 1)]
+    return list(pairwise(edges))
 
 
 def estimate_rows(n: int, d: int, c: int, itemsize: int) -> dict[str, int]:

@@ -1,0 +1,35 @@
+"""Communities by local moving, for calls whose originals draw random numbers from the module `random`."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from mgclust.accel.calls import Settings
+
+__all__ = ["communities"]
+
+
+def communities(settings: Settings, graph: Any, resolution: float, seed: int | None = None) -> Any:
+    """Fit `mgclust.FastNewman`; without a seed, with one from the generator that the original uses.
+
+    So calls that are repeated find other communities, as the original's do, and the same ones after ``random.seed``.
+
+    Parameters
+    ----------
+    settings : Settings
+    graph : mgclust.data.Graph
+    resolution : float
+    seed : int, optional
+    """
+    from mgclust.algorithms import FastNewman
+
+    state = random.getstate()
+    try:
+        drawn = random.getrandbits(31) if seed is None else seed
+        model = FastNewman(strategy="parallel", resolution=resolution, random_state=drawn, **settings.place)
+        model.fit_dataset(graph, provenance=False)
+    except BaseException:
+        random.setstate(state)  # the original draws
+        raise
+    return model

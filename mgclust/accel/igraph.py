@@ -1,0 +1,109 @@
+"""Calls of igraph: communities of undirected graphs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from mgclust.accel.calls import Call, Settings, Unsupported
+from mgclust.accel.communities import communities
+
+__all__ = ["CALLS"]
+
+
+def community_fastgreedy(settings: Settings, graph: Any, weights: Any = None) -> Any:
+    """Merge the pair of the largest gain down to the components; other pairs than igraph's where gains are equal."""
+    from mgclust.algorithms import FastNewman
+
+    if graph.has_multiple():
+        raise Unsupported("the graph has several edges between two nodes, which igraph refuses")
+    model = FastNewman(strategy="greedy", **settings.place)
+    result = model.fit_dataset(_opened(graph, weights), provenance=False)
+    merges = graph.vcount() - result.diagnostics["n_components"]
+    joins = model.linkage()[:merges, :2].astype(int).tolist()
+    # Of equal modularities igraph takes the fewest communities.
+    history = model.modularity_history_[: merges + 1]
+    count = graph.vcount() - (len(history) - 1 - int(np.argmax(history[::-1])))
+    return sys.modules["igraph"].VertexDendrogram(
+        graph, [tuple(pair) for pair in joins], count, modularity_params={"weights": weights}
+    )
+
+
+def community_multilevel(
+    settings: Settings, graph: Any, weights: Any = None, return_levels: bool = False, resolution: float = 1
+) -> Any:
+    """Move nodes between communities until no move raises the modularity, as Louvain's method does."""
+    if return_levels:
+        raise Unsupported("return_levels=True: mgclust keeps the last level alone")
+    model = communities(settings, _opened(graph, weights), resolution)
+    return sys.modules["igraph"].VertexClustering(
+        graph, model.labels_.tolist(), modularity_params={"weights": weights, "resolution": resolution}
+    )
+
+
+def community_leiden(
+    settings: Settings,
+    graph: Any,
+    objective_function: str = "CPM",
+    weights: Any = None,
+    resolution: float = 1.0,
+    beta: float = 0.01,
+    initial_membership: Any = None,
+    n_iterations: int = 2,
+    node_weights: Any = None,
+    node_in_weights: Any = None,
+) -> Any:
+    """Move nodes as Louvain's method does and refine each level, after which communities are connected."""
+    if objective_function != "modularity":
+        raise Unsupported(f"objective_function={objective_function!r}: mgclust maximises the modularity")
+    given = {
+        "initial_membership": initial_membership, "node_weights": node_weights, "node_in_weights": node_in_weights
+    }  # fmt: skip
+    for name, value in given.items():
+        if value is not None:
+            raise Unsupported(f"{name} is given, and mgclust has no such argument")
+    model = communities(settings, _opened(graph, weights), resolution)
+    about = {"resolution": resolution} | ({} if weights is None else {"weights": weights})
+    return sys.modules["igraph"].VertexClustering(
+        graph, model.labels_.tolist(), params={"quality": model.modularity_}, modularity_params=about
+    )
+
+
+def _opened(graph: Any, weights: Any) -> Any:
+    """A graph as mgclust reads it, with the weights that igraph was given: an attribute, or a number for each edge."""
+    from mgclust.data import open_graph
+
+    if graph.is_directed():
+        raise Unsupported("the graph is directed")
+    if not graph.ecount():
+        raise Unsupported("the graph has no edges")
+    edges = np.array(graph.get_edgelist(), np.int32).reshape(-1, 2)
+    given = graph.es[weights] if isinstance(weights, str) else weights
+    source = (edges, graph.vcount()) if given is None else (edges, np.array(given, np.float64), graph.vcount())
+    return open_graph(source)
+
+
+CALLS = (
+    Call(
+        home="igraph",
+        path="Graph.community_fastgreedy",
+        shown="igraph.Graph.community_fastgreedy",
+        ours=community_fastgreedy,
+    ),
+    Call(
+        home="igraph",
+        path="Graph.community_multilevel",
+        shown="igraph.Graph.community_multilevel",
+        ours=community_multilevel,
+        another=True,
+    ),
+    Call(
+        home="igraph",
+        path="Graph.community_leiden",
+        shown="igraph.Graph.community_leiden",
+        ours=community_leiden,
+        another=True,
+    ),
+)

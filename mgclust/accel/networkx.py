@@ -1,0 +1,120 @@
+"""Calls of networkx: communities of undirected graphs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from mgclust.accel.calls import Call, Settings, Unsupported
+from mgclust.accel.communities import communities
+
+__all__ = ["CALLS"]
+
+NO_THRESHOLD = 0.0000001  # the default: gains that are none
+
+
+def greedy_modularity_communities(
+    settings: Settings,
+    G: Any,
+    weight: str | None = None,
+    resolution: float = 1,
+    cutoff: int = 1,
+    best_n: int | None = None,
+) -> list[Any]:
+    """Merge the pair of the largest gain until it is negative; other pairs than networkx's where gains are equal."""
+    from mgclust.algorithms import FastNewman
+
+    graph = _opened(G, weight)
+    n = len(G)
+    most = n if best_n is None else best_n
+    if not (isinstance(cutoff, int) and isinstance(most, int) and 1 <= cutoff <= most <= n and most > 1):
+        raise Unsupported(f"cutoff={cutoff!r} and best_n={best_n!r} leave no choice, or are no numbers from 1 to {n}")
+    model = FastNewman(strategy="greedy", resolution=resolution, **settings.place)
+    result = model.fit_dataset(graph, provenance=False)
+    components = result.diagnostics["n_components"]
+    if most < components:
+        raise Unsupported(f"best_n={best_n} is below the {components} components, which have no edge between them")
+    k = max(cutoff, min(most, model.n_clusters_))
+    return sorted(_communities(G, model.cut(k), frozenset), key=len, reverse=True)
+
+
+def louvain_communities(
+    settings: Settings,
+    G: Any,
+    weight: str | None = "weight",
+    resolution: float = 1,
+    threshold: float = NO_THRESHOLD,
+    max_level: int | None = None,
+    seed: Any = None,
+) -> list[Any]:
+    """Move nodes between communities until no move raises the modularity, as Louvain's method does."""
+    if threshold != NO_THRESHOLD:
+        raise Unsupported(f"threshold={threshold!r}: mgclust has none")
+    return leiden_communities(settings, G, weight, resolution, max_level, seed)
+
+
+def leiden_communities(
+    settings: Settings,
+    G: Any,
+    weight: str | None = "weight",
+    resolution: float = 1,
+    max_level: int | None = None,
+    seed: Any = None,
+) -> list[Any]:
+    """Move nodes as Louvain's method does and refine each level, after which communities are connected."""
+    if max_level is not None:
+        raise Unsupported(f"max_level={max_level!r}: mgclust goes on while the modularity grows")
+    if seed is not None and not (settings.seeded and isinstance(seed, int)):
+        given = "an integer" if isinstance(seed, int) else f"a {type(seed).__name__}"
+        raise Unsupported(
+            f"seed is {given}, which asks for networkx's own communities; --seeded takes seeds that are integers"
+        )
+    model = communities(settings, _opened(G, weight), resolution, seed)
+    return _communities(G, model.labels_, set)
+
+
+def _opened(G: Any, weight: str | None) -> Any:
+    """A graph of networkx as mgclust reads it."""
+    from mgclust.data import open_graph
+
+    if not isinstance(G, sys.modules["networkx"].Graph):
+        raise Unsupported(f"the graph is a {type(G).__name__}")
+    if G.is_directed():
+        raise Unsupported("the graph is directed")
+    if not G.number_of_edges():
+        raise Unsupported("the graph has no edges")
+    return open_graph(G, weight=weight)
+
+
+def _communities(G: Any, labels: np.ndarray, kind: type) -> list[Any]:
+    """Sets of nodes, in the order of their first nodes."""
+    groups: list[list[Any]] = [[] for _ in range(int(labels.max()) + 1)]
+    for node, label in zip(G, labels.tolist(), strict=True):
+        groups[label].append(node)
+    return [kind(group) for group in groups]
+
+
+CALLS = (
+    Call(
+        home="networkx.algorithms.community.modularity_max",
+        path="greedy_modularity_communities",
+        shown="networkx.community.greedy_modularity_communities",
+        ours=greedy_modularity_communities,
+    ),
+    Call(
+        home="networkx.algorithms.community.louvain",
+        path="louvain_communities",
+        shown="networkx.community.louvain_communities",
+        ours=louvain_communities,
+        another=True,
+    ),
+    Call(
+        home="networkx.algorithms.community.leiden",
+        path="leiden_communities",
+        shown="networkx.community.leiden_communities",
+        ours=leiden_communities,
+        another=True,
+    ),
+)
