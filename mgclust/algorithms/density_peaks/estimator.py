@@ -228,6 +228,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         model = cls(**{name: value for name, value in result.parameters.items() if name in names})
         arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
         model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
+        model._places = int(np.count_nonzero(model.delta_))
         model.dc_, model.dc_error_ = result.scores.get("dc"), result.scores.get("dc_error", 0.0)
         model.exactness_ = result.diagnostics.get("exactness", {})
         model.dc_fraction_ = result.scores.get("dc_fraction")
@@ -517,6 +518,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.k_, self.log_density_ = found.get("k"), found.get("log_density")
         self.log_density_error_ = found.get("log_density_error")
         self._keep_peaks(value.peaks)
+        self._places = value.places
         automatic = _is_automatic(frame["parameters"]) and value.peaks is None
         return Result(**self._findings(value.gamma_drop, automatic, self.halo), **frame)
 
@@ -539,7 +541,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if self.intrinsic_dim_ is not None:
             cut["intrinsic_dim"] = self.intrinsic_dim_
         warnings = list(self._categories)
-        places = int(np.count_nonzero(self.delta_))  # of equal rows all but the first have one at distance 0
+        places = self._places
         if "equal_pairs" in self.exactness_:
             warnings.append(
                 f"dc={self.dc_:g} is the smallest positive distance: {self.exactness_['equal_pairs']:,} pairs of rows "

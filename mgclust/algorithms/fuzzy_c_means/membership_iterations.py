@@ -41,7 +41,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class MembershipIterations:
-    """What the iterations led to; all numbers are float64.
+    """Outcome of the iterations; all numbers are float64.
 
     Attributes
     ----------
