@@ -14,6 +14,7 @@ import numpy as np
 
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.algorithms.common.weights import WeightedClusterer, checked_weights
+from mgclust.algorithms.fuzzy_c_means.initialization import DRAWN
 from mgclust.algorithms.fuzzy_c_means.input import kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
 from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions, criterion_of
@@ -62,14 +63,15 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         Fuzzifier, above 1: near 1 nearly every row belongs to one cluster (k-means), large m makes all memberships
         alike, and in many features already 2 does. "auto" takes that of Schwämmle and Jensen (2010), which falls with
         the number of features and rows, and 2 where theirs is larger (up to four or five features); see `m_`.
-    init : {"k-means++", "random", "canopy"}, array or path of a .npy, default="k-means++"
+    init : {"k-means++", "random", "canopy", "random-memberships"}, array or path of a .npy, default="k-means++"
         Where centres start: drawn far from each other (k-means|| above 65,536 rows); random rows; the largest of as
         many canopies (if m is above 2, followed by one step with m = 2, since a centre would hardly leave the row that
-        it lies on); or an array of shape (n_clusters, n_features), centres as `cluster_centers_` has them, or of
-        shape (n_samples, n_clusters), memberships whose rows sum to 1.
+        it lies on); the weighted means of random memberships, as in Bezdek (1981); or an array of shape (n_clusters,
+        n_features), centres as `cluster_centers_` has them, or of shape (n_samples, n_clusters), memberships whose rows
+        sum to 1.
     n_init : int, default=1
         So many runs from different starts, in one and the same passes over the data; the lowest J is kept. Only where
-        starts are drawn ("k-means++", "random").
+        starts are drawn ("k-means++", "random", "random-memberships").
     max_iter : int, default=300
     tol : float, default=1e-4
         The run ends when no centre moves farther than this times the root mean square distance of the rows from their
@@ -277,7 +279,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         arguments = {name: parameters[name] for name in ("metric", "max_iter", "tol")}
         arguments |= {"numbers": numbers, "criterion": criterion, "m": m}
         arguments["noise"] = None if delta is None else delta**2
-        arguments["n_init"] = parameters["n_init"] if how in ("k-means++", "random") else 1
+        arguments["n_init"] = parameters["n_init"] if how in DRAWN else 1
         keep = Memberships.are_small(n, c, dtype)
         arguments |= {"init": how, "given": given, "weights": weights, "keep_memberships": keep}
         arguments["seed"] = self._seed(parameters["random_state"])
@@ -286,6 +288,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
             models=arguments["n_init"],
             c=c,
             weighted=weights is not None,
+            from_memberships=how in ("memberships", "random-memberships"),
             silhouettes=silhouettes,
             metric=parameters["metric"],
         )

@@ -1,4 +1,4 @@
-r"""Initial centres: k-means++, k-means||, random rows, or canopies. The same rows on any number of ranks.
+r"""Initial centres: k-means++, k-means||, random rows, canopies, random memberships. The same on any number of ranks.
 
 With D^2(x) the squared distance of x to the nearest centre chosen so far and w its weight:
 
@@ -11,6 +11,9 @@ k-means|| (Bahmani et al., VLDB 2012), for more than `DIRECT_ROWS` rows
 canopies
     The rows that canopy clustering picks (see `mgclust.algorithms.canopy.estimator`), with the largest radius that
     gives at least c of them; those with most rows around them.
+random memberships
+    u_ij = r_ij / sum_k r_ik with r uniform in (0, 1], of which the first step (2) makes centres. They lie within about
+    1 / sqrt(n) of the data's spread from the mean, which is a stationary point of J: runs leave it slowly, or not.
 
 What makes it independent of the ranks: a row's random number is a function of the seed and of its number in the data;
 sums that decide are sums of integers, or `Context.sum_parts`; what needs all rows (or candidates) in one place is done
@@ -21,6 +24,8 @@ Cost: a round of k-means|| is 2 c distances a row; all together are as much work
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,10 +34,11 @@ from mgclust.algorithms.canopy.centers import greedy_centers, priorities
 from mgclust.engine.spmd import Context
 from mgclust.kernels import Kernels
 
-__all__ = ["INITS", "starting_centers"]
+__all__ = ["DRAWN", "INITS", "random_memberships", "starting_centers"]
 
 Array = Any
-INITS = ("k-means++", "random", "canopy")
+INITS = ("k-means++", "random", "canopy", "random-memberships")
+DRAWN = ("k-means++", "random", "random-memberships")  # of which there are as many different starts as are wanted
 DIRECT_ROWS = 65_536  # so many rows are simply gathered
 DIRECT_NUMBERS = 1 << 26
 ROUNDS = 5
@@ -88,6 +94,33 @@ def starting_centers(
             candidates, worth = _candidates(context, c, weights, total, rng)
         found.append(_by_rank_0(context, lambda: _plus_plus(context.kernels, candidates, worth, c, rng)))  # noqa: B023
     return np.stack(found)
+
+
+def random_memberships(xp: Any, c: int, *, starts: int, seed: int) -> list[Callable[[int, int], Array]]:
+    """Memberships at random: a row's are a function of the seed, of c and of its number in the data.
+
+    Parameters
+    ----------
+    xp : module
+        numpy or cupy.
+    c : int
+        Number of clusters.
+    starts : int
+        So many independent sets of memberships.
+    seed : int
+
+    Returns
+    -------
+    list of functions (start, stop) -> float64 array of shape (stop - start, c)
+        Memberships of the rows from `start` to `stop`; positive, summing to 1.
+    """
+
+    def of_rows(start: int, stop: int, key: int) -> Array:
+        shares = 1.0 - _uniform(xp, xp.arange(start * c, stop * c), key).reshape(stop - start, c)
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    streams = np.random.SeedSequence(seed).spawn(starts)
+    return [partial(of_rows, key=int(np.random.default_rng(stream).integers(2**63))) for stream in streams]
 
 
 def _by_rank_0(context: Context, function: Any) -> np.ndarray:

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.common.preparation import Prepared, prepare_rows
-from mgclust.algorithms.fuzzy_c_means.initialization import starting_centers
+from mgclust.algorithms.fuzzy_c_means.initialization import random_memberships, starting_centers
 from mgclust.algorithms.fuzzy_c_means.memberships import assign, estimate_rows
 from mgclust.algorithms.fuzzy_c_means.validity import (
     Candidate,
@@ -107,7 +107,12 @@ def fuzzy_c_means(
 
     def start(c: int) -> list[Fit]:
         if init == "memberships":
-            starts = sums.centers_of(given)[None]
+            assert given is not None
+            xp, own = context.kernels.xp, given
+            starts = sums.centers_of(lambda start, stop: xp.asarray(own[start:stop]), c)[None]
+        elif init == "random-memberships":
+            drawn = random_memberships(context.kernels.xp, c, starts=n_init, seed=seed)
+            starts = np.stack([sums.centers_of(memberships, c) for memberships in drawn])
         elif init == "centers":
             starts = _checked_centers(context, given, prepared.origin)[None]
         else:
@@ -313,6 +318,7 @@ def estimate(
     models: int,
     c: int,
     weighted: bool,
+    from_memberships: bool = False,
     silhouettes: int = 0,
     metric: str = "euclidean",
 ) -> Estimate:
@@ -325,6 +331,8 @@ def estimate(
         "sums of groups of rows": min(SCRATCH, -(-n // (size * GROUP)) * sums),
         **estimate_rows(-(-n // size), d, c, itemsize),
     }
+    if from_memberships:  # of a block of rows, their logarithms, powers and weights; the rows in float64
+        what["memberships to start from"] = 8 * Partition.plan(n, size).block_rows * (5 * c + d)
     if silhouettes:
         each = silhouette_bytes(shape, itemsize, size, resident_limit, metric=metric, n_clusters=c)
         what["silhouettes"] = silhouettes * each

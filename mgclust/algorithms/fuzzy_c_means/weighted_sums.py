@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -144,15 +145,14 @@ class WeightedSums:
             mean = self.context.kernels.fuzzy_c_means.weighted_means(sums_at_mean, mean)
         return math.sqrt(max(0.0, float(self.context.fetch(sums_at_mean)()[0, -3]) / self.total))
 
-    def centers_of(self, memberships: np.ndarray | None) -> np.ndarray:
-        """Centres (2) of memberships that the caller has; (c, d) float64."""
-        assert memberships is not None
+    def centers_of(self, memberships: Callable[[int, int], Array], c: int) -> np.ndarray:
+        """Centres (2) of c clusters by the memberships of the rows from a first to a last; (c, d) float64."""
         context, xp = self.context, self.context.kernels.xp
-        c, d = memberships.shape[1], context.dataset_shape[1]
+        d = context.dataset_shape[1]
         parts = xp.zeros((len(context.partition.blocks_of(context.rank)), c * d + c))
         for part, block in zip(parts, context.partition.blocks_of(context.rank), strict=True):
             start, stop = context.partition.bounds(block)
-            u = xp.asarray(memberships[start:stop])
+            u = memberships(start, stop)
             g = xp.exp2(xp.minimum(self.m * xp.log2(xp.maximum(u, TINY)) + self.log2_scale(c), MOST_EXPONENT))
             g = xp.where(u > 0, g, 0.0)
             weights = self._weights_of(start, stop)

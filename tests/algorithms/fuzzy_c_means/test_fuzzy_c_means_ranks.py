@@ -38,6 +38,10 @@ CASES = {
         lambda: load_points("clusters")[0],
         {"n_clusters": 31, "init": lambda X: reference.memberships(X, centers(X, 31), 2.0)},
     ),
+    "random memberships": (
+        lambda: load_points("clusters")[0],
+        {"n_clusters": 31, "init": "random-memberships", "n_init": 2},
+    ),
     "double": (lambda: load_points("clusters")[0], {"n_clusters": 31, "dtype": "float64"}),
     "restarts": (lambda: load_points("overlap3")[0], {"n_clusters": 15, "n_init": 5}),
     "m near 1": (lambda: load_points("overlap3")[0], {"n_clusters": 15, "m": 1.001}),
@@ -53,7 +57,7 @@ CASES = {
     "k-means||": (lambda: load_points("grid")[0], {"n_clusters": 100, "n_init": 2, "max_iter": 3}),
     "canopies of a sample": (lambda: load_points("grid")[0], {"n_clusters": 100, "init": "canopy", "max_iter": 3}),
 }
-WEIGHTED = ("k-means++", "random", "centers", "k-means||")
+WEIGHTED = ("k-means++", "random", "random memberships", "centers", "k-means||")
 SLOW = ("k-means||", "canopies of a sample", "many clusters")
 
 
