@@ -83,7 +83,7 @@ class Call:
 
     @property
     def names(self) -> set[str]:
-        """What it is called in `only` and `exclude`: by itself, by its alias, or with all others of its project."""
+        """Names of it in `only` and `exclude`: its own, its alias, and that of its project."""
         project, _, rest = self.shown.partition(".")
         parts = rest.split(".")
         method = self.path.partition(".")[0] if "." in self.path else parts[-1]
