@@ -491,6 +491,7 @@ def test_demo_takes_the_next_free_directory_and_says_what_it_leaves_out(mgclust_
     assert "voxels: left out" in out and "mgclust[fmri]" in out
 
 
+@pytest.mark.slow
 def test_on_workers_of_this_machine():
     process = start("", "run", "density-peaks", "points.npz", "-o", "two", "--cpu", "--workers", 2, "--json")
     out, err = process.communicate(timeout=150)

@@ -277,6 +277,7 @@ def test_three_weighted_edges_with_a_number_of_nodes_are_no_matrix():
     assert graph.read(0, 3)[:, 2].tolist() == [2.0, 1.0, 0.5]
 
 
+@pytest.mark.slow
 def test_a_table_in_parts_with_gaps_between_its_ids():
     """Threads that read the parts share the table of ids."""
     frame = pd.DataFrame({"source": [0, 1, 3, 3] * 20, "target": [1, 3, 0, 1] * 20})

@@ -130,6 +130,7 @@ def test_a_worker_of_another_authority_is_refused(scheduler, trusted, tmp_path):
         assert len(workers_of(found.client)) == 2
 
 
+@pytest.mark.slow
 def test_more_certificates_of_one_authority(scheduler, certs, tmp_path, monkeypatch):
     assert run_command(["certs", str(tmp_path / "more"), "--authority", str(certs / "authority"), "--days", "30"]) == 0
     assert sorted(path.name for path in (tmp_path / "more").iterdir()) == ["client", "scheduler", "worker"]

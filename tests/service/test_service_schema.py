@@ -14,6 +14,7 @@ from mgclust.service.settings import Settings
 OPERATIONS = 15  # at least so many are described
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(170)
 def test_no_request_breaks_the_service(tmp_path):
     limits = Settings(data=tmp_path, cpu=True, upload_limit=1000, jobs_per_user=20)

@@ -122,6 +122,7 @@ def test_many_uploads_at_once_stay_apart(ann):
 # --- limits
 
 
+@pytest.mark.slow
 def test_more_rows_than_the_service_takes(ann, tmp_path):
     np.save(tmp_path / "many.npy", np.zeros((MAX_ROWS + 1, 1), np.uint8))
     job = ann.submit("density-peaks", tmp_path / "many.npy")

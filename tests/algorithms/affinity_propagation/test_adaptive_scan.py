@@ -120,6 +120,7 @@ def flags_of(stretches) -> list[np.ndarray]:
     return flags
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @example(stretches=[("rest", 120, 5)] + [("random", 260, 0)] * 12, profile="code")
 @example(stretches=[("rest", 120, 5), ("random", 30, 0)], profile="code")

@@ -232,6 +232,7 @@ def test_attributes_and_result(device, tmp_path):
     assert loaded.scores["memberships_per_row"] == pytest.approx(model.memberships_.nnz / len(X))
 
 
+@pytest.mark.quick("*-clusters")
 @pytest.mark.parametrize("name", ["clusters", "overlap1", "pendigits", "wide064"])
 def test_suggested_thresholds_are_of_use(name, device):
     """Neither one canopy nor one for each row or two; the same for the same seed."""

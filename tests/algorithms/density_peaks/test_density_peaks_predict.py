@@ -64,6 +64,7 @@ def test_fitted_rows_keep_their_labels(density, dtype):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.labels_)
 
 
+@pytest.mark.quick("gaussian")
 @pytest.mark.parametrize("density", DENSITIES)
 def test_same_labels_on_any_number_of_ranks(density, ranks, monkeypatch, tmp_path):
     X = np.random.default_rng(3).normal(size=(4500, 20)).astype("float32")

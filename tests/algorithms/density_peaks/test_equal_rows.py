@@ -34,6 +34,7 @@ def test_equal_rows_have_equal_densities(features, metric, parameters, dtype, fi
     equal_cases.assert_ties_follow_the_rule(fit_on(1, X, metric=metric, dtype=dtype, **parameters), X)
 
 
+@pytest.mark.quick("few")
 @pytest.mark.parametrize("features", ["few", "all"])
 def test_on_any_number_of_ranks(features, fit_on):
     X = equal_cases.rows(features)
@@ -95,6 +96,7 @@ def test_hashes_are_of_values(rng):
         assert len(np.unique(hashes)) == len(first)
 
 
+@pytest.mark.slow
 def test_integers_of_many_rows_have_different_hashes():
     """Floats of small integers end in zeros, which a product of integers keeps."""
     grid = np.stack(np.meshgrid(np.arange(600), np.arange(600)), -1).reshape(-1, 2)

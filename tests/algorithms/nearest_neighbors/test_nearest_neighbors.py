@@ -102,6 +102,7 @@ def found(ranks, monkeypatch):
     return find
 
 
+@pytest.mark.quick("wide")
 @pytest.mark.parametrize("case", CASES)
 def test_same_bits_on_any_number_of_ranks(case, found):
     X, parameters = rows_of(case), CASES[case][1]

@@ -103,6 +103,7 @@ def test_many_labelings_at_once_are_those_one_by_one(metric, device):
         assert scores.score == scores.samples.mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["euclidean", "correlation"])
 def test_many_labelings_have_the_same_bits_on_any_number_of_ranks(metric, ranks):
     X = labeled("pendigits")[0]

@@ -42,6 +42,7 @@ def test_deep_folders_are_removed(tmp_path, few_descriptors):
     assert not (tmp_path / "job").exists()
 
 
+@pytest.mark.slow
 def test_files_in_deep_folders_count(tmp_path, few_descriptors):
     nest(tmp_path / "job", DEPTH, b"x" * 1000)
     nest(tmp_path / "job" / "b", 10, b"x" * 100)
