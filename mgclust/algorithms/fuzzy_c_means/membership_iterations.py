@@ -115,11 +115,9 @@ def membership_iterations(
         sums = WeightedSums(context, m, None)
         origin = prepare_rows(context, METRICS["euclidean"]).origin
         u = xp.array(memberships[context.rows.start : context.rows.stop], order="C")  # a copy, which changes
-        scaled = memberships / memberships.sum(axis=1, keepdims=True)
     with context.stage("iterate"):
-        first = sums.centers_of(scaled) if fixed is None else fixed - origin
-        history, centers = [objective_of(context, scaled, first, m)], kernels.memory.to_device(first[None])
-        del scaled
+        first, objective = begin(context, sums, memberships, None if fixed is None else fixed - origin)
+        history, centers = [objective], kernels.memory.to_device(first[None])
         exponent = -int(sums.log2_scale(len(first)))
         while True:
             reduced = sums.at(centers)
@@ -137,6 +135,17 @@ def membership_iterations(
         context.deliver(memberships=u, distances=own_distances(context, v))
     n = context.dataset_shape[0]
     return v + origin, history, float(total[-2]) / n
+
+
+def begin(
+    context: Context, sums: WeightedSums, memberships: np.ndarray, fixed: np.ndarray | None
+) -> tuple[np.ndarray, float]:
+    """Centres of memberships that need not sum to 1, unless they are fixed, and J."""
+    scaled = memberships / memberships.sum(axis=1, keepdims=True)
+    to_device, centers = context.kernels.memory.to_device, fixed
+    if centers is None:
+        centers = sums.centers_of(lambda start, stop: to_device(scaled[start:stop]), scaled.shape[1])
+    return centers, objective_of(context, scaled, centers, sums.m)
 
 
 def objective_of(context: Context, memberships: np.ndarray, centers: np.ndarray, m: float) -> float:
