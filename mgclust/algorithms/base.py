@@ -148,7 +148,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         self._check_shape(dataset)
         spec = replace(self._run_spec(parameters, inputs), memory_limit=parameters["memory_limit"])
         digest = None if checkpoint is None else dataset.fingerprint()
-        with connect(client=self.client, device=self.device) as cluster:
+        with connect(**self._place()) as cluster:
             if checkpoint is not None:
                 checkpoint = checkpoint.of_run(self._facts(spec, dataset, digest, cluster.device))
                 spec = replace(spec, checkpoint=checkpoint)
@@ -209,7 +209,8 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         self, outcome: Outcome, dataset: Dataset, parameters: dict[str, Any], digest: str | None
     ) -> dict[str, Any]:
         """The part of a Result that is the same for all methods."""
-        parameters = {name: value for name, value in parameters.items() if name not in ("client", "verbose")}
+        left_out = ("client", "n_workers", "verbose")  # `hardware` says on how many
+        parameters = {name: value for name, value in parameters.items() if name not in left_out}
         return {
             "method": self.method,
             "parameters": parameters,
@@ -218,6 +219,10 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
             "hardware": outcome.hardware,
             "versions": installed_versions(),
         }
+
+    def _place(self) -> dict[str, Any]:
+        """Where to compute, as `connect` takes it."""
+        return {"client": self.client, "device": self.device, "n_workers": self.n_workers}
 
     @staticmethod
     def _seed(random_state: Any) -> int:

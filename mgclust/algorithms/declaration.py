@@ -9,11 +9,12 @@ import functools
 import inspect
 from typing import Any, ClassVar
 
-from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Option, Seed
+from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Integer, Option, Seed
 
 __all__ = ["PLACE", "Declaration"]
 
-PLACE = ("client", "device", "verbose")  # the command line and the service set these, from options of their own
+# The command line and the service set these, from options of their own.
+PLACE = ("client", "device", "n_workers", "verbose")
 
 
 class Declaration:
@@ -45,6 +46,7 @@ class Declaration:
     common: ClassVar[dict[str, Constraint]] = {
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
+        "n_workers": Integer(at_least=1, optional=True, help="How many of a cluster's workers to take."),
         "dtype": Choice("float32", "float64", help="Number type of the distances."),
         "memory_limit": Bytes(
             optional=True,

@@ -83,7 +83,8 @@ def _machine() -> dict[str, Any]:
 
 
 def _cluster(scheduler: str) -> list[dict[str, Any]]:
-    from mgclust.engine.dask.cluster import connect, workers_of
+    from mgclust.engine.dask.cluster import connect
+    from mgclust.engine.dask.scheduler import workers_of
 
     with connect(scheduler) as cluster:
         workers = workers_of(cluster.client)

@@ -2,8 +2,8 @@
 
 ::
 
-    run ──> one rank: prepare, execute, in this process; Dask is not imported
-        └─> several:  wait for free workers, and keep other runs off them
+    run ──> in this process: prepare, execute; Dask is not imported
+        └─> on workers: wait for free ones, and keep other runs off them
                       connect the ranks, unless the client's run before has left them connected
                       one pinned task a rank: load rows, look for NaN, compare memory; meet the other ranks, where any
                       refusal ends it; run the function. The caller watches the workers meanwhile
@@ -14,6 +14,7 @@ The second path is in `mgclust.engine.dask.driver`.
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,9 +30,13 @@ from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, hardware, refuse, run_rank
 from mgclust.engine.rows import offset_of
 from mgclust.engine.run_spec import RunSpec
+from mgclust.errors import InsufficientMemoryError, WorkerLost
 from mgclust.progress import paced
 
 __all__ = ["Context", "Outcome", "RunSpec", "run", "stays_on_workers"]
+
+RETIRING_SECONDS = 10.0  # seconds between the decision to retire a worker and its end
+BUSY = "other runs had the others"
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,8 @@ class Outcome:
         rows are, and sending those that are not there; "connect": 0 where ranks were connected already; "dask": from
         the caller to the ranks and back.
     hardware : dict
-        Devices, hosts, versions.
+        Devices, hosts, versions. On a cluster also "workers": how many there were; and, where a run without a number
+        took fewer, "fewer_because": why.
     ranks : int
         How many there were.
     """
@@ -101,7 +107,7 @@ def run(
     Raises
     ------
     InputError, InsufficientMemoryError
-        Refused before the run; ClusterUnavailableError if fewer workers are left than it asks for.
+        Refused before the run; ClusterUnavailableError if there are fewer workers than it asks for, or no scheduler.
     WorkerLost, CollectiveTimeout, RunFailed
         It could not be finished.
     KeyboardInterrupt
@@ -111,17 +117,41 @@ def run(
     if not cluster.lasting:  # chunks that another client has
         given = {name: computed(value) if is_dask(value) else value for name, value in spec.arguments.items()}
         spec = replace(spec, arguments=given)
-    partition = Partition.plan(dataset.shape[0], cluster.size)
     offset = offset_of(dataset, np.dtype(spec.dtype), spec.typical) if spec.shift else None
     stays = stays_on_workers(cluster, beside or dataset)
-    first = Assignment(spec, uuid.uuid4().hex, 0, partition, cluster.device, offset=offset, stays=stays)
+    first = Assignment(spec, "", 0, Partition.plan(dataset.shape[0], 1), cluster.device, offset=offset, stays=stays)
     if cluster.client is not None:
-        from mgclust.engine.dask.driver import Driver
-
-        with Driver(cluster, first, on_progress) as driver:
-            value, arrays, timings, reports = driver.run(dataset, beside)
-        return Outcome(value, arrays, timings, hardware(reports, cluster.device), cluster.size)
+        return _on_workers(first, dataset, cluster, on_progress, beside)
     done = run_rank(first, dataset, Abort(), emit=on_progress, beside=beside)
     refuse([done.report], dataset.shape, spec.dtype)
     timings = {"load": done.report.seconds, **done.timings}
     return Outcome(done.value, done.delivered, timings, hardware([done.report], cluster.device), 1)
+
+
+def _on_workers(
+    first: Assignment, dataset: Dataset, cluster: Cluster, on_progress: Emit | None, beside: Dataset | None
+) -> Outcome:
+    """A run on a cluster; again on all workers where those that it took have too little memory."""
+    from mgclust.engine.dask.driver import Driver
+
+    least, most, retired = cluster.size if cluster.exact else 1, cluster.size, False
+    while True:
+        began = time.monotonic()
+        with Driver(cluster, replace(first, run=uuid.uuid4().hex), least, most, on_progress) as driver:
+            try:
+                value, arrays, timings, reports = driver.run(dataset, beside)
+            except InsufficientMemoryError:
+                if cluster.exact or driver.size >= driver.there:
+                    raise
+                least = most = driver.there
+                continue
+            except WorkerLost:
+                # One that an adaptive cluster had decided to retire; it does not retire those that a run has.
+                if retired or not driver.adaptive or time.monotonic() - began > RETIRING_SECONDS:
+                    raise
+                retired = True
+                continue
+        found = {**hardware(reports, cluster.device), "workers": driver.there}
+        if driver.size < min(most, driver.there):
+            found["fewer_because"] = BUSY
+        return Outcome(value, arrays, timings, found, driver.size)

@@ -23,7 +23,8 @@ from mgclust.cli import run_command
 from mgclust.engine import certificates
 from mgclust.engine.certificates import make_certificates
 from mgclust.engine.dask import cluster as cluster_module
-from mgclust.engine.dask.cluster import connect, workers_of
+from mgclust.engine.dask.cluster import connect
+from mgclust.engine.dask.scheduler import workers_of
 from mgclust.errors import InputError
 from support.waiting import wait_for
 

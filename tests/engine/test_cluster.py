@@ -20,7 +20,8 @@ from mgclust.engine import devices, spmd
 from mgclust.engine.certificates import throwaway
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask import local_cluster
-from mgclust.engine.dask.cluster import connect, workers_of
+from mgclust.engine.dask.cluster import connect
+from mgclust.engine.dask.scheduler import workers_of
 from mgclust.errors import DeviceUnavailableError, InputError, RunFailed
 from support import rank_jobs
 
@@ -135,7 +136,7 @@ def _offers(*gpus):
     """What ``client.run(offer)`` would say of workers with these GPUs; "" for none."""
     from mgclust.engine.dask.tasks import Offer
 
-    def run(function, workers):
+    def run(function, workers, **_):
         return {
             address: Offer(gpu, "" if gpu else "the CUDA driver finds no GPU", 1, 1)
             for address, gpu in zip(workers, gpus, strict=True)

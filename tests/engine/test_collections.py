@@ -20,7 +20,8 @@ from mgclust.algorithms import NearestNeighbors, Silhouette
 from mgclust.algorithms.common.weights import on_host
 from mgclust.array_files import computed, is_dask
 from mgclust.data import open_dataset
-from mgclust.engine.dask.cluster import connect, workers_of
+from mgclust.engine.dask.cluster import connect
+from mgclust.engine.dask.scheduler import workers_of
 from mgclust.engine.spmd import RunSpec, run
 from mgclust.errors import InputError, WorkerLost
 from mgclust.report import write_report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import subprocess
@@ -20,7 +21,7 @@ from mgclust.engine import spmd
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask import leases
 from mgclust.engine.dask.cluster import connect
-from mgclust.errors import ClusterUnavailableError, InputError, RunCancelled
+from mgclust.errors import ClusterUnavailableError, RunCancelled
 from support import rank_jobs
 from support.waiting import wait_for
 
@@ -36,7 +37,8 @@ def waiting(client):
     """How many runs wait for workers."""
 
     def count(dask_scheduler):
-        return sum(not lease.workers for lease in vars(dask_scheduler).get("mgclust_leases", {}).values())
+        plugin = dask_scheduler.plugins.get("mgclust-leases")
+        return sum(not lease.workers for lease in plugin._leases.values()) if plugin else 0
 
     return client.run_on_scheduler(count)
 
@@ -160,7 +162,7 @@ def test_more_workers_than_are_left(client, begin, monkeypatch):
     """A run that waits for workers that have left is refused, and delays no other run."""
     monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 5.0)  # time for what follows to see it wait
     with connect(client, "cpu") as found:
-        grown = cluster_module.Cluster(5, "cpu", client, found.workers)
+        grown = cluster_module.Cluster(5, "cpu", client, found.workers, exact=True)
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(spmd.run, spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), grown)
             wait_for(lambda: waiting(client) == 1)
@@ -171,21 +173,50 @@ def test_more_workers_than_are_left(client, begin, monkeypatch):
     assert waiting(client) == 0
 
 
-def test_a_scheduler_without_mgclust(client, monkeypatch):
-    def run_on_scheduler(*_):
-        raise ModuleNotFoundError("No module named 'mgclust'", name="mgclust")
-
-    monkeypatch.setattr(client, "run_on_scheduler", run_on_scheduler)
-    with connect(client, "cpu") as found, pytest.raises(InputError, match="the scheduler cannot import mgclust"):
-        spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), found)
-
-
-def scheduler_of(*workers):
+class Scheduler(SimpleNamespace):
     """As much of Dask's scheduler as leases look at."""
-    return SimpleNamespace(
-        running=[SimpleNamespace(address=address, server_id=f"of {address}") for address in workers],
-        clients={name: SimpleNamespace(last_seen=time.time()) for name in "ab"},
-    )
+
+    def __init__(self, *workers):
+        states = [SimpleNamespace(address=address, server_id=f"of {address}") for address in workers]
+        super().__init__(
+            running=states,
+            workers={state.address: state for state in states},
+            clients={name: SimpleNamespace(last_seen=time.time()) for name in "ab"},
+            handlers={},
+            adaptive_target=lambda target_duration=None: 1,
+        )
+
+
+class Clock:
+    """Time that passes when it is told to, in steps that count."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+    def run(self, seconds, look):
+        """Let time pass, and look every second."""
+        for _ in range(int(seconds)):
+            self.now += 1.0
+            look()
+
+
+@pytest.fixture
+def leased():
+    """A function that makes the leases of a scheduler with these workers, and their clock; nothing waits there."""
+
+    def make(*workers):
+        clock, scheduler = Clock(), Scheduler(*workers)
+        plugin = leases.Leases(clock, turn=-1.0)
+        plugin.start(scheduler)
+        return plugin, scheduler, clock
+
+    return make
+
+
+def ask(plugin, run, least, most=None, client="a"):
+    return asyncio.run(plugin.ask(run, client, least, most or least))
 
 
 @pytest.mark.parametrize(
@@ -198,19 +229,88 @@ def scheduler_of(*workers):
         ((2, 2, 2), ["b", "a", "ac"]),
     ],
 )
-def test_workers_of_a_run_are_near_each_other(sizes, hosts):
-    workers = [f"tcp://{host}:{port}" for host, count in (("a", 3), ("b", 2), ("c", 1)) for port in range(count)]
-    scheduler = scheduler_of(*workers)
-    given = [list(leases.take(str(i), "a", size, scheduler)[0]) for i, size in enumerate(sizes)]
+def test_workers_of_a_run_are_near_each_other(leased, sizes, hosts):
+    plugin, *_ = leased(*[f"tcp://{host}:{port}" for host, n in (("a", 3), ("b", 2), ("c", 1)) for port in range(n)])
+    given = [list(ask(plugin, str(i), size)["workers"]) for i, size in enumerate(sizes)]
     assert [len(workers) for workers in given] == list(sizes)
     assert ["".join(sorted({address[6] for address in workers})) for workers in given] == hosts
 
 
-def test_a_client_that_is_not_heard_of_loses_its_workers():
-    scheduler = scheduler_of("tcp://a:1")
-    assert leases.take("first", "a", 1, scheduler)[0]
-    assert not leases.take("second", "b", 1, scheduler)[0]
-    scheduler.clients["a"].last_seen -= leases.CLIENT_SILENCE_SECONDS + 1
-    assert leases.take("second", "b", 1, scheduler)[0] == {"tcp://a:1": "of tcp://a:1"}
-    leases.give_back("second", scheduler)
-    assert not scheduler.mgclust_leases
+FOUR = [f"tcp://a:{port}" for port in range(4)]
+
+
+def test_workers_that_a_client_has_connected_come_first(leased):
+    plugin, *_ = leased(*FOUR)
+    asyncio.run(plugin.keep("pair", "b", {FOUR[2]: f"of {FOUR[2]}", FOUR[3]: f"of {FOUR[3]}"}, {}))
+    assert list(ask(plugin, "one", 2, client="b")["workers"]) == FOUR[2:]
+    assert list(ask(plugin, "two", 2, client="b")["workers"]) == FOUR[:2]
+
+
+def test_a_client_that_is_not_heard_of_loses_its_workers(leased):
+    plugin, scheduler, clock = leased("tcp://a:1")
+    assert ask(plugin, "first", 1)["workers"]
+
+    def second():
+        scheduler.clients["b"].last_seen += 1
+        return ask(plugin, "second", 1, client="b")["workers"]
+
+    clock.run(50, second)
+    clock.now += 3600  # the scheduler was stopped, which is not the client's fault
+    assert not second()
+    clock.run(leases.CLIENT_SILENCE_SECONDS - 50, second)
+    assert second() == {"tcp://a:1": "of tcp://a:1"}
+
+
+def test_a_question_that_comes_late_takes_nothing(leased):
+    plugin, *_ = leased("tcp://a:1")
+    asyncio.run(plugin.give_back("run"))
+    assert not ask(plugin, "run", 1)["workers"]
+    assert ask(plugin, "next", 1)["workers"]
+
+
+def test_runs_without_a_number_share_what_is_free(leased):
+    plugin, _, clock = leased(*FOUR)
+    assert len(ask(plugin, "all", 1, 9)["workers"]) == 4
+    assert not any(ask(plugin, run, 1, 9)["workers"] for run in "xyz")
+    asyncio.run(plugin.give_back("all"))
+    clock.run(leases.PATIENCE_SECONDS, plugin._serve)
+    assert sorted(len(ask(plugin, run, 1, 9)["workers"]) for run in "xyz") == [1, 1, 2]
+
+
+def test_a_run_without_a_number_waits_a_little_for_others(leased):
+    plugin, _, clock = leased(*FOUR)
+    ask(plugin, "pair", 2)
+    assert len(ask(plugin, "small", 1, 2)["workers"]) == 2  # no more would make it faster
+    asyncio.run(plugin.give_back("small"))
+    assert not ask(plugin, "open", 1, 4)["workers"]
+    clock.run(leases.PATIENCE_SECONDS - 1, plugin._serve)
+    assert not ask(plugin, "open", 1, 4)["workers"]
+    clock.run(1, plugin._serve)
+    assert len(ask(plugin, "open", 1, 4)["workers"]) == 2
+
+
+def test_an_adaptive_cluster_is_told_what_runs_wait_for(leased):
+    plugin, scheduler, clock = leased()
+    assert scheduler.handlers["adaptive_target"]() == scheduler.adaptive_target() == 1  # what Dask says
+    assert ask(plugin, "exact", 3)["adaptive"]
+    assert not ask(plugin, "open", 1, 4)["workers"]
+    assert scheduler.adaptive_target() == 7
+
+    def come(*addresses):
+        for address in addresses:
+            state = SimpleNamespace(address=address, server_id=f"of {address}")
+            scheduler.workers[address] = state
+            scheduler.running.append(state)
+            plugin.add_worker(scheduler, address)
+
+    come(*FOUR)
+    assert len(ask(plugin, "exact", 3)["workers"]) == 3
+    assert scheduler.adaptive_target() == 7 and not ask(plugin, "open", 1, 4)["workers"]
+    may_go = plugin.valid_workers_downscaling(scheduler, scheduler.running)
+    assert len(may_go) == 1
+    clock.run(leases.PATIENCE_SECONDS, plugin._serve)  # none comes: it takes what there is
+    assert list(ask(plugin, "open", 1, 4)["workers"]) == [may_go[0].address]
+    for run in ("exact", "open"):
+        asyncio.run(plugin.give_back(run))
+    assert len(ask(plugin, "next", 1, 9)["workers"]) == 4  # at once: the cluster did not grow beyond
+    assert scheduler.adaptive_target() == 4

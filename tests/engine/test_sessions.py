@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import distributed
 import numpy as np
@@ -82,21 +83,24 @@ def test_rows_are_sent_once(own, monkeypatch):
     assert changed != first and len(sent) == 3
     x = x.copy()
     assert sums() == changed and len(sent) == 3
-    assert len(own.futures) == 4  # two of the session, two of rows
+    assert len(own.futures) == 2  # rows, and nothing of the session
     monkeypatch.setattr(sessions, "IDLE_SECONDS", 0.2)
-    vars(own).pop("mgclust_used")  # or the look that is due in minutes would come first
+    vars(own).pop("mgclust_until")  # or the look that is due in minutes would come first
     assert sums() == changed
     wait_for(lambda: not own.futures and not kept(own))
 
 
 @pytest.mark.slow
-def test_a_run_whose_session_is_spilled_goes_on(own):
-    """Memory is short when a run has much: Dask then spills what holds the session, too."""
-    first = connections(own)
-    with connect(own, "cpu", n_workers=2) as cluster:
-        moved = spmd.run(spmd.RunSpec(rank_jobs.spilled), open_dataset(X), cluster).value
-    assert min(moved) >= 1
-    assert connections(own) != first  # the session ended with the run
+def test_a_session_in_use_is_not_idle(own, monkeypatch, tmp_path):
+    monkeypatch.setattr(sessions, "IDLE_SECONDS", 0.5)
+    connections(own)
+    with connect(own, "cpu", n_workers=2) as cluster, ThreadPoolExecutor(1) as pool:
+        spec = spmd.RunSpec(rank_jobs.until_told, {"folder": str(tmp_path)})
+        run = pool.submit(spmd.run, spec, open_dataset(X), cluster)
+        wait_for(lambda: run.done() or "mgclust_until" not in vars(own))  # the look that is due finds it in use
+        (tmp_path / "end").touch()
+        assert run.result(60).value[0] == 2
+    wait_for(lambda: not kept(own))
 
 
 @pytest.mark.slow
@@ -197,7 +201,7 @@ def test_the_connections_of_another_client_cannot_be_had(client, own):
     partition = Partition.plan(len(X), 2)
     for rank, address in enumerate(session.workers):
         assignment = Assignment(spmd.RunSpec(rank_jobs.connections), "other", rank, partition, "cpu")
-        given = ("guessed", assignment, address, open_dataset(X), None)
+        given = ("guessed", assignment, address, open_dataset(X), None, None, None, {})
         failure = client.submit(tasks.run_task, *given, workers=[address], pure=False).result()
         assert isinstance(failure.error, SessionLost)
     assert connections(own) == first

@@ -291,20 +291,6 @@ def whole_sum(context):
     return float(context.sum_over_blocks(lambda x: x.sum(axis=(1, 2), dtype=np.float64)))
 
 
-def spilled(context):
-    """Dask moves to the disk what the worker keeps, as it does when memory is short; the number of what it moved."""
-    from distributed import get_worker
-
-    data, count = get_worker().data, 0
-    while data.fast:
-        data.evict()
-        count += 1
-    for _ in range(3):
-        context.comm.barrier()
-        context.progress(0.5)
-    return context.comm.all_gather(np.array([count])).tolist()
-
-
 def deliver_ranks(context):
     """An array of the numbers of the ranks, a row for each row of the data."""
     context.deliver(ranks=np.full(len(context.rows), context.rank))

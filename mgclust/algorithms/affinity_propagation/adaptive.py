@@ -49,7 +49,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     n_clusters_range : tuple of (int, int), optional
         The least and the largest number of clusters that are wanted, such as (5, 20); as text "5,20". The scan hurries
         above it, ends below it, and only what lies within it is a candidate. Not with `preference`.
-    device, client, verbose
+    device, client, n_workers, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
         Of similarities and messages.

@@ -44,6 +44,7 @@ class AffinityPropagationOptions(Declaration):
         algorithm: str = "auto",
         device: str = "auto",
         client: Any = "auto",
+        n_workers: int | None = None,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -59,6 +60,7 @@ class AffinityPropagationOptions(Declaration):
         self.algorithm = algorithm
         self.device = device
         self.client = client
+        self.n_workers = n_workers
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state
@@ -93,6 +95,7 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         n_clusters_range: Any = None,
         device: str = "auto",
         client: Any = "auto",
+        n_workers: int | None = None,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -108,6 +111,7 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         self.n_clusters_range = n_clusters_range
         self.device = device
         self.client = client
+        self.n_workers = n_workers
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

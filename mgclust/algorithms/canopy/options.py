@@ -34,6 +34,7 @@ class CanopyOptions(Declaration):
         metric: str = "euclidean",
         device: str = "auto",
         client: Any = "auto",
+        n_workers: int | None = None,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -45,6 +46,7 @@ class CanopyOptions(Declaration):
         self.metric = metric
         self.device = device
         self.client = client
+        self.n_workers = n_workers
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

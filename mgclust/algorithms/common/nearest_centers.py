@@ -40,7 +40,14 @@ def nearest_given(context: Context, *, centers: np.ndarray, metric: str) -> None
 
 
 def labels_by_centers(
-    dataset: Dataset, centers: np.ndarray, metric: str, *, client: Any, device: str, memory_limit: int | None
+    dataset: Dataset,
+    centers: np.ndarray,
+    metric: str,
+    *,
+    client: Any,
+    device: str,
+    n_workers: int | None,
+    memory_limit: int | None,
 ) -> Any:
     """The nearest of some centres, which are given as rows, of each row of a data set.
 
@@ -51,7 +58,7 @@ def labels_by_centers(
     centers : ndarray of shape (n_clusters, n_features)
     metric : str
         One of `METRICS`.
-    client, device, memory_limit
+    client, device, n_workers, memory_limit
         Where to compute.
 
     Returns
@@ -61,5 +68,5 @@ def labels_by_centers(
     """
     arguments = {"centers": centers, "metric": metric}
     spec = RunSpec(nearest_given, arguments, dtype="float64", memory_limit=memory_limit, resident=False)
-    with connect(client=client, device=device) as cluster:
+    with connect(client, device, n_workers) as cluster:
         return run(spec, dataset, cluster).arrays["labels"]

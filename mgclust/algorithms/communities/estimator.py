@@ -138,6 +138,7 @@ class FastNewman(FastNewmanOptions, Clusterer):
     device : {"auto", "cpu", "cuda"}, default="auto"
         As for `DensityPeaks`; "auto" runs "greedy" on the host unless nodes have 64 neighbours and more on average.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+    n_workers : int, optional
         As for `DensityPeaks`. "greedy" merges on one rank; more of them only share the reading.
     memory_limit : int or str, optional
         Device memory that one rank may use.
@@ -257,7 +258,7 @@ class FastNewman(FastNewmanOptions, Clusterer):
         graph = _graph_of(inputs)
         value: FastNewmanOutput = outcome.value
         self._dataset = graph
-        self._fitted_with = {"client": self.client, "device": self.device, "resolution": float(self.resolution)}
+        self._fitted_with = {**self._place(), "resolution": float(self.resolution)}
         self._tree: MergeTree | None = value.tree
         self.labels_ = value.labels
         self.n_clusters_ = int(self.labels_.max()) + 1
@@ -302,7 +303,7 @@ class FastNewman(FastNewmanOptions, Clusterer):
             }
             need = partial(estimate, n=self.n_nodes_, levels=True)
             spec = RunSpec(hierarchy_of, arguments, need, self._dataset.dtype.name)
-            with connect(client=place["client"], device=place["device"]) as cluster:
+            with connect(place["client"], place["device"], place["n_workers"]) as cluster:
                 self._tree = run(spec, self._dataset, cluster).value
         assert self._tree is not None
         return self._tree

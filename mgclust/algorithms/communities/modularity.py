@@ -31,6 +31,7 @@ def modularity(
     *,
     weight: str | None = "weight",
     client: Any = "auto",
+    n_workers: int | None = None,
     device: str = "auto",
 ) -> float:
     """Modularity of communities in a graph.
@@ -46,6 +47,7 @@ def modularity(
     weight : str or None, default="weight"
         As for `open_graph`.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+    n_workers : int, optional
     device : {"auto", "cpu", "cuda"}, default="auto"
         As for `FastNewman`.
 
@@ -76,7 +78,7 @@ def modularity(
     dense = np.unique(given, return_inverse=True)[1].astype(np.int32)
     arguments = {"n": opened.n_nodes, "labels": dense, "resolution": resolution}
     spec = RunSpec(evaluate, arguments, partial(estimate, n=opened.n_nodes), opened.dtype.name)
-    with connect(client=client, device=device) as cluster:
+    with connect(client, device, n_workers) as cluster:
         return float(run(spec, opened, cluster).value)
 
 

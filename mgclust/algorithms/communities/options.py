@@ -32,6 +32,7 @@ class FastNewmanOptions(Declaration):
         resolution: float = 1.0,
         device: str = "auto",
         client: Any = "auto",
+        n_workers: int | None = None,
         memory_limit: int | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -41,6 +42,7 @@ class FastNewmanOptions(Declaration):
         self.resolution = resolution
         self.device = device
         self.client = client
+        self.n_workers = n_workers
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose

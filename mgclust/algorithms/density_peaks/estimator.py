@@ -118,6 +118,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     client : {"auto", "local"}, None, address, distributed.Client or cluster object, default="auto"
         Where to run: the active Dask client or else this process; this process; all GPUs of this machine; the given
         cluster. ``sklearn.base.clone`` keeps a client, ``pickle`` the address of its scheduler.
+    n_workers : int, optional
+        Take so many of a cluster's workers, and leave the others to other runs; of ``client="local"``, start so many.
+        By default a run takes those that are there, as far as they are free. Results do not depend on it.
     dtype : {"float32", "float64"}, default="float32"
     memory_limit : int or str, optional
         Device memory that one rank may use; data beyond it stay on the host and are streamed.
@@ -304,7 +307,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         """Centres, their gamma drop, and labels that stay where those of the fit are."""
         found = {"rho": self.rho_, "delta": self.delta_, "nearest_higher": self.nearest_higher_}
         spec = RunSpec(choose_again, {**found, "wanted": wanted}, estimate_choice, "float64", resident=False)
-        with connect(client=self.client, device=self.device) as cluster:
+        with connect(**self._place()) as cluster:
             outcome = run(spec, open_dataset(self.rho_[:, None]), cluster)
         return *outcome.value, outcome.arrays["labels"]
 
@@ -352,7 +355,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             memory_limit=parameters["memory_limit"],
             shift=_may_shift(parameters["metric"]),
         )
-        with connect(client=self.client, device=self.device) as cluster:
+        with connect(**self._place()) as cluster:
             return run(spec, self._dataset, cluster, beside=dataset).arrays["labels"]
 
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:

@@ -70,6 +70,7 @@ class DensityPeaksOptions(Declaration):
         algorithm: str = "auto",
         device: str = "auto",
         client: Any = "auto",
+        n_workers: int | None = None,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -91,6 +92,7 @@ class DensityPeaksOptions(Declaration):
         self.algorithm = algorithm
         self.device = device
         self.client = client
+        self.n_workers = n_workers
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

@@ -84,7 +84,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     metric : {"euclidean", "cosine", "correlation"}, default="euclidean"
         The last two scale each row to unit length first (correlation: centred by its own mean before); centres are
         means of such rows.
-    device, client, verbose
+    device, client, n_workers, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
         Of rows, distances and memberships; sums over rows are float64. Small data (up to 2^20 numbers), m below 1.25
@@ -239,7 +239,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         return self._open_more(X)
 
     def _memberships_of(self, dataset: Dataset) -> Memberships:
-        place = {"client": self.client, "device": self.device, "memory_limit": self._checked()["memory_limit"]}
+        place = {**self._place(), "memory_limit": self._checked()["memory_limit"]}
         return Memberships(self._clusters, dataset, **place)
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:

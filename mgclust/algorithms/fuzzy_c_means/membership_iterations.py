@@ -72,6 +72,7 @@ def iterate_memberships(
     max_iter: int,
     device: str = "auto",
     client: Any = "auto",
+    n_workers: int | None = None,
 ) -> MembershipIterations:
     """Run fuzzy c-means from given memberships, in float64 and Euclidean distances.
 
@@ -89,7 +90,7 @@ def iterate_memberships(
         The Frobenius norm of a change of the memberships below which it is the last.
     max_iter : int
         At least 1.
-    device, client
+    device, client, n_workers
         As of `FuzzyCMeans`.
 
     Returns
@@ -99,7 +100,7 @@ def iterate_memberships(
     arguments = {"memberships": memberships, "fixed": centers, "m": m, "error": error, "max_iter": max_iter}
     need = partial(estimate_iterations, c=memberships.shape[1])
     spec = RunSpec(membership_iterations, arguments, need, "float64", shift=True)
-    with connect(client=client, device=device) as cluster:
+    with connect(client, device, n_workers) as cluster:
         outcome = run(spec, open_dataset(X), cluster)
     found, history, coefficient = outcome.value
     each = outcome.arrays

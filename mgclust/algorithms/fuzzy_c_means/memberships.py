@@ -67,15 +67,23 @@ class Memberships:
     ----------
     clusters : Clusters
     dataset : Dataset
-    client, device, memory_limit
+    client, device, n_workers, memory_limit
         Where to compute; see `FuzzyCMeans`.
     """
 
     def __init__(
-        self, clusters: Clusters, dataset: Dataset, *, client: Any, device: str, memory_limit: int | None
+        self,
+        clusters: Clusters,
+        dataset: Dataset,
+        *,
+        client: Any,
+        device: str,
+        n_workers: int | None,
+        memory_limit: int | None,
     ) -> None:
         self._clusters, self._dataset = clusters, dataset
-        self._client, self._device, self._memory_limit = client, device, memory_limit
+        self._place = {"client": client, "device": device, "n_workers": n_workers}
+        self._memory_limit = memory_limit
         self.shape = (dataset.shape[0], len(clusters.centers))
         self.dtype = np.dtype(clusters.dtype)
 
@@ -131,7 +139,7 @@ class Memberships:
 
         Those of a Dask array stay with its rows.
         """
-        with connect(client=self._client, device=self._device) as cluster:
+        with connect(**self._place) as cluster:
             on_workers = stays_on_workers(cluster, self._dataset)
         if on_workers or 2 * self.nbytes <= psutil.virtual_memory().available:
             return self.array()
@@ -158,7 +166,7 @@ class Memberships:
             shift=self._clusters.metric == "euclidean",
             resident=False,
         )
-        with connect(client=self._client, device=self._device) as cluster:
+        with connect(**self._place) as cluster:
             if what == "memberships" and not stays_on_workers(cluster, self._dataset):
                 self._check_room()
             return run(spec, self._dataset, cluster)

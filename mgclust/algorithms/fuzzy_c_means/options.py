@@ -54,6 +54,7 @@ class FuzzyCMeansOptions(Declaration):
         metric: str = "euclidean",
         device: str = "auto",
         client: Any = "auto",
+        n_workers: int | None = None,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -71,6 +72,7 @@ class FuzzyCMeansOptions(Declaration):
         self.metric = metric
         self.device = device
         self.client = client
+        self.n_workers = n_workers
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

@@ -45,7 +45,7 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances.
-    device, client, memory_limit, verbose
+    device, client, n_workers, memory_limit, verbose
         As for `mgclust.DensityPeaks`.
 
     Attributes
@@ -96,6 +96,7 @@ def nearest_neighbors(
     metric: str = "euclidean",
     device: str = "auto",
     client: Any = "auto",
+    n_workers: int | None = None,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> Neighborhoods:
@@ -116,7 +117,7 @@ def nearest_neighbors(
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances.
-    device, client, memory_limit
+    device, client, n_workers, memory_limit
         Where to compute; see `mgclust.DensityPeaks`.
 
     Returns
@@ -134,8 +135,8 @@ def nearest_neighbors(
     >>> distances.tolist()
     [[1.0, 3.0], [1.0, 2.0], [0.0, 2.0], [0.0, 2.0]]
     """
-    options: dict[str, Any] = {"metric": metric, "device": device, "client": client, "dtype": dtype}
-    model = NearestNeighbors(n_neighbors, memory_limit=memory_limit, **options)
+    place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers}
+    model = NearestNeighbors(n_neighbors, metric=metric, dtype=dtype, memory_limit=memory_limit, **place)
     dataset, others = open_dataset(X), None
     if queries is not None:
         others = open_dataset(queries)
@@ -160,7 +161,7 @@ def kneighbors_graph(X: Any, n_neighbors: int, *, mode: str = "connectivity", **
     mode : {"connectivity", "distance"}, default="connectivity"
         What a link weighs: 1, or the distance. Links of distance 0 are stored.
     **options
-        `queries`, `metric`, `device`, `client`, `dtype` and `memory_limit` of `nearest_neighbors`.
+        `queries`, `metric`, `device`, `client`, `n_workers`, `dtype` and `memory_limit` of `nearest_neighbors`.
 
     Returns
     -------

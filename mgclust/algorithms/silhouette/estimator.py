@@ -77,7 +77,7 @@ class Silhouette(SilhouetteOptions, Method):
         its own rows; of a sparse matrix, what is not stored is 0.
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances; all but euclidean and manhattan take float64 anyway.
-    device, client, memory_limit, verbose
+    device, client, n_workers, memory_limit, verbose
         As for `mgclust.DensityPeaks`.
 
     Attributes
@@ -205,6 +205,7 @@ def silhouette_samples(
     metric: str = "euclidean",
     device: str = "auto",
     client: Any = "auto",
+    n_workers: int | None = None,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> Any:
@@ -221,7 +222,7 @@ def silhouette_samples(
         stored is 0.
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances; all but euclidean and manhattan take float64 anyway.
-    device, client, memory_limit
+    device, client, n_workers, memory_limit
         Where to compute; see `mgclust.DensityPeaks`.
 
     Returns
@@ -235,8 +236,8 @@ def silhouette_samples(
     >>> silhouette_samples([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1], client=None).round(3).tolist()
     [0.905, 0.895, 0.895, 0.905]
     """
-    place = {"device": device, "client": client, "memory_limit": memory_limit}
-    return _fitted(X, labels, metric=metric, dtype=dtype, **place).samples_
+    place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers}
+    return _fitted(X, labels, metric=metric, dtype=dtype, memory_limit=memory_limit, **place).samples_
 
 
 def _fitted(X: Any, labels: Any, **options: Any) -> Silhouette:
@@ -263,6 +264,7 @@ def silhouette_score(
     random_state: Any = None,
     device: str = "auto",
     client: Any = "auto",
+    n_workers: int | None = None,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> float:
@@ -270,7 +272,7 @@ def silhouette_score(
 
     Parameters
     ----------
-    X, labels, metric, device, client, dtype, memory_limit
+    X, labels, metric, device, client, n_workers, dtype, memory_limit
         As for `silhouette_samples`.
     sample_size : int, optional
         Take so many rows, drawn by `random_state` as scikit-learn draws them, and only the distances between these.
@@ -281,7 +283,7 @@ def silhouette_score(
     -------
     float
     """
-    options: dict[str, Any] = {"metric": metric, "device": device, "client": client, "dtype": dtype}
+    place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers}
     sample_size = Integer(at_least=1, optional=True).check("sample_size", sample_size)
     if sample_size is not None:
         dataset = open_dataset(X)
@@ -290,4 +292,4 @@ def silhouette_score(
         X, labels = dataset.take(drawn), given.codes[drawn]
         if metric == "precomputed":
             X = X[:, drawn]
-    return float(_fitted(X, labels, memory_limit=memory_limit, **options).score_)
+    return float(_fitted(X, labels, metric=metric, dtype=dtype, memory_limit=memory_limit, **place).score_)

@@ -56,6 +56,7 @@ class SilhouetteOptions(Declaration):
         metric: str = "euclidean",
         device: str = "auto",
         client: Any = "auto",
+        n_workers: int | None = None,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         verbose: bool = False,
@@ -64,6 +65,7 @@ class SilhouetteOptions(Declaration):
         self.metric = metric
         self.device = device
         self.client = client
+        self.n_workers = n_workers
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.verbose = verbose

@@ -10,9 +10,11 @@ import contextlib
 import os
 import sys
 import tempfile
+import time
+import uuid
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mgclust.engine import tls
@@ -20,23 +22,25 @@ from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.engine.safe_path import safe_path
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 
-__all__ = ["Cluster", "connect", "too_few", "workers_of"]
+__all__ = ["Cluster", "connect", "patience", "too_few"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
+ADAPTIVE_TIMEOUT = 300.0  # of a cluster that starts workers when they are wanted; batch systems and clouds take minutes
 
 
 @dataclass(frozen=True)
 class Cluster:
     """Ranks to run on."""
 
-    size: int  # how many a run has
+    size: int  # how many there were, or how many a run has
     device: str  # "cpu" or "cuda"
     client: Any = None  # a distributed.Client; None: one rank in this process
-    # addresses of those that were there: a run is given `size` of them that no other run has, or of those that came
+    # addresses of those that were there: a run is given some of them that no other run has, or of those that came
     # later. None in-process.
     workers: tuple[str, ...] = ()
     lasting: bool = False  # whether the client is the caller's, and so there after the run
+    exact: bool = False  # whether a run has `size` ranks; else as many of them as are free
 
 
 @contextlib.contextmanager
@@ -59,8 +63,8 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
     device : {"auto", "cpu", "cuda"}
         "auto": GPUs if every rank has one, else CPUs.
     n_workers : int, optional
-        Of a running cluster, use so many workers, beside other runs that leave so many; by default as many as there
-        are now. Of a local one, start so many.
+        Of a running cluster, use so many workers, beside other runs that leave so many; by default those that are
+        there now, as far as they are free. Of a local one, start so many.
 
     Yields
     ------
@@ -71,7 +75,8 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
     DeviceUnavailableError
         No GPU, or not one for each worker.
     ClusterUnavailableError
-        No scheduler, or fewer workers than are needed after half a minute.
+        No scheduler, or a closed client; or fewer workers than are needed after half a minute (`ADAPTIVE_TIMEOUT` where
+        the cluster is adaptive).
     InputError
         Not what can be asked for.
     """
@@ -80,7 +85,7 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
     if n_workers is not None and n_workers < 1:
         raise InputError(f"n_workers={n_workers} should be >= 1.")
     if isinstance(client, Cluster):
-        yield client
+        yield client if n_workers is None else replace(client, size=n_workers, exact=True)
         return
     if isinstance(client, str) and client == "auto":
         client = _active_client()
@@ -90,7 +95,7 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
         yield Cluster(1, _local_device(device))
         return
     tls.guard()
-    given = client
+    given, exact = client, n_workers is not None
     with contextlib.ExitStack() as stack:
         if isinstance(client, str):
             if client == "local":
@@ -100,21 +105,16 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
             else:
                 client = stack.enter_context(_remote_client(client))
         elif hasattr(client, "get_client") and not getattr(client, "asynchronous", True):
-            client = stack.enter_context(client.get_client())
+            client = stack.enter_context(_client_of(client))
         if getattr(client, "asynchronous", True):
             raise InputError(
                 f"client={client!r} should be a synchronous distributed.Client (asynchronous=False); with an "
                 "asynchronous one, await mgclust.submit(model, X)."
             )
-        records = _workers(client, n_workers or 1)
-        workers = tuple(records)
-        yield Cluster(
-            n_workers or len(workers),
-            _common_device(_offers(client, records), workers, device),
-            client,
-            workers,
-            client is given,
-        )
+        offers = _workers(client, n_workers or 1)
+        workers = tuple(offers)
+        device = _common_device(offers, workers, device)
+        yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact)
 
 
 def _active_client() -> Any:
@@ -217,63 +217,79 @@ def _security(address: str) -> Any:
     )
 
 
-def workers_of(client: Any) -> dict[str, Any]:
-    """Records of the scheduler on each worker that is there now, by address.
+def _client_of(cluster: Any) -> Any:
+    """A client of a cluster object, to be closed by the caller."""
+    try:
+        return cluster.get_client()
+    except Exception as error:
+        raise ClusterUnavailableError(
+            f"client={cluster!r} gives no client ({_first_line(error)}); give a cluster that runs."
+        ) from None
 
-    `Client.scheduler_info` may tell of none: the client forgets them every two seconds, and reads what it keeps.
-    """
-    return client.sync(client.scheduler.identity, n_workers=-1)["workers"]
 
-
-def gone(client: Any, error: Exception) -> ClusterUnavailableError:
-    """Make the error for a scheduler that does not answer any more."""
+def too_few(client: Any, found: int, wanted: int, seconds: float) -> ClusterUnavailableError:
+    """Make the error for workers that are missing for longer than `patience`."""
     return ClusterUnavailableError(
-        f"the scheduler at {client.scheduler.address} does not answer: {_first_line(error)} It has ended, or cannot be "
-        "reached; connect a new client to one that runs."
-    )
-
-
-def too_few(client: Any, found: int, wanted: int) -> ClusterUnavailableError:
-    """Make the error for workers that are missing for longer than WORKERS_TIMEOUT."""
-    return ClusterUnavailableError(
-        f"the cluster at {client.scheduler.address} has {found} worker(s) after {WORKERS_TIMEOUT:g} "
+        f"the cluster at {client.scheduler.address} has {found} worker(s) after {seconds:g} "
         f"s, {wanted} are needed; start some (dask worker, or dask cuda worker for GPUs)."
     )
 
 
+def patience(answer: Mapping[str, Any]) -> float:
+    """Seconds to wait for workers that are missing, after an answer of `mgclust.engine.dask.leases.Leases.ask`."""
+    return ADAPTIVE_TIMEOUT if answer["adaptive"] else WORKERS_TIMEOUT
+
+
 def _workers(client: Any, wanted: int) -> dict[str, Any]:
-    """Records of the workers by address, in order."""
+    """Offers of the workers by address, in order; waits until there are enough, which an adaptive cluster is told."""
+    from mgclust.engine.dask.scheduler import ask, tell
+
+    found = _offers(client)
+    if len(found) >= wanted:
+        return found
+    began, name = time.monotonic(), uuid.uuid4().hex
     try:
-        found = workers_of(client)
-        if len(found) < wanted:
-            with contextlib.suppress(TimeoutError):
-                client.wait_for_workers(wanted, timeout=WORKERS_TIMEOUT)
-            found = workers_of(client)
-    except OSError as error:
-        raise gone(client, error) from None
-    if len(found) < wanted:
-        raise too_few(client, len(found), wanted)
-    return dict(sorted(found.items()))
+        while True:
+            answer = ask(client, "ask", run=name, client=client.id, least=wanted, most=wanted)
+            there = len(answer["all"])
+            if there >= wanted and len(found := _offers(client)) >= wanted:
+                return found
+            if time.monotonic() - began > patience(answer):
+                raise too_few(client, there, wanted, patience(answer))
+    finally:
+        tell(client, "give_back", run=name)
 
 
-def _offers(client: Any, records: dict[str, Any]) -> dict[str, Any]:
-    """Devices that each worker computes with, by address; asked once of a process, which has a folder of its own."""
+def _offers(client: Any) -> dict[str, Any]:
+    """Devices of each worker that is there, by address; asked once of a process, which has a folder of its own."""
+    from mgclust.engine.dask.scheduler import ANSWER_SECONDS, workers_of
     from mgclust.engine.dask.tasks import offer
 
     known = vars(client).setdefault("mgclust_offers", {})
-    folders = {address: record.get("local_directory") for address, record in records.items()}
+    folders = {address: record.get("local_directory") for address, record in workers_of(client).items()}
     for address in list(known):
         if known[address][0] != folders.get(address):
             known.pop(address, None)
-    unknown = [address for address in records if address not in known]
+    unknown = [address for address in folders if address not in known]
     try:
-        found = client.run(offer, workers=unknown) if unknown else {}
-    except ModuleNotFoundError as error:
-        raise InputError(f"the workers cannot import {error.name}; install mgclust there, too.") from error
+        asked = {"workers": unknown, "on_error": "return", "callback_timeout": ANSWER_SECONDS}
+        found = client.run(offer, **asked) if unknown else {}
+    except TimeoutError:
+        raise RunFailed(
+            f"the workers have not answered for {ANSWER_SECONDS:g} s: one of {len(unknown)} is stopped or hangs, or "
+            "its machine is away. End it, and run again."
+        ) from None
     except Exception as error:
         raise RunFailed(f"the workers did not answer: {type(error).__name__}: {error}.") from error
+    for address, each in list(found.items()):
+        if isinstance(each, ModuleNotFoundError):
+            raise InputError(f"the workers cannot import {each.name}; install mgclust there, too.") from each
+        if isinstance(each, OSError) and address not in workers_of(client):
+            del found[address], folders[address]  # it left meanwhile, as workers of an adaptive cluster do
+        elif isinstance(each, BaseException):
+            raise RunFailed(f"worker {address} did not answer: {type(each).__name__}: {each}.") from each
     known.update({address: (folders[address], each) for address, each in found.items()})
-    return {address: (found.get(address) or known[address][1]) for address in records}
+    return {address: (found.get(address) or known[address][1]) for address in sorted(folders)}
 
 
 def _common_device(offers: dict[str, Any], workers: tuple[str, ...], device: str) -> str:

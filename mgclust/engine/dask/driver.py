@@ -5,7 +5,7 @@ caller's thread sleeps on one queue, into which Dask's threads put what happens.
 
 A run is one task a rank. The ranks of several are connected before the client's first run on these workers, and stay so
 (`mgclust.engine.dask.sessions`). Where it turns out that a connection has gone meanwhile, before any rank has begun,
-the run connects them anew, once.
+the run connects them anew, once. Nothing waits without a limit for a scheduler, nor for a worker that is silent.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from distributed import Client, Future
 from distributed.comm.addressing import get_address_host
+from distributed.protocol.pickle import dumps
 
 from mgclust.array_files import is_dask
 from mgclust.data import Dataset
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
-from mgclust.engine.dask import collections, leases, sessions, tasks
-from mgclust.engine.dask.cluster import Cluster, workers_of
+from mgclust.engine.dask import collections, scheduler, sessions, tasks
+from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
+from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, Done, Report, gathered, refuse
 from mgclust.engine.silence import Awake, Silence
 from mgclust.engine.wire import PeerLost, SessionLost
-from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed, WorkerLost
+from mgclust.errors import ClusterUnavailableError, CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
 
 __all__ = ["Driver"]
 
@@ -51,6 +53,20 @@ _QUEUES: weakref.WeakKeyDictionary[Client, dict[str, queue.SimpleQueue]] = weakr
 _QUEUES_LOCK = threading.Lock()
 
 
+def _unpickled() -> Callable[..., Any]:
+    """Make a function that calls what it is given in bytes; the scheduler reads tasks, but need not have mgclust.
+
+    It has no name in a module, so that it travels by value.
+    """
+
+    def unpickled(function: bytes, *arguments: Any) -> Any:
+        import pickle
+
+        return pickle.loads(function)(*arguments)
+
+    return unpickled
+
+
 class Driver:
     """One run. Use as a context manager: it holds the workers, which no other run has meanwhile.
 
@@ -59,14 +75,26 @@ class Driver:
     cluster : Cluster
         With a client.
     first : Assignment
-        Of rank 0; those of the other ranks differ in the rank and its host.
+        Of rank 0 of one; those of the ranks differ in the partition, the rank and its host.
+    least, most : int
+        How many ranks it may have.
     on_progress : callable or None
         As for `mgclust.engine.spmd.run`.
+
+    Attributes
+    ----------
+    size : int
+        How many ranks it has.
+    there : int
+        How many workers the cluster had when it began.
+    adaptive : bool
+        Whether the cluster starts and retires workers by itself.
     """
 
-    def __init__(self, cluster: Cluster, first: Assignment, on_progress: Emit | None) -> None:
+    def __init__(self, cluster: Cluster, first: Assignment, least: int, most: int, on_progress: Emit | None) -> None:
         self._client: Client = cluster.client
-        self._size = cluster.size
+        self._least, self._most = least, most
+        self.size, self.there, self.adaptive = least, 0, False
         self._first = first
         self._identities: dict[str, str] = {}  # of the run's workers by address
         self._workers: list[str] = []  # their addresses in rank order
@@ -87,6 +115,7 @@ class Driver:
         try:
             self._wait_for_workers()
             self._subscribe()
+            sessions.in_use(self._client)
         except BaseException:
             self._give_back()
             raise
@@ -96,7 +125,7 @@ class Driver:
         if not self._clean:
             self._abandon()
         _QUEUES.get(self._client, {}).pop(self._run, None)
-        sessions.used(self._client)
+        sessions.used(self._client, sessions.ADAPTIVE_IDLE_SECONDS if self.adaptive else sessions.IDLE_SECONDS)
         self._give_back()
 
     def run(
@@ -106,13 +135,14 @@ class Driver:
         self._clean = False
         began = time.perf_counter()
         self._progress({"stage": "load", "fraction": 0.0, "elapsed": 0.0})
-        self._session = sessions.find(self._client, self._identities) if self._size > 1 else None
+        self._session = sessions.find(self._client, self._identities) if self.size > 1 else None
         kept = self._session.workers if self._session else self._identities
-        self._workers, sources, self._holders = place(self._client, dataset, self._first.partition, kept)
+        self._workers = list(kept)
+        self._workers, sources, self._holders = self._watched(place, self._client, dataset, self._first.partition, kept)
         if self._workers != list(kept):
             self._session = None
-        others = [] if beside is None else place_beside(self._client, beside, self._workers)
-        whole = self._whole_arguments()
+        others = [] if beside is None else self._watched(place_beside, self._client, beside, self._workers)
+        whole = self._watched(self._whole_arguments)
         placed = time.perf_counter()
         if self._session is None:
             self._connect()
@@ -148,7 +178,10 @@ class Driver:
             return gathered(done)
         parts = [each.delivered for each in done]
         try:
-            return collections.left_on_workers(self._client, self._run, self._workers, parts, rows)
+            arrays: dict[str, Any] = self._watched(
+                collections.left_on_workers, self._client, self._run, self._workers, parts, rows, ranks=range(self.size)
+            )
+            return arrays
         except collections.PartLost as error:
             raise self._lost(self._workers.index(str(error))) from None
         except (KeyError, OSError) as error:  # the scheduler does not know a worker any more, or has gone itself
@@ -156,31 +189,40 @@ class Driver:
 
     def _connect(self) -> None:
         """Open a session of the run's workers, where there are several; the client keeps it."""
-        if self._size == 1:
+        if self.size == 1:
             return
         began = time.perf_counter()
         name, ranks = secrets.token_hex(16), {address: rank for rank, address in enumerate(self._workers)}
         session = sessions.Kept(name, {address: self._identities[address] for address in ranks})
         self._session = session
+        end = {"function": dumps(tasks.end_session), "args": dumps((name,)), "kwargs": dumps({})}
+        given = {"client": self._client.id, "workers": session.workers, "end": end}
+        scheduler.ask(self._client, "keep", session=name, **given)
         ports = self._call(tasks.expect, name, self._workers[0])
         meeting = (get_address_host(self._workers[0]), ports[0])
         key, timeout = secrets.token_bytes(32), self._first.spec.timeout
         self._call(tasks.open_session, name, ranks, meeting, key, timeout)
-        session.holds.extend(
-            self._client.submit(
-                tasks.Hold,
-                name,
-                key=f"mgclust-session-{name}-{rank}",
-                workers=[address],
-                allow_other_workers=False,
-                pure=False,
-                retries=0,
-                priority=20,
-            )
-            for address, rank in ranks.items()
-        )
         sessions.keep(self._client, session)
         self._connecting = time.perf_counter() - began
+
+    def _watched(self, function: Callable[..., Any], *arguments: Any, ranks: Collection[int] = ()) -> Any:
+        """Value of a function that waits for Dask; looks at the scheduler, and at workers of these ranks, meanwhile."""
+        events = self._events
+
+        def call() -> None:
+            try:
+                events.put(("value", function(*arguments)))
+            except BaseException as error:
+                events.put(("error", error))
+
+        threading.Thread(target=call, daemon=True).start()
+        while True:
+            event = self._next(ranks)
+            if isinstance(event, tuple):
+                kind, value = event
+                if kind == "error":
+                    raise value
+                return value
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Values of a function that runs beside the tasks of each rank's worker, in rank order."""
@@ -196,8 +238,8 @@ class Driver:
         for rank, address in enumerate(self._workers):
             threading.Thread(target=call, args=(rank, address), daemon=True).start()
         values: dict[int, Any] = {}
-        while len(values) < self._size:
-            event = self._next([rank for rank in range(self._size) if rank not in values])
+        while len(values) < self.size:
+            event = self._next([rank for rank in range(self.size) if rank not in values])
             if isinstance(event, tuple):
                 rank, value = event
                 if isinstance(value, OSError):
@@ -207,7 +249,7 @@ class Driver:
                 if isinstance(value, BaseException):
                     raise value
                 values[rank] = value
-        return [values[rank] for rank in range(self._size)]
+        return [values[rank] for rank in range(self.size)]
 
     def _compute(self, sources: list[Rows], others: list[Rows], whole: dict[str, list[Future]]) -> list[Done]:
         """One pinned task a rank; what they did in rank order, or the exception that tells most."""
@@ -218,13 +260,16 @@ class Driver:
         try:
             for rank, address in enumerate(self._workers):
                 assignment = replace(self._first, rank=rank, neighbours=on_host[get_address_host(address)])
+                (source, arrays), (source_beside, arrays_beside) = (
+                    sources[rank],
+                    others[rank] if others else (None, None),
+                )
+                task = partial(tasks.run_task, session, assignment, address, source, source_beside)
                 future = self._client.submit(
-                    tasks.run_task,
-                    session,
-                    assignment,
-                    address,
-                    *sources[rank],
-                    others[rank] if others else None,
+                    _unpickled(),
+                    dumps(task),
+                    arrays,
+                    arrays_beside,
                     whole,
                     key=f"mgclust-{self._method}-{self._run}-{session}-{rank}",
                     workers=[address],
@@ -248,7 +293,6 @@ class Driver:
         if self._session is not None:
             session, self._session = self._session, None
             sessions.drop(self._client, session)
-            self._tell(tasks.end_session, session.name)
 
     def _next(self, waiting: Collection[int]) -> Any:
         """The next event; None now and then. Looks at the workers of ranks that are waited for."""
@@ -288,15 +332,17 @@ class Driver:
     def _look(self, pending: Collection[int]) -> None:
         """Raise WorkerLost if the worker of an unfinished rank has left the cluster, or is silent for long."""
         try:
-            alive = workers_of(self._client)
-        except Exception as error:
-            raise RunFailed(f"the connection to the scheduler was lost during the run: {error}.") from None
+            alive = scheduler.workers_of(self._client)
+        except ClusterUnavailableError as error:
+            if not scheduler.is_open(self._client):
+                raise self._closed() from None
+            raise RunFailed(f"the connection to the scheduler was lost during the run: {error}") from None
         if self._client.status != "running":
             raise RunFailed("the connection to the scheduler was lost during the run.")
         for rank in pending:
             if self._workers[rank] not in alive:
                 raise self._lost(rank)
-        if self._size > 1 and (gone := sorted(self._holders - alive.keys())):
+        if self.size > 1 and (gone := sorted(self._holders - alive.keys())):
             # Dask would compute its chunks again, perhaps on a worker that waits for the rank that is to have them.
             raise WorkerLost(f"worker {gone[0]}, from which ranks get rows, was lost. Run again.")
         heard = {rank: alive[self._workers[rank]]["last_seen"] for rank in pending}
@@ -307,7 +353,14 @@ class Driver:
                     "is stopped or hangs, or its machine is away. End it, and run again."
                 )
 
-    def _lost(self, rank: int) -> WorkerLost:
+    def _closed(self) -> RunFailed:
+        return RunFailed(
+            "the client was closed during the run, which ended it; close a client when all its runs have ended."
+        )
+
+    def _lost(self, rank: int) -> WorkerLost | RunFailed:
+        if not scheduler.is_open(self._client):
+            return self._closed()
         return WorkerLost(
             f"worker {self._workers[rank]} of rank {rank} was lost during the run: its process died or left "
             "the cluster (its log says why; often it ran out of memory). Run again."
@@ -320,23 +373,28 @@ class Driver:
         while True:
             failures = [value.error for value in values.values() if isinstance(value, tasks.Failure)]
             causes = [error for error in failures if not isinstance(error, (PeerLost, RunCancelled))]
-            lost = [error for error in causes if isinstance(error, WorkerLost)]
+            lost: list[BaseException] = [error for error in causes if isinstance(error, WorkerLost)]
             lost += self._restarted(values)
             clear = [error for error in causes if not isinstance(error, CollectiveTimeout)]
             if lost or clear or not pending or time.monotonic() > end:
+                if not lost and not clear:
+                    try:
+                        self._look(range(self.size))  # the scheduler ends the session of a worker that has left
+                    except (WorkerLost, RunFailed) as error:
+                        return error
                 before = [error for error in failures if isinstance(error, SessionLost)]
                 return (lost or clear or causes or before or failures)[0]
             try:
                 self._look(pending)
                 event = self._events.get(timeout=0.1)
-            except WorkerLost as error:
+            except (WorkerLost, RunFailed) as error:
                 return error
             except queue.Empty:
                 continue
             if isinstance(event, int) and event in pending:
                 values[event] = self._value(event, pending.pop(event))
 
-    def _restarted(self, values: dict[int, Any]) -> list[WorkerLost]:
+    def _restarted(self, values: dict[int, Any]) -> list[WorkerLost | RunFailed]:
         """Ranks without a session, though others have begun: their workers died and were given their tasks again."""
         errors = {rank: value.error for rank, value in values.items() if isinstance(value, tasks.Failure)}
         before = [rank for rank, error in errors.items() if isinstance(error, SessionLost)]
@@ -356,24 +414,29 @@ class Driver:
                 break
             time.sleep(0.05)
         # Ranks whose worker came back are not run again, and those that are deep in a kernel are forgotten.
-        with contextlib.suppress(Exception):
-            self._client.cancel([future for future in futures.values() if not future.done()])
+        self._aside(self._client.cancel, [future for future in futures.values() if not future.done()])
 
     def _alive(self) -> list[str]:
         try:
-            workers = workers_of(self._client)
+            workers = scheduler.workers_of(self._client, NOTIFY_LIMIT_SECONDS)
         except Exception:
             return []
         return [address for address in self._workers if address in workers]
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on every worker of the run, but wait only so long: one of them may hang."""
+        alive = self._alive()
+        if alive:
+            self._aside(self._client.run, function, *arguments, workers=alive, on_error="ignore")
 
-        def tell() -> None:
+    def _aside(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """Call a function that asks Dask, but wait only so long."""
+
+        def call() -> None:
             with contextlib.suppress(Exception):
-                self._client.run(function, *arguments, workers=self._alive(), on_error="ignore")
+                function(*arguments, **named)
 
-        thread = threading.Thread(target=tell, daemon=True)
+        thread = threading.Thread(target=call, daemon=True)
         thread.start()
         thread.join(NOTIFY_LIMIT_SECONDS)
 
@@ -399,25 +462,19 @@ class Driver:
     def _wait_for_workers(self) -> None:
         enough = time.monotonic()
         while True:
-            try:
-                # In a thread whose end is waited for: an interrupted question must not arrive after `give_back`.
-                with ThreadPoolExecutor(1) as pool:
-                    self._identities, self._all_workers = pool.submit(self._ask_for_workers).result()
-            except OSError as error:
-                raise clusters.gone(self._client, error) from None
-            except ModuleNotFoundError as error:
-                raise InputError(f"the scheduler cannot import {error.name}; install mgclust there, too.") from error
+            asked = {"run": self._run, "client": self._client.id, "least": self._least, "most": self._most}
+            answer = scheduler.ask(self._client, "ask", **asked)
+            self._identities, self._all_workers = answer["workers"], answer["all"]
+            self.there, self.adaptive = len(self._all_workers), answer["adaptive"]
             if self._identities:
+                self.size = len(self._identities)
+                self._first = replace(self._first, partition=Partition.plan(self._first.partition.n_rows, self.size))
                 return
-            if len(self._all_workers) >= self._size:
+            if self.there >= self._least:
                 enough = time.monotonic()
-            elif time.monotonic() - enough > clusters.WORKERS_TIMEOUT:
-                raise clusters.too_few(self._client, len(self._all_workers), self._size)
+            elif time.monotonic() - enough > (limit := clusters.patience(answer)):
+                raise clusters.too_few(self._client, self.there, self._least, limit)
             self._progress({"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0})
 
-    def _ask_for_workers(self) -> tuple[dict[str, str], list[str]]:
-        return self._client.run_on_scheduler(leases.wait_for_turn, self._run, self._client.id, self._size)
-
     def _give_back(self) -> None:
-        with contextlib.suppress(Exception):  # a scheduler that is gone has forgotten the run
-            self._client.run_on_scheduler(leases.give_back, self._run)
+        scheduler.tell(self._client, "give_back", run=self._run)

@@ -1,8 +1,16 @@
-"""Leases of workers, kept on the scheduler, so that runs of all clients have disjoint workers.
+"""Leases of workers, and of which sessions they are, kept on the scheduler: runs of all clients have disjoint workers.
 
-First come, first served: a run that asks for more than is free waits, and those behind it wait, too. A lease ends with
-its run. That of a killed client counts no more once its connection is closed, at the latest after
-`CLIENT_SILENCE_SECONDS` of silence.
+A plugin of the scheduler, which the first client sends it by value: it needs no mgclust there. So nothing of mgclust is
+imported here, and clients ask by operations that take and return plain values. `mgclust.engine.dask.scheduler` is their
+side.
+
+First come, first served. A run that asks for a number of workers waits until so many are free, and those behind it
+wait, too. One without a number takes what is free of as many as there were: at once where that is all, else after
+`PATIENCE_SECONDS`, for which workers may be given back or started; several such runs that wait share what is free. What
+runs wait for is demand for an adaptive cluster, and leased workers are not retired.
+
+A lease ends with its run, or once its client's connection is closed, or its client has been silent for
+`CLIENT_SILENCE_SECONDS`. Sessions end with their client, and with each of their workers.
 """
 
 from __future__ import annotations
@@ -10,83 +18,265 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from distributed import SchedulerPlugin
 from distributed.comm.addressing import get_address_host
 
-__all__ = ["give_back", "take", "wait_for_turn"]
+__all__ = ["Leases"]
 
 CLIENT_SILENCE_SECONDS = 60.0  # seconds; clients let the scheduler hear of them every five
-TURN_SECONDS = 0.5  # seconds until a run that waits is told that its turn has not come
-LOOK_SECONDS = 0.2  # seconds between two looks at workers and clients, of which leases are not told
+LOOK_SECONDS = 0.2  # seconds between two looks at workers and clients
+LONGEST_STEP_SECONDS = 2.0  # seconds between two looks that count: the process may have been stopped, or the machine
+PATIENCE_SECONDS = 5.0  # seconds that a run without a number waits for more workers than are free
+ADAPTIVE_SECONDS = 60.0  # seconds after which a cluster that does not ask how many workers are wanted is not adaptive
+RETRY_SECONDS = 1.0  # seconds between two tries to reach a worker
+REMEMBERED_RUNS = 10_000  # that are over; a question of theirs may come late
 
 
 @dataclass
-class Lease:
+class _Lease:
     """Request of a run for workers, and the workers that it was given."""
 
     client: str
-    size: int
-    workers: list[str]
+    least: int  # with fewer it does not begin
+    most: int  # more it does not take
+    since: float
+    workers: list[str] = field(default_factory=list)
 
 
-async def wait_for_turn(run: str, client: str, size: int, dask_scheduler: Any) -> tuple[dict[str, str], list[str]]:
-    """`take` as soon as the run's turn has come, or when `TURN_SECONDS` are over; for ``Client.run_on_scheduler``."""
-    end = time.monotonic() + TURN_SECONDS
-    while True:
-        taken = take(run, client, size, dask_scheduler)
-        if taken[0] or time.monotonic() > end:
-            return taken
-        given_back = vars(dask_scheduler).setdefault("mgclust_given_back", asyncio.Event())
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(given_back.wait(), LOOK_SECONDS)
-        if run not in _leases(dask_scheduler):  # it was interrupted, or its client has gone
-            return {}, taken[1]
+@dataclass
+class _Session:
+    """Connections between workers, which end with their client."""
+
+    client: str
+    workers: dict[str, str]  # identities by address
+    end: dict[str, Any]  # the call that ends it on a worker, as its operation ``run`` takes it
 
 
-def take(run: str, client: str, size: int, dask_scheduler: Any) -> tuple[dict[str, str], list[str]]:
-    """Queue a run, unless it is queued, and see whether its turn has come.
+class Leases(SchedulerPlugin):  # type: ignore[misc]
+    """Leases and sessions of one scheduler.
 
-    Returns
-    -------
-    workers : dict of str to str
-        Identities of the run's ``size`` workers by address, of which each process has its own; empty: ask again.
-    all_workers : list of str
-        Those of all workers that are there.
+    Parameters
+    ----------
+    monotonic : callable
+        Seconds.
+    turn : float
+        Seconds until a run that waits is told that its turn has not come.
     """
-    leases = _leases(dask_scheduler)
-    for name, lease in list(leases.items()):
-        holder = dask_scheduler.clients.get(lease.client)
-        if holder is None or time.time() - holder.last_seen > CLIENT_SILENCE_SECONDS:
-            del leases[name]
-    mine = leases.setdefault(run, Lease(client, size, []))
-    identities = {worker.address: worker.server_id for worker in dask_scheduler.running}
-    there = sorted(identities)
-    free = set(there).difference(*(lease.workers for lease in leases.values()))
-    for lease in leases.values():
-        if lease.workers or lease.size > len(there):
-            continue  # a run that asks for more than there is delays no other
-        if lease.size > len(free):
-            break
-        lease.workers = _near_each_other(free, lease.size)
-        free.difference_update(lease.workers)
-    return {address: identities.get(address, "") for address in mine.workers}, there
 
+    name = "mgclust-leases"
+    idempotent = True
 
-def give_back(run: str, dask_scheduler: Any) -> None:
-    """End a run's lease, or its wait for one; for ``Client.run_on_scheduler``."""
-    _leases(dask_scheduler).pop(run, None)
-    given_back = vars(dask_scheduler).pop("mgclust_given_back", None)
-    if given_back is not None:
-        given_back.set()
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, turn: float = 0.5) -> None:
+        self._monotonic, self._turn = monotonic, turn
+        self._leases: dict[str, _Lease] = {}  # by run, in order of arrival
+        self._over: deque[str] = deque(maxlen=REMEMBERED_RUNS)
+        self._sessions: dict[str, _Session] = {}
+        self._heard: dict[str, tuple[float, float]] = {}  # when a client was heard of, and for how long not since
+        self._clock = self._looked = 0.0  # seconds during which this process ran, as far as looks tell
+        self._adaptive: float | None = None  # when the cluster last asked how many workers are wanted
+        self._grown = 0  # number of workers beyond which an adaptive cluster did not grow
+        self._joined = 0.0  # when the last worker came
+        self._tasks: set[asyncio.Task[None]] = set()
 
+    def start(self, scheduler: Any) -> None:
+        """Be there; called by Dask. No coroutine: another client's plugin could come while it is awaited."""
+        self._scheduler = scheduler
+        self._changed = asyncio.Event()
+        self._target = scheduler.adaptive_target
+        scheduler.adaptive_target = self.adaptive_target
+        scheduler.handlers.update(
+            {
+                "adaptive_target": self.adaptive_target,
+                "mgclust_1_ask": self.ask,
+                "mgclust_1_give_back": self.give_back,
+                "mgclust_1_keep": self.keep,
+                "mgclust_1_end": self.end,
+            }
+        )
 
-def _leases(dask_scheduler: Any) -> dict[str, Lease]:
-    """Leases by run, in order of arrival."""
-    leases: dict[str, Lease] = vars(dask_scheduler).setdefault("mgclust_leases", {})
-    return leases
+    async def close(self) -> None:
+        """End with the scheduler."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def ask(self, run: str, client: str, least: int, most: int) -> dict[str, Any]:
+        """Queue a run, unless it is queued; wait until its turn has come, or it has been a while.
+
+        Returns
+        -------
+        dict
+            ``workers``: identities of the run's workers by address, of which each process has its own; empty: ask
+            again. ``all``: addresses of all that are there. ``adaptive``: whether the cluster grows on demand.
+        """
+        end = self._monotonic() + self._turn
+        if run not in self._over:
+            self._leases.setdefault(run, _Lease(client, least, most, self._now()))
+        while True:
+            self._changed.clear()
+            self._serve()
+            lease = self._leases.get(run)  # None: it was interrupted, or its client has gone
+            if lease is None or lease.workers or self._monotonic() > end:
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
+        there = self._there()
+        taken = {address: there.get(address, "") for address in (lease.workers if lease else ())}
+        return {"workers": taken, "all": sorted(there), "adaptive": self._is_adaptive()}
+
+    async def give_back(self, run: str) -> bool:
+        """End a run's lease, or its wait for one."""
+        self._over.append(run)
+        self._leases.pop(run, None)
+        self._changed.set()
+        return True  # as None would mean that there is no such operation
+
+    async def keep(self, session: str, client: str, workers: dict[str, str], end: dict[str, Any]) -> bool:
+        """Note a session that is about to open; those that had one of its workers are over."""
+        for name, other in list(self._sessions.items()):
+            if other.workers.keys() & workers.keys():
+                self._end(name)
+        self._sessions[session] = _Session(client, dict(workers), end)
+        if client not in self._scheduler.clients:
+            self._end(session)
+        return True
+
+    async def end(self, session: str) -> bool:
+        """End a session on all of its workers."""
+        self._end(session)
+        return True
+
+    def adaptive_target(self, target_duration: Any = None) -> int:
+        """How many workers the cluster should have: what Dask says, or what runs have and wait for."""
+        self._adaptive = self._monotonic()
+        return max(int(self._target(target_duration)), self._wanted())
+
+    def _wanted(self) -> int:
+        return sum(len(lease.workers) or lease.most for lease in self._leases.values())
+
+    def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
+        """Workers that may be retired: those that no run has."""
+        leased = set(chain.from_iterable(lease.workers for lease in self._leases.values()))
+        return [worker for worker in workers if worker.address not in leased]
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """A worker has come."""
+        self._joined = self._now()
+        if len(scheduler.workers) > self._grown:
+            self._grown = 0
+        self._changed.set()
+
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+        """A worker has gone, and each session with it."""
+        for name, session in list(self._sessions.items()):
+            if worker in session.workers:
+                self._end(name)
+        self._changed.set()
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """A client has gone, and with it what it had."""
+        for name, session in list(self._sessions.items()):
+            if session.client == client:
+                self._end(name)
+        self._drop(client)
+
+    def _drop(self, client: str) -> None:
+        for run, lease in list(self._leases.items()):
+            if lease.client == client:
+                del self._leases[run]
+        self._heard.pop(client, None)
+        self._changed.set()
+
+    def _there(self) -> dict[str, str]:
+        """Identities of all workers that take tasks, by address."""
+        return {worker.address: worker.server_id for worker in self._scheduler.running}
+
+    def _is_adaptive(self) -> bool:
+        return self._adaptive is not None and self._monotonic() - self._adaptive < ADAPTIVE_SECONDS
+
+    def _now(self) -> float:
+        now = self._monotonic()
+        self._clock += min(now - self._looked, LONGEST_STEP_SECONDS)
+        self._looked = now
+        return self._clock
+
+    def _serve(self) -> None:
+        """Give workers to runs whose turn has come."""
+        now = self._now()
+        self._drop_silent(now)
+        there = self._there()
+        free = set(there).difference(*(lease.workers for lease in self._leases.values()))
+        waiting = [lease for lease in self._leases.values() if not lease.workers and lease.least <= len(there)]
+        sharing = sum(lease.least < lease.most for lease in waiting)
+        for lease in waiting:  # those that ask for more than there is delay no other
+            size = self._share(lease, len(free), len(there), sharing, now)
+            if not size:
+                break
+            sharing -= lease.least < lease.most
+            lease.workers = self._choose(lease.client, free, size, there)
+            free.difference_update(lease.workers)
+
+    def _share(self, lease: _Lease, free: int, there: int, sharing: int, now: float) -> int:
+        """How many workers the first run that waits is given; 0: it goes on waiting."""
+        if lease.least == lease.most:
+            return lease.most if lease.most <= free else 0
+        grows = self._is_adaptive() and not 0 < self._grown <= there
+        wanted = lease.most if grows else min(lease.most, there)
+        waited = now - max(lease.since, self._joined if grows else 0.0)
+        if free < wanted and waited < PATIENCE_SECONDS:
+            return 0
+        if grows and there < self._wanted():
+            self._grown = there
+        share = max(lease.least, -(-free // max(1, sharing)))
+        return min(wanted, share) if lease.least <= free else 0
+
+    def _choose(self, client: str, free: set[str], size: int, there: dict[str, str]) -> list[str]:
+        """Workers that the client has connected, else near each other."""
+        for session in reversed(self._sessions.values()):
+            known = session.client == client and len(session.workers) == size and session.workers.keys() <= free
+            if known and all(there[address] == identity for address, identity in session.workers.items()):
+                return sorted(session.workers)
+        return _near_each_other(free, size)
+
+    def _drop_silent(self, now: float) -> None:
+        """Drop what clients have that have not been heard of for long, while this process ran."""
+        for client in {lease.client for lease in self._leases.values()}:
+            state = self._scheduler.clients.get(client)
+            if state is None:
+                self._drop(client)
+                continue
+            heard, since = self._heard.get(client, (0.0, now))
+            if heard != state.last_seen:
+                heard, since = state.last_seen, now
+            self._heard[client] = heard, since
+            if now - since > CLIENT_SILENCE_SECONDS:
+                self._drop(client)
+
+    def _end(self, name: str) -> None:
+        session = self._sessions.pop(name, None)
+        for address, identity in session.workers.items() if session else ():
+            task = asyncio.ensure_future(self._tell(address, identity, session.end))  # type: ignore[union-attr]
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _tell(self, address: str, identity: str, end: dict[str, Any]) -> None:
+        """Call a function on a worker, however long that takes to answer."""
+        while self._there_is(address, identity):
+            try:
+                await self._scheduler.rpc(address).run(**end, wait=True)
+            except OSError:  # it is away, or has just ended
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    def _there_is(self, address: str, identity: str) -> bool:
+        worker = self._scheduler.workers.get(address)
+        return worker is not None and worker.server_id == identity
 
 
 def _near_each_other(free: set[str], size: int) -> list[str]:

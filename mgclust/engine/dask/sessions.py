@@ -1,21 +1,27 @@
 """Sessions and rows that a client keeps on workers between its runs, for `IDLE_SECONDS`.
 
-`mgclust.engine.dask.tasks` has the workers' side of sessions, `mgclust.engine.dask.placement` sends rows.
+`mgclust.engine.dask.leases` ends sessions whose client or worker has gone, `mgclust.engine.dask.tasks` has the workers'
+side of them, `mgclust.engine.dask.placement` sends rows.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 import time
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from distributed import Client, Future
 
-__all__ = ["Kept", "drop", "find", "keep", "sent_rows", "used"]
+from mgclust.engine.dask.scheduler import is_open, tell
 
-IDLE_SECONDS = 300.0  # seconds after a client's last run; it takes memory, and holds a worker of an adaptive cluster
+__all__ = ["ADAPTIVE_IDLE_SECONDS", "IDLE_SECONDS", "Kept", "drop", "find", "in_use", "keep", "sent_rows", "used"]
+
+IDLE_SECONDS = 300.0  # seconds after a client's last run; what it keeps takes memory
+ADAPTIVE_IDLE_SECONDS = 10.0  # on an adaptive cluster: Dask does not stop its last worker while that has rows
 
 
 @dataclass(eq=False)
@@ -24,7 +30,6 @@ class Kept:
 
     name: str
     workers: dict[str, str]  # its workers' identities by address, in rank order: a new process has another
-    holds: list[Future] = field(default_factory=list)  # one of each worker; without them the session ends
 
 
 _LOCK = threading.Lock()
@@ -41,10 +46,7 @@ def find(client: Client, workers: dict[str, str]) -> Kept | None:
         Identities by address.
     """
     with _LOCK:
-        found = [kept for kept in _of(client) if kept.workers == workers]
-    if found and all(hold.status == "finished" for hold in found[0].holds):
-        return found[0]
-    return None
+        return next((kept for kept in _of(client) if kept.workers == workers), None)
 
 
 def keep(client: Client, kept: Kept) -> None:
@@ -63,7 +65,7 @@ def keep(client: Client, kept: Kept) -> None:
 
 
 def drop(client: Client, kept: Kept) -> None:
-    """End a session: its workers close it when they hear that its client has let go.
+    """End a session: the scheduler tells its workers.
 
     Parameters
     ----------
@@ -74,21 +76,37 @@ def drop(client: Client, kept: Kept) -> None:
     """
     with _LOCK:
         _of(client)[:] = [each for each in _of(client) if each is not kept]
-    kept.holds.clear()
+    tell(client, "end", session=kept.name)
 
 
-def used(client: Client) -> None:
-    """Keep what there is for `IDLE_SECONDS` from now on.
+def in_use(client: Client) -> None:
+    """Keep what there is until `used` is called as often as this.
+
+    Parameters
+    ----------
+    client : Client
+        One that begins a run.
+    """
+    with _LOCK:
+        vars(client)["mgclust_runs"] = vars(client).get("mgclust_runs", 0) + 1
+
+
+def used(client: Client, seconds: float) -> None:
+    """End a use, and keep what there is for so long from now on.
 
     Parameters
     ----------
     client : Client
         One that has just ended a run.
+    seconds : float
+        `IDLE_SECONDS` or `ADAPTIVE_IDLE_SECONDS`.
     """
     with _LOCK:
         state = vars(client)
-        watched, state["mgclust_used"] = "mgclust_used" in state, time.monotonic()
-    if not watched:
+        state["mgclust_runs"] -= 1
+        before = state.get("mgclust_until")
+        until = state["mgclust_until"] = time.monotonic() + seconds
+    if (before is None or until < before) and is_open(client):
         client.loop.add_callback(_look, weakref.ref(client))
 
 
@@ -109,17 +127,28 @@ def _look(reference: weakref.ref[Client]) -> None:
     client = reference()
     if client is None:
         return
+    ended: list[Kept] = []
     with _LOCK:
-        left = vars(client)["mgclust_used"] + IDLE_SECONDS - time.monotonic()
-        if left <= 0:
-            del vars(client)["mgclust_used"]
-            _of(client).clear()
+        if vars(client).get("mgclust_runs", 0):
+            vars(client).pop("mgclust_until", None)  # the end of a run has another look
+            return
+        left = vars(client).get("mgclust_until", 0.0) - time.monotonic()
+        if left <= 0 and vars(client).pop("mgclust_until", None) is not None:
+            ended[:], _of(client)[:] = _of(client), []
             sent_rows(client).clear()
     if left > 0:
         client.loop.call_later(left, _look, reference)
+    for kept in ended:
+        client.loop.add_callback(_say_end, client, kept.name)
+
+
+async def _say_end(client: Client, name: str) -> None:
+    with contextlib.suppress(OSError, asyncio.CancelledError):
+        if is_open(client):
+            await client.scheduler.mgclust_1_end(session=name)
 
 
 def _of(client: Client) -> list[Kept]:
-    """Sessions of a client; kept with it, since their futures refer to it."""
+    """Sessions of a client, kept with it."""
     sessions: list[Kept] = vars(client).setdefault("mgclust_sessions", [])
     return sessions

@@ -3,8 +3,8 @@
 A session belongs to one client, which keeps it between its runs. It opens in two calls to all its workers: `expect`, in
 which rank 0 begins to listen, and `open_session`. It ends
 
-- with its client, however that ends: the client holds the future of a `Hold` on each worker. Dask forgets futures of a
-  client that closes or whose connection breaks, and the worker then drops the object;
+- with its client, however that ends, or with another of its workers: the scheduler, which knows when these leave,
+  calls `end_session` (`mgclust.engine.dask.leases`);
 - with a run that does not end in order: each rank closes its connections, and the others notice;
 - when another session is to have the worker, which has one at a time; and when the worker ends.
 
@@ -23,7 +23,6 @@ import socket
 import threading
 import time
 import traceback
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -48,7 +47,6 @@ from mgclust.kernels.toolkit import threads
 __all__ = [
     "TOPIC",
     "Failure",
-    "Hold",
     "IgnoreInterrupts",
     "Left",
     "Offer",
@@ -63,7 +61,8 @@ __all__ = [
 ]
 
 TOPIC = "mgclust-progress"
-OWNERLESS_SECONDS = 60.0  # seconds after its opening within which a session has to be held by its client
+OPENING_SECONDS = 60.0  # seconds within which a session that is expected has to open
+OWNERLESS_SECONDS = 60.0  # seconds that arrays of a result are kept which no client has asked for
 
 
 @dataclass(eq=False)
@@ -75,7 +74,6 @@ class _Seat:
     busy: bool = False  # whether a run does
     listener: socket.socket | None = None
     session: Session | None = None
-    held: bool = False  # whether its client has a future of it
 
     def end(self, reason: str) -> None:
         """Close it, or have the run that uses it do so."""
@@ -91,7 +89,7 @@ class _Seat:
 _SEATS: dict[str, _Seat] = {}
 _RUNS: dict[str, tuple[str, Abort]] = {}
 _LEFT: dict[str, tuple[str, dict[str, Any]]] = {}  # the last run and its arrays by key, until Dask has them
-_LOCK = threading.RLock()  # garbage may be collected, and a `Hold` with it, by a thread that has it
+_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -130,30 +128,6 @@ class Failure:
         return cls(error)
 
 
-class Hold:
-    """An object that ends a session when it is dropped; made on its worker, where its client keeps it by a future.
-
-    A copy, such as Dask makes when it moves or spills data, holds nothing. Since that may be in the middle of a run, a
-    run is not disturbed: it learns by itself that its client has gone.
-
-    Parameters
-    ----------
-    name : str
-        Of the session.
-    """
-
-    def __init__(self, name: str) -> None:
-        address = get_worker().address
-        with _LOCK:
-            seat = _SEATS.get(address)
-            if seat is not None and seat.name == name:
-                seat.held = True
-                weakref.finalize(self, _let_go, address, name).atexit = False
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        return object, ()
-
-
 class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]
     """Leave Ctrl-C to the caller: a terminal sends it to all processes of a local cluster at once."""
 
@@ -184,7 +158,7 @@ def expect(name: str, first: str, dask_worker: Any) -> int:
         older, _SEATS[address] = _SEATS.get(address), seat
     if older is not None:
         older.end("its client has gone, or has another session on the worker")
-    dask_worker.loop.call_later(OWNERLESS_SECONDS, _end_ownerless, address, name)
+    dask_worker.loop.call_later(OPENING_SECONDS, _end_unopened, address, seat)
     if address != first:
         return 0
     # The address by which the others know this worker, and that on which it listens where the first is not this
@@ -217,9 +191,10 @@ def run_task(
     assignment: Assignment,
     address: str,
     source: Source | Callable[[list[Any]], Source],
+    source_beside: Source | Callable[[list[Any]], Source] | None,
     arrays: list[Any] | None,
-    beside: tuple[Any, list[Any] | None] | None = None,
-    whole: dict[str, list[Any]] | None = None,
+    arrays_beside: list[Any] | None,
+    whole: dict[str, list[Any]],
 ) -> Any:
     """`run_rank` on a worker; Done or a Failure.
 
@@ -233,11 +208,11 @@ def run_task(
         Of the worker that should do it.
     source : Source or callable
         Where rows come from, or what makes it from arrays that are here.
-    arrays : list of arrays or None
-        For a callable.
-    beside : (Source or callable, list of arrays or None), optional
+    source_beside : Source, callable or None
         Where rows come from that the ranks meet beside these.
-    whole : dict of str to list of arrays, optional
+    arrays, arrays_beside : list of arrays or None
+        For callables.
+    whole : dict of str to list of arrays
         Arguments of the function that were Dask arrays, in parts.
     """
     began, worker = time.perf_counter(), get_worker()
@@ -256,10 +231,10 @@ def run_task(
             worker.log_event(TOPIC, {"run": assignment.run, **event})
 
         assignment = replace(assignment, worker_limit=int(worker.memory_manager.memory_limit or 0))
-        given = {name: np.concatenate(parts) for name, parts in (whole or {}).items()}
+        given = {name: np.concatenate(parts) for name, parts in whole.items()}
         spec = replace(assignment.spec, arguments={**assignment.spec.arguments, **given})
         assignment = replace(assignment, spec=spec)
-        rows, others = _opened(source, arrays), None if beside is None else _opened(*beside)
+        rows, others = _opened(source, arrays), _opened(source_beside, arrays_beside)
         with _threads(assignment):
             done = run_rank(assignment, rows, abort, seat.session if seat is not None else None, emit, others)
         for stage, seconds in {"load": done.report.seconds, **done.timings}.items():
@@ -344,13 +319,13 @@ def stop(run: str, reason: str, dask_worker: Any) -> None:
 
 
 def end_session(name: str, dask_worker: Any) -> None:
-    """End a session, also one that is being opened; for ``Client.run``."""
+    """End a session, also one that is being opened or used; the scheduler calls it."""
     with _LOCK:
         seat = _SEATS.get(dask_worker.address)
         if seat is None or seat.name != name:
             return
         _SEATS.pop(dask_worker.address, None)
-    seat.end("the run is over")
+    seat.end("its client or a rank has gone, or the run is over")
 
 
 def _take(address: str, name: str, abort: Abort) -> _Seat:
@@ -364,35 +339,25 @@ def _take(address: str, name: str, abort: Abort) -> _Seat:
 
 
 def _leave(address: str, seat: _Seat) -> None:
-    """End a run; its session goes on if it is whole, and its client has it."""
+    """End a run; its session goes on if it is whole and has not been ended meanwhile."""
     assert seat.session is not None
     with _LOCK:
         seat.busy = False
         mine = _SEATS.get(address) is seat
-        goes_on = mine and seat.held and not seat.abort.is_set and not seat.session.broken
+        goes_on = mine and not seat.abort.is_set and not seat.session.broken
         if mine and not goes_on:
             _SEATS.pop(address, None)
     if not goes_on:
         seat.session.close()
 
 
-def _let_go(address: str, name: str) -> None:
-    """Note that a session has no owner any more."""
+def _end_unopened(address: str, seat: _Seat) -> None:
+    """End a session that its client did not open."""
     with _LOCK:
-        seat = _SEATS.get(address)
-        if seat is not None and seat.name == name:
-            seat.held = False
-    _end_ownerless(address, name)
-
-
-def _end_ownerless(address: str, name: str) -> None:
-    """End a session that no client holds; a run that uses it comes first, and ends it (`_leave`)."""
-    with _LOCK:
-        seat = _SEATS.get(address)
-        if seat is None or seat.name != name or seat.held or seat.busy:
+        if _SEATS.get(address) is not seat or seat.session is not None:
             return
         _SEATS.pop(address, None)
-    seat.end("its client has gone")
+    seat.end("it was not opened in time")
 
 
 def _orphaned(worker: Worker) -> Any:

@@ -1,0 +1,149 @@
+"""Questions of a client to its scheduler, each with a limit: a scheduler that is stopped answers none.
+
+The scheduler keeps leases of workers (`mgclust.engine.dask.leases`), by a plugin that the first client to ask for one
+sends it by value: the scheduler need not have mgclust.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import threading
+from typing import Any
+
+import cloudpickle
+from distributed import Client
+
+from mgclust.engine.dask import leases
+from mgclust.errors import ClusterUnavailableError, InputError
+
+__all__ = ["ANSWER_SECONDS", "ask", "gone", "is_open", "tell", "workers_of"]
+
+ANSWER_SECONDS = 60.0  # seconds within which a scheduler answers what takes it a millisecond
+TELL_SECONDS = 5.0  # seconds for what need not be answered
+_LOCK = threading.Lock()
+
+
+def is_open(client: Client) -> bool:
+    """Return whether a client can be asked: neither closed nor closing."""
+    return client.scheduler is not None and client.status not in ("closed", "closing")
+
+
+def workers_of(client: Client, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+    """Records of the scheduler on each worker that is there now, by address.
+
+    `Client.scheduler_info` may tell of none: the client forgets them every two seconds, and reads what it keeps.
+
+    Parameters
+    ----------
+    client : Client
+    seconds : float
+        How long to wait for an answer.
+
+    Raises
+    ------
+    ClusterUnavailableError
+        There is none.
+    """
+    workers: dict[str, Any] = _answer(client, "identity", seconds, n_workers=-1)["workers"]
+    return workers
+
+
+def ask(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **given: Any) -> Any:
+    """Call an operation of `Leases`, which are sent there first where they are not.
+
+    Parameters
+    ----------
+    client : Client
+    question : str
+        Name of a coroutine of `Leases`.
+    seconds : float
+        How long to wait for an answer.
+    **given
+        Its arguments.
+
+    Raises
+    ------
+    ClusterUnavailableError
+        There is no answer.
+    InputError
+        The scheduler does not take plugins, or has that of another version of mgclust.
+    """
+    operation, answer = f"mgclust_1_{question}", None
+    if "mgclust_leases" in vars(client):
+        answer = _answer(client, operation, seconds, **given)
+    if answer is None:  # as of an operation that a scheduler does not know; it may be another one by now
+        given_plugin = {"plugin": _plugin(), "name": leases.Leases.name, "idempotent": True}
+        _answer(client, "register_scheduler_plugin", seconds, **given_plugin)
+        vars(client)["mgclust_leases"] = True
+        answer = _answer(client, operation, seconds, **given)
+    if answer is None:
+        raise InputError(
+            f"the scheduler at {client.scheduler.address} has the leases of another version of mgclust; use one "
+            "version in all clients, and restart the scheduler."
+        )
+    return answer
+
+
+def tell(client: Client, question: str, /, **given: Any) -> None:
+    """`ask` where no answer is needed: a scheduler that is gone has forgotten all, one that is stopped hears later."""
+    with contextlib.suppress(Exception):
+        ask(client, question, TELL_SECONDS, **given)
+
+
+def gone(client: Client, error: BaseException) -> ClusterUnavailableError:
+    """Make the error for a scheduler that does not answer any more."""
+    lines = str(error).splitlines()
+    return ClusterUnavailableError(
+        f"the scheduler at {_address(client)} does not answer: {lines[0] if lines else type(error).__name__} It has "
+        "ended, or cannot be reached; connect a new client to one that runs."
+    )
+
+
+def _answer(client: Client, operation: str, seconds: float, /, **given: Any) -> Any:
+    async def answer() -> Any:
+        return await getattr(client.scheduler, operation)(**given)
+
+    try:
+        if not is_open(client):
+            raise _closed(client)
+        return client.sync(answer, callback_timeout=seconds)
+    except TimeoutError:
+        raise ClusterUnavailableError(
+            f"the scheduler at {_address(client)} has not answered for {seconds:g} s: its process is stopped or hangs, "
+            "or its machine is away. Start it again, and connect a new client."
+        ) from None
+    except OSError as error:
+        raise (gone(client, error) if is_open(client) else _closed(client)) from None
+    except (Exception, asyncio.CancelledError) as error:
+        if not is_open(client):
+            raise _closed(client) from None
+        if "disallowed" not in str(error):
+            raise
+        raise InputError(
+            f"the scheduler at {_address(client)} forbids {operation} (distributed.scheduler.blocked-handlers); "
+            "allow it, or use client='local' or None."
+        ) from None
+
+
+def _closed(client: Client) -> ClusterUnavailableError:
+    return ClusterUnavailableError(
+        f"client={client!r} is closed; give one that is open, and close it when all its runs have ended."
+    )
+
+
+def _address(client: Client) -> str:
+    return getattr(client.scheduler, "address", "") or "an unknown address"
+
+
+@functools.cache
+def _plugin() -> bytes:
+    """`Leases`, to be loaded where there is no mgclust."""
+    with _LOCK:
+        cloudpickle.register_pickle_by_value(leases)
+        try:
+            plugin: bytes = cloudpickle.dumps(leases.Leases())
+        finally:
+            cloudpickle.unregister_pickle_by_value(leases)
+    return plugin

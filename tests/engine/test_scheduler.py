@@ -1,0 +1,147 @@
+"""Questions to a scheduler: one that has no mgclust, that is stopped, or whose client is closed; clusters that grow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import distributed
+import numpy as np
+import pytest
+
+from mgclust import FuzzyCMeans, silhouette_samples
+from mgclust.engine.dask.scheduler import workers_of
+from mgclust.errors import ClusterUnavailableError, InputError
+from support.waiting import wait_for
+
+X = np.random.default_rng(0).normal(size=(900, 3))
+SCHEDULER = """
+import asyncio, sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "mgclust":
+            raise ModuleNotFoundError("No module named 'mgclust'", name="mgclust")
+
+sys.meta_path.insert(0, Without())
+
+from distributed import Scheduler
+
+async def main():
+    async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler:
+        print(scheduler.address, flush=True)
+        await scheduler.finished()
+
+asyncio.run(main())
+"""
+
+
+def model(client, n_workers=None):
+    return FuzzyCMeans(3, client=client, device="cpu", n_workers=n_workers)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return model(None).fit(X).labels_
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """A scheduler's process without mgclust, with two workers, and a client."""
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", SCHEDULER], stdout=subprocess.PIPE, text=True)
+    address = process.stdout.readline().strip()
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nworkers", "2", "--nthreads", "1"]
+    folder = tmp_path_factory.mktemp("workers")
+    workers = subprocess.Popen([*command, "--no-dashboard", "--local-directory", folder], env=environment)
+    try:
+        with distributed.Client(address, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
+            yield client, process
+    finally:
+        for each in (workers, process):
+            each.terminate()
+            each.wait(60)
+
+
+@pytest.mark.slow
+def test_a_scheduler_without_mgclust(elsewhere, expected):
+    client, _ = elsewhere
+    with pytest.raises(ModuleNotFoundError):
+        client.run_on_scheduler(lambda: __import__("mgclust"))
+    fitted = model(client).fit(X)
+    assert fitted.result_.hardware["workers"] == 2
+    np.testing.assert_array_equal(fitted.labels_, expected)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_stopped(elsewhere, expected):
+    client, process = elsewhere
+    process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(ClusterUnavailableError, match="has not answered for 1 s: its process is stopped or hangs"):
+            workers_of(client, 1.0)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    np.testing.assert_array_equal(model(client).fit(X).labels_, expected)
+
+
+@pytest.mark.slow
+def test_a_closed_client(client):
+    own = distributed.Client(client.scheduler.address, set_as_default=False)
+    own.close()
+    with pytest.raises(ClusterUnavailableError, match="is closed; give one that is open"):
+        model(own).fit(X)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_takes_no_plugin(client):
+    """Some sites block what a client may have a scheduler do."""
+    handlers = ["register_scheduler_plugin"]
+    with (
+        distributed.LocalCluster(
+            n_workers=1, processes=False, dashboard_address=None, scheduler_kwargs={"blocked_handlers": handlers}
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as own,
+        pytest.raises(InputError, match="forbids register_scheduler_plugin"),
+    ):
+        model(own).fit(X)
+
+
+@pytest.mark.slow
+def test_runs_of_one_client_side_by_side(client, expected):
+    """On parts of a cluster, from threads of one client."""
+    with ThreadPoolExecutor(4) as pool:
+        fits = list(pool.map(lambda size: model(client, size).fit(X), (2, 1, None, 2, 1, 4)))
+    for fitted in fits:
+        np.testing.assert_array_equal(fitted.labels_, expected)
+    assert [fitted.result_.hardware["ranks"] for fitted in fits if fitted.n_workers] == [2, 1, 2, 1, 4]
+    two = silhouette_samples(X, expected, client=client, device="cpu", n_workers=2)
+    np.testing.assert_array_equal(two, silhouette_samples(X, expected, client=None, device="cpu"))
+
+
+@pytest.mark.slow
+def test_more_workers_than_there_are_need_a_cluster():
+    with pytest.raises(InputError, match="n_workers=2 needs a cluster"):
+        model(None, 2).fit(X)
+
+
+@pytest.mark.slow
+def test_an_adaptive_cluster_grows_for_a_fit_and_shrinks_after(expected):
+    with (
+        distributed.LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster, set_as_default=False) as own,
+    ):
+        cluster.adapt(minimum=0, maximum=4, interval="200ms", wait_count=3)
+        for n_workers, there in ((None, 1), (4, 4)):
+            fitted = model(own, n_workers).fit(X)
+            np.testing.assert_array_equal(fitted.labels_, expected)
+            assert fitted.result_.hardware["workers"] == there
+        wait_for(lambda: not workers_of(own), 60)
+        with ThreadPoolExecutor(3) as pool:
+            fits = list(pool.map(lambda size: model(own, size).fit(X), (1, 2, None)))
+        assert all(np.array_equal(fitted.labels_, expected) for fitted in fits)
+        wait_for(lambda: not workers_of(own), 60)
