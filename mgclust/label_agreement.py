@@ -113,8 +113,8 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
 def _one_dimensional(labels: Any, name: str) -> np.ndarray:
     """Labels as signed integers or strings."""
     array = np.asarray(labels)
-    if array.ndim == 2 and 1 in array.shape:
-        array = array.reshape(-1)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
     if array.ndim != 1:
         raise InputError(f"labels: the {name} of shape {array.shape} should be of shape (n,); give one label a row.")
     if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.rint(array)).all():

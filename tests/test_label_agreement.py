@@ -73,7 +73,7 @@ def test_names_and_types_do_not_matter():
         ([], [], {}, "no row that is in a cluster of both"),
         ([-1, 0], [0, -1], {"noise": "drop"}, "no row that is in a cluster of both"),
         ([0.5, 1], [0, 1], {}, "should be whole numbers or strings"),
-        ([[0, 1], [1, 0]], [0, 1], {}, r"should be of shape \(n,\)"),
+        ([[0, 1]], [0, 1], {}, r"should be of shape \(n,\)"),
         ([0, 1], [0, 1], {"noise": "keep"}, "noise='keep' should be one of 'cluster', 'drop'"),
     ],
 )

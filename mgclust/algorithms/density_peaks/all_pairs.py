@@ -275,8 +275,8 @@ def positive_radii(radius: Array, k: int, xp: Any) -> Array:
     apart = radius > 0
     if not any_true(apart):
         raise InputError(
-            f"k={k}: each row has {k} rows equal to it, so no density can be told apart; raise k, or drop "
-            "duplicate rows."
+            f"k={k}: each row has {k} rows equal to it, so no density can be told apart; drop duplicate rows, or raise "
+            "k if there are others."
         )
     return xp.where(apart, radius, xp.where(apart, radius, xp.inf).min() / 2)
 
