@@ -303,3 +303,17 @@ def test_a_local_cluster_needs_its_credentials(tmp_path, monkeypatch):
             monkeypatch.setenv(f"MGCLUST_TLS_{part.upper()}", str(tmp_path / part))
         with pytest.raises(InputError, match="no Dask scheduler answered"):
             connect(address, "cpu").__enter__()
+
+
+def test_a_cluster_object_leaves_the_callers_client_open():
+    import distributed
+
+    given = {"n_workers": 1, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**given) as cluster:
+        with connect(cluster, "cpu") as found:
+            ours = found.client
+        assert ours.status == "closed"
+        with distributed.Client(cluster) as own:
+            with connect(cluster, "cpu") as found:
+                assert found.client is own
+            assert own.submit(len, "abc").result() == 3

@@ -217,14 +217,18 @@ def _security(address: str) -> Any:
     )
 
 
-def _client_of(cluster: Any) -> Any:
-    """A client of a cluster object, to be closed by the caller."""
+@contextlib.contextmanager
+def _client_of(cluster: Any) -> Iterator[Any]:
+    """A client of a cluster object, for as long as the block; the caller's own, where there is one, stays open."""
+    before = _active_client()
     try:
-        return cluster.get_client()
+        client = cluster.get_client()
     except Exception as error:
         raise ClusterUnavailableError(
             f"client={cluster!r} gives no client ({_first_line(error)}); give a cluster that runs."
         ) from None
+    with contextlib.nullcontext() if client is before else client:
+        yield client
 
 
 def too_few(client: Any, found: int, wanted: int, seconds: float) -> ClusterUnavailableError:
