@@ -68,5 +68,5 @@ def labels_by_centers(
     """
     arguments = {"centers": centers, "metric": metric}
     spec = RunSpec(nearest_given, arguments, dtype="float64", memory_limit=memory_limit, resident=False)
-    with connect(client, device, n_workers) as cluster:
+    with connect(client=client, device=device, n_workers=n_workers) as cluster:
         return run(spec, dataset, cluster).arrays["labels"]

@@ -303,7 +303,8 @@ class FastNewman(FastNewmanOptions, Clusterer):
             }
             need = partial(estimate, n=self.n_nodes_, levels=True)
             spec = RunSpec(hierarchy_of, arguments, need, self._dataset.dtype.name)
-            with connect(place["client"], place["device"], place["n_workers"]) as cluster:
+            where = {name: place[name] for name in ("client", "device", "n_workers")}
+            with connect(**where) as cluster:
                 self._tree = run(spec, self._dataset, cluster).value
         assert self._tree is not None
         return self._tree

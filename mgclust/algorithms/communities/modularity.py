@@ -78,7 +78,7 @@ def modularity(
     dense = np.unique(given, return_inverse=True)[1].astype(np.int32)
     arguments = {"n": opened.n_nodes, "labels": dense, "resolution": resolution}
     spec = RunSpec(evaluate, arguments, partial(estimate, n=opened.n_nodes), opened.dtype.name)
-    with connect(client, device, n_workers) as cluster:
+    with connect(client=client, device=device, n_workers=n_workers) as cluster:
         return float(run(spec, opened, cluster).value)
 
 
