@@ -221,7 +221,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         }
 
     def _place(self) -> dict[str, Any]:
-        """Where to compute, as `connect` takes it."""
+        """Place to compute, as `connect` takes it."""
         return {"client": self.client, "device": self.device, "n_workers": self.n_workers}
 
     @staticmethod

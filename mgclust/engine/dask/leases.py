@@ -152,7 +152,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return True
 
     def adaptive_target(self, target_duration: Any = None) -> int:
-        """How many workers the cluster should have: what Dask says, or what runs have and wait for."""
+        """Number of workers that the cluster should have: what Dask says, or what runs have and wait for."""
         self._adaptive = self._monotonic()
         return max(int(self._target(target_duration)), self._wanted())
 
@@ -222,7 +222,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             free.difference_update(lease.workers)
 
     def _share(self, lease: _Lease, free: int, there: int, sharing: int, now: float) -> int:
-        """How many workers the first run that waits is given; 0: it goes on waiting."""
+        """Number of workers that the first run in the queue is given; 0: it waits on."""
         if lease.least == lease.most:
             return lease.most if lease.most <= free else 0
         grows = self._is_adaptive() and not 0 < self._grown <= there
