@@ -306,8 +306,6 @@ def test_a_local_cluster_needs_its_credentials(tmp_path, monkeypatch):
 
 
 def test_a_cluster_object_leaves_the_callers_client_open():
-    import distributed
-
     given = {"n_workers": 1, "processes": False, "dashboard_address": None}
     with distributed.LocalCluster(**given) as cluster:
         with connect(cluster, "cpu") as found:

@@ -231,7 +231,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         model = cls(**{name: value for name, value in result.parameters.items() if name in names})
         arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
         model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
-        model._places = int(np.count_nonzero(model.delta_))
+        model._different_rows = int(np.count_nonzero(model.delta_))
         model.dc_, model.dc_error_ = result.scores.get("dc"), result.scores.get("dc_error", 0.0)
         model.exactness_ = result.diagnostics.get("exactness", {})
         model.dc_fraction_ = result.scores.get("dc_fraction")
@@ -521,7 +521,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.k_, self.log_density_ = found.get("k"), found.get("log_density")
         self.log_density_error_ = found.get("log_density_error")
         self._keep_peaks(value.peaks)
-        self._places = value.places
+        self._different_rows = value.different_rows
         automatic = _is_automatic(frame["parameters"]) and value.peaks is None
         return Result(**self._findings(value.gamma_drop, automatic, self.halo), **frame)
 
@@ -544,16 +544,15 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if self.intrinsic_dim_ is not None:
             cut["intrinsic_dim"] = self.intrinsic_dim_
         warnings = list(self._categories)
-        places = self._places
         if "equal_pairs" in self.exactness_:
             warnings.append(
                 f"dc={self.dc_:g} is the smallest positive distance: {self.exactness_['equal_pairs']:,} pairs of rows "
-                f"are equal, more than dc_fraction={self.dc_fraction_:g} of all; {places:,} of {len(self.rho_):,} rows "
+                f"are equal, more than dc_fraction={self.dc_fraction_:g} of all; {self._different_rows:,} of {len(self.rho_):,} rows "
                 "are different. Drop equal rows and give their number as sample_weight, or give dc."
             )
-        if places < self.n_clusters_:
+        if self._different_rows < self.n_clusters_:
             warnings.append(
-                f"n_clusters={self.n_clusters_} is more than the number of different rows, {places}: equal rows have "
+                f"n_clusters={self.n_clusters_} is more than the number of different rows, {self._different_rows}: equal rows have "
                 "different labels; ask for fewer clusters."
             )
         if self.dc_error_:

@@ -73,7 +73,7 @@ class DensityPeaksOutput:
 
     centers: np.ndarray
     gamma_drop: float
-    places: int  # different rows
+    different_rows: int
     dc: float | None
     dc_error: float
     dc_fraction: float | None
@@ -197,7 +197,7 @@ def density_peaks(
     return DensityPeaksOutput(
         centers=chosen,
         gamma_drop=gamma_drop(rho, delta, chosen),
-        places=int(np.count_nonzero(delta)),  # of equal rows all but the first have one at distance 0
+        different_rows=int(np.count_nonzero(delta)),  # of equal rows all but the first have one at distance 0
         dc=dc,
         dc_error=dc_error,
         dc_fraction=fraction,
