@@ -231,7 +231,7 @@ class Checkpointer:
                 if self._all(are_whole(folder, files, own)):
                     self._last = number
                     return Saved(folder, files, self._partition, self._comm.rank)
-                self._say(warning=f"checkpoint {str(folder)!r} is damaged and is skipped.")
+                self._say(warning=f"checkpoint {str(folder)!r} is damaged, or of another version, and is skipped.")
         return None
 
     def _open(self, plan: CheckpointConfig) -> tuple[list[Found], int]:
@@ -269,7 +269,7 @@ class Checkpointer:
             highest = max(highest, number_of(path))
             index = read_index(path)
             if index is None:
-                self._say(warning=f"checkpoint {str(path)!r} is damaged and is skipped.")
+                self._say(warning=f"checkpoint {str(path)!r} is damaged, or of another version, and is skipped.")
                 continue
             if index["run"] != plan.run and not plan.strict:
                 change = differences(index["run"], plan.run)

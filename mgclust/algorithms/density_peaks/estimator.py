@@ -547,13 +547,14 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if "equal_pairs" in self.exactness_:
             warnings.append(
                 f"dc={self.dc_:g} is the smallest positive distance: {self.exactness_['equal_pairs']:,} pairs of rows "
-                f"are equal, more than dc_fraction={self.dc_fraction_:g} of all; {self._different_rows:,} of {len(self.rho_):,} rows "
-                "are different. Drop equal rows and give their number as sample_weight, or give dc."
+                f"are equal, more than dc_fraction={self.dc_fraction_:g} of all; {self._different_rows:,} of "
+                f"{len(self.rho_):,} rows are different. Drop equal rows and give their number as sample_weight, or "
+                "give dc."
             )
         if self._different_rows < self.n_clusters_:
             warnings.append(
-                f"n_clusters={self.n_clusters_} is more than the number of different rows, {self._different_rows}: equal rows have "
-                "different labels; ask for fewer clusters."
+                f"n_clusters={self.n_clusters_} is more than the number of different rows, {self._different_rows}: "
+                "equal rows have different labels; ask for fewer clusters."
             )
         if self.dc_error_:
             warnings.append(
