@@ -119,6 +119,7 @@ def passes_timed(
     """
     from mgclust.algorithms.common.preparation import prepare_rows
     from mgclust.algorithms.fuzzy_c_means.ranks import Fit, iterate
+    from mgclust.algorithms.fuzzy_c_means.settling import Settling
     from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
     from mgclust.kernels.pairs.metrics import METRICS
 
@@ -136,7 +137,7 @@ def passes_timed(
         context.comm.barrier()
         kernels.memory.synchronize()
         began = time.perf_counter()
-        iterate(context, sums, [fit], None, max_iter=iterations, limit=-1.0)
+        iterate(context, sums, [fit], None, max_iter=iterations, settling=Settling("centers", -1.0, 1.0))
         kernels.memory.synchronize()
         times.append((time.perf_counter() - began) / (iterations + 1))
     out |= {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["objective"]
 
 STEEP = 30.0  # a first value so many times the last one asks for a logarithmic axis
-STOPPED = {"tol": "centres at rest", "max_iter": "max_iter reached"}
+STOPPED = {"tol": "settled", "max_iter": "max_iter reached"}
 
 
 def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:

@@ -248,7 +248,7 @@ def test_fuzzy_clusters_have_their_pictures_scores_and_columns(tmp_path):
     for text in (
         "Fuzzy c-means: x.npy", "objective J", "4.500", "partition coefficient (1 = crisp)", "0.612", "Xie-Beni", "inf",
         "sum of memberships", "mean membership of its rows", "0.800", "0.0625", "data's spread",
-        "at max_iter, before the centres came to rest", "4.75, 4.5", "not rise but for rounding", "computed in float32",
+        "at max_iter, before it had settled", "4.75, 4.5", "not rise but for rounding", "computed in float32",
     ):  # fmt: skip
         assert text in report.text, text
     sums = result.arrays["memberships"].sum(axis=0)

@@ -48,6 +48,12 @@ CASES = {
         {"n_clusters": 4, "n_init": 3, "tol": 1e-3},
         (2, 12),
     ),
+    "until memberships settle": (
+        FuzzyCMeans,
+        lambda: groups((900, 700, 600), 4, 3, 0),
+        {"n_clusters": 5, "stop": "memberships"},
+        (1, 6),
+    ),
     "affinity": (AffinityPropagation, lambda: load_points("clusters")[0][:2100], {"damping": 0.9}, (1, 4)),
     "no convergence": (AffinityPropagation, lambda: unlike(150, 1), {"affinity": "precomputed"}, (2, 5)),
     # The best of the last 32 states is one of before the second interruption.

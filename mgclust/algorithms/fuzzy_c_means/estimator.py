@@ -74,8 +74,11 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         starts are drawn ("k-means++", "random", "random-memberships").
     max_iter : int, default=300
     tol : float, default=1e-4
-        The run ends when no centre moves farther than this times the root mean square distance of the rows from their
-        mean.
+        The run ends when what `stop` names changes by no more than this.
+    stop : {"centers", "objective", "memberships"}, default="centers"
+        "centers": no centre moves farther than `tol` times the root mean square distance of the rows from their mean.
+        "objective": J differs by at most `tol` times J from that of the iteration before. "memberships": no membership
+        differs by more than `tol`; such an iteration looks at some rows twice more, the last ones at all of them.
     noise_distance : float, optional
         Distance of a noise cluster from every row (Davé 1991), in units of the data, or for cosine and correlation of
         rows of unit length. It takes most of the rows that are farther than this from all centres, so that they hardly
@@ -276,7 +279,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         silhouettes = len(numbers) if criterion == "fuzzy_silhouette" else 0
         if silhouettes and silhouettes_in_float64(parameters["metric"]):
             dtype = "float64"
-        arguments = {name: parameters[name] for name in ("metric", "max_iter", "tol")}
+        arguments = {name: parameters[name] for name in ("metric", "max_iter", "tol", "stop")}
         arguments |= {"numbers": numbers, "criterion": criterion, "m": m}
         arguments["noise"] = None if delta is None else delta**2
         arguments["n_init"] = parameters["n_init"] if how in DRAWN else 1
@@ -291,6 +294,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
             from_memberships=how in ("memberships", "random-memberships"),
             silhouettes=silhouettes,
             metric=parameters["metric"],
+            compared=parameters["stop"] == "memberships",
         )
         typical = None if weights is None else np.argsort(-weights, kind="stable")[:TYPICAL_ROWS]
         euclidean = parameters["metric"] == "euclidean"
@@ -345,6 +349,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
             diagnostics={
                 "stop_reason": fit.stop_reason,
                 "last_shift": fit.shift / value.scale if value.scale else 0.0,
+                "last_change": fit.change,
                 "objectives": value.objectives,
                 "best_init": value.best,
                 "computed_in": self.computed_in_,
@@ -387,10 +392,14 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
             f"{(numbers[0], numbers[-1])}: {advice}."
         )
     if fit.stop_reason == "max_iter":
-        relative = fit.shift / value.scale if value.scale else fit.shift
+        changed = {
+            "centers": "centres still moved by {:.2g} of the data's spread",
+            "objective": "the objective still changed by {:.2g} of itself",
+            "memberships": "memberships still changed by up to {:.2g}",
+        }[model.stop]
         unsettled.append(
-            f"centres still moved by {relative:.2g} of the data's spread in iteration max_iter={fit.n_iter}, more "
-            f"than tol={model.tol:g}: raise max_iter or tol."
+            f"{changed.format(fit.change)} in iteration max_iter={fit.n_iter}, more than tol={model.tol:g}: raise "
+            "max_iter or tol."
         )
     automatic = automatic_m(n, model.n_features_in_)
     lower = "lower m" + (f" (m='auto' takes {automatic:.3g})" if automatic < value.m else "")

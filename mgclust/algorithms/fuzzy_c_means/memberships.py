@@ -251,10 +251,13 @@ def pieces_of_memberships(
 
 
 def pieces_of_rows(context: Context, columns: int) -> list[tuple[int, int]]:
-    """Bounds of pieces of the own rows, whole blocks, equally many on every rank, for so many numbers a row."""
+    """Bounds of pieces of the own rows, whole blocks, equally many on every rank, for so many numbers a row.
+
+    Of rows that are streamed a block at a time: a piece with few columns would be more rows than the device may hold.
+    """
     rows = context.rows
     blocks = max(1, PIECE // (context.partition.block_rows * columns * context.dtype.itemsize))
-    step = blocks * context.partition.block_rows
+    step = (blocks if rows.resident else 1) * context.partition.block_rows
     count = int(context.comm.all_reduce(np.array([-(-len(rows) // step)]), "max")[0])
     edges = [min(rows.start + piece * step, rows.stop) for piece in range(count + 1)]
     return list(pairwise(edges))

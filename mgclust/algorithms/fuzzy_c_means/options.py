@@ -8,10 +8,11 @@ from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.fuzzy_c_means.input import Start
 from mgclust.params import Choice, Constraint, Integer, Range, Real, RealOrWord
 
-__all__ = ["FuzzyCMeansOptions", "criterion_of"]
+__all__ = ["STOPS", "FuzzyCMeansOptions", "criterion_of"]
 
 
 SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
+STOPS = ("centers", "objective", "memberships")  # what has to change by no more than tol
 CRITERIA = {"xie_beni": min, "modified_partition_coefficient": max, "fuzzy_silhouette": max}  # and what is best
 
 
@@ -32,7 +33,10 @@ class FuzzyCMeansOptions(Declaration):
         "init": Start(help="Where centres start: a way, or a .npy of centres or of memberships."),
         "n_init": Integer(at_least=1, help="Runs from different starts, in the same passes over the data."),
         "max_iter": Integer(at_least=1, help="Most iterations."),
-        "tol": Real(at_least=0, help="Largest move of a centre that counts as none, relative to the data's spread."),
+        "tol": Real(at_least=0, help="Largest change that counts as none, of what stop names."),
+        "stop": Choice(
+            *STOPS, help="What tol bounds: moves of centres over the data's spread, J over J before, or memberships."
+        ),
         "noise_distance": Real(
             above=0, optional=True, help="Distance of a noise cluster from all rows: those farther from centres get -1."
         ),
@@ -50,6 +54,7 @@ class FuzzyCMeansOptions(Declaration):
         n_init: int = 1,
         max_iter: int = 300,
         tol: float = 1e-4,
+        stop: str = "centers",
         noise_distance: float | None = None,
         metric: str = "euclidean",
         device: str = "auto",
@@ -68,6 +73,7 @@ class FuzzyCMeansOptions(Declaration):
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.stop = stop
         self.noise_distance = noise_distance
         self.metric = metric
         self.device = device

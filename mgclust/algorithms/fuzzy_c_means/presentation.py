@@ -50,13 +50,14 @@ class FuzzyCMeansPresentation(Presentation):
     }
     facts = {
         "best_init": Fact("start that was kept (counted from 0)"),
+        "last_change": Fact("what stop names changed in the last iteration by"),
         "last_shift": Fact("largest move of a centre in the last iteration, in units of the data's spread"),
         "objectives": Fact("objective of each start"),
         "stop_reason": Fact(
             "the iterations ended",
             {
-                "tol": "when no centre moved further than tol",
-                "max_iter": "at max_iter, before the centres came to rest",
+                "tol": "when what stop names changed by no more than tol",
+                "max_iter": "at max_iter, before it had settled",
             },
         ),
     }

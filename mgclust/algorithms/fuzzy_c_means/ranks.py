@@ -19,8 +19,8 @@ indices of `mgclust.algorithms.fuzzy_c_means.validity` are made of.
 
 Restarts share the pass: it serves several sets of centres at once, each until it has settled.
 
-It ends when no centre moves farther than `tol` times the root mean square distance of the rows from their mean: in the
-data's own scale, whatever n, d, c and the units are.
+It ends when centres, J or memberships change by no more than `tol`, in the data's own scale, whatever n, d, c and the
+units are: see `mgclust.algorithms.fuzzy_c_means.settling`.
 
 Cost of an iteration on a rank with k rows: k d numbers read once, 3 k c d multiply-adds or so. Memory: c (d + 1) sums
 for each block of rows, no n x c array. Communication: 2 (c (d + 1) + 3) numbers, whatever n is.
@@ -38,6 +38,7 @@ import numpy as np
 from mgclust.algorithms.common.preparation import Prepared, prepare_rows
 from mgclust.algorithms.fuzzy_c_means.initialization import random_memberships, starting_centers
 from mgclust.algorithms.fuzzy_c_means.memberships import assign, estimate_rows
+from mgclust.algorithms.fuzzy_c_means.settling import Settling
 from mgclust.algorithms.fuzzy_c_means.validity import (
     Candidate,
     chosen,
@@ -93,6 +94,7 @@ def fuzzy_c_means(
     n_init: int,
     max_iter: int,
     tol: float,
+    stop: str,
     noise: float | None,
     weights: np.ndarray | None,
     keep_memberships: bool,
@@ -104,6 +106,7 @@ def fuzzy_c_means(
         sums = WeightedSums(context, m, weights, noise)
         prepared = prepare_rows(context, METRICS[metric], sums.weights)
         scale = WeightedSums(context, m, weights).scale()
+        settling = Settling(stop, tol, scale)
 
     def start(c: int) -> list[Fit]:
         if init == "memberships":
@@ -133,7 +136,7 @@ def fuzzy_c_means(
     with context.stage("iterate"):
         for c in numbers[len(done) :]:
             fits = fits or start(c)
-            iterate(context, sums, fits, saved, done, of=len(numbers), max_iter=max_iter, limit=tol * scale)
+            iterate(context, sums, fits, saved, done, of=len(numbers), max_iter=max_iter, settling=settling)
             best = int(np.argmin([fit.history[-1] for fit in fits]))
             done.append(Number(fits[best], best, [sums.unit * fit.history[-1] for fit in fits]))
             saved, fits = None, []
@@ -176,6 +179,7 @@ class Fit:
     n_iter: int = 0
     stop_reason: str = ""  # "" while it moves; "tol" or "max_iter"
     shift: float = math.inf  # how far the centre that moved farthest did in the last iteration
+    change: float = math.inf  # in the last iteration, of what has to settle
     idle: int = 0  # clusters that no row has any membership in: their centres stay where they are
     # squares, entropy: sums of w u^2 and of - w u log u at the final centres
     squares: float = math.nan
@@ -232,7 +236,7 @@ def iterate(
     *,
     of: int = 1,
     max_iter: int,
-    limit: float,
+    settling: Settling,
 ) -> None:
     """Pass over the rows until every set of centres has settled, and once more to score where it ended.
 
@@ -245,13 +249,17 @@ def iterate(
     centers = kernels.memory.to_device(np.stack([fit.centers for fit in moving]))
     reduced = sums.at(centers) if saved is None else kernels.memory.to_device(saved.arrays["found"])
     while moving:
-        centers = kernels.fuzzy_c_means.weighted_means(reduced, centers)
+        before, centers = centers, kernels.fuzzy_c_means.weighted_means(reduced, centers)
         scores, moved = context.fetch(reduced), context.fetch(centers)
         reduced = sums.at(centers)
-        for fit, of_fit, to in zip(moving, scores(), moved(), strict=True):
+        changes = settling.of_memberships(context, sums, before, centers, last=moving[0].n_iter + 1 == max_iter)
+        for fit, of_fit, to, change in zip(moving, scores(), moved(), changes, strict=True):
             fit.score(of_fit, log2_scale)
-            fit.update(of_fit, to)
-            if fit.shift <= limit:
+            fit.change = settling.of_objective(fit.history)
+            if fit.change > settling.tol:
+                fit.update(of_fit, to)
+                fit.change = min(fit.change, settling.of_centers(fit.shift), change)
+            if fit.change <= settling.tol:
                 fit.stop_reason = "tol"
             elif fit.n_iter == max_iter:
                 fit.stop_reason = "max_iter"
@@ -261,8 +269,11 @@ def iterate(
         if any(fit.stop_reason for fit in moving):
             scored = context.fetch(reduced)()
             for fit, of_fit in zip(moving, scored, strict=True):
-                if fit.stop_reason:
+                if fit.stop_reason and len(fit.history) == fit.n_iter:  # its centres have moved since they were scored
                     fit.score(of_fit, log2_scale)
+                    if settling.stop == "objective":
+                        fit.change = settling.of_objective(fit.history)
+                        fit.stop_reason = "tol" if fit.change <= settling.tol else fit.stop_reason
             left = [i for i, fit in enumerate(moving) if not fit.stop_reason]
             moving, centers, reduced = [moving[i] for i in left], centers[left], reduced[left]
         if moving and context.checkpoint.due():
@@ -321,6 +332,7 @@ def estimate(
     from_memberships: bool = False,
     silhouettes: int = 0,
     metric: str = "euclidean",
+    compared: bool = False,
 ) -> Estimate:
     """Memory of a rank beside its rows, for up to c clusters, with the silhouettes of so many partitions."""
     n, d = shape
@@ -333,6 +345,10 @@ def estimate(
     }
     if from_memberships:  # of a block of rows, their logarithms, powers and weights; the rows in float64
         what["memberships to start from"] = 8 * Partition.plan(n, size).block_rows * (5 * c + d)
+    if compared:
+        what["memberships before and after"] = (
+            2 * estimate_rows(-(-n // size), d, c, itemsize)["memberships of some rows"]
+        )
     if silhouettes:
         each = silhouette_bytes(shape, itemsize, size, resident_limit, metric=metric, n_clusters=c)
         what["silhouettes"] = silhouettes * each

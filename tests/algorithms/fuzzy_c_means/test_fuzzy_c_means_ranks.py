@@ -10,6 +10,8 @@ import pytest
 from mgclust import FuzzyCMeans
 from mgclust.algorithms import base
 from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means import memberships
+from mgclust.engine.rows import Rows
 from oracles import fuzzy_c_means as reference
 from support.points import load_points
 
@@ -34,6 +36,14 @@ CASES = {
     "random": (lambda: load_points("pendigits")[0], {"n_clusters": 10, "init": "random", "n_init": 4}),
     "canopy": (lambda: load_points("pendigits")[0], {"n_clusters": 10, "init": "canopy"}),
     "centers": (lambda: load_points("clusters")[0], {"n_clusters": 31, "init": lambda X: centers(X, 31)}),
+    "centers, until J settles": (
+        lambda: load_points("clusters")[0],
+        {"n_clusters": 31, "init": lambda X: centers(X, 31), "stop": "objective", "tol": 1e-3},
+    ),
+    "centers, until memberships settle": (
+        lambda: load_points("clusters")[0],
+        {"n_clusters": 31, "init": lambda X: centers(X, 31), "stop": "memberships", "tol": 0.05},
+    ),
     "memberships": (
         lambda: load_points("clusters")[0],
         {"n_clusters": 31, "init": lambda X: reference.memberships(X, centers(X, 31), 2.0)},
@@ -96,7 +106,8 @@ def bits(model) -> dict[str, str]:
             "xie_beni_",
         )
     }
-    values["objectives"] = model.result_.diagnostics["objectives"]
+    diagnostics = model.result_.diagnostics
+    values |= {"objectives": diagnostics["objectives"], "last_change": diagnostics["last_change"]}
     return {
         name: hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:12] for name, value in values.items()
     }
@@ -152,3 +163,25 @@ def test_client_parameter_reaches_the_workers(client):
     options = {"n_clusters": 15, "random_state": 0, "max_iter": 10, "device": "cpu"}
     there = FuzzyCMeans(client=client, **options).fit(X)
     assert bits(there) == bits(FuzzyCMeans(client=None, **options).fit(X))
+
+
+@pytest.mark.slow
+def test_memberships_of_streamed_rows_are_found_by_blocks(rng, tmp_path, monkeypatch):
+    """49 MiB of rows where 40 may be used, in two clusters: all their memberships are less than a piece."""
+    np.save(tmp_path / "rows.npy", rng.random((100_000, 128), "float32"))
+    find, read, most = memberships.own_memberships, Rows.read, [0]
+
+    def spy(self, start, stop):
+        assert not self.resident
+        most[0] = max(most[0], stop - start)
+        return read(self, start, stop)
+
+    def find_watched(*arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(Rows, "read", spy)
+            return find(*arguments)
+
+    monkeypatch.setattr(memberships, "own_memberships", find_watched)
+    options = {"m": 2.0, "init": "random", "max_iter": 1, "device": "cpu", "client": None, "random_state": 0}
+    FuzzyCMeans(2, memory_limit="40 MiB", **options).fit(str(tmp_path / "rows.npy"))
+    assert most[0] == 1024
