@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from mgclust.beneath import Beneath
-from mgclust.errors import InputError
+from mgclust.errors import InputError, RunFailed
 from mgclust.json_text import parse_json
 from mgclust.quoting import shortened
 
@@ -30,6 +30,7 @@ __all__ = [
     "computed",
     "file_name",
     "is_dask",
+    "lost_array",
     "open_zarr",
     "parts_of",
     "read_array",
@@ -44,6 +45,8 @@ ZARR_CODECS = {
     "adler32", "bitround", "blosc", "bytes", "bz2", "crc32", "crc32c", "delta", "endian", "fixedscaleoffset",
     "fletcher32", "gzip", "lz4", "lzma", "quantize", "shuffle", "sharding_indexed", "transpose", "zlib", "zstd",
 }  # fmt: skip
+# Errors of Dask for futures of a client that is closed, and of workers that have gone.
+_LOST = {"CancelledError", "FutureCancelledError", "FuturesCancelledError", "ClosedClientError"}
 _LONGEST_METADATA = 2**24  # bytes
 CSV_ROWS = 65_536  # rows formatted at a time: bounds the memory that labels.csv needs
 
@@ -191,7 +194,22 @@ def is_dask(array: Any) -> bool:
 def computed(array: Any) -> Any:
     """Compute a Dask array, by the client that has its chunks, be it the active one or not."""
     clients = [each.client for each in dict(array.__dask_graph__()).values() if hasattr(each, "client")]
-    return array.compute(scheduler=clients[0].get) if clients else array.compute()
+    if not clients:
+        return array.compute()
+    try:
+        return array.compute(scheduler=clients[0].get)
+    except BaseException as error:
+        if type(error).__name__ in _LOST:
+            raise lost_array() from None
+        raise
+
+
+def lost_array() -> RunFailed:
+    """Make the error for a Dask array that cannot be had any more."""
+    return RunFailed(
+        "a Dask array is lost: its client is closed, or a worker that had part of it has gone. Make it again, by "
+        "another fit if it is of a result; X.compute() makes a copy that stays."
+    )
 
 
 def parts_of(array: Any) -> Iterator[Any]:

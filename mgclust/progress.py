@@ -14,6 +14,7 @@ from mgclust.errors import printable
 
 __all__ = [
     "LINE_SECONDS",
+    "WAITING",
     "ProgressLine",
     "details_text",
     "is_first_compiled",
@@ -27,6 +28,7 @@ __all__ = [
 
 Report = Callable[[dict[str, Any]], None]
 
+WAITING = {"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0}  # the event
 MEMORY = 30.0  # seconds: what happened longer ago says little about how fast a stage goes now
 LEAST = 0.5  # seconds of a stage before its rate is given
 LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds within a stage

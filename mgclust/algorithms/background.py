@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections.abc import Generator
 from concurrent.futures import Future, InvalidStateError
@@ -103,5 +104,7 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
             else:
                 future.set_result(fitted)
 
-    threading.Thread(target=fit, name="mgclust-fit", daemon=True).start()
+    # With the caller's context, which has the client of ``Client.as_current()``.
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(fit,), name="mgclust-fit", daemon=True).start()
     return future

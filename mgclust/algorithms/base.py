@@ -148,13 +148,13 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         self._check_shape(dataset)
         spec = replace(self._run_spec(parameters, inputs), memory_limit=parameters["memory_limit"])
         digest = None if checkpoint is None else dataset.fingerprint()
-        with connect(**self._place()) as cluster:
-            if checkpoint is not None:
-                checkpoint = checkpoint.of_run(self._facts(spec, dataset, digest, cluster.device))
-                spec = replace(spec, checkpoint=checkpoint)
-            shown = ProgressLine() if self.verbose and on_progress is None else contextlib.nullcontext(on_progress)
-            with shown as receiver:
-                report = worded(receiver, self.presentation.progress)
+        shown = ProgressLine() if self.verbose and on_progress is None else contextlib.nullcontext(on_progress)
+        with shown as receiver:
+            report = worded(receiver, self.presentation.progress)
+            with connect(**self._place(), on_progress=report) as cluster:
+                if checkpoint is not None:
+                    checkpoint = checkpoint.of_run(self._facts(spec, dataset, digest, cluster.device))
+                    spec = replace(spec, checkpoint=checkpoint)
                 outcome = run(spec, self._rows_of_run(dataset), cluster, report, inputs.queries)
         self._keep_features(dataset)
         self.timings_ = outcome.timings

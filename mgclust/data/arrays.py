@@ -17,7 +17,7 @@ from mgclust.data.sparse import is_sparse, open_sparse_rows
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
-__all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "select_columns"]
+__all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "plain_rows", "select_columns"]
 
 Columns = Sequence[str | int] | str | None
 
@@ -26,6 +26,9 @@ _REMEDIES = {
     ("anndata", "AnnData"): "give an array of it, X.X or X.obsm['X_pca'], or a graph, X.obsp['connectivities']",
     ("nibabel", "SpatialImage"): "save it (nibabel.save(image, 'series.nii.gz')) and give the path: from a file the "
     "voxels are rows, and the labels become a volume",
+    ("dask", "Delayed"): "give dask.array.from_delayed(X, shape, dtype)",
+    ("dask", "Bag"): "give X.to_dataframe()",
+    ("distributed", "Future"): "give dask.array.from_delayed(X, shape, dtype), or X.result()",
 }
 
 
@@ -73,6 +76,9 @@ class DaskDataset(Dataset):
         if any(size != size for size in array.shape):
             raise InputError(f"{name} has chunks of unknown size; call X.compute_chunk_sizes() first.")
         super().__init__(check_shape(array.shape, name), float_dtype(array.dtype, name), name)
+        if isinstance(array._meta, np.ma.MaskedArray) or _is_sparse_block(array._meta):
+            meta = np.empty((0, 0), self.dtype)
+            array = array.map_blocks(plain_rows, self.dtype, dtype=self.dtype, meta=meta)
         if array.numblocks[1] > 1:
             array = array.rechunk({1: -1})
         self._array = array.astype(self.dtype) if array.dtype != self.dtype else array
@@ -91,14 +97,36 @@ class DaskDataset(Dataset):
         """See `Dataset.take`; the workers pick the rows."""
         chosen = np.asarray(indices, np.int64)
         ascending, places = np.unique(chosen, return_inverse=True)
-        rows = computed(self._array[ascending])
+        rows = plain_rows(computed(self._array[ascending]), self.dtype)
         return np.asarray(rows.get() if hasattr(rows, "get") else rows, self.dtype)[places.reshape(-1)]
 
     def _read(self, start: int, stop: int) -> Any:
-        rows = computed(self._array[start:stop])
+        rows = plain_rows(computed(self._array[start:stop]), self.dtype)
         if hasattr(rows, "__cuda_array_interface__"):
             return rows.astype(self.dtype, order="C", copy=False)
         return np.ascontiguousarray(rows, dtype=self.dtype)
+
+
+def plain_rows(block: Any, dtype: Any) -> Any:
+    """Chunk of rows as a NumPy or CuPy array: what is masked becomes NaN, what a sparse matrix does not store 0.
+
+    Parameters
+    ----------
+    block : array
+        Of Dask: its chunks may be of other types than it says.
+    dtype : dtype
+        Floating type of what is masked.
+    """
+    if isinstance(block, np.ma.MaskedArray):
+        return np.ma.filled(block.astype(dtype), np.nan)
+    if _is_sparse_block(block):
+        return block.toarray() if hasattr(block, "toarray") else block.todense()
+    return block
+
+
+def _is_sparse_block(block: Any) -> bool:
+    """Return whether a chunk is a sparse matrix of SciPy, CuPy or sparse."""
+    return hasattr(block, "todense")
 
 
 def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:

@@ -326,6 +326,27 @@ def test_dask_arrays_keep_their_chunks():
     assert "Reshape your data" in refusal(array[:, 0])
 
 
+def test_masked_and_sparse_chunks_of_dask_arrays():
+    """What is masked is missing, and not the number underneath; where Dask says what chunks are, and where not."""
+    da = pytest.importorskip("dask.array")
+    sparse = pytest.importorskip("scipy.sparse")
+    x = np.arange(12.0).reshape(6, 2)
+    holes = np.where(x == 5, np.nan, x)
+    given = {
+        "masked": (lambda b: np.ma.masked_equal(b, 5), holes),
+        "integers": (lambda b: np.ma.masked_equal(b.astype(np.int64), 5), holes),
+        "sparse": (sparse.csr_array, x),
+    }
+    for name, (made, expected) in given.items():
+        for meta in (None, np.empty((0, 0))):
+            kind = np.int64 if name == "integers" and meta is None else np.float64
+            dataset = open_dataset(da.from_array(x, chunks=(4, 2)).map_blocks(made, dtype=kind, meta=meta))
+            np.testing.assert_array_equal(dataset.read(0, 6), expected, err_msg=name)
+            np.testing.assert_array_equal(dataset.take([5, 2]), expected[[5, 2]], err_msg=name)
+            if meta is None:
+                assert dataset.fingerprint() == open_dataset(da.from_array(expected, chunks=(4, 2))).fingerprint()
+
+
 def test_the_fingerprint_is_of_shape_type_and_rows():
     large = np.random.default_rng(1).normal(size=(3, 2**21))  # more than one digest block
     da = pytest.importorskip("dask.array")

@@ -92,6 +92,27 @@ def _runs() -> int:
 
 
 @pytest.mark.slow
+def test_a_fit_that_waits_for_workers_to_come_is_cancelled(client):
+    waiting = submit(DensityPeaks(2, client=client, device="cpu", n_workers=9), points())
+    wait_for(lambda: client.run_on_scheduler(_wanted) == 9, PATIENCE)
+    assert waiting.cancel()
+    wait_for(lambda: not fits(), 10)  # not only when the wait has ended
+    assert client.run_on_scheduler(_wanted) == 0
+
+
+def _wanted(dask_scheduler):
+    plugin = dask_scheduler.plugins.get("mgclust-leases")
+    return plugin._wanted() if plugin else 0
+
+
+@pytest.mark.slow
+def test_a_fit_has_the_client_that_is_current_where_it_began(client):
+    with client.as_current():
+        future = submit(DensityPeaks(2, device="cpu"), points())
+    assert future.result(PATIENCE).result_.hardware["workers"] == 4
+
+
+@pytest.mark.slow
 def test_coroutines_await_fits_with_an_asynchronous_client(client):
     X = points()
     expected = DensityPeaks(3, client=None, device="cpu").fit(X).labels_

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
+import signal
 import time
 
 import dask
@@ -19,7 +21,7 @@ from mgclust.data import open_dataset
 from mgclust.engine import devices, spmd
 from mgclust.engine.certificates import throwaway
 from mgclust.engine.dask import cluster as cluster_module
-from mgclust.engine.dask import local_cluster
+from mgclust.engine.dask import local_cluster, scheduler
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
 from mgclust.errors import DeviceUnavailableError, InputError, RunFailed
@@ -116,6 +118,19 @@ def test_more_workers_than_there_are(client, monkeypatch):
     monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 0.5)
     with pytest.raises(InputError, match=r"has 4 worker\(s\) after 0.5 s, 9 are needed"):
         connect(client, "cpu", n_workers=9).__enter__()
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_is_named_to_a_new_client(client, monkeypatch):
+    monkeypatch.setattr(scheduler, "ANSWER_SECONDS", 3.0)
+    address, stopped = next(iter(client.run(os.getpid).items()))
+    with distributed.Client(client.scheduler.address, set_as_default=False) as own:
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            with pytest.raises(RunFailed, match=f"not answered for 3 s, the scheduler has not heard of {address} for"):
+                connect(own, "cpu").__enter__()
+        finally:
+            os.kill(stopped, signal.SIGCONT)
 
 
 def test_what_was_connected_is_taken_as_it_is(client):

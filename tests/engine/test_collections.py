@@ -7,12 +7,14 @@ import os
 import signal
 import tracemalloc
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import distributed
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 
 import mgclust
 from mgclust import plots
@@ -23,7 +25,7 @@ from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
 from mgclust.engine.spmd import RunSpec, run
-from mgclust.errors import InputError, WorkerLost
+from mgclust.errors import InputError, RunFailed, WorkerLost
 from mgclust.report import write_report
 from support import rank_jobs
 from support.waiting import wait_for
@@ -170,6 +172,36 @@ def test_labels_of_a_fit_are_judged_on_the_workers(client, rows):
 
 
 @pytest.mark.slow
+def test_chunks_of_other_lengths_are_refused(client, rows):
+    """Rows of a rank would be those of others, without an error."""
+
+    def lose_a_row(block, block_info=None):
+        return block[1:] if block_info[0]["chunk-location"][0] == 0 else block
+
+    with pytest.raises(
+        InputError, match=r"a chunk of the Dask array has shape \(699, 2\), where X.chunks says \(700, 2"
+    ):
+        mgclust.DensityPeaks(client=client, device="cpu").fit(rows.map_blocks(lose_a_row, dtype=np.float32))
+
+
+@pytest.mark.slow
+def test_masked_and_sparse_chunks(client, rows):
+    masked = da.ma.masked_greater(rows, 8.0)
+    with pytest.raises(InputError, match=rf"contains NaN or infinity .*: {(points() > 8).sum()} of 7000 values"):
+        mgclust.DensityPeaks(client=client, device="cpu").fit(masked)
+    sparse = rows.map_blocks(scipy.sparse.csr_array)
+    model = mgclust.DensityPeaks(client=client, device="cpu").fit(sparse)
+    expected = mgclust.DensityPeaks(client=None, device="cpu").fit(points()).labels_
+    np.testing.assert_array_equal(computed(model.labels_), expected)
+
+
+@pytest.mark.parametrize("made", [lambda client: dask.delayed([[1.0]]), lambda client: client.scatter([[1.0]])])
+def test_what_is_no_collection_of_rows_is_told_how_to_become_one(client, made):
+    with pytest.raises(InputError, match=r"X is \w+ of (dask|distributed) in memory.*give dask.array.from_delayed"):
+        mgclust.DensityPeaks(client=client, device="cpu").fit(made(client))
+
+
+@pytest.mark.slow
 def test_a_data_frame_has_its_names_and_gives_arrays(client):
     frame = pd.DataFrame(points(), columns=["a", "b"])
     parts = client.persist(dd.from_pandas(frame, npartitions=4))
@@ -231,6 +263,11 @@ def test_a_lost_worker_is_an_error_of_what_it_held(client, rows):
     wait_for(lambda: address not in workers_of(client), 30)
     with pytest.raises((distributed.CancelledError, distributed.client.FutureCancelledError)):
         client.compute(model.labels_.sum()).result(timeout=60)
+    asked = (model.result_.compute, ()), (model.predict, (rows,)), (model.select_centers, (2,))
+    for method, given in asked:
+        with pytest.raises(RunFailed, match="a Dask array is lost: its client is closed, or a worker"):
+            method(*given)
+    del asked, method
     again = mgclust.DensityPeaks(client=client, device="cpu").fit(points())
     assert len(again.labels_) == 3500
     del model, again

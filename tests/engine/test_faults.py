@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from mgclust import DensityPeaks, FuzzyCMeans
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.dask import driver
@@ -123,6 +124,28 @@ def test_worker_that_is_stopped(client, dataset, tmp_path, monkeypatch):
     with pytest.raises(WorkerLost, match=r"of rank 1 has not answered for \d+ s: its process is stopped or hangs"):
         run_with_a_stopped_worker(client, dataset, tmp_path, timeout=80.0)
     check_that_the_next_run_works(client, dataset, tmp_path)
+
+
+@pytest.mark.parametrize("rows", ["of the data", "to predict"])
+def test_worker_that_is_stopped_while_it_is_sent_rows(client, monkeypatch, rows):
+    monkeypatch.setattr(driver, "SILENCE_LIMIT_SECONDS", 5.0)
+    monkeypatch.setattr(driver, "STOP_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(driver, "NOTIFY_LIMIT_SECONDS", 0.5)
+    many = np.random.default_rng(0).normal(size=(1 << 19, 2))
+    model = DensityPeaks(2, client=client, device="cpu", n_workers=4).fit(many[:900])
+    stopped = next(iter(client.run(os.getpid).values()))
+    os.kill(stopped, signal.SIGSTOP)
+    again = threading.Timer(SOON, os.kill, (stopped, signal.SIGCONT))
+    again.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(WorkerLost, match=r"has not answered for \d+ s: its process is stopped or hangs"):
+            FuzzyCMeans(2, client=client, n_workers=4).fit(many) if rows == "of the data" else model.predict(many)
+        assert time.monotonic() - began < SOON / 2
+    finally:
+        again.cancel()
+        os.kill(stopped, signal.SIGCONT)
+    assert len(model.predict(many[:900])) == 900
 
 
 def test_ctrl_c_stops_all_ranks_before_it_is_raised(client, dataset, tmp_path):

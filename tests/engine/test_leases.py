@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask import leases
+from mgclust.engine.dask import scheduler as questions
 from mgclust.engine.dask.cluster import connect
 from mgclust.errors import ClusterUnavailableError, RunCancelled
 from support import rank_jobs
@@ -266,6 +268,29 @@ def test_a_question_that_comes_late_takes_nothing(leased):
     asyncio.run(plugin.give_back("run"))
     assert not ask(plugin, "run", 1)["workers"]
     assert ask(plugin, "next", 1)["workers"]
+
+
+@pytest.mark.parametrize("page", ["prometheus.core", "json"])
+def test_a_page_that_shows_how_many_workers_are_wanted_makes_no_cluster_adaptive(leased, page):
+    plugin, dask, _ = leased(*FOUR)
+    where = {"__name__": f"distributed.http.scheduler.{page}", "scheduler": dask}
+    assert eval("scheduler.adaptive_target()", where) == 1
+    assert not ask(plugin, "first", 5)["adaptive"]
+    assert eval("scheduler.adaptive_target()", where | {"__name__": "dask_gateway.scheduler_preload"}) == 5
+    assert ask(plugin, "second", 5)["adaptive"]
+
+
+def test_a_fixed_cluster_whose_figures_are_read_stays_fixed():
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        distributed.Client(cluster, set_as_default=False) as own,
+    ):
+        asked = {"run": "run", "client": own.id, "least": 2, "most": 2}
+        assert not questions.ask(own, "ask", **asked)["adaptive"]
+        port = cluster.scheduler.http_server.port
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/counts.json") as answer:
+            assert answer.read()
+        assert not questions.ask(own, "ask", **asked)["adaptive"]
 
 
 def test_runs_without_a_number_share_what_is_free(leased):

@@ -186,7 +186,8 @@ def test_what_has_not_begun_is_not_waited_for(gpu):
 
 def test_a_program_is_compiled_by_a_process(gpu, monkeypatch, tmp_path):
     python = tmp_path / "python"
-    told = '"$1$4$5" = -I-one-two ] && [ "${3%/*}" = "${LD_LIBRARY_PATH%%:*}"'
+    told = '"$1$4$5$SECRET" = -I-one-two ] && [ "${3%/*}" = "${LD_LIBRARY_PATH%%:*}"'
+    monkeypatch.setenv("SECRET", "key")
     python.write_text(f"#!/bin/sh\n[ {told} ] && exec tr a-z A-Z\n")
     python.chmod(0o700)
     monkeypatch.setattr(gpu.compiler, "_library", lambda: "/some/where/libnvrtc.so")

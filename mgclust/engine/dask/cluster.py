@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from mgclust.engine import tls
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.engine.safe_path import safe_path
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
+from mgclust.progress import WAITING, paced
 
 __all__ = ["Cluster", "connect", "patience", "too_few"]
 
@@ -44,7 +45,12 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = None) -> Iterator[Cluster]:
+def connect(
+    client: Any = "auto",
+    device: str = "auto",
+    n_workers: int | None = None,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
+) -> Iterator[Cluster]:
     """The ranks that a run will have.
 
     A cluster that this starts ("local") speaks only to holders of its certificates, which are in memory and end with
@@ -65,6 +71,9 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
     n_workers : int, optional
         Of a running cluster, use so many workers, beside other runs that leave so many; by default those that are
         there now, as far as they are free. Of a local one, start so many.
+    on_progress : callable, optional
+        Told about twice a second that workers are missing, as of `mgclust.engine.spmd.run`; what it raises ends the
+        wait.
 
     Yields
     ------
@@ -111,7 +120,7 @@ def connect(client: Any = "auto", device: str = "auto", n_workers: int | None = 
                 f"client={client!r} should be a synchronous distributed.Client (asynchronous=False); with an "
                 "asynchronous one, await mgclust.submit(model, X)."
             )
-        offers = _workers(client, n_workers or 1)
+        offers = _workers(client, n_workers or 1, paced(on_progress))
         workers = tuple(offers)
         device = _common_device(offers, workers, device)
         yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact)
@@ -244,7 +253,7 @@ def patience(answer: Mapping[str, Any]) -> float:
     return ADAPTIVE_TIMEOUT if answer["adaptive"] else WORKERS_TIMEOUT
 
 
-def _workers(client: Any, wanted: int) -> dict[str, Any]:
+def _workers(client: Any, wanted: int, on_progress: Callable[[dict[str, Any]], None] | None) -> dict[str, Any]:
     """Offers of the workers by address, in order; waits until there are enough, which an adaptive cluster is told."""
     from mgclust.engine.dask.scheduler import ask, tell
 
@@ -260,6 +269,8 @@ def _workers(client: Any, wanted: int) -> dict[str, Any]:
                 return found
             if time.monotonic() - began > patience(answer):
                 raise too_few(client, there, wanted, patience(answer))
+            if on_progress is not None:
+                on_progress(dict(WAITING))
     finally:
         tell(client, "give_back", run=name)
 
@@ -279,9 +290,11 @@ def _offers(client: Any) -> dict[str, Any]:
         asked = {"workers": unknown, "on_error": "return", "callback_timeout": ANSWER_SECONDS}
         found = client.run(offer, **asked) if unknown else {}
     except TimeoutError:
+        heard = {address: record["last_seen"] for address, record in workers_of(client).items() if address in unknown}
+        silent = min(heard, key=lambda address: heard[address], default="")
         raise RunFailed(
-            f"the workers have not answered for {ANSWER_SECONDS:g} s: one of {len(unknown)} is stopped or hangs, or "
-            "its machine is away. End it, and run again."
+            f"the workers have not answered for {ANSWER_SECONDS:g} s, the scheduler has not heard of {silent} for "
+            "longest: its process is stopped or hangs, or its machine is away. End it, and run again."
         ) from None
     except Exception as error:
         raise RunFailed(f"the workers did not answer: {type(error).__name__}: {error}.") from error

@@ -38,6 +38,7 @@ from mgclust.engine.rank import Assignment, Done, Report, gathered, refuse
 from mgclust.engine.silence import Awake, Silence
 from mgclust.engine.wire import PeerLost, SessionLost
 from mgclust.errors import ClusterUnavailableError, CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
+from mgclust.progress import WAITING
 
 __all__ = ["Driver"]
 
@@ -138,11 +139,15 @@ class Driver:
         self._session = sessions.find(self._client, self._identities) if self.size > 1 else None
         kept = self._session.workers if self._session else self._identities
         self._workers = list(kept)
-        self._workers, sources, self._holders = self._watched(place, self._client, dataset, self._first.partition, kept)
+        # Workers that compute chunks of a Dask array may be silent for as long as Dask lets them.
+        computing = any(rows is not None and rows.dask_array is not None for rows in (dataset, beside))
+        placed_rows = self._watched(place, self._client, dataset, self._first.partition, kept, silence=not computing)
+        self._workers, sources, self._holders = placed_rows
         if self._workers != list(kept):
             self._session = None
-        others = [] if beside is None else self._watched(place_beside, self._client, beside, self._workers)
-        whole = self._watched(self._whole_arguments)
+        given = self._client, beside, self._workers
+        others = [] if beside is None else self._watched(place_beside, *given, silence=not computing)
+        whole = self._watched(self._whole_arguments, silence=False)
         placed = time.perf_counter()
         if self._session is None:
             self._connect()
@@ -179,7 +184,7 @@ class Driver:
         parts = [each.delivered for each in done]
         try:
             arrays: dict[str, Any] = self._watched(
-                collections.left_on_workers, self._client, self._run, self._workers, parts, rows, ranks=range(self.size)
+                collections.left_on_workers, self._client, self._run, self._workers, parts, rows
             )
             return arrays
         except collections.PartLost as error:
@@ -205,8 +210,8 @@ class Driver:
         sessions.keep(self._client, session)
         self._connecting = time.perf_counter() - began
 
-    def _watched(self, function: Callable[..., Any], *arguments: Any, ranks: Collection[int] = ()) -> Any:
-        """Value of a function that waits for Dask; looks at the scheduler, and at workers of these ranks, meanwhile."""
+    def _watched(self, function: Callable[..., Any], *arguments: Any, silence: bool = True) -> Any:
+        """Value of a function that waits for Dask; looks at the scheduler and at the workers of all ranks meanwhile."""
         events = self._events
 
         def call() -> None:
@@ -217,7 +222,7 @@ class Driver:
 
         threading.Thread(target=call, daemon=True).start()
         while True:
-            event = self._next(ranks)
+            event = self._next(range(self.size), silence)
             if isinstance(event, tuple):
                 kind, value = event
                 if kind == "error":
@@ -294,7 +299,7 @@ class Driver:
             session, self._session = self._session, None
             sessions.drop(self._client, session)
 
-    def _next(self, waiting: Collection[int]) -> Any:
+    def _next(self, waiting: Collection[int], silence: bool = True) -> Any:
         """The next event; None now and then. Looks at the workers of ranks that are waited for."""
         try:
             event = self._events.get(timeout=WATCH_POLL_SECONDS)
@@ -305,7 +310,7 @@ class Driver:
                 self._holders = set()
             self._progress(event)
         if time.monotonic() >= self._next_look:
-            self._look(waiting)
+            self._look(waiting, silence)
             self._next_look = time.monotonic() + WATCH_POLL_SECONDS
         return event
 
@@ -329,7 +334,7 @@ class Driver:
                 return tasks.Failure.of(error, rank, self._workers[rank])
         return tasks.Failure(self._lost(rank))
 
-    def _look(self, pending: Collection[int]) -> None:
+    def _look(self, pending: Collection[int], silence: bool = True) -> None:
         """Raise WorkerLost if the worker of an unfinished rank has left the cluster, or is silent for long."""
         try:
             alive = scheduler.workers_of(self._client)
@@ -347,7 +352,7 @@ class Driver:
             raise WorkerLost(f"worker {gone[0]}, from which ranks get rows, was lost. Run again.")
         heard = {rank: alive[self._workers[rank]]["last_seen"] for rank in pending}
         for rank, seconds in self._silence.of(heard).items():
-            if seconds > SILENCE_LIMIT_SECONDS:
+            if silence and seconds > SILENCE_LIMIT_SECONDS:
                 raise WorkerLost(
                     f"worker {self._workers[rank]} of rank {rank} has not answered for {seconds:.0f} s: its process "
                     "is stopped or hangs, or its machine is away. End it, and run again."
@@ -474,7 +479,7 @@ class Driver:
                 enough = time.monotonic()
             elif time.monotonic() - enough > (limit := clusters.patience(answer)):
                 raise clusters.too_few(self._client, self.there, self._least, limit)
-            self._progress({"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0})
+            self._progress(WAITING)
 
     def _give_back(self) -> None:
         scheduler.tell(self._client, "give_back", run=self._run)

@@ -11,21 +11,23 @@ path                   each worker opens it and reads the rows of its rank
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import numpy as np
 from dask.core import flatten
-from distributed import Client, Future, futures_of
+from distributed import CancelledError, Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
+from mgclust.array_files import lost_array
 from mgclust.data import Dataset
+from mgclust.data.arrays import plain_rows
 from mgclust.engine.dask import sessions
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import share_of
-from mgclust.errors import RunFailed
+from mgclust.errors import InputError, RunFailed
 
 __all__ = ["Pieces", "chunks_of", "place", "place_beside"]
 
@@ -45,16 +47,30 @@ class Pieces:
         Of the whole data.
     start : int
         Number of the first row of the first array.
+    lengths : sequence of int
+        Rows of each array.
     arrays : list of arrays
         Each (m, n_features), one behind the other.
+
+    Raises
+    ------
+    InputError
+        An array is of another shape, as chunks of Dask may be.
     """
 
     kind = "array"
 
-    def __init__(self, shape: tuple[int, int], start: int, arrays: list[Any]) -> None:
+    def __init__(self, shape: tuple[int, int], start: int, lengths: Sequence[int], arrays: list[Any]) -> None:
+        for rows, array in zip(lengths, arrays, strict=True):
+            if array.shape != (rows, shape[1]):
+                raise InputError(
+                    f"a chunk of the Dask array has shape {array.shape}, where X.chunks says {(rows, shape[1])}: call "
+                    "X.compute_chunk_sizes(), and X = X.persist() before it if each computation gives other rows."
+                )
         self.shape = shape
-        self.dtype = np.dtype(arrays[0].dtype if arrays else np.float64)
-        self._edges = np.cumsum([start, *(len(array) for array in arrays)])
+        self.dtype = np.dtype(getattr(arrays[0], "dtype", np.float64) if arrays else np.float64)
+        self._floating = np.result_type(self.dtype, np.float32)  # of what is masked
+        self._edges = np.cumsum([start, *lengths])
         self._arrays = arrays
 
     def read(self, start: int, stop: int) -> Any:
@@ -64,7 +80,7 @@ class Pieces:
         parts = [
             self._arrays[i][max(start - self._edges[i], 0) : stop - self._edges[i]] for i in range(max(first, 0), last)
         ]
-        parts = [part for part in parts if len(part)]
+        parts = [plain_rows(part, self._floating) for part in parts if part.shape[0]]
         if len(parts) == 1:
             return parts[0]
         if any(hasattr(part, "__cuda_array_interface__") for part in parts):
@@ -101,7 +117,9 @@ def place(
 
     def send(rank: int, worker: tuple[str, str]) -> Rows:
         start, rows = partition.rows_of(rank)[0], _on_host(dataset, *partition.rows_of(rank))
-        return _pieces(dataset, start), [rows if rows.nbytes <= LARGEST_IN_A_TASK else _sent(client, rows, *worker)]
+        return _pieces(dataset, start, [len(rows)]), [
+            rows if rows.nbytes <= LARGEST_IN_A_TASK else _sent(client, rows, *worker)
+        ]
 
     with ThreadPoolExecutor(len(workers)) as pool:
         return list(workers), list(pool.map(send, range(len(workers)), workers.items())), set()
@@ -128,7 +146,8 @@ def place_beside(client: Client, dataset: Dataset, workers: list[str]) -> list[R
         wanted = [np.flatnonzero(_shared(edges, *share) > 0) for share in shares]
         firsts = [int(edges[some[0]]) if len(some) else start for some, (start, _) in zip(wanted, shares, strict=True)]
         return [
-            (_pieces(dataset, first), [chunks[i] for i in some]) for first, some in zip(firsts, wanted, strict=True)
+            (_pieces(dataset, first, np.diff(edges)[some]), [chunks[i] for i in some])
+            for first, some in zip(firsts, wanted, strict=True)
         ]
     if dataset.kind not in IN_CLIENT:
         return [(dataset, None)] * len(workers)
@@ -137,7 +156,7 @@ def place_beside(client: Client, dataset: Dataset, workers: list[str]) -> list[R
         rows: Any = _on_host(dataset, start, stop)
         if rows.nbytes > LARGEST_IN_A_TASK:
             rows = client.scatter(rows, workers=[address], hash=False)
-        sources.append((_pieces(dataset, start), [rows]))
+        sources.append((_pieces(dataset, start, [stop - start]), [rows]))
     return sources
 
 
@@ -153,16 +172,19 @@ def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
     Raises
     ------
     RunFailed
-        One could not be computed.
+        One could not be computed, or is lost.
     """
     keys = list(flatten(array.__dask_keys__()))
-    chunks = futures_of(array, client=client)
-    if {future.key for future in chunks} != set(keys):
-        chunks = futures_of(client.persist(array), client=client)
-    for future in chunks:  # where they end up is known once they are computed
-        error = future.exception() if future.status != "finished" else None
-        if error is not None:
-            raise RunFailed(f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}")
+    try:
+        chunks = futures_of(array, client=client)
+        if {future.key for future in chunks} != set(keys):
+            chunks = futures_of(client.persist(array), client=client)
+        for future in chunks:  # where they end up is known once they are computed
+            error = future.exception() if future.status != "finished" else None
+            if error is not None:
+                raise RunFailed(f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}")
+    except CancelledError:
+        raise lost_array() from None
     by_key = {future.key: future for future in chunks}
     return [by_key[key] for key in keys], np.cumsum([0, *array.chunks[0]])
 
@@ -200,8 +222,8 @@ def _hash(rows: np.ndarray) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _pieces(dataset: Dataset, start: int) -> Callable[[list[Any]], Pieces]:
-    return partial(Pieces, dataset.shape, start)
+def _pieces(dataset: Dataset, start: int, lengths: Sequence[int]) -> Callable[[list[Any]], Pieces]:
+    return partial(Pieces, dataset.shape, start, [int(rows) for rows in lengths])
 
 
 def _place_chunks(
@@ -224,5 +246,6 @@ def _place_chunks(
     sources: list[Rows] = []
     for rank in range(partition.size):
         first = int(edges[wanted[rank][0]]) if wanted[rank] else partition.rows_of(rank)[0]
-        sources.append((_pieces(dataset, first), [chunks[i] for i in wanted[rank]]))
+        lengths = np.diff(edges)[wanted[rank]]
+        sources.append((_pieces(dataset, first, lengths), [chunks[i] for i in wanted[rank]]))
     return workers, sources, set().union(*holders.values())

@@ -175,7 +175,8 @@ def _compiled_apart(code: str, options: tuple[str, ...]) -> bytes:
     command = [sys.executable, "-I", str(Path(__file__).with_name("nvrtc_process.py")), library, *options]
     # The compiler looks for a second library where the loader does.
     paths = [str(Path(library).parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(paths)}
+    # And nothing else: the environment of this process may hold keys.
+    environment = {"LD_LIBRARY_PATH": os.pathsep.join(paths)}
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
             command, input=code.encode(), capture_output=True, env=environment, timeout=PATIENCE, check=True
