@@ -222,7 +222,7 @@ def _hash(rows: np.ndarray) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _pieces(dataset: Dataset, start: int, lengths: Sequence[int]) -> Callable[[list[Any]], Pieces]:
+def _pieces(dataset: Dataset, start: int, lengths: Any) -> Callable[[list[Any]], Pieces]:
     return partial(Pieces, dataset.shape, start, [int(rows) for rows in lengths])
 
 

@@ -1,0 +1,75 @@
+"""From which work on several CPU workers are faster than one: warm fits of one client on four workers of one host.
+
+Each time is the fastest of some fits on 1, 2 and 4 ranks, by turns; a rank has a quarter of the cores, however many
+there are. Rows and edges are NumPy arrays of the client, which the workers have been sent by the fit before.
+
+    python -m benchmarks.engine.few_ranks --out few_ranks_cpu.json
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.support import record as bench
+
+RANKS = (1, 2, 4)
+
+
+def cases() -> Iterator[tuple[str, float, Callable[[dict[str, Any]], Any], Any]]:
+    """Name, work, estimator of a place, and rows."""
+    from mgclust import AffinityPropagation, Canopy, DensityPeaks, FastNewman, FuzzyCMeans
+
+    rng = np.random.default_rng(0)
+    for edges in (50_000, 200_000, 1_000_000, 4_000_000):
+        nodes = edges // 10
+        ends = rng.integers(0, nodes, (edges, 2))
+        ends[: 4 * edges // 5, 1] = ends[: 4 * edges // 5, 0] // 100 * 100 + ends[: 4 * edges // 5, 1] % 100
+        ends = np.minimum(ends, nodes - 1)
+        yield f"communities, {edges} edges", edges, lambda place: FastNewman(random_state=0, **place), ends
+    for n in (500, 1000, 2000, 4000, 8000):
+        x = rng.normal(size=(n, 8))
+        given = {"max_iter": 100, "preference_quantile": 0.1}
+        yield f"affinity propagation, {n} x 8", n * n, lambda place: AffinityPropagation(**given, **place), x
+    for n in (3_000, 30_000, 300_000, 3_000_000):
+        x = rng.normal(size=(n, 8)).astype(np.float32)
+        fixed = {"m": 2.0, "max_iter": 20, "random_state": 0}
+        yield f"fuzzy c-means, {n} x 8, 8 clusters", n * 64, lambda place: FuzzyCMeans(8, **fixed, **place), x
+    for n in (1_000, 3_000, 10_000, 30_000):
+        x = rng.normal(size=(n, 8)).astype(np.float32)
+        yield f"density peaks, {n} x 8", n * n, lambda place: DensityPeaks(5, dc_fraction=0.02, **place), x
+    for n in (3_000, 30_000, 300_000, 3_000_000):
+        x = rng.random(size=(n, 2)).astype(np.float32)
+        yield f"canopies, {n} x 2", n, lambda place: Canopy(0.1, 0.05, **place), x
+
+
+def main() -> None:
+    parser = bench.parser(__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a case")
+    options = parser.parse_args()
+    record = bench.Record(__doc__, options.out)
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        for name, work, model, rows in cases():
+            taken: dict[int, list[float]] = {ranks: [] for ranks in RANKS}
+            end = time.monotonic() + options.seconds
+            while time.monotonic() < end or len(taken[1]) < 4:
+                for ranks, seconds in taken.items():
+                    place = {"client": client, "device": "cpu", "n_workers": ranks}
+                    began = time.perf_counter()
+                    model(place).fit(rows)
+                    seconds.append(time.perf_counter() - began)
+            best = {ranks: 1e3 * min(seconds[1:]) for ranks, seconds in taken.items()}
+            gains = {ranks: best[1] / ms for ranks, ms in best.items()}
+            record.add(name, work=work, ms=best, gain=gains, fits=len(taken[1]))
+
+
+if __name__ == "__main__":
+    main()
