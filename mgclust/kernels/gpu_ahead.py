@@ -28,7 +28,12 @@ Found = Iterator[tuple[Module, str]]
 # to an eighth of the rows.
 SAMPLE = 2048
 LISTED_ROWS = 4000  # from so many on affinity propagation has lists (`row_choice.FEW_ROWS`)
-PRODUCTS = {"gaussian": "gaussian", "histogram": "classify", "count": "classify", "nearest": "nearest"}  # their kernels
+PRODUCTS = {
+    "gaussian": "both_ways",
+    "histogram": "classify",
+    "count": "classify",
+    "nearest": "nearest",
+}  # their kernels
 
 
 def begin(function: str, arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> None:

@@ -6,14 +6,27 @@ import os
 import signal
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import psutil
 
+from mgclust.algorithms.density_peaks.all_pairs import AllPairs
 from mgclust.engine.checkpoint import Ragged
 from mgclust.engine.memory import Estimate
 from mgclust.errors import InputError
+from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.kernels.toolkit.threads import thread_count
+
+
+def density_from_each_pair_once(context, dc):
+    """Gaussian densities where `both_ways_pay` says so, and what the pass says of its exactness."""
+    exactness = {}
+    passes = AllPairs(context, METRICS["euclidean"], exactness)
+    with mock.patch.object(context.kernels.pairs, "both_ways_pay", return_value=True):
+        rho, neighbors = passes.gaussian_rho("l2-dot", dc)
+    assert neighbors is None
+    return context.kernels.memory.to_host(rho), exactness
 
 
 def collectives(context):

@@ -29,6 +29,7 @@ __all__ = ["AllPairs", "Neighbors", "positive_radii"]
 Array = Any
 
 MIN_FEATURES_FOR_NEIGHBORS = 4
+UNIT_TOLERANCE = 2.0**-23  # of a density, that rounding its terms to whole units may change
 
 
 class Neighbors(NamedTuple):
@@ -97,8 +98,10 @@ class AllPairs:
     def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:
         """Count all pairs i < j in so many bins, as `Pairs.pair_histogram` does from ``low=first``; int64."""
         out = self._xp.zeros(1 + bins, dtype="int64")
-        for x, y, diagonal in _half_pairs(self._context):
-            self._kernels.pairs.pair_histogram(x, y, norm=norm, diagonal=diagonal, low=first, shift=shift, out=out)
+        for rows, columns, diagonal in _half_pairs(self._context):
+            self._kernels.pairs.pair_histogram(
+                rows.x, columns.x, norm=norm, diagonal=diagonal, low=first, shift=shift, out=out
+            )
         return self._context.comm.all_reduce(out, "sum")
 
     def sample_histogram(self, norm: str, x: Array) -> Count:
@@ -114,6 +117,10 @@ class AllPairs:
     def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
         """Gaussian density, float64, and the nearest rows of own ones where the pass can keep them."""
         context, rows = self._context, self._context.rows
+        scale = self._measure.scale(dc)
+        exponents = norm == "l2-dot" and self._measure.power == 1
+        if exponents and self._kernels.pairs.both_ways_pay(context.dtype, rows.n_features):
+            return self._rho_both_ways(norm, scale), None
         equal_rows = EqualRows(context)
         mine = self._xp.zeros(len(rows), dtype="float64")
         keep = self._kernels.pairs.NEIGHBORS if rows.n_features >= MIN_FEATURES_FOR_NEIGHBORS else 0
@@ -124,7 +131,7 @@ class AllPairs:
                 chunk.x,
                 block.x,
                 norm=norm,
-                scale=self._measure.scale(dc),
+                scale=scale,
                 power=self._measure.power,
                 out=mine[own],
                 rows=equal_rows.columns(chunk, block),
@@ -133,6 +140,54 @@ class AllPairs:
                 near_index=near.index[own] if keep else None,
             )
         return context.comm.all_gather(mine), near if keep else None
+
+    def _rho_both_ways(self, norm: str, scale: float) -> Array:
+        """Gaussian density, float64, from each pair once.
+
+        Terms are rounded to a unit so small that n of them fit into 63 bits. Rows whose density is so low that this
+        could show are summed up once more, one by one.
+        """
+        context, xp, n = self._context, self._xp, self._context.partition.n_rows
+        unit = 2.0 ** (62 - n.bit_length())
+        sums = xp.zeros(n, dtype="int64")
+        for rows, columns, diagonal in _half_pairs(context):
+            self._kernels.pairs.gaussian_both_ways(
+                rows.x,
+                columns.x,
+                scale=scale,
+                diagonal=diagonal,
+                unit=unit,
+                x_out=sums[rows.start : rows.stop],
+                y_out=sums[columns.start : columns.stop],
+            )
+        rho = context.comm.all_reduce(sums, "sum").astype("float64") / unit
+        low = rho < n / (2 * unit) / UNIT_TOLERANCE
+        self._exactness["rho_recomputed_rows"] = int(low.sum())
+        return self._recomputed(rho, low, norm, scale) if self._exactness["rho_recomputed_rows"] else rho
+
+    def _recomputed(self, rho: Array, low: Array, norm: str, scale: float) -> Array:
+        """The densities of all rows, those that a mask names summed up by `gaussian_sum`."""
+        context, xp = self._context, self._xp
+        equal_rows = EqualRows(context)
+        mine = rho[context.rows.start : context.rows.stop].copy()
+        mine[low[context.rows.start : context.rows.stop]] = 0.0
+        for chunk, block in context.all_pairs():
+            own = self._own(chunk)
+            few = xp.flatnonzero(low[chunk.start : chunk.stop])
+            left_out = equal_rows.columns(chunk, block)  # each block is looked at, in order
+            sums = mine[own.start + few]
+            self._kernels.pairs.gaussian_sum(
+                chunk.x[few],
+                block.x,
+                norm=norm,
+                scale=scale,
+                power=1,
+                out=sums,
+                rows=left_out[few],
+                y_start=block.start,
+            )
+            mine[own.start + few] = sums
+        return context.comm.all_gather(mine)
 
     def knn_rho(self, k: int) -> tuple[Array, Neighbors | None]:
         """One over the distance to the k-th nearest other row, float64, and the k nearest rows of own ones.
@@ -285,7 +340,7 @@ def _shifted(part: slice, by: int) -> slice:
     return slice(part.start + by, part.stop + by)
 
 
-def _half_pairs(context: Context) -> Iterator[tuple[Array, Array, bool]]:
+def _half_pairs(context: Context) -> Iterator[tuple[Block, Block, bool]]:
     """Tiles that hold every pair i < j once: (rows, columns, columns are the rows).
 
     A pair of row blocks could be counted by either's owner. Ranks wait for each other as columns stream by, so that
@@ -297,19 +352,19 @@ def _half_pairs(context: Context) -> Iterator[tuple[Array, Array, bool]]:
     own, size = partition.blocks_of(me), partition.block_rows
     for chunk, block in context.all_pairs():
         if len(chunk.x) == partition.n_rows:  # no rank waits for another: a triangle
-            yield chunk.x[: block.start], block.x, False
-            yield block.x, block.x, True
+            yield Block(0, block.start, chunk.x[: block.start]), block, False
+            yield block, block, True
             continue
         theirs = partition.blocks_of(partition.owner(block.start // size))
         for j, last in _column_runs(own, theirs, range(block.start // size, -(-block.stop // size))):
             start, stop = partition.bounds(j)[0], partition.bounds(last - 1)[1]
-            y = block.x[start - block.start : stop - block.start]
+            y = Block(start, stop, block.x[start - block.start : stop - block.start])
             if chunk.start <= start and stop <= chunk.stop:
                 yield y, y, True
             for first, end in _partners(own, theirs, j):
                 a, b = max(first * size, chunk.start), min(end * size, chunk.stop)
                 if a < b:
-                    yield chunk.x[a - chunk.start : b - chunk.start], y, False
+                    yield Block(a, b, chunk.x[a - chunk.start : b - chunk.start]), y, False
 
 
 def _column_runs(own: range, theirs: range, blocks: range) -> list[tuple[int, int]]:

@@ -105,6 +105,37 @@ class Pairs(Protocol):
             Their global numbers (-1 at first), in place.
         """
 
+    def both_ways_pay(self, dtype: Any, d: int) -> bool:
+        """Whether `gaussian_both_ways` is faster than `gaussian_sum` of all rows.
+
+        Parameters
+        ----------
+        dtype : numpy.dtype
+            Of the rows.
+        d : int
+            Features.
+        """
+
+    def gaussian_both_ways(
+        self, x: Array, y: Array, *, scale: float, diagonal: bool, unit: float, x_out: Array, y_out: Array
+    ) -> None:
+        """Add ``exp(-scale * s)`` of each pair to its row and to its column, s by the norm "l2-dot".
+
+        Every term is rounded to a whole number of units, and is the same whichever of the two is the row. So sums have
+        the same bits however pairs are split into calls.
+
+        Parameters
+        ----------
+        scale : float
+            Positive.
+        diagonal : bool
+            The columns are the rows: only pairs i < j count.
+        unit : float
+            Units in 1, a power of two.
+        x_out, y_out : int64 arrays of shape (m,) and (k,)
+            Added to in place.
+        """
+
     def gaussian_sums(
         self,
         x: Array,

@@ -30,6 +30,7 @@ from mgclust.kernels.pairs.cpu_column_boxes import box_border, box_count, box_ne
 from mgclust.kernels.pairs.cpu_products import Lengths, Lists, from_column
 from mgclust.kernels.pairs.cpu_tasks import batch_columns, each_task, nearest_in_batch, padded
 from mgclust.kernels.pairs.cpu_values import value_histogram
+from mgclust.kernels.pairs.density import add_both_ways
 from mgclust.kernels.toolkit.simd import WIDTH
 from mgclust.kernels.toolkit.threads import thread_count
 
@@ -37,7 +38,9 @@ __all__ = [
     "NEIGHBORS",
     "PRODUCT_REACH",
     "border",
+    "both_ways_pay",
     "count_within",
+    "gaussian_both_ways",
     "gaussian_sum",
     "gaussian_sums",
     "nearest_column",
@@ -73,6 +76,17 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
 
     each_task(x, y, body)
     out[0] += sum(below) + int(surely_below.sum())
+
+
+def both_ways_pay(dtype: Any, d: int) -> bool:
+    return False  # a pass of `gaussian_sum` keeps the nearest rows, too
+
+
+def gaussian_both_ways(
+    x: Array, y: Array, *, scale: float, diagonal: bool, unit: float, x_out: Array, y_out: Array
+) -> None:
+    outs: dict[str, Any] = {"x_out": x_out, "y_out": y_out}
+    add_both_ways(np, reduced_distances, x, y, scale=scale, diagonal=diagonal, unit=unit, **outs)
 
 
 def gaussian_sum(

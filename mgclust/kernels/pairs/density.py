@@ -9,7 +9,7 @@ Time: some ten passes over a tile that a core's cache holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from mgclust.kernels.masks import any_true
 from mgclust.kernels.toolkit.threads import run_tasks
 
-__all__ = ["TILE_BYTES", "add_density", "computed_tiles", "density_of", "tile_numbers"]
+__all__ = ["TILE_BYTES", "add_both_ways", "add_density", "computed_tiles", "density_of", "tile_numbers"]
 
 Array = Any
 GROUP = 1024  # columns
@@ -98,6 +98,31 @@ def add_density(
         run_tasks(-(-len(s) // TASK_ROWS), task)
     else:
         add(0, len(s))
+
+
+def add_both_ways(
+    xp: Any,
+    distances: Callable[..., Array],
+    x: Array,
+    y: Array,
+    *,
+    scale: float,
+    diagonal: bool,
+    unit: float,
+    x_out: Array,
+    y_out: Array,
+) -> None:
+    """Do what `Pairs.gaussian_both_ways` says by direct differences; `distances` is `Pairs.reduced_distances`."""
+    for start in range(0, len(x), LEAST_TILE // TILE_COLUMNS):
+        rows = slice(start, min(start + LEAST_TILE // TILE_COLUMNS, len(x)))
+        for first in range(0, len(y), TILE_COLUMNS):
+            columns = slice(first, min(first + TILE_COLUMNS, len(y)))
+            s = distances(x[rows], y[columns], norm="l2").astype("float64")
+            terms = xp.rint(xp.exp(-scale * s) * unit).astype("int64")
+            if diagonal:
+                terms *= xp.arange(columns.start, columns.stop) > xp.arange(rows.start, rows.stop)[:, None]
+            x_out[rows] += terms.sum(axis=1)
+            y_out[columns] += terms.sum(axis=0)
 
 
 def density_of(equal: Array, others: Array, xp: Any) -> Array:

@@ -15,6 +15,7 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.pairs import LOG2_E, gpu_products
+from mgclust.kernels.pairs.density import add_both_ways
 from mgclust.kernels.pairs.gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
@@ -22,7 +23,9 @@ __all__ = [
     "NEIGHBORS",
     "PRODUCT_REACH",
     "border",
+    "both_ways_pay",
     "count_within",
+    "gaussian_both_ways",
     "gaussian_sum",
     "gaussian_sums",
     "nearest_column",
@@ -54,6 +57,18 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
         "histogram", x, y, direct(norm), run_length(x, y, TILE),
         bits(low), unsigned(width), np.int32(shift), np.bool_(diagonal), out,
     )  # fmt: skip
+
+
+def both_ways_pay(dtype: Any, d: int) -> bool:
+    return gpu_products.suit(dtype, d, "l2-dot")
+
+
+def gaussian_both_ways(
+    x: Array, y: Array, *, scale: float, diagonal: bool, unit: float, x_out: Array, y_out: Array
+) -> None:
+    outs: dict[str, Any] = {"diagonal": diagonal, "unit": unit, "x_out": x_out, "y_out": y_out}
+    if not gpu_products.gaussian_both_ways(x, y, factor=scale * LOG2_E, **outs):
+        add_both_ways(cp, reduced_distances, x, y, scale=scale, **outs)
 
 
 def gaussian_sum(

@@ -19,7 +19,15 @@ from mgclust.kernels.memory.gpu import free_memory
 from mgclust.kernels.pairs.gpu_launch import GROUP
 from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, is_hopper, multiprocessors
 
-__all__ = ["border", "count_within", "gaussian_sum", "nearest_higher", "nearest_rows", "pair_histogram"]
+__all__ = [
+    "border",
+    "count_within",
+    "gaussian_both_ways",
+    "gaussian_sum",
+    "nearest_higher",
+    "nearest_rows",
+    "pair_histogram",
+]
 
 Array = Any
 ROWS = 128  # of a tile, and its columns: split_products.cuh
@@ -36,6 +44,7 @@ MOST_DOUBTFUL = 1 / 32  # of the pairs: direct differences of all are faster the
 LARGEST = 14  # exponent of the largest number: squares stay far from overflow, low halves from underflow
 WAVES = 16  # blocks a multiprocessor gets
 ROW_TILES = 32  # that blocks share while they run: `row_tile` in split_products.cu
+AHEAD_OF_ALL = 1 << 24  # tiles: every column comes after every row
 NEAREST_RUN = 64  # tiles a block of `nearest`: the next ones begin with what it has found
 MINIMA = 32  # groups of a run of columns: GROUPS in split_products.cu
 MOST_MINIMA = 1024  # MOST_GROUPS in listed_pairs.cu
@@ -178,8 +187,7 @@ def gaussian_sum(x: Array, y: Array, *, factor: float, own: Array, add: Callable
     """Hand groups of sums of ``exp2(-factor * s)`` to `add`, which adds them to a slice of the rows."""
     if not suit(x.dtype, x.shape[1], "l2-dot") or not x.size or not y.size:
         return False
-    # The same halves in every call, however rows are split: by the distance where the sum decays.
-    call = Products(x, y, reach=4 / math.sqrt(factor))
+    call = Products(x, y, reach=_reach(factor))
     if not call.fits:
         return False
     for rows, columns in call.pieces():
@@ -190,6 +198,29 @@ def gaussian_sum(x: Array, y: Array, *, factor: float, own: Array, add: Callable
         call.launch("gaussian", rows, columns, run_of(rows.size, columns.size, GROUP // ROWS), scaled, left_out, groups)
         add(groups, mine)
     return True
+
+
+def gaussian_both_ways(
+    x: Array, y: Array, *, factor: float, diagonal: bool, unit: float, x_out: Array, y_out: Array
+) -> bool:
+    """Do what `Pairs.gaussian_both_ways` does, with terms ``exp2(-factor * s)``."""
+    if not suit(x.dtype, x.shape[1], "l2-dot") or not (call := Products(x, y, reach=_reach(factor))).fits:
+        return False
+    scaled = np.float32(-factor / call.scale**2)
+    for rows, columns in call.pieces():
+        if diagonal and columns.start < rows.start:
+            continue
+        ahead = np.int32((columns.start - rows.start) // ROWS if diagonal else AHEAD_OF_ALL)
+        sides = x_out[rows.start :], y_out[columns.start :]
+        call.launch(
+            "both_ways", rows, columns, run_of(rows.size, columns.size), scaled, np.float32(unit), ahead, *sides
+        )
+    return True
+
+
+def _reach(factor: float) -> float:
+    """What Gaussian sums scale rows by: the same halves in every call, by the distance where the sum decays."""
+    return 4 / math.sqrt(factor)
 
 
 class Doubtful:
@@ -260,7 +291,7 @@ def _classify(
     def find(rows: Packed, columns: Packed) -> None:
         sure.fill(0)
         # Pairs of a column before its row are left out where they would count twice.
-        ahead = np.int32((columns.start - rows.start) // ROWS if diagonal else 1 << 24)
+        ahead = np.int32((columns.start - rows.start) // ROWS if diagonal else AHEAD_OF_ALL)
         run = run_of(rows.size, columns.size)
         to = sure[rows.start :] if by_row else sure
         call.launch("classify", rows, columns, run, low, high, ahead, np.bool_(by_row), to, *doubtful.start())

@@ -1,6 +1,7 @@
 // All-pairs reductions for many features by products of split halves (split_products.cuh), float32 rows, Hopper.
 //
 //   gaussian    three products: sum over the columns of exp(-scale * s), as accurate as float32 products
+//   both_ways   the same sums, each pair once for both of its rows
 //   classify    one product: counts the pairs that are surely below a threshold, lists the doubtful ones
 //   border      one product: marks rows that surely have a column of another label nearer than a threshold, lists the
 //               doubtful pairs
@@ -86,21 +87,27 @@ __device__ __forceinline__ float2 norms_at(const Operand& y, int t, int four) {
     return __ldg(reinterpret_cast<const float2*>(y.norms + t * ROWS + column_of(4 * four)));
 }
 
+// Products become factor * s, s not below 0, with factor = -scale * log2(e) and the rows' norms times factor.
+__device__ __forceinline__ void to_exponents(float (&c)[VALUES], const Operand& y, int t, const float (&norm)[2],
+                                             float factor) {
+#pragma unroll
+    for (int four = 0; four < VALUES / 4; ++four) {
+        const float2 n = norms_at(y, t, four);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            c[4 * four + i] = fminf(fmaf(c[4 * four + i], -2 * factor, norm[i >> 1] + (i & 1 ? n.y : n.x) * factor), 0.f);
+    }
+}
+
 struct Gaussian {
     Operand y;
     double* groups;
-    float twice, factor;        // factor = -scale * log2(e)
+    float factor;
     float norm[2];              // of the thread's two rows, times factor
-    int own[2], row[2], rows, end_tile;
+    int own[2], rows, end_tile;
     double total[2];
     __device__ __forceinline__ void tile(float (&c)[VALUES], int t) {
-#pragma unroll
-        for (int four = 0; four < VALUES / 4; ++four) {
-            const float2 n = norms_at(y, t, four);
-#pragma unroll
-            for (int i = 0; i < 4; ++i)  // factor * s, s not below 0
-                c[4 * four + i] = fminf(fmaf(c[4 * four + i], twice, norm[i >> 1] + (i & 1 ? n.y : n.x) * factor), 0.f);
-        }
+        to_exponents(c, y, t, norm, factor);
         const bool here = (unsigned)(own[0] - t * ROWS) < ROWS || (unsigned)(own[1] - t * ROWS) < ROWS;
         if (__any_sync(0xffffffffu, here))
 #pragma unroll
@@ -118,8 +125,8 @@ struct Gaussian {
         if ((t + 1) % (GROUP / ROWS) == 0 || t + 1 == end_tile) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                if ((threadIdx.x & 3) == 0 && row[h] < rows)
-                    groups[(int64)(t / (GROUP / ROWS)) * rows + row[h]] = total[h];
+                const int row = row_tile() * ROWS + row_of(2 * h);
+                if ((threadIdx.x & 3) == 0 && row < rows) groups[(int64)(t / (GROUP / ROWS)) * rows + row] = total[h];
                 total[h] = 0;
             }
         }
@@ -136,18 +143,108 @@ gaussian(OPERAND(x), OPERAND(y), int chunks, int run, float factor, const int* s
     op.y = y;
     op.groups = groups;
     op.factor = factor;
-    op.twice = -2 * factor;
     op.rows = x.rows;
     op.end_tile = end;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        const int row = op.row[h] = row_tile() * ROWS + row_of(2 * h);
+        const int row = row_tile() * ROWS + row_of(2 * h);
         const bool real_row = threadIdx.x >= 128 && row < x.rows;
         op.norm[h] = real_row ? x.norms[row] * factor : 0.f;
         op.own[h] = real_row ? self[row] : -1;
         op.total[h] = 0;
     }
-    sweep_tiles<3>(x.tiles, y.tiles, chunks, row_tile(), begin, end, op);
+    sweep_tiles<3, true>(x.tiles, y.tiles, chunks, row_tile(), begin, end, op);
+}
+
+// Adds the sums of two lanes that are `step` apart, and leaves half of them to each.
+template <int COUNT> __device__ __forceinline__ void add_halves(uint64 (&sum)[16], int step) {
+    const bool upper = threadIdx.x & step;
+#pragma unroll
+    for (int j = 0; j < COUNT / 2; ++j) {
+        const uint64 away = upper ? sum[j] : sum[j + COUNT / 2];
+        sum[j] = (upper ? sum[j + COUNT / 2] : sum[j]) + __shfl_xor_sync(0xffffffffu, away, step);
+    }
+}
+
+// A term is a whole number of units: sums have no order, and a row's own side is as good as the column's.
+#define WARPS 4             // of a group
+
+struct BothWays {
+    Operand y;
+    float factor, unit;         // units in 1
+    const float* norms;         // of the rows; infinite for those that only pad a tile
+    int ahead;                  // columns' first tile less the rows': a pair counts if its column comes later
+    uint64 *x_sums, *y_sums;
+    int rows;
+    __device__ __forceinline__ void tile(float (&c)[VALUES], int t) {
+        const float* own_norms = norms + row_tile() * ROWS;
+        const float norm[2] = {__ldg(own_norms + row_of(0)) * factor, __ldg(own_norms + row_of(2)) * factor};
+        to_exponents(c, y, t, norm, factor);
+        if (t + ahead == row_tile())
+#pragma unroll
+            for (int i = 0; i < VALUES; ++i)
+                if (column_of(i) <= row_of(i)) c[i] = -infinity();
+        uint64 total[2] = {0, 0};
+        // The warps of a group meet in shared memory; one half of it is read while the next tile fills the other.
+        extern __shared__ unsigned char shared[];
+        const int group = (threadIdx.x >> 7) - 1, warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31;
+        const int at = threadIdx.x & 127;
+        uint64* room = reinterpret_cast<uint64*>(shared + SHARED_BYTES) - (2 * group + (t & 1) + 1) * WARPS * ROWS;
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+            uint64 sum[16];  // of the thread's columns in this half of the tile
+#pragma unroll
+            for (int four = 0; four < 8; ++four) {
+                uint64 v[4];
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    v[i] = __float2ull_rn(exp2_of_minus(-c[32 * part + 4 * four + i]) * unit);
+                total[0] += v[0] + v[1];
+                total[1] += v[2] + v[3];
+                sum[2 * four] = v[0] + v[2];
+                sum[2 * four + 1] = v[1] + v[3];
+            }
+            // Eight lanes hold the same columns; each is left with two of them, beside each other.
+            add_halves<16>(sum, 16);
+            add_halves<8>(sum, 8);
+            add_halves<4>(sum, 4);
+            uint64* to = room + warp * ROWS + 64 * part + (lane >> 2) * 8 + 2 * (lane & 3);
+            to[0] = sum[0];
+            to[1] = sum[1];
+        }
+        asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+        uint64 all = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) all += room[w * ROWS + at];
+        if (all && t * ROWS + at < y.rows) atomicAdd(y_sums + t * ROWS + at, all);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            total[h] += __shfl_xor_sync(0xffffffffu, total[h], 1);
+            total[h] += __shfl_xor_sync(0xffffffffu, total[h], 2);
+            const int row = row_tile() * ROWS + row_of(2 * h);
+            if ((lane & 3) == 0 && row < rows && total[h]) atomicAdd(x_sums + row, total[h]);
+        }
+    }
+    __device__ __forceinline__ void end() {}
+};
+
+// Adds what each pair is to both of its rows.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
+both_ways(OPERAND(x), OPERAND(y), int chunks, int run, float factor, float unit, int ahead, uint64* x_sums,
+          uint64* y_sums) {
+    OPERANDS
+    const int first = blockIdx.y * run, begin = max(first, row_tile() - ahead);
+    const int end = min((y.rows + ROWS - 1) / ROWS, first + run);
+    BothWays op;
+    op.y = y;
+    op.factor = factor;
+    op.unit = unit;
+    op.ahead = ahead;
+    op.x_sums = x_sums;
+    op.y_sums = y_sums;
+    op.rows = x.rows;
+    op.norms = x.norms;
+    sweep_tiles<3, true>(x.tiles, y.tiles, chunks, row_tile(), begin, end, op);
 }
 
 // What the filters share: the rows of a thread, and how far from s its approximation may be.

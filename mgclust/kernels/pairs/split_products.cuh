@@ -9,8 +9,9 @@
 // A block has three groups of four warps. The first has one thread that copies, STAGES chunks ahead; the two others
 // multiply 64 rows each with all columns of a tile, and reduce its values in the registers that hold them. A value's
 // products are added in the order of the features, wherever its row and column lie in a call: the same bits always.
-// The tensor cores cut sums off instead of rounding them. Products with a low half have a sum of their own, so that the
-// large one is cut off a third as often.
+// The tensor cores cut sums off instead of rounding them. Products with a low half have sums of their own, so that the
+// large one is cut off a third as often; and one each, hi lo and lo hi, so that a pair has the same bits whichever of
+// its two is the row.
 #pragma once
 
 #define ROWS 128         // and columns
@@ -103,8 +104,9 @@ __device__ __forceinline__ int row_of(int i) {
 __device__ __forceinline__ int column_of(int i) { return (i >> 2) * 8 + 2 * (threadIdx.x & 3) + (i & 1); }
 
 // Calls op.tile(values, t) with the products of a block's rows and the columns of every tile t in [begin, end), then
-// op.end(), in the groups that multiply. Nothing may follow: the first group has few registers left.
-template <int PRODUCTS, class Op>
+// op.end(), in the groups that multiply. Nothing may follow: the first group has few registers left. EITHER: values are
+// the same whichever side is the rows.
+template <int PRODUCTS, bool EITHER = false, class Op>
 __device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const unsigned char* columns, int chunks,
                                             int row_tile, int begin, int end, Op& op) {
     const int halves = PRODUCTS == 3 ? 2 : 1, part = halves * HALF_BYTES, stage_bytes = 2 * part;
@@ -123,7 +125,7 @@ __device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const uns
     const int group = (threadIdx.x >> 7) - 1;
     const int64 stride = (int64)chunks * 2 * HALF_BYTES;
     if (group < 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x != 0) return;
         int stage = 0, parity = 1;
         for (int t = begin; t < end; ++t)
@@ -137,13 +139,13 @@ __device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const uns
             }
         return;
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    int stage = 0, parity = 0;
-    float values[VALUES], low[VALUES];  // low: of the products with a low half
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    int turn = 0;  // of two rounds through the stages
+    float values[VALUES], low[VALUES], low_too[EITHER ? VALUES : 1];  // of the columns' low halves, of the rows'
     for (int t = begin; t < end; ++t) {
-        int before = -1;
         for (int c = 0; c < chunks; ++c) {
-            barrier_wait(full + 8 * stage, parity);
+            const int stage = turn < stages ? turn : turn - stages;
+            barrier_wait(full + 8 * stage, turn >= stages);
             const unsigned int a = base + stage * stage_bytes + group * (HALF_BYTES / 2);
             const unsigned int b = base + stage * stage_bytes + part;
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -152,22 +154,25 @@ __device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const uns
                 multiply(values, tile_at(a + 32 * k), tile_at(b + 32 * k), c + k > 0);
                 if (PRODUCTS == 3) {
                     multiply(low, tile_at(a + 32 * k), tile_at(b + HALF_BYTES + 32 * k), c + k > 0);
-                    multiply(low, tile_at(a + HALF_BYTES + 32 * k), tile_at(b + 32 * k), 1);
+                    if constexpr (EITHER)
+                        multiply(low_too, tile_at(a + HALF_BYTES + 32 * k), tile_at(b + 32 * k), c + k > 0);
+                    else
+                        multiply(low, tile_at(a + HALF_BYTES + 32 * k), tile_at(b + 32 * k), 1);
                 }
             }
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            if (before >= 0) {
+            if (c > 0) {
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                if ((threadIdx.x & 127) == 0) barrier_arrive(empty + 8 * before);
+                if ((threadIdx.x & 127) == 0) barrier_arrive(empty + 8 * (stage > 0 ? stage - 1 : stages - 1));
             }
-            before = stage;
-            if (++stage == stages) { stage = 0; parity ^= 1; }
+            if (++turn == 2 * stages) turn = 0;
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-        if ((threadIdx.x & 127) == 0) barrier_arrive(empty + 8 * before);
+        const int last = turn > stages ? turn - stages : turn > 0 ? turn : stages;
+        if ((threadIdx.x & 127) == 0) barrier_arrive(empty + 8 * (last - 1));
         if (PRODUCTS == 3)
 #pragma unroll
-            for (int i = 0; i < VALUES; ++i) values[i] += low[i];
+            for (int i = 0; i < VALUES; ++i) values[i] += low[i] + (EITHER ? low_too[i] : 0.f);
         op.tile(values, t);
     }
     op.end();

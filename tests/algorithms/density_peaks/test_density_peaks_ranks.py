@@ -11,8 +11,12 @@ import pytest
 from mgclust import DensityPeaks
 from mgclust.algorithms import base
 from mgclust.algorithms.common.weights import on_host
+from mgclust.data import open_dataset
+from mgclust.engine import spmd
 from mgclust.engine.memory import Residency
 from mgclust.errors import InsufficientMemoryError
+from oracles.density_peaks import density
+from support import rank_jobs
 from support.points import load_points
 
 pytestmark = pytest.mark.xdist_group("workers")
@@ -141,3 +145,25 @@ def test_client_parameter_reaches_the_workers(client):
     there = DensityPeaks(n_clusters=12, device="cpu", client=client, halo=True).fit(X)
     here = DensityPeaks(n_clusters=12, device="cpu", client=None, halo=True).fit(X)
     assert bits(there) == bits(here)
+
+
+@pytest.mark.parametrize("residency", [None, 440_000])
+def test_each_pair_once_gives_the_same_bits_on_any_number_of_ranks(ranks, residency):
+    rng = np.random.default_rng(5)
+    X = (rng.normal(size=(4500, 24)) + rng.integers(0, 3, (4500, 1))).astype("float32")
+    X[4400:4490] = X[:90]
+    X[4490:] *= 40  # far from all others: their densities are too low for whole units
+    found = []
+    for size in (1, 2, 3, 4):
+        spec = spmd.RunSpec(
+            rank_jobs.density_from_each_pair_once, {"dc": 4.0}, memory_limit=residency if size > 2 else None
+        )
+        with ranks(size) as cluster:
+            found.append(spmd.run(spec, open_dataset(X), cluster).value)
+    rho, exactness = found[0]
+    assert exactness["rho_recomputed_rows"] == 10
+    np.testing.assert_array_equal(rho[4400:4490], rho[:90])
+    np.testing.assert_allclose(rho, density(X, 4.0), rtol=1e-6, atol=1e-300)
+    for other, same in found[1:]:
+        assert other.tobytes() == rho.tobytes()
+        assert same == exactness
