@@ -204,6 +204,8 @@ def gaussian_both_ways(
     x: Array, y: Array, *, factor: float, diagonal: bool, unit: float, x_out: Array, y_out: Array
 ) -> bool:
     """Do what `Pairs.gaussian_both_ways` does, with terms ``exp2(-factor * s)``."""
+    if not x.size or not y.size:
+        return True
     if not suit(x.dtype, x.shape[1], "l2-dot") or not (call := Products(x, y, reach=_reach(factor))).fits:
         return False
     scaled = np.float32(-factor / call.scale**2)

@@ -87,7 +87,8 @@ __device__ __forceinline__ float2 norms_at(const Operand& y, int t, int four) {
     return __ldg(reinterpret_cast<const float2*>(y.norms + t * ROWS + column_of(4 * four)));
 }
 
-// Products become factor * s, s not below 0, with factor = -scale * log2(e) and the rows' norms times factor.
+// Products become factor * s, s not below 0, with factor = -scale * log2(e) and the rows' norms times factor. Both are
+// rounded before they are added: a pair has the same bits whichever of its two is the row.
 __device__ __forceinline__ void to_exponents(float (&c)[VALUES], const Operand& y, int t, const float (&norm)[2],
                                              float factor) {
 #pragma unroll
@@ -95,7 +96,8 @@ __device__ __forceinline__ void to_exponents(float (&c)[VALUES], const Operand& 
         const float2 n = norms_at(y, t, four);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            c[4 * four + i] = fminf(fmaf(c[4 * four + i], -2 * factor, norm[i >> 1] + (i & 1 ? n.y : n.x) * factor), 0.f);
+            c[4 * four + i] =
+                fminf(fmaf(c[4 * four + i], -2 * factor, norm[i >> 1] + __fmul_rn(i & 1 ? n.y : n.x, factor)), 0.f);
     }
 }
 
@@ -149,7 +151,7 @@ gaussian(OPERAND(x), OPERAND(y), int chunks, int run, float factor, const int* s
     for (int h = 0; h < 2; ++h) {
         const int row = row_tile() * ROWS + row_of(2 * h);
         const bool real_row = threadIdx.x >= 128 && row < x.rows;
-        op.norm[h] = real_row ? x.norms[row] * factor : 0.f;
+        op.norm[h] = real_row ? __fmul_rn(x.norms[row], factor) : 0.f;
         op.own[h] = real_row ? self[row] : -1;
         op.total[h] = 0;
     }
@@ -178,7 +180,8 @@ struct BothWays {
     int rows;
     __device__ __forceinline__ void tile(float (&c)[VALUES], int t) {
         const float* own_norms = norms + row_tile() * ROWS;
-        const float norm[2] = {__ldg(own_norms + row_of(0)) * factor, __ldg(own_norms + row_of(2)) * factor};
+        const float norm[2] = {__fmul_rn(__ldg(own_norms + row_of(0)), factor),
+                               __fmul_rn(__ldg(own_norms + row_of(2)), factor)};
         to_exponents(c, y, t, norm, factor);
         if (t + ahead == row_tile())
 #pragma unroll
