@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.errors import InputError
-from mgclust.kernels.masks import all_true
+from mgclust.kernels.masks import all_true, any_true
 
 __all__ = [
     "MOST_AUTOMATIC_CENTERS",
@@ -35,8 +35,9 @@ CLEAR_POWER = 50.0
 
 
 def choose_centers(
-    rho: np.ndarray,
-    delta: np.ndarray,
+    xp: Any,
+    rho: Array,
+    delta: Array,
     *,
     n_clusters: int | None = None,
     rho_min: float | None = None,
@@ -45,7 +46,7 @@ def choose_centers(
     delta_max: float | None = None,
     indices: Any = None,
 ) -> np.ndarray:
-    """Row numbers of the centres, by decreasing gamma = rho * delta, equal gamma by index.
+    """Row numbers of the centres, on the host, by decreasing gamma = rho * delta, equal gamma by index.
 
     `indices` as given; else the rows with ``rho_min < rho <= rho_max`` and ``delta_min < delta <= delta_max`` where
     any of these is given (the first `n_clusters` of them if that is given too); else the `n_clusters` largest gamma;
@@ -54,73 +55,75 @@ def choose_centers(
     n = rho.shape[0]
     gamma = rho * delta
     if indices is not None:
-        return _by_gamma(gamma, _given_centers(np.asarray(indices), rho))
+        return _by_gamma(gamma, _given_centers(xp.asarray(indices), rho))
     if n_clusters is not None and n_clusters > n:
         raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
     if any(limit is not None for limit in (rho_min, delta_min, rho_max, delta_max)):
-        above = np.ones(n, dtype=bool)
+        above = xp.ones(n, dtype=bool)
         if rho_min is not None:
             above &= rho > rho_min
         if delta_min is not None:
             above &= delta > delta_min
-        if above.any() and (rho_max is not None or delta_max is not None):
-            return _by_gamma(gamma, _not_beyond(above, rho, delta, rho_max, delta_max))[:n_clusters]
-        if not above.any():
+        if not any_true(above):
+            densest = int(rho.argmax())
             raise InputError(
                 f"rho_min={rho_min}, delta_min={delta_min}: no row lies above both; the densest row has "
-                f"rho={rho.max():g} and delta={delta[np.argmax(rho)]:g}; choose lower thresholds."
+                f"rho={float(rho[densest]):g} and delta={float(delta[densest]):g}; choose lower thresholds."
             )
-        return _by_gamma(gamma, np.flatnonzero(above))[:n_clusters]
+        if rho_max is not None or delta_max is not None:
+            _leave_out_beyond(above, rho, delta, rho_max, delta_max)
+        return _by_gamma(gamma, above.nonzero()[0])[:n_clusters]
     most = n_clusters if n_clusters is not None else min(n, MOST_AUTOMATIC_CENTERS + 1)
-    ranked = largest_gamma(gamma, most)
-    return ranked[: most if n_clusters is not None else automatic_count(gamma[ranked], n)]
+    ranked = largest_gamma(xp, gamma, most)
+    if n_clusters is not None:
+        return ranked[:most]
+    return ranked[: automatic_count(np.array(gamma[xp.asarray(ranked)].tolist()), n)]
 
 
-def largest_gamma(gamma: np.ndarray, most: int) -> np.ndarray:
+def largest_gamma(xp: Any, gamma: Array, most: int) -> np.ndarray:
     """Rows of the `most` largest gamma, and those that tie with the last one, largest first, equal ones by index."""
-    return _by_gamma(gamma, np.flatnonzero(gamma >= _nth_largest(gamma, most)))
+    return _by_gamma(gamma, (gamma >= _nth_largest(xp, gamma, most)).nonzero()[0])
 
 
-def _not_beyond(
-    above: np.ndarray, rho: np.ndarray, delta: np.ndarray, rho_max: float | None, delta_max: float | None
-) -> np.ndarray:
-    """The rows that upper limits leave; the densest row, where every link ends, has to be one of them."""
+def _leave_out_beyond(above: Array, rho: Array, delta: Array, rho_max: float | None, delta_max: float | None) -> None:
+    """Clear the marks of rows beyond upper limits; the densest row, where every link ends, has to be one of them."""
     if rho_max is not None:
         above &= rho <= rho_max
     if delta_max is not None:
         above &= delta <= delta_max
-    densest = int(np.argmax(rho))
+    densest = int(rho.argmax())
     if not above[densest]:
         raise InputError(
             f"rho_max={rho_max}, delta_max={delta_max}: the densest row, {densest}, should lie within "
-            f"(rho={rho[densest]:g}, delta={delta[densest]:g}): the links of some rows lead nowhere else; "
-            "choose wider limits."
+            f"(rho={float(rho[densest]):g}, delta={float(delta[densest]):g}): the links of some rows lead nowhere "
+            "else; choose wider limits."
         )
-    return np.flatnonzero(above)
 
 
-def _nth_largest(values: np.ndarray, nth: int) -> float:
+def _nth_largest(xp: Any, values: Array, nth: int) -> float:
     """The nth largest value; of many, only those that the largest ones of parts do not rule out are looked at again."""
     largest = values[: len(values) // PART * PART].reshape(-1, PART).max(axis=1)
     if len(largest) >= nth:
-        values = values[values >= np.partition(largest, len(largest) - nth)[len(largest) - nth]]
-    return float(np.partition(values, len(values) - nth)[len(values) - nth])
+        values = values[values >= xp.partition(largest, len(largest) - nth)[len(largest) - nth]]
+    return float(xp.partition(values, len(values) - nth)[len(values) - nth])
 
 
-def _by_gamma(gamma: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return rows[np.argsort(-gamma[rows], kind="stable")]
+def _by_gamma(gamma: Array, rows: Array) -> np.ndarray:
+    values, numbers = (each.get() if hasattr(each, "get") else each for each in (gamma[rows], rows))
+    return np.asarray(numbers[np.argsort(-values, kind="stable")])
 
 
-def _given_centers(indices: np.ndarray, rho: np.ndarray) -> np.ndarray:
+def _given_centers(indices: Array, rho: Array) -> Array:
     n = rho.shape[0]
-    if indices.max() >= n:
+    if int(indices.max()) >= n:
         raise InputError(f"indices should be different row numbers from 0 to {n - 1}.")
-    densest = int(np.argmax(rho))
-    if densest not in indices:
+    densest = int(rho.argmax())
+    if densest not in indices.tolist():
         raise InputError(
             f"indices should contain the densest row, {densest}: the links of some rows lead nowhere else."
         )
-    return np.sort(indices)
+    indices.sort()
+    return indices
 
 
 def automatic_count(gamma: np.ndarray, n: int) -> int:
@@ -151,11 +154,11 @@ def log_drops(gamma: np.ndarray, n: int) -> np.ndarray:
     return np.asarray(logs[:-1] - logs[1:])
 
 
-def gamma_drop(rho: np.ndarray, delta: np.ndarray, centers: np.ndarray) -> float:
+def gamma_drop(xp: Any, rho: Array, delta: Array, centers: np.ndarray) -> float:
     """Ratio of the least ``rho * delta`` of the centres to the largest of any other row."""
-    gamma = rho * delta
-    least = float(gamma[centers].min())
-    gamma[centers] = 0.0
+    gamma, chosen = rho * delta, xp.asarray(centers)
+    least = float(gamma[chosen].min())
+    gamma[chosen] = 0.0
     largest = float(gamma.max())
     return least / largest if largest > 0 else float("inf")
 

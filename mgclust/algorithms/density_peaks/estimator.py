@@ -284,8 +284,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if is_dask(self.rho_):
             centers, drop, labels = self._choose_on_workers(checked)
         else:
-            centers = choose_centers(self.rho_, self.delta_, **checked)
-            labels, drop = assign_labels(np, self.nearest_higher_, centers), gamma_drop(self.rho_, self.delta_, centers)
+            centers = choose_centers(np, self.rho_, self.delta_, **checked)
+            labels = assign_labels(np, self.nearest_higher_, centers)
+            drop = gamma_drop(np, self.rho_, self.delta_, centers)
         self._relabel(centers, labels, None)
         chosen_by: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
         if indices is not None:

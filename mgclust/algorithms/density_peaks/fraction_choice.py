@@ -97,7 +97,7 @@ def choose_fraction(context: Context, measure: Metric, seed: int) -> dict[str, A
         for (fraction, dc), (rho, delta) in zip(usable, densities, strict=True):
             gamma = rho * delta
             drops = np.zeros(MOST_AUTOMATIC_CENTERS)
-            found = log_drops(gamma[largest_gamma(gamma, min(m, MOST_AUTOMATIC_CENTERS + 1))], m)
+            found = log_drops(gamma[largest_gamma(np, gamma, min(m, MOST_AUTOMATIC_CENTERS + 1))], m)
             drops[: len(found)] = found
             graphs.append(Graph(fraction, dc, drops))
     return {"dc_fraction": FRACTIONS[0], "rows": m, "tried": [], "numbers": []} | judge(graphs)

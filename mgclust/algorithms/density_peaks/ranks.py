@@ -171,15 +171,15 @@ def density_peaks(
         delta = measure.distances(state.best.astype("float64"), xp)
 
     with context.stage("labels"):
-        rho, delta, nearest = host(state.rho), host(delta), state.nearest
+        rho, nearest = state.rho, state.nearest
         topography = None
         found, near = state.log_density, state.neighbors
         if significance is not None and found is not None and near is not None:
             order = density_order(xp, state.rho)
-            topography = significant_clusters(context, found, near, order, nearest, rho * delta, significance)
+            topography = significant_clusters(context, found, near, order, nearest, host(rho * delta), significance)
             chosen, labels = topography.centers, topography.labels
         else:
-            chosen = choose_centers(rho, delta, **centers)
+            chosen = choose_centers(xp, rho, delta, **centers)
             labels = assign_labels(xp, nearest, chosen)
 
     own = slice(context.rows.start, context.rows.stop)
@@ -190,14 +190,14 @@ def density_peaks(
         context.deliver(halo=topography.halo[own])
     elif halo:
         with context.stage("halo"):
-            context.deliver(halo=halo_rows(context, passes.border(norm, s_dc, labels), labels, rho)[own])
+            context.deliver(halo=halo_rows(context, passes.border(norm, s_dc, labels), labels, host(rho))[own])
 
     if context.rank != 0:
         return None
     return DensityPeaksOutput(
         centers=chosen,
-        gamma_drop=gamma_drop(rho, delta, chosen),
-        different_rows=int(np.count_nonzero(delta)),  # of equal rows all but the first have one at distance 0
+        gamma_drop=gamma_drop(xp, rho, delta, chosen),
+        different_rows=int(xp.count_nonzero(delta)),  # of equal rows all but the first have one at distance 0
         dc=dc,
         dc_error=dc_error,
         dc_fraction=fraction,
@@ -227,10 +227,10 @@ def choose_again(
 ) -> tuple[np.ndarray, float] | None:
     """Choose other centres on every rank, and deliver "labels"; rank 0 returns the centres and their gamma drop."""
     with context.stage("labels"):
-        chosen = choose_centers(rho, delta, **wanted)
+        chosen = choose_centers(np, rho, delta, **wanted)
         own = slice(context.rows.start, context.rows.stop)
         context.deliver(labels=assign_labels(np, nearest_higher, chosen)[own])
-    return (chosen, gamma_drop(rho, delta, chosen)) if context.rank == 0 else None
+    return (chosen, gamma_drop(np, rho, delta, chosen)) if context.rank == 0 else None
 
 
 def estimate_choice(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
