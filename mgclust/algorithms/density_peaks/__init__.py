@@ -1,6 +1,6 @@
 """Density peaks.
 
 The `estimator` calls `ranks`, whose passes are those of `all_pairs`, `near_linear` or `given_pairs`. `pair_quantile`
-finds dc, `equal_rows` makes densities of equal rows equal, `decision_graph` chooses the centres. `prediction` labels
-new rows, `presentation` shows results.
+finds dc, `random_pairs` an approximation of it, `equal_rows` makes densities of equal rows equal, `decision_graph`
+chooses the centres. `prediction` labels new rows, `presentation` shows results.
 """

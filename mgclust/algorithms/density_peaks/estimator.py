@@ -77,8 +77,11 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         meaning: with `n_clusters`, `rho_min`, `delta_min` or ``sample_weight`` given, with another `density` than
         "gaussian", and with ``metric="precomputed"``.
     dc_method : {"exact", "sample"}, default="exact"
-        "sample" takes dc from the distances among at most 32768 rows (fewer of many features) and reports its error
-        as `dc_error_`.
+        "sample" takes dc from the distances among at most 32768 rows (fewer of many features), or from those of
+        `sample_size` random pairs, and reports its error as `dc_error_`.
+    sample_size : int, optional
+        With ``dc_method="sample"``: take dc from so many random pairs, at least 100. Its time does not grow with the
+        number of rows, and its error falls with the root of the number of pairs.
     density : {"gaussian", "cutoff", "knn"}, default="gaussian"
         What rho is: the sum of ``exp(-(d / dc)^2)`` over all other rows, the number of those with ``d < dc``, or one
         over the distance to the `k`-th nearest row, which needs no dc. Rows with `k` rows equal to them get twice the
@@ -125,8 +128,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     memory_limit : int or str, optional
         Device memory that one rank may use; data beyond it stay on the host and are streamed.
     random_state : int, Generator or RandomState, optional
-        Seed of the draws of `stability`, and of the samples of rows that choose `dc_fraction` and bracket dc; the last
-        decide dc only with ``dc_method="sample"``.
+        Seed of the draws of `stability`, and of the samples of rows or pairs that choose `dc_fraction` and bracket dc;
+        the last decide dc only with ``dc_method="sample"``.
     verbose : bool, default=False
     kernel : {"gaussian", "cutoff"}, optional
         Deprecated: `density`.
@@ -138,8 +141,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     cluster_centers_indices_ : ndarray of shape (n_clusters,), int64
     n_clusters_ : int
     dc_, dc_error_ : float
-        The cut-off distance and, if it was sampled, half the width of its 95% confidence interval (else 0). With
-        ``density="knn"``, `dc_` is None unless it was given or the halo needed it.
+        The cut-off distance and, if it was sampled, how far the farther end of its 95% confidence interval is (else 0).
+        With ``density="knn"``, `dc_` is None unless it was given or the halo needed it.
     dc_fraction_ : float or None
         The share of the pairs that dc was found from; None where it was not.
     dc_choice_ : dict or None
@@ -425,6 +428,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
         density, k, weights = self._density(parameters), parameters["k"], _unequal(inputs.weights)
         self._refuse_densities(parameters, density, n)
+        _refuse_pairs(parameters)
         if density == "knn" and k != "adaptive" and k >= n:
             raise InputError(f"k={k} should be < n_samples={n}: a row is not its own neighbour; ask for fewer.")
         if density == "knn" and weights is not None:
@@ -435,7 +439,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             raise InputError(
                 f"the largest sample_weight={most:.3g} should be from {LIGHTEST:g} to {HEAVIEST:g}; 1 is one row."
             )
-        own = ("metric", "dc", "dc_method", "halo", "algorithm")
+        own = ("metric", "dc", "dc_method", "sample_size", "halo", "algorithm")
         arguments = {name: parameters[name] for name in own} | {"density": density, "weights": weights}
         arguments |= {"significance": parameters["significance"], "adaptive": k == "adaptive"}
         k = arguments["k"] = self._list_length(parameters, n)
@@ -453,6 +457,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             with_errors=arguments["adaptive"] or parameters["significance"] is not None,
             weighted=weights is not None,
             choice=choice,
+            pairs=parameters["sample_size"] or 0,
         )
         return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=_may_shift(parameters["metric"]))
 
@@ -560,7 +565,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if self.dc_error_:
             warnings.append(
                 f"dc={self.dc_:g} was sampled: the exact value lies within {self.dc_error_:.2g} of it (95%); "
-                "dc_method='exact' finds it."
+                f"dc_method='exact' finds it{', a larger sample_size comes nearer' if self.sample_size else ''}."
             )
         warnings += self._doubts()
         stable, others = self._other_numbers()
@@ -617,6 +622,16 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 def _unequal(weights: np.ndarray | None) -> np.ndarray | None:
     """Weights that are not all 1, which is no weights."""
     return None if weights is None or (weights == 1).all() else weights
+
+
+def _refuse_pairs(parameters: dict[str, Any]) -> None:
+    """Refuse a number of random pairs where none are drawn."""
+    pairs = parameters["sample_size"]
+    if pairs is None:
+        return
+    if parameters["dc_method"] != "sample" or parameters["metric"] == "precomputed":
+        which = "metric='precomputed'" if parameters["metric"] == "precomputed" else "dc_method='exact'"
+        raise InputError(f"sample_size={pairs} goes with dc_method='sample' of rows, not with {which}; leave it out.")
 
 
 def _may_shift(metric: str) -> bool:

@@ -8,7 +8,9 @@ from mgclust.algorithms.declaration import Declaration
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Boolean, Choice, Constraint, Integer, IntegerOrWord, Real, RealOrWord, RowNumbers
 
-__all__ = ["DensityPeaksOptions"]
+__all__ = ["LEAST_PAIRS", "DensityPeaksOptions"]
+
+LEAST_PAIRS = 100  # of fewer, an error of dc means little
 
 
 class DensityPeaksOptions(Declaration):
@@ -23,6 +25,10 @@ class DensityPeaksOptions(Declaration):
         "dc": Real(above=0, optional=True, help="Cut-off distance; from dc_fraction if left out."),
         "dc_fraction": RealOrWord("auto", above=0, at_most=1, help="Share of the pairs within dc; auto: chosen."),
         "dc_method": Choice("exact", "sample", help="How dc is found."),
+        "sample_size": Integer(
+            at_least=LEAST_PAIRS, optional=True,
+            help="With dc_method=sample: so many random pairs, in place of the pairs of some rows.",
+        ),
         "density": Choice("gaussian", "cutoff", "knn", help="What rho is."),
         "k": IntegerOrWord(
             "adaptive", at_least=1,
@@ -59,6 +65,7 @@ class DensityPeaksOptions(Declaration):
         dc: float | None = None,
         dc_fraction: float | str = "auto",
         dc_method: str = "exact",
+        sample_size: int | None = None,
         density: str = "gaussian",
         k: int | str = 16,
         significance: float | None = None,
@@ -81,6 +88,7 @@ class DensityPeaksOptions(Declaration):
         self.dc = dc
         self.dc_fraction = dc_fraction
         self.dc_method = dc_method
+        self.sample_size = sample_size
         self.density = density
         self.k = k
         self.significance = significance

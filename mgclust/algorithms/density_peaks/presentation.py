@@ -49,6 +49,7 @@ class DensityPeaksPresentation(Presentation):
                 "given": "the distances that were given",
             },
         ),
+        "dc_pairs": Fact("random pairs that dc was found from"),
         "dc_passes": Fact("exact passes over the pairs to find dc", {0: "none: the sample held every pair"}),
         "norm": Fact(
             "squared distances by",

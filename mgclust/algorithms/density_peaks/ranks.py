@@ -53,6 +53,7 @@ from mgclust.algorithms.density_peaks.fraction_choice import BYTES_PER_ROW as CH
 from mgclust.algorithms.density_peaks.fraction_choice import choice_rows, choose_fraction
 from mgclust.algorithms.density_peaks.given_pairs import GivenPairs, measure_of
 from mgclust.algorithms.density_peaks.pair_quantile import BINS, sample_sizes
+from mgclust.algorithms.density_peaks.random_pairs import random_pair_quantile, random_pairs_bytes
 from mgclust.algorithms.density_peaks.significance import Peaks, significant_clusters
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
@@ -90,6 +91,7 @@ def density_peaks(
     dc: float | None,
     dc_fraction: float | None,
     dc_method: str,
+    sample_size: int | None,
     density: str,
     k: int,
     adaptive: bool,
@@ -127,7 +129,14 @@ def density_peaks(
             if dc_fraction is None:
                 state.choice = choose_fraction(context, measure, seed)
                 dc_fraction = float(state.choice["dc_fraction"])
-            s_dc, error = passes.cutoff(dc_fraction, exact=dc_method == "exact", seed=seed)
+            if sample_size is None:
+                s_dc, error = passes.cutoff(dc_fraction, exact=dc_method == "exact", seed=seed)
+            else:
+                s_dc, error = random_pair_quantile(context, measure, dc_fraction, sample_size, seed)
+                exactness["dc_pairs"] = sample_size
+            if s_dc <= 0 and dc_method == "sample":  # so many of the sampled pairs are equal; perhaps not of all
+                s_dc, error = passes.cutoff(dc_fraction, exact=True, seed=seed)
+                exactness.pop("dc_pairs", None)
             if s_dc <= 0:
                 s_dc, exactness["equal_pairs"] = passes.smallest_positive(seed)
                 error = 0.0
@@ -326,10 +335,12 @@ def estimate(
     with_errors: bool,
     weighted: bool,
     choice: bool,
+    pairs: int,
 ) -> Estimate:
     """Memory of a rank beside its rows; k: of the nearest rows that are kept for densities, or 0.
 
     with_errors: whether the densities have errors. choice: whether the fraction of the pairs within dc is chosen.
+    pairs: that are drawn for dc.
     """
     n, d = shape
     near = near_linear.is_taken(shape, measure_of(metric), algorithm)
@@ -350,6 +361,8 @@ def estimate(
     what["sample"] = sample_sizes(n, d, near_linear=near)[-1] * (
         d * itemsize + near * near_linear.BYTES_PER_ROW * itemsize // 4
     )
+    if pairs:
+        what["random pairs"] = random_pairs_bytes(pairs, d, itemsize)
     if k:
         what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
     if choice:

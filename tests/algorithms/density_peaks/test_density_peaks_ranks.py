@@ -50,6 +50,7 @@ CASES = {
     "cosine": ((3000, 20), {"metric": "cosine"}),
     "more than the dc sample": ((6000, 400), {}),
     "sampled dc": ((6000, 400), {"dc_method": "sample", "random_state": 3}),
+    "dc of random pairs": ((3000, 6), {"dc_method": "sample", "sample_size": 5000, "random_state": 3}),
     "given dc": ((3000, 2), {"dc": 0.5}),
     "fewer blocks than ranks": ((700, 2), {}),
     "automatic centres": ("overlap1", {"n_clusters": None}),
@@ -91,7 +92,7 @@ def bits(model) -> dict[str, str]:
     return {**hashes, "dc_choice_": json.dumps(model.dc_choice_)}
 
 
-@pytest.mark.quick("automatic centres", "significant peaks, ranks without rows")
+@pytest.mark.quick("automatic centres", "dc of random pairs", "significant peaks, ranks without rows")
 @pytest.mark.parametrize("case", CASES)
 def test_same_bits_on_any_number_of_ranks(case, fit_on):
     X, parameters = rows_of(case), CASES[case][1]
@@ -101,7 +102,7 @@ def test_same_bits_on_any_number_of_ranks(case, fit_on):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["2-D brute", "cutoff", "products", "more than the dc sample"])
+@pytest.mark.parametrize("case", ["2-D brute", "cutoff", "products", "more than the dc sample", "dc of random pairs"])
 def test_same_bits_when_rows_are_streamed(case, fit_on, monkeypatch):
     """One block of own rows at a time, as if they did not fit."""
     X, parameters = rows_of(case), CASES[case][1]
