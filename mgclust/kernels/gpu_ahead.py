@@ -57,7 +57,7 @@ def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
         yield from (
             (tree, "tree_histogram"),
             (tree, "tree_nearest"),
-            (tree, "curve"),
+            (compiled("pairs/column_boxes.cu", dtype.name, DIM=d), "curve"),
             (grid, "spread"),
             (grid, "interpolate"),
         )

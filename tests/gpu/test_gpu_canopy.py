@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 
 import numpy as np
@@ -18,6 +19,12 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture
 def gpu():
     return load("cuda")
+
+
+@pytest.fixture
+def gpu_column_boxes(gpu):
+    """What `gpu.pairs` and `gpu.canopy` use where it pays; CuPy is there."""
+    return importlib.import_module("mgclust.kernels.pairs.gpu_column_boxes")
 
 
 @pytest.fixture
@@ -96,3 +103,42 @@ def test_same_bits_on_several_gpus(size, tmp_path):
             np.save(path, X)
             one = Canopy(device="cuda", client=None, random_state=2, **options).fit(X)
             assert_same(one, Canopy(client=client, random_state=2, **options).fit(path))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("kind", ["lattice", "groups"])
+@pytest.mark.parametrize("d", [1, 2, 6, 8])
+def test_boxes_find_what_all_pairs_do(gpu, gpu_column_boxes, cpu, d, kind, norm, dtype):
+    x, y = rows(kind, 70_000, 40_001, d, dtype)
+    on_gpu = gpu.memory.to_device(x), gpu.memory.to_device(y)
+    threshold = float(np.quantile(cpu.pairs.reduced_distances(x[:50], y, norm=norm), 0.002)) or 1.0
+    tree, n = gpu_column_boxes.build_boxes(on_gpu[1]), len(x)
+    counts, theirs = gpu.xp.zeros(n, "int64"), np.zeros(n, np.int64)
+    gpu_column_boxes.box_count(on_gpu[0], tree, norm, threshold, counts)
+    cpu.pairs.count_within(x, y, norm=norm, threshold=threshold, out=theirs)
+    np.testing.assert_array_equal(gpu.memory.to_host(counts), theirs)
+    ours, lists = gpu.xp.full(theirs.sum(), -1, "int32"), np.empty(theirs.sum(), np.int32)
+    starts = np.cumsum(theirs) - theirs
+    gpu_column_boxes.box_write(on_gpu[0], tree, norm, threshold, gpu.memory.to_device(starts), ours)
+    cpu.canopy.write_within(x, y, norm=norm, threshold=threshold, starts=starts, out=lists)
+    np.testing.assert_array_equal(gpu.memory.to_host(ours), lists)
+    best, index = gpu.xp.full(n, gpu.xp.inf, dtype), gpu.xp.full(n, -1, "int64")
+    gpu_column_boxes.box_nearest(on_gpu[0], tree, norm, 0, best, index)
+    best_there, index_there = np.full(n, np.inf, dtype), np.full(n, -1, np.int64)
+    cpu.pairs.nearest_column(x, y, norm=norm, y_start=0, best=best_there, best_index=index_there)
+    np.testing.assert_array_equal(gpu.memory.to_host(index), index_there)
+    np.testing.assert_array_equal(gpu.memory.to_host(best), best_there)
+    marked = gpu.xp.zeros(len(y), "uint8")
+    gpu.canopy.mark_near(gpu.canopy.row_boxes(on_gpu[1]), on_gpu[0][:3000], norm=norm, threshold=threshold, out=marked)
+    reached = np.zeros(len(y), np.int64)
+    cpu.pairs.count_within(y, x[:3000], norm=norm, threshold=threshold, out=reached)
+    np.testing.assert_array_equal(gpu.memory.to_host(marked), reached > 0)
+
+
+def test_boxes_are_used_where_they_pay(gpu, gpu_column_boxes, monkeypatch):
+    monkeypatch.setattr(gpu_column_boxes, "LEAST_PAIRS", 1 << 20)
+    x, y = (gpu.memory.to_device(each) for each in rows("groups", 50_000, 20_000, 3, "float64"))
+    assert gpu_column_boxes.boxes_for(x, y, "l2", 1e-4) is not None
+    assert gpu_column_boxes.boxes_for(x, y, "l2", 1e6) is None, "all columns are near"
+    assert gpu_column_boxes.boxes_for(x[:10], y, "l2", 1e-4) is None, "few pairs"

@@ -94,7 +94,7 @@ def test_boxes_are_used_where_they_pay():
 
 def test_columns_that_are_near_each_other_share_a_panel():
     y = np.random.default_rng(1).random((32 * 40 + 7, 2))
-    order = _cpu_boxes._halved(y)
+    order = _cpu_boxes.halved(y)
     assert (np.sort(order) == np.arange(len(y))).all()
     sides = [np.ptp(y[order[start : start + 32]], axis=0).max() for start in range(0, len(y) - 7, 32)]
     assert np.median(sides) < 2.5 * (32 / len(y)) ** 0.5

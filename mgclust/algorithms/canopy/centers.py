@@ -7,10 +7,11 @@ the rows, however it is computed. Here, 4096 candidates at a time::
     each rank    offers its first 4096 candidates          all_gather of 8 bytes each
     all ranks    the first 4096 of all of them             all_gather of their rows
     all ranks    pick among these                          `first_independent`, the same on every rank
-    each rank    drops its candidates near a pick          `border`
+    each rank    drops its candidates near a pick          `border`, or `mark_near`
 
 Every one of the 4096 is picked or dropped, so that there are at most n / 4096 steps; most of the others go with them,
-and a million rows that make a thousand canopies take three or four steps. Rows never move.
+and a million rows that make a thousand canopies take three or four steps. Where few go with them, a rank puts its rows
+into boxes once: from then on a step looks at what is near its picks alone (`mark_near`). Rows never move.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ __all__ = ["Candidates", "Picked", "greedy_centers", "pick_centers", "priorities
 
 Array = Any
 STEP = 4096  # candidates
+# Of the candidates: where a step leaves more, about ten or more such steps follow, which take longer than making boxes.
+MANY_LEFT = 7 / 8
+LEAST_IN_BOXES = 1 << 16  # candidates: fewer are compared before boxes are made
 
 
 class Picked(NamedTuple):
@@ -105,6 +109,8 @@ class Candidates:
         Pieces of the own rows that fit on the device one at a time. With a single one, the candidates' rows are kept.
     seed : int, optional
         Priorities are random; None: the rows' numbers.
+    boxed : bool
+        Whether there is memory for boxes around the rows, if there is a single piece.
     """
 
     def __init__(
@@ -113,10 +119,15 @@ class Candidates:
         read: Callable[[int, int], Array],
         bounds: list[tuple[int, int]],
         seed: int | None = None,
+        boxed: bool = False,
     ) -> None:
         xp = kernels.xp
         self._kernels, self._read, self._bounds = kernels, read, bounds
         self._x = read(*bounds[0]) if len(bounds) == 1 else None
+        self._boxed = boxed and self._x is not None
+        self._boxes: Any = None
+        # Once there are boxes: where each candidate is among the rows that are in them, and which of those are near.
+        self._at = self._near = xp.empty(0, dtype="int64")
         self.rows = xp.arange(bounds[0][0], bounds[-1][1])
         self.priority = self.rows
         if seed is not None:
@@ -131,7 +142,7 @@ class Candidates:
     def take(self, count: int) -> Array:
         """The rows of the first candidates, on the device."""
         if self._x is not None:
-            return self._x[:count]
+            return self._x[:count] if self._boxes is None else self._x[self._at[:count]]
         xp = self._kernels.xp
         wanted = self.rows[:count]
         out = None
@@ -142,7 +153,11 @@ class Candidates:
 
     def drop_near(self, centers: Array, norm: str, threshold: float) -> None:
         """Drop the candidates with ``s < threshold`` to a centre."""
-        xp = self._kernels.xp
+        xp, before = self._kernels.xp, len(self)
+        if self._boxes is not None:
+            self._kernels.canopy.mark_near(self._boxes, centers, norm=norm, threshold=threshold, out=self._near)
+            self._keep(xp.flatnonzero(self._near[self._at] == 0), self.priority)
+            return
         near = xp.zeros(len(self), dtype="uint8")
         others = self._ones[: len(centers)]
 
@@ -159,10 +174,21 @@ class Candidates:
             for at, x in self._met(self.rows):
                 near[at] = mark(x)
         self._keep(xp.flatnonzero(near == 0), self.priority)
+        if self._boxed and len(self) > max(LEAST_IN_BOXES, MANY_LEFT * before):
+            self._put_into_boxes()
+
+    def _put_into_boxes(self) -> None:
+        xp = self._kernels.xp
+        self._boxes = self._kernels.canopy.row_boxes(self._x)
+        self._boxed = False
+        if self._boxes is not None:
+            self._at, self._near = xp.arange(len(self)), xp.zeros(len(self), dtype="uint8")
 
     def _keep(self, at: Array, priority: Array) -> None:
         self.rows, self.priority = self.rows[at], priority[at]
-        if self._x is not None:
+        if self._boxes is not None:
+            self._at = self._at[at]
+        elif self._x is not None:
             self._x = self._x[at]
 
     def _met(self, rows: Array) -> Iterator[tuple[Array, Array]]:

@@ -27,7 +27,13 @@ import numpy as np
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.canopy.centers import STEP, Candidates, pick_centers, threshold_of
-from mgclust.algorithms.canopy.members import candidate_bytes, candidate_pieces, find_members, piece_bytes
+from mgclust.algorithms.canopy.members import (
+    candidate_bytes,
+    candidate_pieces,
+    find_members,
+    piece_bytes,
+    room_for_boxes,
+)
 from mgclust.algorithms.canopy.options import CanopyOptions
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
@@ -83,11 +89,13 @@ def canopy(
             t1, t2 = _thresholds(context, measure, seed)
     with context.stage("centers"):
         pieces = candidate_pieces(context)
-        candidates = Candidates(context.kernels, context.rows.read, pieces, seed if order == "random" else None)
+        drawn = seed if order == "random" else None
+        candidates = Candidates(context.kernels, context.rows.read, pieces, drawn, room_for_boxes(context))
         picked = pick_centers(context, candidates, measure, t2)
         del candidates
     with context.stage("memberships"):
-        members = find_members(context, picked.x, measure.norm, threshold_of(measure, t1, context.dtype))
+        loose, tight = (threshold_of(measure, t, context.dtype) for t in (t1, t2))
+        members = find_members(context, picked.x, measure.norm, loose, tight)
     context.deliver(labels=members.labels, memberships=members.memberships)
     if context.rank != 0:
         return None

@@ -18,10 +18,18 @@ from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.errors import InsufficientMemoryError
 
-__all__ = ["Members", "candidate_bytes", "candidate_pieces", "find_members", "own_pieces", "piece_bytes"]
+__all__ = [
+    "Members",
+    "candidate_bytes",
+    "candidate_pieces",
+    "find_members",
+    "own_pieces",
+    "piece_bytes",
+    "room_for_boxes",
+]
 
 Array = Any
-PIECE = 1 << 24  # memberships that travel together, at most
+PIECE = 1 << 28  # memberships that travel together, at most: each time the centres are put into boxes again
 
 
 class Members(NamedTuple):
@@ -61,12 +69,18 @@ def candidate_pieces(context: Context) -> list[tuple[int, int]]:
     return list(pairwise([*range(rows.start, rows.stop, step), rows.stop]))
 
 
+def room_for_boxes(context: Context) -> bool:
+    """Return whether boxes around all candidates of a rank fit beside their rows, also while they are made."""
+    rows = context.rows
+    return len(rows) * (3 * rows.n_features * context.dtype.itemsize + 64) <= context.free // 2
+
+
 def piece_bytes(free: int, size: int) -> int:
     """Bytes of the memberships that travel together, own and gathered: an eighth of the memory suffices."""
     return min(4 * PIECE * (1 + size), free // 8)
 
 
-def find_members(context: Context, centers: Array, norm: str, threshold: float) -> Members:
+def find_members(context: Context, centers: Array, norm: str, threshold: float, reach: float) -> Members:
     """Find the canopies of every row, on every rank.
 
     Parameters
@@ -78,9 +92,11 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float) 
         Which reduced distance.
     threshold : float
         A row belongs to a canopy with s < threshold.
+    reach : float
+        Every row has a centre with s < reach.
     """
     kernels, comm = context.kernels, context.comm
-    counts, nearest = _count(context, centers, norm, threshold)
+    counts, nearest = _count(context, centers, norm, threshold, reach)
     own = np.array([int(counts.astype(np.int64).sum()), int((counts == 1).astype(np.int64).sum())], np.int64)
     total, alone = comm.all_reduce(own, "sum").tolist()
     _check_room(context, int(own[0]), total, len(centers))
@@ -98,7 +114,7 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float) 
     return Members(memberships, kernels.memory.to_host(nearest), total, alone)
 
 
-def _count(context: Context, centers: Array, norm: str, threshold: float) -> tuple[Array, Array]:
+def _count(context: Context, centers: Array, norm: str, threshold: float, reach: float) -> tuple[Array, Array]:
     """Number of canopies that each own row is in, and its nearest centre; on the device."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     narrow = xp.empty(len(rows), dtype="int32")
@@ -111,7 +127,7 @@ def _count(context: Context, centers: Array, norm: str, threshold: float) -> tup
         counts = xp.zeros(len(x), dtype="int64")
         kernels.pairs.count_within(x, centers, norm=norm, threshold=threshold, out=counts)
         narrow[own] = counts
-        best = xp.full(len(x), xp.inf, dtype=context.dtype)
+        best = xp.full(len(x), reach, dtype=context.dtype)
         index = xp.full(len(x), -1, dtype="int64")
         kernels.pairs.nearest_column(x, centers, norm=norm, y_start=0, best=best, best_index=index)
         nearest[own] = index

@@ -1,6 +1,6 @@
-"""Canopies: a greedily chosen independent set of a few rows, and lists of the columns near to a row.
+"""Canopies: a greedily chosen independent set of a few rows, the rows near to it, and lists of columns near to a row.
 
-`cpu`, with the boxes and loops of `mgclust.kernels.pairs`; `gpu` with ``canopy.cu``.
+`cpu` and `gpu`, with the boxes and loops of `mgclust.kernels.pairs`; on a GPU ``canopy.cu`` besides.
 """
 
 from __future__ import annotations
@@ -33,6 +33,36 @@ class Canopy(Protocol):
             Rows in order of priority, float32 or float64; k <= 4096.
         out : uint8 array of shape (k,)
             1 where the row is picked, else 0; overwritten.
+        """
+
+    def mark_near(self, boxes: Any, y: Array, *, norm: str, threshold: float, out: Array) -> None:
+        """Mark rows in boxes that are near (s < threshold) a column.
+
+        What it takes grows with the columns and with the rows near them, not with all rows.
+
+        Parameters
+        ----------
+        boxes : object
+            From `row_boxes`.
+        y : array of shape (k, d)
+            Columns, of the rows' type.
+        out : uint8 array of shape (m,)
+            Set to 1 in place.
+        """
+
+    def row_boxes(self, x: Array) -> Any:
+        """Put rows into boxes for many calls of `mark_near`.
+
+        Parameters
+        ----------
+        x : array of shape (m, d)
+            Rows, m >= 1, float32 or float64. Boxes have their bytes again, and 16 a row; while they are made, twice
+            that.
+
+        Returns
+        -------
+        object or None
+            None where features are too many for boxes to leave anything out.
         """
 
     def write_within(self, x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:

@@ -4,6 +4,7 @@
 #include "pairs/pairs.cuh"
 
 #define WORD 64
+#define GROUPS 16
 #define TILE 256
 #define THREADS 128
 
@@ -19,30 +20,45 @@ extern "C" __global__ void conflicts(const real* __restrict__ x, int k, int d, i
     out[(int64)i * words + w] = bits;
 }
 
-// The greedy choice, 64 rows at a time, by one block with one thread a word: thread w knows which rows of word w are near
-// a picked one. The 64 rows of a word decide among themselves in order; then what they picked is struck from all words.
-extern "C" __global__ void pick(const uint64* __restrict__ conflicts, int k, int words, unsigned char* out) {
-    __shared__ uint64 among[WORD], picked_of_word;
-    uint64 struck = 0;
+// The greedy choice, 64 rows at a time, by one block with GROUPS threads a word; bit j of struck[w]: a picked row is near
+// row 64 w + j. The 64 rows of a word decide among themselves in order, at once where none is near another; then each
+// group of threads strikes from all words what is near some of the picked.
+extern "C" __global__ void __launch_bounds__(GROUPS * WORD)
+pick(const uint64* __restrict__ conflicts, int k, int words, unsigned char* out) {
+    __shared__ uint64 struck[WORD], among[WORD], picked_of_word;
+    const int lane = threadIdx.x % WORD, group = threadIdx.x / WORD;
+    if (group == 0) struck[lane] = 0;
     for (int w = 0; w < words; ++w) {
         const int count = min(WORD, k - w * WORD);
-        for (int t = threadIdx.x; t < count; t += blockDim.x) among[t] = conflicts[(int64)(w * WORD + t) * words + w];
+        if (group == 0) among[lane] = lane < count ? conflicts[(int64)(w * WORD + lane) * words + w] : 0;
         __syncthreads();
-        if (threadIdx.x == w) {
-            uint64 left = ~struck & (count == WORD ? ~0ull : (1ull << count) - 1), picked = 0;
-            while (left) {
-                const int b = __ffsll((long long)left) - 1;
-                picked |= 1ull << b;
-                left &= ~(among[b] | 1ull << b);
+        if (threadIdx.x < 32) {
+            const uint64 left = ~struck[w] & (count == WORD ? ~0ull : (1ull << count) - 1);
+            bool meet = false;
+            for (int t = lane; t < WORD; t += 32) meet |= left >> t & 1 && among[t] & left & ~(1ull << t);
+            uint64 picked = left;
+            if (__any_sync(0xffffffffu, meet)) {
+                picked = 0;
+                for (uint64 rest = left; rest;) {
+                    const int b = __ffsll((long long)rest) - 1;
+                    picked |= 1ull << b;
+                    rest &= ~(among[b] | 1ull << b);
+                }
             }
-            picked_of_word = picked;
+            if (threadIdx.x == 0) picked_of_word = picked;
         }
         __syncthreads();
         const uint64 picked = picked_of_word;
-        for (int t = threadIdx.x; t < count; t += blockDim.x) out[w * WORD + t] = picked >> t & 1;
-        if (threadIdx.x > w && threadIdx.x < words)
-            for (uint64 rest = picked; rest; rest &= rest - 1)
-                struck |= conflicts[(int64)(w * WORD + __ffsll((long long)rest) - 1) * words + threadIdx.x];
+        if (group == 0 && lane < count) out[w * WORD + lane] = picked >> lane & 1;
+        if (lane > w && lane < words) {
+            uint64 near = 0;
+#pragma unroll
+            for (int t = 0; t < WORD / GROUPS; ++t) {
+                const int b = group * (WORD / GROUPS) + t;
+                if (picked >> b & 1) near |= conflicts[(int64)(w * WORD + b) * words + lane];
+            }
+            if (near) atomicOr(&struck[lane], near);
+        }
         __syncthreads();
     }
 }

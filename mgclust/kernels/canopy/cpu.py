@@ -1,6 +1,6 @@
-"""CPU kernels of canopies: a greedily chosen independent set of a few rows, and lists of near columns.
+"""CPU kernels of canopies: a greedily chosen independent set of a few rows, rows near it, and lists of near columns.
 
-Both decide with the reduced distances of every other kernel, so that a pair is near for all of them or for none.
+All decide with the reduced distances of every other kernel, so that a pair is near for all of them or for none.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.pairs.cpu_column_boxes import box_write, boxes_for, panel_distances
+from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, build
+from mgclust.kernels.pairs.cpu_column_boxes import box_mark, box_write, boxes_for, halved, panel_distances
 from mgclust.kernels.pairs.cpu_loops import FULL, ROWS, pair_distances, valid_lanes
 from mgclust.kernels.pairs.cpu_tasks import each_task, pack
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import WIDTH, first_lane, values_below
 
-__all__ = ["first_independent", "write_within"]
+__all__ = ["first_independent", "mark_near", "row_boxes", "write_within"]
 
 Array = Any
 
@@ -25,6 +26,14 @@ def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> N
     panels = np.empty(-(-k // WIDTH) * WIDTH * d, x.dtype)
     pack(x, panels)
     pick(x.reshape(-1), d, k, panels, norm == "l1", x.dtype.type(threshold), np.zeros(-(-k // WIDTH), np.int64), out)
+
+
+def row_boxes(x: Array) -> Any:
+    return build(x, halved(x), np) if x.shape[1] <= MOST_FEATURES else None
+
+
+def mark_near(boxes: Any, y: Array, *, norm: str, threshold: float, out: Array) -> None:
+    box_mark(y, boxes, norm == "l1", y.dtype.type(threshold), out)
 
 
 def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:

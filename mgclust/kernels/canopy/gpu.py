@@ -7,13 +7,16 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from mgclust.kernels.pairs.column_boxes import MOST_FEATURES
+from mgclust.kernels.pairs.gpu_column_boxes import box_mark, box_write, boxes_for, build_boxes
 from mgclust.kernels.pairs.gpu_launch import SIDE, direct, is_low, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled
 
-__all__ = ["first_independent", "write_within"]
+__all__ = ["first_independent", "mark_near", "row_boxes", "write_within"]
 
 Array = Any
 WORD = 64
+GROUPS = 16  # of threads that strike the neighbours of a word's picked rows, a few each
 THREADS = 128
 MOST_ROWS = 4096
 TILE_ROWS, TILE_COLUMNS = 8192, 1024  # distances of many features on their way to `write_below`
@@ -31,7 +34,15 @@ def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> N
     module = compiled("canopy/canopy.cu", x.dtype.name, direct(norm))
     sizes = (np.int32(k), np.int32(d), np.int32(words), x.dtype.type(threshold))
     module.get_function("conflicts")((-(-k // THREADS), words), (THREADS,), (x, *sizes, bits))
-    module.get_function("pick")((1,), (WORD,), (bits, np.int32(k), np.int32(words), out))
+    module.get_function("pick")((1,), (GROUPS * WORD,), (bits, np.int32(k), np.int32(words), out))
+
+
+def row_boxes(x: Array) -> Any:
+    return build_boxes(x) if x.shape[1] <= MOST_FEATURES else None
+
+
+def mark_near(boxes: Any, y: Array, *, norm: str, threshold: float, out: Array) -> None:
+    box_mark(y, boxes, direct(norm), threshold, out)
 
 
 def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:
@@ -39,6 +50,9 @@ def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Arr
     if not m or not k:
         return
     norm, limit = direct(norm), x.dtype.type(threshold)
+    if (boxes := boxes_for(x, y, norm, threshold)) is not None:
+        box_write(x, boxes, norm, threshold, starts, out)
+        return
     if is_low(x, norm):
         kernel = compiled("canopy/canopy.cu", x.dtype.name, norm, DIM=d).get_function("write_within")
         kernel((-(-m // THREADS),), (THREADS,), (x, np.int32(m), y, np.int32(k), limit, starts, out))

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numba.extending import intrinsic
 
-from mgclust.kernels.pairs.cpu_column_boxes import NO_ROW, box_distances, gap_step, larger, panel_distances
+from mgclust.kernels.pairs.column_boxes import NO_COLUMN
+from mgclust.kernels.pairs.cpu_column_boxes import box_distances, gap_step, larger, panel_distances
 from mgclust.kernels.pairs.cpu_loops import FULL, pair_distances, tally
 from mgclust.kernels.toolkit.cpu_compiler import allocating, inlined
 from mgclust.kernels.toolkit.simd import (
@@ -100,7 +101,7 @@ def nearest(
     bounds = np.empty(LEVELS * WIDTH, x.dtype)
     for row in range(start, stop):
         own = order[row]
-        near, found = x.dtype.type(np.inf), np.int64(NO_ROW)
+        near, found = x.dtype.type(np.inf), np.int64(NO_COLUMN)
         near, found = _scan(x, row, d, panels, row // WIDTH, order, own, index, near, found)
         level = top
         panel[level] = starts[level]
@@ -137,7 +138,7 @@ def nearest(
             store(bounds, level * WIDTH, s)
             pending[level] = ordered_below(s, near, load(least_order, panel[level] * WIDTH), own)
         best[row - offset] = near
-        best_index[row - offset] = found if found != NO_ROW else -1
+        best_index[row - offset] = found if found != NO_COLUMN else -1
 
 
 @inlined

@@ -15,6 +15,7 @@ import numpy as np
 
 from mgclust.kernels.low_dimension.box_tree import BoxTree, curve_bits
 from mgclust.kernels.low_dimension.gaussian_grid import WINDOW, GaussianGrid, window_polynomials
+from mgclust.kernels.pairs.gpu_column_boxes import places
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = [
@@ -34,16 +35,7 @@ MOST_SPREAD = 1024  # rows of a block that spreads
 
 
 def curve(x: Array) -> Array:
-    n, d = x.shape
-    low, high = (cp.asnumpy(end).astype(np.float64) for end in (x.min(axis=0), x.max(axis=0)))
-    scale = (2.0 ** curve_bits(d) - 1) / np.where(high > low, high - low, 1.0)
-    codes = cp.empty(n, np.int64)
-    kernel = compiled("low_dimension/tree.cu", x.dtype.name, DIM=d).get_function("curve")
-    sizes = (np.int64(n), np.int32(curve_bits(d)))
-    kernel(
-        (-(-n // THREADS),), (THREADS,), (cp.ascontiguousarray(x), *sizes, cp.asarray(np.stack([low, scale])), codes)
-    )
-    return codes
+    return places(x, curve_bits(x.shape[1]))
 
 
 def spread(x: Array, plan: GaussianGrid, out: Array) -> None:

@@ -283,17 +283,3 @@ tree_histogram(const real* panels, const real* low, const real* high, const int*
     }
     add_warp_total(below, out);
 }
-
-// codes[i]: the whole numbers (x - low) scale of row i, their bits interleaved. place: low and scale of each coordinate.
-extern "C" __global__ void __launch_bounds__(256)
-curve(const real* x, int64 n, int bits, const double* place, int64* codes) {
-    const int64 i = (int64)blockIdx.x * 256 + threadIdx.x;
-    if (i >= n) return;
-    int64 code = 0;
-#pragma unroll
-    for (int f = 0; f < DIM; ++f) {
-        const int64 step = (int64)(((double)x[i * DIM + f] - place[f]) * place[DIM + f]);
-        for (int bit = 0; bit < bits; ++bit) code |= (step >> bit & 1) << (bit * DIM + f);
-    }
-    codes[i] = code;
-}

@@ -4,8 +4,9 @@ On the CPU `cpu` hands tasks (`cpu_tasks`) to the inner loops (`cpu_loops`), for
 that filter (`cpu_products`, `cpu_product_loops`), or skips columns that are far away (`cpu_column_boxes`). On a GPU
 `gpu` starts (`gpu_launch`) the kernels of ``few_features.cu`` (at most 16 features), ``many_features.cu``,
 ``any_features.cu``, or decides (`gpu_products`) that tensor cores are for these rows: ``split_products.cu`` filters,
-and ``listed_pairs.cu`` decides what the filter leaves open. None of them stores a distance but
-`Pairs.reduced_distances`. `cpu_values` and ``stored_values.cu`` count values that are stored.
+and ``listed_pairs.cu`` decides what the filter leaves open; or that most columns are far away from a row
+(`gpu_column_boxes`, ``column_boxes.cu``). Both devices make the same boxes (`column_boxes`). None of them stores a
+distance but `Pairs.reduced_distances`. `cpu_values` and ``stored_values.cu`` count values that are stored.
 
 Array expressions that both devices share, outside the contract: `density` sums the densities of weighted rows and of
 given distances from stored tiles, `neighbors` looks for nearest denser rows among those that a density pass kept,

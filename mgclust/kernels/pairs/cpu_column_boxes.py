@@ -1,26 +1,19 @@
 """Columns in boxes: what `mgclust.kernels.pairs.cpu` does with all pairs, but without the columns that are far away.
 
-For few features and many columns. These are halved along the widest feature until panels of 32 near ones are left; 32
-consecutive panels make a node, 32 of these a node of the next level, and each knows its tight box, as in
-`low_dimension.box_tree` (which sorts along a curve, in up to three dimensions). A row goes down the tree, 32 boxes at a
-time::
-
-    bound = the chain of s over the gaps between row and box, 0 inside      a lower bound for *computed* s: every
-    a panel whose bound is below the threshold: s of its 32 columns         rounding in the chain is monotone
-
-So answers have the bits of comparing all pairs. A row visits one panel at a time where the all-pairs loops share a
-panel among 64 rows: some rows are tried first, and boxes are used where few of the panels are near.
+The boxes, and why answers have the bits of comparing all pairs: `mgclust.kernels.pairs.column_boxes`. A row visits
+one panel at a time where the all-pairs loops share a panel among 64 rows: some rows are tried first, and boxes are used
+where few of the panels are near.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba.extending import intrinsic
 
-from mgclust.kernels.pairs.cpu_loops import pack
+from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, Boxes, build
 from mgclust.kernels.toolkit.cpu_compiler import allocating, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
@@ -41,37 +34,26 @@ from mgclust.kernels.toolkit.simd import (
 from mgclust.kernels.toolkit.threads import run_tasks
 
 __all__ = [
-    "Boxes",
     "box_border",
     "box_count",
     "box_distances",
+    "box_mark",
     "box_nearest",
     "box_write",
     "boxes_for",
+    "halved",
     "panel_distances",
 ]
 
 Array = Any
-MOST_FEATURES = 8
 LEAST_COLUMNS = 512
 LEAST_PAIRS = 1 << 25  # fewer are compared before a tree is built
 TRIED_ROWS = 64
 NEAR_SHARE = 0.08  # of the panels, on average: a visit costs a row as much as ten panels cost the all-pairs loops
 TASK_ROWS = 1024
+MARKED_ROWS = 64  # of a task that marks columns: there are few rows
 LEVELS = 8
 SHORT = 24  # lists up to this length are sorted by insertion
-NO_ROW = 2**62  # above every row number
-
-
-class Boxes(NamedTuple):
-    """Columns by panel, and the boxes above them."""
-
-    index: Array  # (panels * 32,) int64: number of the column at each position; a large one after the last
-    panels: Array  # flat [panel][feature][32]; infinity after the last
-    low: Array  # flat [panel of nodes][feature][32], level after level, panels of columns first
-    high: Array
-    starts: Array  # first panel of nodes of each level, and how many there are
-    order: Array  # (k,) int64: the column at each position
 
 
 def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None, neighbors: int = 1) -> Boxes | None:
@@ -88,7 +70,8 @@ def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None, neighbors:
     (m, d), k = x.shape, len(y)
     if d > MOST_FEATURES or k < LEAST_COLUMNS or m * k < LEAST_PAIRS:
         return None
-    boxes = _build(np.ascontiguousarray(y))
+    columns = np.ascontiguousarray(y)
+    boxes = build(columns, halved(columns), np)
     count, few = -(-k // WIDTH), np.ascontiguousarray(x[:: max(1, m // TRIED_ROWS)])
     if limit is None:
         near = np.full((len(few), neighbors), np.inf, x.dtype)
@@ -122,6 +105,12 @@ def box_border(
     _by_rows(len(x), lambda a, b: border(flat, d, a, b, *boxes[:5], manhattan, own, labels, limit, out))
 
 
+def box_mark(x: Array, boxes: Boxes, manhattan: bool, limit: Any, out: Array) -> None:
+    """Mark columns that have a row with s < limit; threads that mark the same one write the same."""
+    flat, d = x.reshape(-1), x.shape[1]
+    _by_rows(len(x), lambda a, b: mark(flat, d, a, b, *boxes[:5], manhattan, limit, out), MARKED_ROWS)
+
+
 def box_nearest(
     x: Array, boxes: Boxes, manhattan: bool, y_start: int, numbers: Array, near: Array, near_index: Array
 ) -> None:
@@ -131,45 +120,15 @@ def box_nearest(
     _by_rows(len(x), lambda a, b: nearest(flat, d, a, b, *shifted[:5], manhattan, numbers, near, near_index))
 
 
-def _by_rows(m: int, body: Callable[[int, int], object]) -> None:
+def _by_rows(m: int, body: Callable[[int, int], object], rows: int = TASK_ROWS) -> None:
     def task(index: int, _: int) -> None:
-        body(index * TASK_ROWS, min((index + 1) * TASK_ROWS, m))
+        body(index * rows, min((index + 1) * rows, m))
 
-    run_tasks(-(-m // TASK_ROWS), task)
-
-
-def _build(y: Array) -> Boxes:
-    k, d = y.shape
-    order = _halved(y)
-    count = -(-k // WIDTH)
-    panels = np.empty(count * d * WIDTH, y.dtype)
-    pack(y[order], 0, panels, 0, count)
-    index = np.full(count * WIDTH, NO_ROW, np.int64)
-    index[:k] = order
-    shaped = panels.reshape(count, d, WIDTH)
-    low = shaped.min(axis=2)
-    high = np.where(np.isfinite(shaped), shaped, -np.inf).max(axis=2)
-    lows, highs, starts = [], [], [0]
-    while True:
-        lows.append(_in_panels(low, np.inf))
-        highs.append(_in_panels(high, -np.inf))
-        starts.append(starts[-1] + len(lows[-1]))
-        if len(low) <= WIDTH:
-            break
-        low, high = lows[-1].min(axis=2), highs[-1].max(axis=2)
-    low, high = (np.ascontiguousarray(np.concatenate(levels)).reshape(-1) for levels in (lows, highs))
-    return Boxes(index, panels, low, high, np.array(starts), order)
+    run_tasks(-(-m // rows), task)
 
 
-def _in_panels(values: Array, fill: float) -> Array:
-    """(nodes, d) as (panels of 32 nodes, d, 32)."""
-    missing = -len(values) % WIDTH
-    filled = np.concatenate([values, np.full((missing, values.shape[1]), fill, values.dtype)])
-    return filled.reshape(-1, WIDTH, values.shape[1]).transpose(0, 2, 1)
-
-
-def _halved(y: Array) -> Array:
-    """Columns in an order in which every 32, 1024, ... from the start on are near each other."""
+def halved(y: Array) -> Array:
+    """Find an order of columns for `build`, by partitions: on a CPU less work than sorts."""
     order = np.arange(len(y))
     pending = [(0, len(y))]
     while pending:
@@ -334,6 +293,23 @@ def write(
                 out[j + 1] = out[j]
                 j -= 1
             out[j + 1] = value
+
+
+@allocating
+def mark(
+    x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
+    limit: Any, out: Any,
+) -> None:  # fmt: skip
+    """Set out for columns with s < limit to one of the rows start..stop-1."""
+    pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
+    for row in range(start, stop):
+        node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, LEVELS)
+        while node >= 0:
+            near = values_below(panel_distances(x, row, d, panels, node, manhattan), limit)
+            while near:
+                out[index[node * WIDTH + first_lane(near)]] = 1
+                near &= near - 1
+            node, level = _next_panel(x, row, d, low, high, starts, manhattan, limit, pending, panel, level)
 
 
 @allocating

@@ -2,7 +2,8 @@
 
 Few features (d <= 16) go to ``few_features.cu``, more to ``many_features.cu``; both are compiled once per
 number type, norm (and, low, d) for the device at hand and kept in CuPy's cache on disk. Many float32 pairs of many
-features go to the tensor cores (`gpu_products`) where they can. A call queues its kernels and returns; `synchronize`
+features go to the tensor cores (`gpu_products`) where they can, very many pairs of few features to boxes
+(`gpu_column_boxes`) where most columns are far away. A call queues its kernels and returns; `synchronize`
 waits.
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from mgclust.kernels.pairs import LOG2_E, gpu_products
 from mgclust.kernels.pairs.density import add_both_ways
+from mgclust.kernels.pairs.gpu_column_boxes import box_border, box_count, box_nearest, boxes_for
 from mgclust.kernels.pairs.gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
@@ -127,10 +129,16 @@ def gaussian_sums(
 def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> None:
     if gpu_products.count_within(x, y, norm=norm, threshold=x.dtype.type(threshold), out=out):
         return
+    if (boxes := boxes_for(x, y, direct(norm), threshold)) is not None:
+        box_count(x, boxes, direct(norm), threshold, out)
+        return
     launch("count", x, y, direct(norm), run_length(x, y, TILE), x.dtype.type(threshold), out)
 
 
 def nearest_column(x: Array, y: Array, *, norm: str, y_start: int, best: Array, best_index: Array) -> None:
+    if (boxes := boxes_for(x, y, direct(norm), best=best)) is not None:
+        box_nearest(x, boxes, direct(norm), y_start, best, best_index)
+        return
     # To a row that comes after all columns, every column is "higher".
     after, order = cp.full(len(x), len(y), dtype=np.int32), cp.arange(len(y), dtype=np.int32)
     nearest_higher(x, y, after, order, norm=norm, y_start=y_start, best=best, best_index=best_index)
@@ -187,6 +195,9 @@ def _sort_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:
     threshold = x.dtype.type(threshold)
     if gpu_products.border(x, y, x_labels, y_labels, norm=norm, threshold=threshold, out=out):
+        return
+    if (boxes := boxes_for(x, y, direct(norm), threshold)) is not None:
+        box_border(x, boxes, x_labels, y_labels, direct(norm), threshold, out)
         return
     launch("border", x, y, direct(norm), run_length(x, y, TILE), x_labels, y_labels, threshold, out)
 

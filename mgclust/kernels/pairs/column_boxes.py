@@ -1,0 +1,133 @@
+"""Columns in boxes, for searches that skip what is far away; the same arrays on both devices.
+
+For few features and many columns. These are halved along the widest feature until panels of 32 near ones are left; 32
+consecutive panels make a node, 32 of these a node of the next level, up to one panel of nodes, and each knows its tight
+box, as in `low_dimension.box_tree` (which sorts along a curve, in up to three dimensions)::
+
+    level 1   |        0        |        1        ...    <= 32 nodes
+    level 0   |0|1|2| ... |31|32| ...                    one node a panel of columns
+    position   0 ... 31, 32 ...                          columns; nothing beyond the last
+
+A row goes down the tree, 32 boxes at a time::
+
+    bound = the chain of s over the gaps between row and box, 0 inside      a lower bound for *computed* s: every
+    a panel whose bound is below the threshold: s of its 32 columns         rounding in the chain is monotone
+
+So answers have the bits of comparing all pairs, whichever columns share a panel.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["MOST_FEATURES", "NO_COLUMN", "WIDTH", "Boxes", "build", "halved_by_sorting"]
+
+Array = Any
+WIDTH = 32  # columns of a panel
+MOST_FEATURES = 8
+NO_COLUMN = 2**62  # above every column's number
+STEPS = 2.0**30  # of a segment's widest feature: columns are sorted by these
+
+
+class Boxes(NamedTuple):
+    """Columns by panel, and the boxes above them."""
+
+    index: Array  # (panels * 32,) int64: number of the column at each position; NO_COLUMN after the last
+    panels: Array  # flat [panel][feature][32]; infinity after the last
+    low: Array  # flat [panel of nodes][feature][32], level after level, panels of columns first
+    high: Array
+    starts: np.ndarray  # first panel of nodes of each level, and how many there are; on the host
+    order: Array  # (k,) int64: the column at each position
+
+
+def build(y: Array, order: Array, xp: Any) -> Boxes:
+    """Put columns into boxes.
+
+    Parameters
+    ----------
+    y : array of shape (k, d)
+        Columns, k >= 1.
+    order : int64 array of shape (k,)
+        Columns in an order in which every 32, 1024, ... are near each other.
+    xp : module
+        numpy or cupy.
+    """
+    k, d = y.shape
+    count = -(-k // WIDTH)
+    index = xp.full(count * WIDTH, NO_COLUMN, dtype="int64")
+    index[:k] = order
+    filled = xp.full((count * WIDTH, d), xp.inf, dtype=y.dtype)
+    filled[:k] = y[order]
+    low, high = _panel_boxes(filled, k, xp)
+    panels = xp.ascontiguousarray(filled.reshape(count, WIDTH, d).transpose(0, 2, 1)).reshape(-1)
+    del filled
+    lows, highs, starts = [], [], [0]
+    while True:
+        lows.append(_in_panels(low, xp.inf, xp))
+        highs.append(_in_panels(high, -xp.inf, xp))
+        starts.append(starts[-1] + len(lows[-1]))
+        if len(low) <= WIDTH:
+            break
+        low, high = lows[-1].min(axis=2), highs[-1].max(axis=2)
+    low, high = (xp.ascontiguousarray(xp.concatenate(levels)).reshape(-1) for levels in (lows, highs))
+    return Boxes(index, panels, low, high, np.array(starts), order)
+
+
+def _panel_boxes(filled: Array, k: int, xp: Any) -> tuple[Array, Array]:
+    """Boxes of every 32 of k columns; what is filled up behind them is infinite."""
+    d = filled.shape[1]
+    low = filled.reshape(-1, WIDTH, d).min(axis=1)
+    full = k // WIDTH
+    high = filled[: full * WIDTH].reshape(full, WIDTH, d).max(axis=1)
+    rest = [filled[full * WIDTH : k].max(axis=0)[None]] if k % WIDTH else []
+    return low, xp.concatenate([high, *rest])
+
+
+def _in_panels(values: Array, fill: float, xp: Any) -> Array:
+    """(nodes, d) as (panels of 32 nodes, d, 32)."""
+    missing = -len(values) % WIDTH
+    filled = xp.concatenate([values, xp.full((missing, values.shape[1]), fill, dtype=values.dtype)])
+    return filled.reshape(-1, WIDTH, values.shape[1]).transpose(0, 2, 1)
+
+
+def halved_by_sorting(y: Array, xp: Any) -> Array:
+    """Find an order of columns for `build`, by sorts of all: what a GPU does well.
+
+    All segments of a size are halved at once: one sort by segment, and within it by steps of its widest feature.
+
+    Parameters
+    ----------
+    y : array of shape (k, d)
+    xp : module
+        numpy or cupy.
+    """
+    k, d = y.shape
+    order = xp.arange(k)
+    size = WIDTH
+    while size < k:
+        size *= 2
+    sorted_y = y
+    while size > WIDTH:
+        segments = -(-k // size)
+        filled = xp.full((-(-k // WIDTH) * WIDTH, d), xp.inf, dtype=y.dtype)
+        filled[:k] = sorted_y
+        low, high = _panel_boxes(filled, k, xp)
+        del filled
+        missing = segments * (size // WIDTH) - len(low)
+        edges = [xp.full((missing, d), end, dtype=y.dtype) for end in (xp.inf, -xp.inf)]
+        low = xp.concatenate([low, edges[0]]).reshape(segments, -1, d).min(axis=1)
+        high = xp.concatenate([high, edges[1]]).reshape(segments, -1, d).max(axis=1)
+        width = high / 2 - low / 2  # no overflow
+        widest = width.argmax(axis=1)
+        of_segment = xp.arange(segments)
+        low, width = low[of_segment, widest], width[of_segment, widest]
+        width = xp.where(width > 0, width, 1)
+        segment = xp.arange(k) // size
+        value = xp.take_along_axis(sorted_y, widest[segment][:, None], axis=1)[:, 0]
+        steps = (value / 2 - low[segment] / 2) / width[segment] * STEPS
+        place = xp.argsort((segment << 32) + steps.astype("int64"))
+        order, sorted_y = order[place], sorted_y[place]
+        size //= 2
+    return order

@@ -1,0 +1,119 @@
+"""Columns in boxes as a GPU searches them, run on the CPU (`support.cuda_on_cpu`): the bits of comparing all pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mgclust.kernels import load
+from mgclust.kernels.pairs import column_boxes, cpu_column_boxes
+from support import cuda_on_cpu
+
+cpu = load("cpu")
+
+REALS = (np.float32, np.float64)
+SHAPES = [(1, 1), (2, 33), (6, 1025), (8, 2000), (3, 33_000)]
+ROWS = 40
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory):
+    if cuda_on_cpu.compiler() is None:
+        pytest.skip("there is no C++ compiler")
+    folder = tmp_path_factory.mktemp("kernels")
+    with cuda_on_cpu.gpu_modules(folder, "pairs.gpu_column_boxes", "canopy.gpu") as modules:
+        yield dict(zip(("boxes", "canopy"), modules, strict=True))
+
+
+def normal(rng, n, d, dtype):
+    return rng.normal(size=(n, d)).astype(dtype)
+
+
+def lattice(rng, n, d, dtype):
+    """Many ties and duplicates."""
+    return rng.integers(0, 5, (n, d)).astype(dtype)
+
+
+def equal(rng, n, d, dtype):
+    return np.full((n, d), 0.5, dtype)
+
+
+@pytest.mark.quick("2-33-normal-l2-float64", "8-2000-lattice-l1-float32")
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("make", [normal, lattice, equal])
+@pytest.mark.parametrize(("d", "k"), SHAPES)
+def test_searches_find_what_all_pairs_do(d, k, make, norm, dtype, gpu, monkeypatch):
+    monkeypatch.setattr(gpu["boxes"], "FEW_ROWS", 10)
+    monkeypatch.setattr(gpu["boxes"], "PIECE", 16)
+    boxes = gpu["boxes"]
+    rng = np.random.default_rng([d, k])
+    x, y = make(rng, ROWS, d, dtype), make(rng, k, d, dtype)
+    s = cpu.pairs.reduced_distances(x, y, norm=norm)
+    x_labels, y_labels = rng.integers(0, 3, ROWS), rng.integers(0, 3, k)
+    tree = boxes.build_boxes(y)
+    for limit in (0.0, *np.quantile(s, [0.003, 0.3]), np.inf):
+        near = s < dtype(limit)
+        counts, visited = np.ones(ROWS, np.int64), np.zeros(1, np.uint64)
+        boxes.box_count(x, tree, norm, float(limit), counts, visited)
+        assert (counts - 1 == near.sum(axis=1)).all() and ROWS <= visited[0] <= ROWS * (2 + k // 16)
+        lists = np.full(near.sum() + 1, -1, np.int32)
+        boxes.box_write(x, tree, norm, float(limit), np.cumsum(counts - 1) - counts + 1, lists)
+        assert (lists[:-1] == np.nonzero(near)[1]).all() and lists[-1] == -1
+        marks = np.zeros(ROWS, np.uint8)
+        boxes.box_border(x, tree, x_labels, y_labels, norm, float(limit), marks)
+        assert (marks == (near & (x_labels[:, None] != y_labels)).any(axis=1)).all()
+        for device in (gpu["canopy"], cpu.canopy):
+            marked = np.zeros(k, np.uint8)
+            device.mark_near(device.row_boxes(y), x, norm=norm, threshold=float(limit), out=marked)
+            assert (marked == near.any(axis=0)).all()
+
+
+@pytest.mark.quick("2-33-normal-l2-float64", "8-2000-lattice-l1-float32")
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("make", [normal, lattice, equal])
+@pytest.mark.parametrize(("d", "k"), SHAPES)
+def test_the_nearest_column_is_that_of_all_pairs(d, k, make, norm, dtype, gpu):
+    boxes = gpu["boxes"]
+    rng = np.random.default_rng([d, k, 1])
+    x, y = make(rng, ROWS, d, dtype), make(rng, k, d, dtype)
+    s = cpu.pairs.reduced_distances(x, y, norm=norm)
+    best, index = np.full(ROWS, np.inf, dtype), np.full(ROWS, -1, np.int64)
+    for start, stop in ((0, k // 2), (k // 2, k)):  # of equally near ones that of an earlier call stays
+        if start < stop:
+            boxes.box_nearest(x, boxes.build_boxes(y[start:stop].copy()), norm, start, best, index)
+    assert (index == s.argmin(axis=1)).all() and (best == s.min(axis=1)).all()
+    best, index = np.full(ROWS, np.quantile(s, 0.01), dtype), np.full(ROWS, -1, np.int64)
+    nearer = s.min(axis=1) < best
+    boxes.box_nearest(x, boxes.build_boxes(y), norm, 7, best, index)
+    assert (index == np.where(nearer, s.argmin(axis=1) + 7, -1)).all()
+
+
+@pytest.mark.parametrize("kind", [normal, lattice])
+@pytest.mark.parametrize("k", [1, 64, 65, 700])
+def test_rows_are_picked_in_their_order(k, kind, gpu):
+    x = kind(np.random.default_rng(k), k, 2, np.float64)
+    for threshold in (1e-3, 0.05, 3.0):
+        ours, theirs = np.full(k, 7, np.uint8), np.full(k, 7, np.uint8)
+        gpu["canopy"].first_independent(x, norm="l2", threshold=threshold, out=ours)
+        cpu.canopy.first_independent(x, norm="l2", threshold=threshold, out=theirs)
+        assert (ours == theirs).all()
+
+
+@pytest.mark.parametrize("d", [2, 6])
+def test_both_devices_halve_alike_well(d):
+    y = np.random.default_rng(1).random((32 * 40 + 7, d))
+    volumes = []
+    for order in (cpu_column_boxes.halved(y), column_boxes.halved_by_sorting(y, np)):
+        assert (np.sort(order) == np.arange(len(y))).all()
+        sides = [np.ptp(y[order[start : start + 32]], axis=0) for start in range(0, len(y) - 7, 32)]
+        volumes.append(np.median(np.prod(sides, axis=1)))
+    assert volumes[1] < 1.1 * volumes[0]
+
+
+def test_columns_of_features_that_overflow_or_vanish_are_put_into_boxes():
+    rng = np.random.default_rng(2)
+    for scale in (1e308, 1e-308):
+        y = rng.uniform(-1, 1, (500, 3)) * scale
+        assert (np.sort(column_boxes.halved_by_sorting(y, np)) == np.arange(500)).all()

@@ -1,0 +1,138 @@
+// Runs kernels of .cu files on the CPU, the threads of a block by turns.
+//
+// Each thread is a coroutine (ucontext). It runs until it asks its warp or its block for something; when all that are
+// asked have come there, they get their answers and the turns go on. What races on a GPU is in one order here.
+#pragma once
+#include <ucontext.h>
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#define __global__
+#define __shared__ static
+#define __device__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+
+struct Place { unsigned int x, y, z; };
+static Place threadIdx, blockIdx, blockDim;
+
+namespace block {
+enum Kind { RUNNING, BALLOT, SHUFFLE, LEAST, WARP, BLOCK, ENDED };
+struct Thread {
+    ucontext_t context;
+    std::vector<char> stack = std::vector<char>(1 << 15);
+    Kind kind;
+    uint64_t value, answer;
+    int from;
+};
+static std::vector<Thread> threads;
+static ucontext_t scheduler;
+static int current;
+static std::function<void()> body;
+
+inline uint64_t ask(Kind kind, uint64_t value = 0, int from = 0) {
+    Thread& own = threads[current];
+    own.kind = kind;
+    own.value = value;
+    own.from = from;
+    swapcontext(&own.context, &scheduler);
+    return threads[current].answer;
+}
+
+inline void thread_main() {
+    body();
+    ask(ENDED);
+}
+
+// Answers a warp whose threads have all asked the same.
+inline bool answer_warp(Thread* lanes) {
+    const Kind kind = lanes[0].kind;
+    if (kind == RUNNING || kind == BLOCK || kind == ENDED) return false;
+    uint64_t ballot = 0, least = ~0ull, values[32];
+    for (int l = 0; l < 32; ++l) {
+        if (lanes[l].kind != kind) {
+            fprintf(stderr, "the threads of a warp do not meet at the same intrinsic\n");
+            abort();
+        }
+        ballot |= (uint64_t)(lanes[l].value != 0) << l;
+        least = std::min(least, lanes[l].value);
+        values[l] = lanes[l].value;
+    }
+    for (int l = 0; l < 32; ++l) {
+        lanes[l].answer = kind == BALLOT ? ballot : kind == LEAST ? least : kind == SHUFFLE ? values[lanes[l].from] : 0;
+        lanes[l].kind = RUNNING;
+    }
+    return true;
+}
+
+inline void run(int count, const std::function<void()>& what) {
+    body = what;
+    if ((int)threads.size() != count) threads = std::vector<Thread>(count);
+    for (Thread& thread : threads) {
+        thread.kind = RUNNING;
+        getcontext(&thread.context);
+        thread.context.uc_stack.ss_sp = thread.stack.data();
+        thread.context.uc_stack.ss_size = thread.stack.size();
+        thread.context.uc_link = nullptr;
+        makecontext(&thread.context, thread_main, 0);
+    }
+    while (true) {
+        for (current = 0; current < count; ++current)
+            if (threads[current].kind == RUNNING) {
+                threadIdx = Place{(unsigned int)current, 0, 0};
+                swapcontext(&scheduler, &threads[current].context);
+            }
+        bool answered = false;
+        for (int first = 0; first < count; first += 32) answered |= answer_warp(&threads[first]);
+        if (answered) continue;
+        bool waiting = false;
+        for (Thread& thread : threads)
+            if (thread.kind == BLOCK) {
+                thread.kind = RUNNING;
+                waiting = true;
+            }
+        if (!waiting) return;
+    }
+}
+
+template <class... P, class... A> void launch(void (*kernel)(P...), int across, int down, int count, A... arguments) {
+    blockDim = Place{(unsigned int)count, 1, 1};
+    for (int y = 0; y < down; ++y)
+        for (int x = 0; x < across; ++x) {
+            blockIdx = Place{(unsigned int)x, (unsigned int)y, 0};
+            run(count, [&] { kernel(arguments...); });
+        }
+}
+}  // namespace block
+
+inline unsigned int __ballot_sync(unsigned int, bool vote) { return (unsigned int)block::ask(block::BALLOT, vote); }
+inline bool __any_sync(unsigned int, bool vote) { return block::ask(block::BALLOT, vote) != 0; }
+inline unsigned int __reduce_min_sync(unsigned int, unsigned int v) { return (unsigned int)block::ask(block::LEAST, v); }
+inline void __syncthreads() { block::ask(block::BLOCK); }
+inline void __syncwarp() { block::ask(block::WARP); }
+template <class T> inline T __shfl_xor_sync(unsigned int, T v, int step) {
+    uint64_t bits = 0;
+    memcpy(&bits, &v, sizeof(T));
+    bits = block::ask(block::SHUFFLE, bits, (int)(threadIdx.x & 31) ^ step);
+    memcpy(&v, &bits, sizeof(T));
+    return v;
+}
+inline int __ffs(unsigned int v) { return __builtin_ffs((int)v); }
+inline int __ffsll(long long v) { return __builtin_ffsll(v); }
+inline int __popc(unsigned int v) { return __builtin_popcount(v); }
+inline float __int_as_float(int v) { float f; memcpy(&f, &v, 4); return f; }
+inline int __float_as_int(float f) { int v; memcpy(&v, &f, 4); return v; }
+inline long long __double_as_longlong(double f) { long long v; memcpy(&v, &f, 8); return v; }
+inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long v) { const auto old = *at; *at += v; return old; }
+inline unsigned long long atomicOr(unsigned long long* at, unsigned long long v) { const auto old = *at; *at |= v; return old; }
+inline int min(int a, int b) { return std::min(a, b); }
+inline int max(int a, int b) { return std::max(a, b); }
+using std::fma;

@@ -1,0 +1,130 @@
+"""Device forms of kernels without a device: their ``.cu`` files run on the CPU, NumPy takes the place of CuPy.
+
+For the logic of a kernel and of what starts it; races, speed and what a GPU rounds in other ways show on a GPU alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+
+import mgclust.kernels
+
+FOLDER = Path(mgclust.kernels.__file__).parent
+HEADER = Path(__file__).with_name("cuda_on_cpu.hpp")
+KERNEL = re.compile(
+    r'^extern "C" __global__ void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s+)?(\w+)\(([^)]*)\)',
+    re.MULTILINE,
+)
+FEATURES = re.compile(r"^#ifdef DIM\n.*?^#endif\n", re.MULTILINE | re.DOTALL)  # kernels for a number of features
+REALS = {"float32": "float", "float64": "double"}
+NORMS = {"l2": "NORM_L2", "l1": "NORM_L1"}
+NUMBERS = {
+    "int": ctypes.c_int, "int64": ctypes.c_longlong, "uint64": ctypes.c_ulonglong,
+    "float": ctypes.c_float, "double": ctypes.c_double,
+}  # fmt: skip
+
+
+def compiler() -> str | None:
+    return shutil.which("g++")
+
+
+class File:
+    """The kernels of a ``.cu`` file, as `gpu_compiler.Module` has them."""
+
+    def __init__(self, folder: Path, file: str, dtype: str, norm: str, defines: dict[str, int]) -> None:
+        text = (FOLDER / file).read_text()
+        if "DIM" not in defines:
+            text = FEATURES.sub("", text)
+        header = (FOLDER / "pairs/pairs.cuh").read_text().replace("#pragma once", "")
+        self._real, self._kernels = REALS[dtype], {}
+        starts = ""
+        for name, listed in KERNEL.findall(text):
+            parameters = [" ".join(each.split()) for each in listed.split(",")]
+            names = ", ".join(re.search(r"(\w+)$", each)[1] for each in parameters)
+            starts += f'extern "C" void start_{name}(int across, int down, int count, {", ".join(parameters)}) '
+            starts += f"{{ block::launch({name}, across, down, count, {names}); }}\n"
+            self._kernels[name] = parameters
+        constants = {"REAL": self._real, "NORM": NORMS[norm], **defines}
+        code = "".join(f"#define {name} {value}\n" for name, value in constants.items())
+        code += f'#include "{HEADER}"\n' + text.replace('#include "pairs/pairs.cuh"', header) + starts
+        stem = "-".join([Path(file).stem, dtype, norm, *map(str, defines.values())])
+        source, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
+        source.write_text(code)
+        flags = ["-std=c++17", "-O1", "-mfma", "-ffp-contract=off", "-w", "-shared", "-fPIC"]
+        subprocess.run([compiler(), *flags, "-o", library, source], check=True)
+        self._library = ctypes.CDLL(str(library))
+
+    def get_function(self, name: str):
+        kinds = [self._kind(each) for each in self._kernels[name]]
+        start = getattr(self._library, f"start_{name}")
+
+        def launch(grid, threads, arguments):
+            assert len(arguments) == len(kinds), name
+            passed = [
+                ctypes.c_void_p(each.ctypes.data if isinstance(each, np.ndarray) else None)
+                if kind is None
+                else kind(each.item())
+                for kind, each in zip(kinds, arguments, strict=True)
+            ]
+            across, down = (*grid, 1)[:2]
+            start(across, down, threads[0], *passed)
+
+        return launch
+
+    def _kind(self, parameter: str):
+        if "*" in parameter:
+            return None
+        word = parameter.split()[-2]
+        return NUMBERS[self._real if word == "real" else word]
+
+
+@contextlib.contextmanager
+def gpu_modules(folder: Path, *names: str):
+    """Modules of kernels as on a GPU, imported afresh; their kernels run on the CPU.
+
+    Parameters
+    ----------
+    folder : Path
+        For what is compiled.
+    *names : str
+        Below ``mgclust.kernels``: ``pairs.gpu_column_boxes``.
+    """
+    cupy = types.ModuleType("cupy")
+    cupy.__dict__.update({name: getattr(np, name) for name in dir(np) if not name.startswith("__")})
+    cupy.asnumpy = np.asarray
+
+    @functools.cache
+    def compiled(file, dtype, norm="l2", **defines):
+        return File(folder, file, dtype, norm, defines)
+
+    toolkit = types.ModuleType("mgclust.kernels.toolkit.gpu_compiler")
+    toolkit.compiled, toolkit.Module, toolkit.multiprocessors = compiled, File, lambda: 132
+    toolkit.or_null = lambda array: np.uint64(0) if array is None else array
+    stand_ins = {"cupy": cupy, toolkit.__name__: toolkit}
+    before = dict(sys.modules)
+    sys.modules.update(stand_ins)
+    try:
+        yield [importlib.import_module(f"mgclust.kernels.{name}") for name in names]
+    finally:
+        for name in sys.modules.keys() - before.keys():
+            if name.startswith("mgclust.kernels"):
+                module = sys.modules.pop(name)
+                parent, _, child = name.rpartition(".")
+                if getattr(sys.modules.get(parent), child, None) is module:
+                    delattr(sys.modules[parent], child)
+        for name in stand_ins:
+            if name in before:
+                sys.modules[name] = before[name]
+            else:
+                sys.modules.pop(name, None)
