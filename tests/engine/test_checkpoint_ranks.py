@@ -37,6 +37,7 @@ ON_RANKS = {
     "scan": (1, 2),
     "neighbours": (1, 2),
     "grid": (2,),
+    "canopies": (1, 2),
 }
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import issparse
 
-from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, DensityPeaks, FuzzyCMeans
+from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, Canopy, DensityPeaks, FuzzyCMeans
 from mgclust.algorithms import base
 from mgclust.data import open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -102,6 +103,12 @@ CASES = {
         {"algorithm": "grid", "dtype": "float64"},
         (2, 3),
     ),
+    "canopies": (
+        Canopy,
+        lambda: np.random.default_rng(0).normal(size=(30_000, 3)),
+        {"t1": 0.2, "t2": 0.1, "order": "random"},
+        (1, 3),
+    ),
     "sampled dc": (
         DensityPeaks,
         lambda: groups((1500, 900, 700), 3, 3, 0),
@@ -124,6 +131,9 @@ def bits(result) -> dict[str, str]:
     """All results of a run, arrays as their hashes."""
     told = {name: json.dumps(value) for name, value in result.to_dict().items() if name not in (*UNTOLD, "created")}
     arrays = {"labels": result.labels, **result.arrays}
+    for name in [name for name, array in arrays.items() if issparse(array)]:
+        lists = arrays.pop(name)
+        arrays |= {f"{name} {part}": getattr(lists, part) for part in ("indptr", "indices")}
     return told | {
         name: hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:12] for name, array in arrays.items()
     }

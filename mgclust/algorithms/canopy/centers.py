@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.engine.checkpoint import Saved
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.errors import InsufficientMemoryError
@@ -199,8 +200,12 @@ class Candidates:
                 yield at, self._read(start, stop)[rows[at] - start]
 
 
-def pick_centers(context: Context, candidates: Candidates, measure: Metric, t2: float) -> Picked:
+def pick_centers(
+    context: Context, candidates: Candidates, measure: Metric, t2: float, saved: Saved | None = None
+) -> Picked:
     """Pick the centres among all ranks' candidates, the same on every rank.
+
+    A checkpoint has the rows that are centres: dropping what is near them leaves the candidates of that step.
 
     Parameters
     ----------
@@ -210,6 +215,8 @@ def pick_centers(context: Context, candidates: Candidates, measure: Metric, t2: 
     measure : Metric
     t2 : float
         Positive.
+    saved : Saved, optional
+        The checkpoint to continue from.
 
     Raises
     ------
@@ -222,6 +229,12 @@ def pick_centers(context: Context, candidates: Candidates, measure: Metric, t2: 
     rows: list[np.ndarray] = []
     x: list[Array] = []
     count = steps = 0
+    if saved is not None:
+        rows, steps = [saved.arrays["centers"]], saved.control["steps"]
+        count = len(rows[0])
+        x = [_rows_in_order(context, rows[0])]
+        for first in range(0, count, STEP):
+            candidates.drop_near(x[0][first : first + STEP], norm, threshold)
     while left := int(comm.all_reduce(np.array([len(candidates)], np.int64), "sum")[0]):
         context.progress(1 - left / n, n_canopies=count)
         numbers, offered = _offered(context, candidates)
@@ -236,7 +249,17 @@ def pick_centers(context: Context, candidates: Candidates, measure: Metric, t2: 
                 f"t2={t2:g} makes more than {count} centres of {n} rows; every rank holds their rows, which exceed "
                 f"{human(room)}, a quarter of its memory: raise t2, or use workers with more memory."
             )
+        if context.checkpoint.due():
+            context.checkpoint.save({"steps": steps}, {"centers": np.concatenate(rows)})
     return Picked(np.concatenate(rows), kernels.xp.concatenate(x), steps)
+
+
+def _rows_in_order(context: Context, numbers: np.ndarray) -> Array:
+    """Rows by global number, in any order, on the device of every rank."""
+    order = np.argsort(numbers)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return context.gather_rows(numbers[order])[context.kernels.xp.asarray(place)]
 
 
 def greedy_centers(kernels: Kernels, x: Array, *, norm: str, threshold: float) -> np.ndarray:

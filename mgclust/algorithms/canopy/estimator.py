@@ -81,7 +81,7 @@ def canopy(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> CanopyOutput | None:
     """Run the method on every rank; rank 0 returns what `Canopy.fit` reports, beside "labels" and "memberships"."""
-    measure = METRICS[metric]
+    measure, saved = METRICS[metric], context.checkpoint.load()
     with context.stage("prepare"):
         _prepare(context, measure)
     if t1 is None or t2 is None:
@@ -91,7 +91,7 @@ def canopy(
         pieces = candidate_pieces(context)
         drawn = seed if order == "random" else None
         candidates = Candidates(context.kernels, context.rows.read, pieces, drawn, room_for_boxes(context))
-        picked = pick_centers(context, candidates, measure, t2)
+        picked = pick_centers(context, candidates, measure, t2, saved)
         del candidates
     with context.stage("memberships"):
         loose, tight = (threshold_of(measure, t, context.dtype) for t in (t1, t2))
