@@ -4,7 +4,7 @@ The definition takes the first candidate, drops every candidate within t2 of it,
 lexicographically first maximal independent set of the graph that joins rows within t2: one answer for every order of
 the rows, however it is computed. Here, 4096 candidates at a time::
 
-    each rank    offers its first 4096 candidates          all_gather of 8 bytes each
+    each rank    offers its first 4096 candidates          all_gather of 8 bytes each, 16 in random order
     all ranks    the first 4096 of all of them             all_gather of their rows
     all ranks    pick among these                          `first_independent`, the same on every rank
     each rank    drops its candidates near a pick          `border`, or `mark_near`
@@ -131,6 +131,7 @@ class Candidates:
         self._at = self._near = xp.empty(0, dtype="int64")
         self.rows = xp.arange(bounds[0][0], bounds[-1][1])
         self.priority = self.rows
+        self.shuffled = seed is not None
         if seed is not None:
             priority = priorities(self.rows, seed, xp)
             order = xp.argsort(priority)
@@ -235,9 +236,11 @@ def pick_centers(
         x = [_rows_in_order(context, rows[0])]
         for first in range(0, count, STEP):
             candidates.drop_near(x[0][first : first + STEP], norm, threshold)
-    while left := int(comm.all_reduce(np.array([len(candidates)], np.int64), "sum")[0]):
-        context.progress(1 - left / n, n_canopies=count)
+    while True:
+        context.progress(1 - len(candidates) / max(1, len(context.rows)), n_canopies=count)
         numbers, offered = _offered(context, candidates)
+        if not len(numbers):
+            break
         chosen = _independent(kernels, offered, norm, threshold)
         rows.append(kernels.memory.to_host(numbers[chosen]))
         x.append(offered[chosen])
@@ -296,11 +299,13 @@ def _offered(context: Context, candidates: Candidates) -> tuple[Array, Array]:
     own = candidates.priority[:STEP]
     if comm.size == 1:
         return candidates.rows[:STEP], candidates.take(len(own))
-    last = xp.sort(comm.all_gather(own))[:STEP][-1]
-    count = int((own <= last).sum())
-    order = xp.argsort(comm.all_gather(own[:count]))
-    rows = comm.all_gather(candidates.rows[:count])
-    x = comm.all_gather(xp.ascontiguousarray(candidates.take(count)))
+    offered = comm.all_gather(own)
+    if len(offered) > STEP:
+        last = xp.sort(offered)[STEP - 1]
+        own, offered = own[own <= last], offered[offered <= last]
+    order = xp.argsort(offered)
+    rows = comm.all_gather(candidates.rows[: len(own)]) if candidates.shuffled else offered
+    x = comm.all_gather(xp.ascontiguousarray(candidates.take(len(own))))
     return rows[order], xp.ascontiguousarray(x[order])
 
 
