@@ -11,8 +11,8 @@ What runs where. Every rank owns consecutive row blocks; rows never move but for
     centers      4096 candidates at a time, `mgclust.algorithms.canopy.centers`
     memberships  all rows with all centres, `mgclust.algorithms.canopy.members`
 
-Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; on CPUs, few features
-and many centres take far fewer (`mgclust.kernels.pairs.cpu_column_boxes`). Memory per rank: its rows up to three times,
+Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; few features and many
+centres take far fewer (`mgclust.kernels.pairs.column_boxes`). Memory per rank: its rows up to three times,
 the centres, 60 bytes a row; on its host 5 to 9 bytes a membership besides. Communication: 4096 rows a step, at most
 n / 4096 steps and usually a handful.
 """
