@@ -136,6 +136,8 @@ def main() -> None:
             for algorithm in ("dense", "auto"):
                 fits.fit(f"noise, {d} features, {algorithm}", plain, noise, algorithm=algorithm, **given)
     fits.fit("brain, profile code, 10,000 iterations", adaptive, brain, max_iter=10_000, **of_brain)
+    fits.fit("brain, profile code, 50,000 iterations", adaptive, brain, max_iter=50_000, **of_brain)
+    fits.fit("finer brain, profile fast, to the end", adaptive, finer, profile="fast", **of_brain)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
-"""A whole brain's adaptive scan as a job of the service on several GPUs, one of whose workers is killed on the way.
+"""A whole brain's adaptive scan as a job of the service, undisturbed and with a process of it killed half-way.
 
-Two calls, the first undisturbed, with the rows that `--prepare` of affinity_propagation/brain.py writes; the hashes
-must be the same:
+The rows are those that `--prepare` of affinity_propagation/brain.py writes. The second run is killed at half of the
+time that the first one took, and must end with the same hashes:
 
-    python -m benchmarks.service.brain brain.npy --gpus 2 --out benchmarks/results/service/brain.json
-    python -m benchmarks.service.brain brain.npy --gpus 2 --kill-after 125 --out NAME.json
+    python -m benchmarks.service.brain brain.npy --gpus 1 --profile fast --out NAME.json
 
-`--workers 2` in place of `--gpus` tries it out on a CPU, with fewer rows in the file.
+`--workers 2` in place of `--gpus` tries it out on a CPU, with fewer rows in the file. Two calls of an earlier form, on
+two GPUs and with matrices in place of lists, made brain.json.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import socket
 import subprocess
@@ -29,11 +30,15 @@ from benchmarks.support import record as bench
 from mgclust import Service
 
 
-def kill_one_worker(web: int) -> None:
-    """Kill the process of one rank of the job that the service runs."""
+def kill_one_process(web: int) -> str:
+    """Kill the process that computes most within a moment: that of a rank of the job."""
     processes = psutil.Process(web).children(recursive=True)
-    workers = [process for process in processes if "spawn_main" in " ".join(process.cmdline())]
-    max(workers, key=lambda process: process.memory_info().rss).kill()
+    before = [sum(process.cpu_times()[:2]) for process in processes]
+    time.sleep(0.3)
+    victim = max(zip(processes, before, strict=True), key=lambda each: sum(each[0].cpu_times()[:2]) - each[1])[0]
+    command = " ".join(victim.cmdline())
+    victim.kill()
+    return command
 
 
 def serve(folder: Path) -> tuple[subprocess.Popen[bytes], Service]:
@@ -52,44 +57,56 @@ def serve(folder: Path) -> tuple[subprocess.Popen[bytes], Service]:
             time.sleep(0.2)
 
 
+def run(service: Service, data: Path, web: int, kill_after: float | None, options: Any) -> dict[str, Any]:
+    """One job, of which a process is killed so many seconds after the submit; what it took and found."""
+    resources = {name: getattr(options, name) for name in ("gpus", "workers") if getattr(options, name)}
+    begin = time.perf_counter()
+    job = service.submit(
+        "adaptive-affinity-propagation", options.rows, resources=resources, report=False,
+        affinity="correlation", random_state=0, profile=options.profile,
+    )  # fmt: skip
+    folder = data / "jobs" / job.id / "checkpoint"
+    seen: dict[str, float] = {}
+    killed: dict[str, Any] = {}
+    while job.refresh().state in ("PENDING", "RUNNING"):
+        now = time.perf_counter() - begin
+        for path in folder.glob("*/*"):
+            seen.setdefault(path.name, now)
+        if kill_after is not None and not killed and now > kill_after:
+            killed = {"killed_at": now, "killed": kill_one_process(web)[:80]}
+        time.sleep(0.1)
+    seconds = time.perf_counter() - begin
+    with tempfile.TemporaryDirectory() as name:
+        result = job.result(Path(name) / "result")
+        arrays: dict[str, Any] = {"labels": result.labels, **result.arrays}
+        hashes = {
+            name: hashlib.sha256(np.ascontiguousarray(each).tobytes()).hexdigest() for name, each in arrays.items()
+        }
+        return {
+            **resources, "shape": result.source["shape"], "state": job.state, "attempts": job.info["attempt"],
+            "seconds": seconds, **killed, "checkpoints_seen_at": seen, "timings": result.timings,
+            "scores": job.info["scores"], "sha256": hashes,
+        }  # fmt: skip
+
+
 def main() -> None:
     parser = bench.parser(__doc__)
     parser.add_argument("rows", type=Path)
     parser.add_argument("--gpus", type=int)
     parser.add_argument("--workers", type=int)
-    parser.add_argument("--kill-after", type=float, metavar="SECONDS", help="after the submit")
+    parser.add_argument("--profile", default="code", choices=["code", "paper", "fast"])
+    parser.add_argument("--checkpoint-seconds", type=float, default=60.0)
     options = parser.parse_args()
     out = bench.Record(__doc__, options.out)
-    resources = {name: getattr(options, name) for name in ("gpus", "workers") if getattr(options, name)}
+    os.environ["MGCLUST_SERVICE_CHECKPOINT_SECONDS"] = str(options.checkpoint_seconds)
     with tempfile.TemporaryDirectory() as name:
-        web, service = serve(Path(name) / "data")
+        data = Path(name) / "data"
+        web, service = serve(data)
         try:
-            begin = time.perf_counter()
-            job = service.submit(
-                "adaptive-affinity-propagation", options.rows, resources=resources, report=False,
-                affinity="correlation", random_state=0,
-            )  # fmt: skip
-            folder = Path(name) / "data" / "jobs" / job.id / "checkpoint"
-            seen: dict[str, float] = {}
-            killed = None
-            while job.refresh().state in ("PENDING", "RUNNING"):
-                now = time.perf_counter() - begin
-                for path in folder.glob("*/*"):
-                    seen.setdefault(path.name, now)
-                if options.kill_after is not None and killed is None and now > options.kill_after:
-                    kill_one_worker(web.pid)
-                    killed = now
-                time.sleep(0.2)
-            seconds = time.perf_counter() - begin
-            result = job.result(Path(name) / "result")
-            arrays: dict[str, Any] = {"labels": result.labels, **result.arrays}
-            out.add(
-                "undisturbed" if killed is None else "one worker killed", **resources, shape=result.source["shape"],
-                state=job.state, attempts=job.info["attempt"], seconds=seconds, killed_at=killed,
-                checkpoints_seen_at=seen, timings=result.timings, scores=job.info["scores"],
-                sha256={name: hashlib.sha256(np.ascontiguousarray(each).tobytes()).hexdigest()
-                        for name, each in arrays.items()},
-            )  # fmt: skip
+            first = run(service, data, web.pid, None, options)
+            out.add("undisturbed", **first)
+            second = run(service, data, web.pid, first["seconds"] / 2, options)
+            out.add("killed half-way", **second, same_bits=second["sha256"] == first["sha256"])
         finally:
             web.send_signal(signal.SIGTERM)
             web.wait(40)
