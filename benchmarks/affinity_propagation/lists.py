@@ -3,6 +3,7 @@
     python -m benchmarks.affinity_propagation.brain bold.nii.gz mask.nii.gz --prepare brain.npy
     python -m benchmarks.affinity_propagation.lists bold.nii.gz mask.nii.gz --finer finer.npy
     python -m benchmarks.affinity_propagation.lists brain.npy finer.npy --out NAME.json
+    python -m benchmarks.affinity_propagation.lists brain.npy finer.npy --ends --out NAME.json
 
 `--finer` interpolates the series on a grid with 228,000 voxels within the mask, about 2 mm of a brain, and adds white
 noise of a fifth of each voxel's standard deviation: neighbours are not copies of each other.
@@ -99,6 +100,7 @@ def main() -> None:
     parser.add_argument("more", help="rows of the finer grid, .npy; with --finer the mask")
     parser.add_argument("--finer", type=Path, metavar="OUT.npy", help="only write the rows of the finer grid")
     parser.add_argument("--rows-of-many", type=int, default=1_000_000)
+    parser.add_argument("--ends", action="store_true", help="only the scans that go on longest")
     parser.add_argument("--cpu", action="store_true", help="the CPU instead")
     parser.add_argument("--small", action="store_true", help="few rows only, to try the script out")
     options = parser.parse_args()
@@ -114,6 +116,10 @@ def main() -> None:
     fits.fit("", adaptive, brain, profile="fast", max_iter=1500, algorithm="sparse", **of_brain)
     fits.fit("", adaptive, brain[:2000], max_iter=100, **of_brain)
     scan = fits.fit("brain, profile fast, to the end", adaptive, brain, profile="fast", **of_brain).scan_
+    if options.ends:
+        fits.fit("brain, profile code, 50,000 iterations", adaptive, brain, max_iter=50_000, **of_brain)
+        fits.fit("finer brain, profile fast, to the end", adaptive, finer, profile="fast", **of_brain)
+        return
     fits.fit(
         "finer brain, profile fast, to K = 100", adaptive, finer, profile="fast",
         n_clusters_range=(100, len(finer)), **of_brain,
@@ -136,8 +142,6 @@ def main() -> None:
             for algorithm in ("dense", "auto"):
                 fits.fit(f"noise, {d} features, {algorithm}", plain, noise, algorithm=algorithm, **given)
     fits.fit("brain, profile code, 10,000 iterations", adaptive, brain, max_iter=10_000, **of_brain)
-    fits.fit("brain, profile code, 50,000 iterations", adaptive, brain, max_iter=50_000, **of_brain)
-    fits.fit("finer brain, profile fast, to the end", adaptive, finer, profile="fast", **of_brain)
 
 
 if __name__ == "__main__":
