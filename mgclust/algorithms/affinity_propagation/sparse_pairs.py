@@ -22,7 +22,6 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
 )
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import PADDING, padded
 
@@ -33,6 +32,8 @@ Array = Any
 
 class SparseSimilarities(Similarities):
     """Those of the pairs of this rank's rows, as lists: the most similar first, of equals the lowest column.
+
+    They are on the host, whatever the device: what is done with them is little beside the messages.
 
     Parameters
     ----------
@@ -56,8 +57,6 @@ class SparseSimilarities(Similarities):
         self, context: Context, seed: int, *, values: np.ndarray, columns: np.ndarray, bounds: np.ndarray
     ) -> None:
         super().__init__(context, seed)
-        if context.kernels.device != "cpu":
-            raise InputError("sparse similarities are computed on CPUs alone so far; choose device='cpu'.")
         rows = context.rows
         part = slice(bounds[rows.start], bounds[rows.stop])
         self._bounds = bounds[rows.start : rows.stop + 1] - bounds[rows.start]
@@ -75,7 +74,7 @@ class SparseSimilarities(Similarities):
 
     def _draw(self, tiny: float) -> None:
         """Add noise to the similarities, and put the lists in order."""
-        load_lists(self.context.kernels.device).jitter_lists(
+        load_lists("cpu").jitter_lists(
             self._s, self._bounds, self._numbers, self._column, seed=self.seed, draw=self.draws, tiny=tiny
         )
         order = np.lexsort((self._column, -self._s, self._row))
