@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.sparse import block_diag, coo_array, csr_array, csr_matrix, dia_array
@@ -22,8 +24,13 @@ def types_as_asked(monkeypatch):
     monkeypatch.setattr(estimator, "FEW_SIMILARITIES", 0)
 
 
-def fit(X, affinity="precomputed", **parameters) -> AffinityPropagation:
-    return AffinityPropagation(affinity=affinity, device="cpu", client=None, **parameters).fit(X)
+def fit_on(device, X, affinity="precomputed", **parameters) -> AffinityPropagation:
+    return AffinityPropagation(affinity=affinity, device=device, client=None, **parameters).fit(X)
+
+
+@pytest.fixture
+def fit(device):
+    return partial(fit_on, device)
 
 
 def points(n=160, seed=0, d=3) -> np.ndarray:
@@ -48,7 +55,7 @@ def as_sparse(S) -> csr_array:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_all_pairs_are_a_dense_matrix(dtype):
+def test_all_pairs_are_a_dense_matrix(fit, dtype):
     """The same bits, and the diagonal does not count."""
     S = -(np.random.default_rng(0).random((150, 150)) ** 2)
     for parameters in ({"preference": -0.3}, {"preference_quantile": 0.2}, {"n_clusters": 5, "damping": 0.9}):
@@ -61,9 +68,9 @@ def test_all_pairs_are_a_dense_matrix(dtype):
     assert fit(as_sparse(S)).preference_ == pytest.approx(np.median(S[~np.eye(150, dtype=bool)]), rel=1e-6)
 
 
-@pytest.mark.quick("1")
+@pytest.mark.quick("*-1")
 @pytest.mark.parametrize("seed", range(4))
-def test_equals_the_oracle(seed):
+def test_equals_the_oracle(fit, seed):
     X = points(seed=seed)
     graph, preference = graph_of(X, 6 + 5 * seed), (-3.0, -8.0, -15.0, -40.0)[seed]
     similarities = graph.copy()
@@ -92,7 +99,7 @@ def test_equals_the_oracle(seed):
         assert adjusted_rand_score(theirs.labels_, model.labels_) == 1
 
 
-def test_a_solution_reaches_all_rows():
+def test_a_solution_reaches_all_rows(fit):
     """One exemplar emerges long before the others: to stay is not enough."""
     graph = graph_of(points(90, seed=2), 8)
     graph.data[:] = 1 + 0.01 * np.random.default_rng(0).random(len(graph.data))
@@ -105,7 +112,7 @@ def test_a_solution_reaches_all_rows():
     assert converged and model.cluster_centers_indices_.tolist() == exemplars and model.labels_.tolist() == labels
 
 
-def test_parts_that_are_not_linked():
+def test_parts_that_are_not_linked(fit):
     """Each is clustered as if alone; a row without pairs is its own exemplar."""
     parts = [graph_of(points(n, seed=n), 8) for n in (40, 70)]
     parameters = {"affinity": "precomputed_nearest_neighbors", "preference": -10.0, "damping": 0.8, "dtype": "float64"}
@@ -120,7 +127,7 @@ def test_parts_that_are_not_linked():
     assert whole.net_similarity_ == pytest.approx(sum(model.net_similarity_ for model in models) - 10.0, rel=1e-12)
 
 
-def test_rows_without_an_exemplar_in_reach():
+def test_rows_without_an_exemplar_in_reach(fit):
     """Preferences forbid all exemplars but one, with which few rows have a pair."""
     graph = graph_of(points(60), 5)
     preference = np.full(60, -1e6)
@@ -143,7 +150,7 @@ def test_rows_without_an_exemplar_in_reach():
 def test_same_bits_on_any_number_of_ranks(size, ranks, monkeypatch):
     graph = graph_of(points(2500), 12).astype("float32")
     given = {"damping": 0.8, "preference_quantile": 0.1}
-    alone = fit(graph, "precomputed_nearest_neighbors", **given)
+    alone = fit_on("cpu", graph, "precomputed_nearest_neighbors", **given)
     monkeypatch.setattr(base, "connect", lambda **_: ranks(size))
     model = AffinityPropagation(affinity="precomputed_nearest_neighbors", device="cpu", **given).fit(graph)
     np.testing.assert_array_equal(model.labels_, alone.labels_)
@@ -155,10 +162,10 @@ def test_same_bits_on_any_number_of_ranks(size, ranks, monkeypatch):
 def test_memory():
     """Half a GiB would not hold a quarter of the matrix."""
     graph = graph_of(points(24_000, d=2), 8)
-    model = fit(graph, "precomputed_nearest_neighbors", memory_limit="512 MiB", damping=0.8, max_iter=60)
+    model = fit_on("cpu", graph, "precomputed_nearest_neighbors", memory_limit="512 MiB", damping=0.8, max_iter=60)
     assert model.exactness_["pairs_kept"] == 24_000 * 8 and model.labels_.max() > 1000
     with pytest.raises(InsufficientMemoryError, match="pairs as given"):
-        fit(graph, "precomputed_nearest_neighbors", memory_limit="16 MiB")
+        fit_on("cpu", graph, "precomputed_nearest_neighbors", memory_limit="16 MiB")
 
 
 def matrix(*values, n=4) -> csr_array:
@@ -186,24 +193,24 @@ def matrix(*values, n=4) -> csr_array:
 )
 def test_refusals(X, affinity, message):
     with pytest.raises(InputError, match=message):
-        fit(X, affinity)
+        fit_on("cpu", X, affinity)
 
 
 def test_other_refusals():
     with pytest.raises(InputError, match="algorithm='dense' keeps all pairs"):
-        fit(matrix(-1.0, -2.0), algorithm="dense")
+        fit_on("cpu", matrix(-1.0, -2.0), algorithm="dense")
     with pytest.raises(InputError, match="sparse"):
         AdaptiveAffinityPropagation(affinity="precomputed", client=None, device="cpu").fit(matrix(-1.0, -2.0))
     hostile = matrix(-1.0, -2.0)
     hostile.indices[1] = 1 << 30
     with pytest.raises(InputError, match="is damaged"):
-        fit(hostile)
+        fit_on("cpu", hostile)
     with pytest.raises(InputError, match="too large for dtype='float32'"):
-        fit(matrix(1e20, 2e20), "precomputed_nearest_neighbors")
-    assert fit(matrix(1e20, 2e20), "precomputed_nearest_neighbors", dtype="float64").n_clusters_ > 0
+        fit_on("cpu", matrix(1e20, 2e20), "precomputed_nearest_neighbors")
+    assert fit_on("cpu", matrix(1e20, 2e20), "precomputed_nearest_neighbors", dtype="float64").n_clusters_ > 0
 
 
-def test_what_is_stored_counts():
+def test_what_is_stored_counts(fit):
     """Zeros are similarities, -inf is none; equal content has one fingerprint, whatever the order."""
     first = csr_array(([0.0, -1, -np.inf, -3], [2, 1, 0, 0], [0, 2, 3, 4]), shape=(3, 3))
     then = csr_array(([-1.0, 0, -3], [1, 2, 0], [0, 2, 2, 3]), shape=(3, 3))
