@@ -1,7 +1,8 @@
 """Fuzzy c-means: the weighted sums of one pass over the rows, and memberships in given centres.
 
 On the CPU `cpu` hands panels of rows to `cpu_steps`. On a GPU `gpu` takes ``fuzzy.cu``, or `gpu_products` with
-``products.cu`` where many centres are for tensor cores; both include ``approximations.cuh``.
+``products.cu`` where many centres are for tensor cores; both include ``approximations.cuh``. Clusters with norms of
+their own have distances and sums of products in `cpu_covariances` and ``covariances.cu``.
 """
 
 from __future__ import annotations
@@ -65,6 +66,60 @@ class FuzzyCMeans(Protocol):
             Centres.
         out : array of shape (k, c), the rows' type
             Written. Centres at distance 0 share a row.
+        """
+
+    def norm_distances(self, x: Array, centers: Array, factors: Array, *, out: Array) -> None:
+        """Write the squared distances of rows from centres, for each centre in a norm of its own.
+
+        Parameters
+        ----------
+        x : array of shape (k, d)
+        centers : array of shape (c, d), the rows' type
+        factors : array of shape (c, d, d), the rows' type
+            Upper triangular, with zeros below the diagonal.
+        out : array of shape (k, c), the rows' type
+            Written: ``|factors[j] @ (x[i] - centers[j])|^2``, the largest finite number at most. Equal rows have equal
+            bits.
+        """
+
+    def tile_memberships(
+        self,
+        tile: Array,
+        *,
+        m: float,
+        log2_scale: float = 0.0,
+        weights: Array | None = None,
+        scores: Array | None = None,
+    ) -> None:
+        """Turn squared distances s_ij of rows into g_ij as in `fuzzy_sums`, or into memberships, in place.
+
+        Parameters
+        ----------
+        tile : array of shape (k, c), the rows' type
+            Distances; centres at distance 0 share a row.
+        log2_scale : float
+            As in `fuzzy_sums`.
+        weights : array of shape (k,), the rows' type, or None
+            None: all 1.
+        scores : float64 array of shape (k, 3), optional
+            Written: what each row adds to the last three sums of `fuzzy_sums`. Without it the tile becomes memberships,
+            and `log2_scale` and `weights` do not count.
+        """
+
+    def scatter_sums(self, x: Array, centers: Array, g: Array, *, first_row: int, block_rows: int, out: Array) -> None:
+        """Add the sums of products of features that covariances are made of.
+
+        Parameters
+        ----------
+        x : array of shape (k, d)
+        centers : array of shape (c, d), the rows' type
+        g : array of shape (k, c), the rows' type
+            How much each row weighs in each cluster.
+        first_row, block_rows : int
+            As in `fuzzy_sums`.
+        out : float64 array of shape (blocks, c, (d + 1) * (d + 2) / 2)
+            Added to in place; blocks are those of `fuzzy_sums`. Of cluster j the upper triangle, row by row, of the sum
+            over i of ``g[i, j]`` times the outer product of (x_i - centers_j, 1) with itself.
         """
 
     def weighted_means(self, sums: Array, centers: Array) -> Array:

@@ -17,6 +17,9 @@ registers at a time. Few features: a lane keeps adding its own rows, and the 32 
 (`add_by_lanes`). Many features: 32 features are the lanes, rows follow each other (`add_by_features`). Which it is
 depends on c and d.
 
+Clusters with norms of their own (`cpu_covariances`) take three passes over a tile of distances: these, memberships, and
+the sums of products.
+
 In `real` are the sums over the centres of a row, and at most 512 additions in a chain within a group; groups are added
 in float64, in ascending order. So the bits depend neither on threads nor on how the rows come, by multiples of 1024.
 """
@@ -27,11 +30,19 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.fuzzy_c_means.cpu_steps import CENTERS, GROUP, add_groups, add_partial, write_memberships
+from mgclust.kernels.fuzzy_c_means.cpu_covariances import norm_distances, scatter_sums
+from mgclust.kernels.fuzzy_c_means.cpu_steps import (
+    CENTERS,
+    GROUP,
+    add_groups,
+    add_partial,
+    weigh_tile,
+    write_memberships,
+)
 from mgclust.kernels.toolkit.simd import WIDTH
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
-__all__ = ["fuzzy_sums", "memberships", "weighted_means"]
+__all__ = ["fuzzy_sums", "memberships", "norm_distances", "scatter_sums", "tile_memberships", "weighted_means"]
 
 Array = Any
 HIGHEST = {4: 100.0, 8: 900.0}  # exponents, by the bytes of a number, that sums over many rows can bear
@@ -93,6 +104,23 @@ def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
         start = index * step
         panels, g = aligned(d * WIDTH, x.dtype), aligned(c * WIDTH, x.dtype)
         write_memberships(flat, d, start, min(start + step, k), middle, c, constants, m == 2, panels, g, out)
+
+    run_tasks(-(-k // step), task)
+
+
+def tile_memberships(
+    tile: Array, *, m: float, log2_scale: float = 0.0, weights: Array | None = None, scores: Array | None = None
+) -> None:
+    k, c = tile.shape
+    constants, plain = _constants(m, log2_scale, tile.dtype), m == 2 and log2_scale == 0
+    step = max(1, LEAST_TASK // (8 * WIDTH * c)) * WIDTH
+    own = tile[:0, 0] if weights is None else np.ascontiguousarray(weights, tile.dtype)
+    flat, found = tile.reshape(-1), np.empty((0, 3)) if scores is None else scores
+
+    def task(index: int, _: int) -> None:
+        g, lanes = aligned(c * WIDTH, tile.dtype), aligned((c + 3) * WIDTH, tile.dtype)
+        start, stop = index * step, min((index + 1) * step, k)
+        weigh_tile(flat, c, start, stop, own, constants, plain, scores is None, g, lanes, found)
 
     run_tasks(-(-k // step), task)
 

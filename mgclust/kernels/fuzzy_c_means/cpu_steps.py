@@ -37,7 +37,7 @@ from mgclust.kernels.toolkit.simd_steps import (
     subtract,
 )
 
-__all__ = ["CENTERS", "GROUP", "add_groups", "add_partial", "write_memberships"]
+__all__ = ["CENTERS", "GROUP", "add_groups", "add_partial", "weigh_tile", "write_memberships"]
 
 GROUP = 1024  # rows whose sums are in `real`
 CENTERS = 6  # of which the sums are in registers at a time when the features are the lanes
@@ -315,3 +315,41 @@ def write_memberships(
         for i in range(row, end):
             for j in range(c):
                 out[i, j] = g[j * WIDTH + i - row]
+
+
+@compiled
+def weigh_tile(
+    tile: Any, c: int, start: int, stop: int, weights: Any, constants: Any, plain: bool, only_u: bool, g: Any,
+    lanes: Any, scores: Any,
+) -> None:  # fmt: skip
+    """`tile_memberships` of rows start..stop-1; the lanes are those of `_weigh`, of one panel."""
+    for row in range(start, stop, WIDTH):
+        end = min(row + WIDTH, stop)
+        for i in range(WIDTH):
+            for j in range(c):
+                g[j * WIDTH + i] = tile[(min(row + i, end - 1)) * c + j]
+        least = splat(constants[4])
+        for j in range(c):
+            least = lesser(least, load(g, j * WIDTH))
+        if plain:
+            sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], True, not only_u, g, 0)
+        else:
+            sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], False, not only_u, g, 0)
+        if only_u:
+            for j in range(c):
+                store(g, j * WIDTH, divide(load(g, j * WIDTH), sum_p))
+        else:
+            _take_weights(weights, row, end, 1, lanes, 0)
+            weight = load(lanes, 0)
+            lanes[:] = 0
+            if plain:
+                _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, True, g, 0, lanes, 0)
+            else:
+                _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, False, g, 0, lanes, 0)
+            for i in range(row, end):
+                at = c * WIDTH + i - row
+                scores[i, 0], scores[i, 1] = lanes[at], lanes[at + WIDTH]
+                scores[i, 2] = lanes[at + 2 * WIDTH] * np.log(2.0)
+        for i in range(row, end):
+            for j in range(c):
+                tile[i * c + j] = g[j * WIDTH + i - row]

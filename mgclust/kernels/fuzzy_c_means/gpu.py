@@ -1,7 +1,7 @@
 """Fuzzy c-means on a CUDA device: few centres in one kernel, many by products, or by way of a tile of distances.
 
 The kernels are in ``fuzzy.cu``, those of products in ``few_centers.cu`` and ``products.cu`` (`gpu_few_centers` and
-`gpu_products` of this folder).
+`gpu_products` of this folder), those of clusters with norms of their own in ``covariances.cu``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mgclust.kernels.fuzzy_c_means import gpu_few_centers, gpu_products
 from mgclust.kernels.pairs.gpu_launch import SIDE, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, or_null
 
-__all__ = ["fuzzy_sums", "memberships", "weighted_means"]
+__all__ = ["fuzzy_sums", "memberships", "norm_distances", "scatter_sums", "tile_memberships", "weighted_means"]
 
 Array = Any
 TILE_CLUSTERS, TILE_FEATURES = 8, 4  # sums that a thread holds
@@ -29,7 +29,9 @@ TILE_NUMBERS = (
     1 << 25
 )  # distances on their way from one kernel to the next: fewer would stay in the cache, but run short
 ADDERS = 128
+MOST_PIECES = 1 << 15  # of rows in a launch, which the grid's last dimension holds
 WARPS = 8  # rows of a block of tile_memberships
+ROWS_OF_BLOCK, FEATURE_SIDE = 128, 16  # ROWS_OF_BLOCK and SIDE in covariances.cu
 STAGED_NUMBERS = 3 * 2 * 16 * 128  # STAGES of DEPTH rows of the tile and of x, in fuzzy.cu
 
 
@@ -134,6 +136,39 @@ def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:
     if len(x):
         _distances(x, centers, out)
         _memberships_of_tile(out, _Exponents.of(m, 0.0, out.dtype), None, only_u=True, scores=out)
+
+
+def norm_distances(x: Array, centers: Array, factors: Array, *, out: Array) -> None:
+    (k, d), c = x.shape, len(centers)
+    if not k:
+        return
+    kernel = compiled("fuzzy_c_means/covariances.cu", x.dtype.name).get_function("norm_distances")
+    sizes = (cp.ascontiguousarray(x.T), np.int64(k), np.int32(d), centers, factors, np.int32(c), out)
+    kernel((-(-k // ROWS_OF_BLOCK), c), (ROWS_OF_BLOCK,), sizes)
+
+
+def tile_memberships(
+    tile: Array, *, m: float, log2_scale: float = 0.0, weights: Array | None = None, scores: Array | None = None
+) -> None:
+    if len(tile):
+        exponents, only_u = _Exponents.of(m, log2_scale, tile.dtype), scores is None
+        _memberships_of_tile(tile, exponents, weights, only_u=only_u, scores=tile if scores is None else scores)
+
+
+def scatter_sums(x: Array, centers: Array, g: Array, *, first_row: int, block_rows: int, out: Array) -> None:
+    (k, d), c, packed = x.shape, len(centers), out.shape[2]
+    kernel = compiled("fuzzy_c_means/covariances.cu", x.dtype.name).get_function("scatter")
+    add = compiled("fuzzy_c_means/fuzzy.cu", x.dtype.name, POWER=0).get_function("add_pieces")
+    tiles = -(-(d + 1) // FEATURE_SIDE)
+    fit = min(MOST_PIECES, SCRATCH_BYTES // (x.itemsize * c * packed)) * SHORT_ROWS
+    most = max(1, fit // GROUP_ROWS) * GROUP_ROWS
+    for start in range(0, k, most):
+        part, weighs = x[start : start + most], g[start : start + most]
+        partial = cp.empty((-(-len(part) // SHORT_ROWS), c, packed), x.dtype)
+        grid, sizes = (tiles * (tiles + 1) // 2, c, len(partial)), (np.int64(len(part)), np.int32(d))
+        arguments = (part, *sizes, centers, weighs, np.int32(c), np.int32(SHORT_ROWS), partial)
+        kernel(grid, (FEATURE_SIDE * FEATURE_SIDE,), arguments)
+        _add_runs(add, partial, first_row + start, len(part), SHORT_ROWS, block_rows, out, first_row)
 
 
 def weighted_means(sums: Array, centers: Array) -> Array:
