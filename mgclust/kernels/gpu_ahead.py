@@ -77,7 +77,12 @@ def _fuzzy_c_means(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     yield from _pairs("nearest", rows, 1, d, dtype)
     tiles = compiled("fuzzy_c_means/fuzzy.cu", dtype.name, POWER=int(arguments["m"] != 2))
     yield tiles, "tile_memberships"
-    for c in (1, arguments["numbers"][0]):  # one: how far rows are from their mean
+    full = arguments["covariance_type"] == "full"
+    if full:
+        covariances = compiled("fuzzy_c_means/covariances.cu", dtype.name)
+        yield from ((covariances, "scatter"), (covariances, "norm_distances"))
+        yield compiled("fuzzy_c_means/fuzzy.cu", dtype.name, POWER=0), "add_pieces"
+    for c in (1,) if full else (1, arguments["numbers"][0]):  # one: how far rows are from their mean
         layout = layout_of(d, c, dtype.itemsize)
         if few_centers.suit(dtype, d, c, int(arguments["m"] != 2)):
             yield from ((few_centers.module(d, c), "warp_sums"), (tiles, "add_pieces"))

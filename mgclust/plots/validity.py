@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["validity"]
 
 STEEP = 30.0  # a largest value so many times the least one asks for a logarithmic axis
+LOW_IS_BETTER = {"fuzzy_hypervolume": "fuzzy hypervolume", "xie_beni": "Xie-Beni"}
 HIGH_IS_BETTER = {
     "modified_partition_coefficient": ("modified partition coefficient (right)", MUTED, (0, (1, 2))),
     "fuzzy_silhouette": ("fuzzy silhouette (right)", POINT, "-"),
@@ -46,25 +47,27 @@ def validity(result: Result, ax: Axes | None = None) -> Axes:
         )
     k = np.asarray(arrays["scan_n_clusters"])
     ax = own_axes(ax, FIGURE)
-    index = np.asarray(arrays["scan_xie_beni"], dtype=float)
+    hypervolume = np.asarray(arrays.get("scan_fuzzy_hypervolume", np.nan), dtype=float)
+    least = "xie_beni" if np.isnan(hypervolume).all() else "fuzzy_hypervolume"
+    words, index = LOW_IS_BETTER[least], np.asarray(arrays[f"scan_{least}"], dtype=float)
     defined = np.isfinite(index)
     lines = ax.plot(
-        k[defined], index[defined], color=ACCENT, linewidth=1.6, label="Xie-Beni (left)", **marks(len(k), 4)
+        k[defined], index[defined], color=ACCENT, linewidth=1.6, label=f"{words} (left)", **marks(len(k), 4)
     )
     if defined.any() and index[defined].max() > STEEP * index[defined].min() > 0:
         ax.set_yscale("log")
     right = faint_axis(ax, "the others: high is better")
-    for name, (words, color, line) in HIGH_IS_BETTER.items():
+    for name, (label, color, line) in HIGH_IS_BETTER.items():
         values = np.asarray(arrays[f"scan_{name}"], dtype=float)
         if np.isfinite(values).any():
             look: dict[str, Any] = {"color": color, "linewidth": 1.2, "linestyle": line, **marks(len(k), 3)}
-            lines += right.plot(k, values, label=words, **look)
+            lines += right.plot(k, values, label=label, **look)
     chosen = result.scores.get("n_clusters")
     if chosen is not None:
         ax.axvline(chosen, color=INK, linewidth=1.0, linestyle=(0, (4, 3)), alpha=0.7)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("clusters")
-    ax.set_ylabel("Xie-Beni: low is better")
+    ax.set_ylabel(f"{words}: low is better")
     ax.legend(handles=lines, frameon=True, framealpha=0.85, edgecolor="none", fontsize=9, labelcolor=MUTED, loc="best")
     ax.set_title(f"{len(k):,} numbers of clusters" + (f", {chosen:,} chosen" if chosen is not None else ""))
     return ax

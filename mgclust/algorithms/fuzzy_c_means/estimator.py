@@ -20,7 +20,7 @@ from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
 from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions, criterion_of
 from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentation
 from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate, fuzzy_c_means
-from mgclust.algorithms.fuzzy_c_means.validity import Candidate, separations, silhouettes_in_float64
+from mgclust.algorithms.fuzzy_c_means.validity import Candidate, silhouettes_in_float64
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
 from mgclust.algorithms.scikit_learn import ClassNamePrefixFeaturesOutMixin, TransformerMixin, check_is_fitted
 from mgclust.data import Dataset
@@ -54,15 +54,26 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     n_clusters_range : tuple of (int, int), optional
         From the first number to the second, in place of `n_clusters`: a partition of each, of which `criterion` chooses
         one; see `scan_`.
-    criterion : {"auto", "xie_beni", "modified_partition_coefficient", "fuzzy_silhouette"}, default="auto"
-        Validity index that chooses the number of clusters: the least "xie_beni", the largest of the others. "auto" is
-        "xie_beni", and with `noise_distance` "modified_partition_coefficient": there the former would make noise of
-        whole clusters, and is refused for a range. "fuzzy_silhouette" takes the distances of all pairs of rows once,
-        and is computed with one number of clusters, too.
+    criterion : {"auto", "xie_beni", "modified_partition_coefficient", "fuzzy_silhouette", "fuzzy_hypervolume"}, \
+default="auto"
+        Validity index that chooses the number of clusters: the least "xie_beni" or "fuzzy_hypervolume", the largest of
+        the others. "auto" is "xie_beni"; with ``covariance_type="full"`` it is "fuzzy_hypervolume", and with
+        `noise_distance` "modified_partition_coefficient": there the former two would make noise of whole clusters, and
+        are refused for a range. "fuzzy_silhouette" takes the distances of all pairs of rows once, and is computed with
+        one number of clusters, too.
     m : float or "auto", default="auto"
         Fuzzifier, above 1: near 1 nearly every row belongs to one cluster (k-means), large m makes all memberships
         alike, and in many features already 2 does. "auto" takes that of Schwämmle and Jensen (2010), which falls with
-        the number of features and rows, and 2 where theirs is larger (up to four or five features); see `m_`.
+        the number of features and rows, and 2 where theirs is larger (up to four or five features); see `m_`. With
+        ``covariance_type="full"`` the numbers of a centre and a covariance count as features.
+    covariance_type : {"spherical", "full"}, default="spherical"
+        With "full" each cluster has a covariance of its own, and the distance that follows from it, as Gustafson and
+        Kessel (1979) have it: clusters may be long, flat and turned, all of the same volume. In float64, with
+        ``metric="euclidean"``; an iteration takes about n_features times as long. Each cluster needs more rows than
+        there are features, unless there is `shrinkage`.
+    shrinkage : float, default=0.0
+        With "full", the share, from 0 to 1, that the covariance of all rows has in that of each cluster: for clusters
+        of few rows. At 1 all have the shape of the whole.
     init : {"k-means++", "random", "canopy", "random-memberships"}, array or path of a .npy, default="k-means++"
         Where centres start: drawn far from each other (k-means|| above 65,536 rows); random rows; the largest of as
         many canopies (if m is above 2, followed by one step with m = 2, since a centre would hardly leave the row that
@@ -76,9 +87,10 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     tol : float, default=1e-4
         The run ends when what `stop` names changes by no more than this.
     stop : {"centers", "objective", "memberships"}, default="centers"
-        "centers": no centre moves farther than `tol` times the root mean square distance of the rows from their mean.
-        "objective": J differs by at most `tol` times J from that of the iteration before. "memberships": no membership
-        differs by more than `tol`; such an iteration looks at some rows twice more, the last ones at all of them.
+        "centers": no centre moves farther than `tol` times the root mean square distance of the rows from their mean;
+        with ``covariance_type="full"`` no centre together with the root of its covariance. "objective": J differs by at
+        most `tol` times J from that of the iteration before. "memberships": no membership differs by more than `tol`;
+        such an iteration looks at some rows twice more, the last ones at all of them.
     noise_distance : float, optional
         Distance of a noise cluster from every row (Davé 1991), in units of the data, or for cosine and correlation of
         rows of unit length. It takes most of the rows that are farther than this from all centres, so that they hardly
@@ -106,9 +118,11 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     scan_ : dict of str to ndarray of shape (n_candidates,)
         With `n_clusters_range`, of each number of clusters: ``n_clusters``, ``objective``, ``partition_coefficient``,
         ``modified_partition_coefficient``, ``partition_entropy``, ``xie_beni``, ``fuzzy_silhouette`` (NaN unless it is
-        the criterion) and ``n_iter``.
+        the criterion), ``fuzzy_hypervolume`` (NaN unless there are covariances) and ``n_iter``.
     cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
         In the units of the data; for cosine and correlation, means of rows of unit length.
+    covariances_ : ndarray of shape (n_clusters, n_features, n_features), float64
+        With ``covariance_type="full"``: of each cluster, weighted by the memberships to the power of m.
     labels_ : ndarray of shape (n_samples,), int32
         Cluster of each row's largest membership; of equal ones the first. -1 where that of noise is larger.
     memberships_ : ndarray of shape (n_samples, n_clusters) or zarr array
@@ -124,6 +138,9 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     partition_coefficient_, partition_entropy_, xie_beni_, fuzzy_silhouette_ : float
         Validity indices at the final centres, see ``mgclust.algorithms.fuzzy_c_means.validity``. Xie-Beni is infinite
         where centres coincide, and NaN for one cluster; the last is there where it is the criterion.
+    fuzzy_hypervolume_ : float
+        With ``covariance_type="full"``: sum over the clusters of sqrt(det F_j / det F_0), with the covariances F_j of
+        the clusters and F_0 of all rows.
     computed_in_ : {"float32", "float64"}
         The type of rows, distances and memberships; see `dtype`.
     timings_, result_, n_features_in_
@@ -137,6 +154,12 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     V. Schwämmle, O. N. Jensen, A simple and fast method to determine the parameters for fuzzy c-means cluster analysis,
     Bioinformatics 26:2841-2848, 2010.
     R. N. Davé, Characterization and detection of noise in clustering, Pattern Recognition Letters 12:657-664, 1991.
+    D. E. Gustafson, W. C. Kessel, Fuzzy clustering with a fuzzy covariance matrix, IEEE Conf. Decision and Control,
+    761-766, 1979.
+    R. Babuška, P. J. van der Veen, U. Kaymak, Improved covariance estimation for Gustafson-Kessel clustering, IEEE
+    Int. Conf. Fuzzy Systems, 1081-1085, 2002.
+    I. Gath, A. B. Geva, Unsupervised optimal fuzzy clustering, IEEE Trans. Pattern Analysis and Machine Intelligence
+    11:773-780, 1989.
     R. J. G. B. Campello, E. R. Hruschka, A fuzzy extension of the silhouette width criterion for cluster analysis,
     Fuzzy Sets and Systems 157:2858-2875, 2006.
 
@@ -203,7 +226,8 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         """
         dataset = self._open_rows(X)
         weights = checked_weights(sample_weight, dataset.shape[0])
-        need = partial(estimate, models=1, c=self.n_clusters_, weighted=weights is not None)
+        full = self._clusters.prototypes.factors is not None
+        need = partial(estimate, models=1, c=self.n_clusters_, weighted=weights is not None, full=full)
         return -self._memberships_of(dataset).objective(weights, need)
 
     @property
@@ -249,7 +273,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         n, d = inputs.dataset.shape
         low, high = parameters["n_clusters_range"] or 2 * (parameters["n_clusters"],)
         numbers, c, init = list(range(low, high + 1)), high, parameters["init"]
-        m = automatic_m(n, d) if parameters["m"] == "auto" else parameters["m"]
+        m = automatic_m(n, d, parameters["covariance_type"]) if parameters["m"] == "auto" else parameters["m"]
         given, weights = None if isinstance(init, str) else init, inputs.weights
         available = n if weights is None else int((weights > 0).sum())
         which = "n_samples" if weights is None else "rows with a positive sample_weight"
@@ -263,11 +287,25 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
                 "every index is perfect and says nothing."
             )
         delta = parameters["noise_distance"]
-        criterion = criterion_of(parameters["criterion"], delta)
-        if len(numbers) > 1 and delta is not None and criterion == "xie_beni":
+        full = parameters["covariance_type"] == "full"
+        criterion = criterion_of(parameters["criterion"], delta, parameters["covariance_type"])
+        if full:
+            refuse_covariances(parameters, criterion, c, d, f"{which}={available}", available)
+        elif parameters["shrinkage"]:
             raise InputError(
-                f"criterion='xie_beni' chooses too few clusters with noise_distance={delta:g}, the others' rows being "
-                "noise; give criterion='modified_partition_coefficient' or 'fuzzy_silhouette'."
+                f"shrinkage={parameters['shrinkage']:g} is of covariances, which covariance_type='spherical' has none "
+                "of; give covariance_type='full', or leave it out."
+            )
+        elif criterion == "fuzzy_hypervolume":
+            raise InputError(
+                "criterion='fuzzy_hypervolume' is of covariances, which covariance_type='spherical' has none of; give "
+                "covariance_type='full', or another criterion."
+            )
+        if len(numbers) > 1 and delta is not None and criterion in ("xie_beni", "fuzzy_hypervolume"):
+            others = "'modified_partition_coefficient'" + ("" if full else " or 'fuzzy_silhouette'")
+            raise InputError(
+                f"criterion={criterion!r} chooses too few clusters with noise_distance={delta:g}, the others' rows "
+                f"being noise; give criterion={others}."
             )
         if given is not None and len(numbers) > 1:
             raise InputError(
@@ -275,11 +313,12 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
                 "a way to start, such as 'k-means++'."
             )
         how = init if given is None else kind_of_start(given, n, d, c)
-        dtype = computed_in(n * d, m, c, parameters["dtype"])
+        dtype = "float64" if full else computed_in(n * d, m, c, parameters["dtype"])
         silhouettes = len(numbers) if criterion == "fuzzy_silhouette" else 0
         if silhouettes and silhouettes_in_float64(parameters["metric"]):
             dtype = "float64"
-        arguments = {name: parameters[name] for name in ("metric", "max_iter", "tol", "stop")}
+        names = ("metric", "max_iter", "tol", "stop", "covariance_type", "shrinkage")
+        arguments = {name: parameters[name] for name in names}
         arguments |= {"numbers": numbers, "criterion": criterion, "m": m}
         arguments["noise"] = None if delta is None else delta**2
         arguments["n_init"] = parameters["n_init"] if how in DRAWN else 1
@@ -295,6 +334,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
             silhouettes=silhouettes,
             metric=parameters["metric"],
             compared=parameters["stop"] == "memberships",
+            full=full,
         )
         typical = None if weights is None else np.argsort(-weights, kind="stable")[:TYPICAL_ROWS]
         euclidean = parameters["metric"] == "euclidean"
@@ -304,7 +344,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         value: FuzzyCMeansOutput = outcome.value
         fit = value.fit
         self._dataset, self.computed_in_, self.m_ = inputs.dataset, value.dtype, value.m
-        self._clusters = Clusters(fit.centers, value.prepared, self.metric, self.m_, self.computed_in_, value.noise)
+        self._clusters = Clusters(fit.prototypes, value.prepared, self.metric, self.m_, self.computed_in_, value.noise)
         self.cluster_centers_ = fit.centers + value.prepared.origin
         self.labels_, self.n_clusters_ = outcome.arrays["labels"], len(fit.centers)
         self._memberships = outcome.arrays.get("memberships")  # of small data
@@ -317,6 +357,13 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         if self.criterion == "fuzzy_silhouette":
             self.fuzzy_silhouette_ = found.fuzzy_silhouette
             silhouette = {"fuzzy_silhouette": found.fuzzy_silhouette}
+        for name in ("covariances_", "fuzzy_hypervolume_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        covariances, hypervolume = {}, {}
+        if fit.prototypes.factors is not None:
+            self.covariances_, self.fuzzy_hypervolume_ = fit.prototypes.covariances, found.fuzzy_hypervolume
+            covariances = {"covariances": self.covariances_}
+            hypervolume = {"fuzzy_hypervolume": self.fuzzy_hypervolume_}
         noise = {} if value.noise is None else {"noise_share": float(value.sizes[0] / value.sizes.sum())}
         self.__dict__.pop("scan_", None)  # of an earlier fit
         scan: dict[str, np.ndarray] = {}
@@ -330,6 +377,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
             arrays={
                 **scan,
                 "cluster_centers": self.cluster_centers_,
+                **covariances,
                 "objective_history": self.objective_history_,
                 "memberships": self._memberships_of(self._dataset).deferred()
                 if self._memberships is None
@@ -343,6 +391,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
                 "partition_entropy": self.partition_entropy_,
                 "xie_beni": self.xie_beni_,
                 **silhouette,
+                **hypervolume,
                 **noise,
                 "n_iter": self.n_iter_,
             },
@@ -359,11 +408,35 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         )
 
 
-def automatic_m(n: int, d: int) -> float:
+def refuse_covariances(parameters: dict[str, Any], criterion: str, c: int, d: int, rows: str, available: int) -> None:
+    """Refuse what covariances of clusters do not go with."""
+    if parameters["metric"] != "euclidean":
+        raise InputError(
+            f"covariance_type='full' makes distances of its own from the features, and metric="
+            f"{parameters['metric']!r} is another; give metric='euclidean', or covariance_type='spherical'."
+        )
+    if criterion == "fuzzy_silhouette" or (criterion == "xie_beni" and parameters["n_clusters_range"]):
+        what = "distances of rows" if criterion == "fuzzy_silhouette" else "distances of centres"
+        raise InputError(
+            f"criterion={criterion!r} compares Euclidean {what}, which clusters of covariance_type='full' do not have "
+            "the shape for; give criterion='fuzzy_hypervolume' or 'modified_partition_coefficient'."
+        )
+    if not parameters["shrinkage"] and available < c * (d + 1):
+        raise InputError(
+            f"{rows} should be >= n_clusters * (n_features + 1) = {c * (d + 1)} with covariance_type='full', so that "
+            "each cluster has a covariance; ask for fewer clusters, take fewer features, such as principal components, "
+            "or give shrinkage=0.1."
+        )
+
+
+def automatic_m(n: int, d: int, covariance_type: str = "spherical") -> float:
     """Fuzzifier of Schwämmle and Jensen (2010), their equation 5, at which random rows have no clusters; at most 2.
 
-    Theirs lies above 2 for up to four or five features, and the clusters are no better for it there.
+    Theirs lies above 2 for up to four or five features, and the clusters are no better for it there. A cluster with a
+    covariance has more numbers to adapt than features, and they count as such.
     """
+    if covariance_type == "full":
+        d = d * (d + 3) // 2
     theirs = 1 + (1418 / n + 22.05) / d**2 + (12.33 / n + 0.243) * d ** (-0.0406 * math.log(n) - 0.1134)
     return min(theirs, MOST_AUTOMATIC_M)
 
@@ -377,10 +450,10 @@ def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
 def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -> tuple[list[str], list[str]]:
     """Warnings that centres have not settled, and of clusters that are none."""
     fit, c, n = value.fit, len(value.fit.centers), int(value.sizes.sum())
-    unsettled, others, nearest = [], [], separations(fit.centers)
+    unsettled, others, nearest = [], [], fit.prototypes.separations()
     numbers = [each.n_clusters for each in value.candidates]
     if len(numbers) > 1 and c in (numbers[0], numbers[-1]) and c > 2:
-        criterion = criterion_of(model.criterion, model.noise_distance)
+        criterion = criterion_of(model.criterion, model.noise_distance, model.covariance_type)
         most = math.isqrt(n)
         advice = (
             "one beyond may be better; widen the range"
@@ -401,12 +474,14 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
             f"{changed.format(fit.change)} in iteration max_iter={fit.n_iter}, more than tol={model.tol:g}: raise "
             "max_iter or tol."
         )
-    automatic = automatic_m(n, model.n_features_in_)
+    automatic = automatic_m(n, model.n_features_in_, model.covariance_type)
     lower = "lower m" + (f" (m='auto' takes {automatic:.3g})" if automatic < value.m else "")
     outside, sizes = int(value.sizes[0]), value.sizes[1:]
     empty, few = int((sizes == 0).sum()), max(math.ceil(LEAST_SHARE * n / c) - 1, int(n >= SINGLE_OF * c))
     tiny = int(((sizes > 0) & (sizes <= few)).sum())
     within = fit.within if value.noise is None else min(fit.within, value.noise)  # of clusters, without the noise
+    if fit.prototypes.factors is not None:
+        within = 1.0  # the unit of separations then
     together = int((nearest <= COINCIDE**2 * within).sum())
     if empty and fit.within <= (ON_A_CENTER * value.scale) ** 2:
         which = "different rows" if inputs.weights is None else "different rows with a positive sample_weight"
@@ -418,6 +493,12 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
             f"{together} of {c} centres coincide with another one (the nearest two lie {apart:.1g} times the rows' "
             f"distance from their centres apart): the data do not hold n_clusters={c} at m={value.m:.3g}; {lower}, ask "
             "for fewer clusters, or try another init."
+        )
+    if value.singular:
+        others.append(
+            f"the covariances of {value.singular} of {c} clusters are nearly singular, since their rows are few or lie "
+            f"in fewer than {model.n_features_in_} dimensions: their shape is a bound's, not the data's; ask for fewer "
+            f"clusters, or raise shrinkage={model.shrinkage:g}, for example to 0.01."
         )
     if outside > n / 2:
         others.append(

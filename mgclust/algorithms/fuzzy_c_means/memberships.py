@@ -1,4 +1,4 @@
-"""Memberships of rows in given centres: never all at once unless asked for.
+"""Memberships of rows in given clusters: never all at once unless asked for.
 
 They are cheap to find again (one distance a centre) and large to keep (n x c), so a fit keeps none but those of small
 data; here they are made a block of rows at a time, into an array, into a zarr store, or into labels.
@@ -22,7 +22,8 @@ import psutil
 
 from mgclust.algorithms.common.nearest_centers import nearest_centers
 from mgclust.algorithms.common.preparation import Prepared, prepare_again
-from mgclust.algorithms.fuzzy_c_means.noise import share_of_clusters
+from mgclust.algorithms.fuzzy_c_means.covariances import CovarianceSums
+from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
 from mgclust.array_files import Deferred
 from mgclust.atomic_directory import atomic_directory
@@ -50,10 +51,10 @@ PIECE = 64 << 20  # bytes of memberships on their way
 
 @dataclass(frozen=True)
 class Clusters:
-    """Centres, and what other rows need to meet them."""
+    """Prototypes, and what other rows need to meet them."""
 
-    centers: np.ndarray  # shape (c, n_features), float64: among prepared rows
-    prepared: Prepared  # what was done to the rows that the centres come from
+    prototypes: Prototypes  # among prepared rows
+    prepared: Prepared  # what was done to the rows that the prototypes come from
     metric: str
     m: float
     dtype: str  # what was computed in
@@ -84,7 +85,7 @@ class Memberships:
         self._clusters, self._dataset = clusters, dataset
         self._place = {"client": client, "device": device, "n_workers": n_workers}
         self._memory_limit = memory_limit
-        self.shape = (dataset.shape[0], len(clusters.centers))
+        self.shape = (dataset.shape[0], len(clusters.prototypes.centers))
         self.dtype = np.dtype(clusters.dtype)
 
     @staticmethod
@@ -177,7 +178,8 @@ def memberships_of_rows(context: Context, *, clusters: Clusters, what: str, weig
 
     The first two are delivered, J is returned.
     """
-    found = clusters.centers, clusters.m, clusters.noise
+    prototypes = clusters.prototypes
+    found = prototypes, clusters.m, clusters.noise
     with context.stage("prepare"):
         prepare_again(context, METRICS[clusters.metric], clusters.prepared)
     with context.stage("memberships"):
@@ -186,7 +188,7 @@ def memberships_of_rows(context: Context, *, clusters: Clusters, what: str, weig
         elif what == "memberships":
             context.deliver(memberships=own_memberships(context, *found))
         elif what == "objective":
-            return WeightedSums(context, clusters.m, weights, clusters.noise).objective_at(clusters.centers)
+            return _sums_of(context, prototypes, clusters.m, weights, clusters.noise).objective_at(prototypes)
         else:
             import zarr
 
@@ -198,7 +200,7 @@ def memberships_of_rows(context: Context, *, clusters: Clusters, what: str, weig
     return None
 
 
-def assign(context: Context, centers: np.ndarray, m: float, keep: bool, noise: float | None) -> np.ndarray:
+def assign(context: Context, prototypes: Prototypes, m: float, keep: bool, noise: float | None) -> np.ndarray:
     """Deliver the labels of prepared rows, and their memberships if they are to be kept.
 
     Returns
@@ -206,48 +208,65 @@ def assign(context: Context, centers: np.ndarray, m: float, keep: bool, noise: f
     ndarray of shape (1 + c,), int64
         Rows of noise, and of each cluster; on every rank.
     """
-    labels = own_labels(context, centers, m, noise)
+    labels = own_labels(context, prototypes, m, noise)
     context.deliver(labels=labels)
     if keep:
-        context.deliver(memberships=own_memberships(context, centers, m, noise))
-    return np.asarray(context.comm.all_reduce(np.bincount(labels + 1, minlength=1 + len(centers)), "sum"))
+        context.deliver(memberships=own_memberships(context, prototypes, m, noise))
+    return np.asarray(context.comm.all_reduce(np.bincount(labels + 1, minlength=1 + len(prototypes.centers)), "sum"))
 
 
-def own_labels(context: Context, centers: np.ndarray, m: float, noise: float | None) -> np.ndarray:
+def own_labels(context: Context, prototypes: Prototypes, m: float, noise: float | None) -> np.ndarray:
     """The nearest centre of each own row, or -1 where the noise has a larger membership than any cluster."""
-    labels = context.kernels.memory.to_host(nearest_centers(context, centers))
+    if prototypes.factors is None:
+        labels = context.kernels.memory.to_host(nearest_centers(context, prototypes.centers))
+    else:
+        labels = _nearest_in_norms(context, prototypes)
     if noise is not None:
-        pieces = pieces_of_memberships(context, centers, m, noise)
+        pieces = pieces_of_memberships(context, prototypes, m, noise)
         outside = [1 - u.sum(axis=1, dtype=np.float64) > u.max(axis=1) for _, _, u in pieces]
         labels = np.where(np.concatenate([np.zeros(0, bool), *outside]), np.int32(-1), labels)
     return labels
 
 
-def own_memberships(context: Context, centers: np.ndarray, m: float, noise: float | None) -> np.ndarray:
+def _nearest_in_norms(context: Context, prototypes: Prototypes) -> np.ndarray:
+    """The nearest centre of each own row in the clusters' norms, of equally near ones the first; int32, on the host."""
+    labels, rows, sums = np.empty(len(context.rows), np.int32), context.rows, CovarianceSums(context, 2.0, None)
+    (ready,) = sums.readied(prototypes.packed[None])
+    for start, stop in pieces_of_rows(context, len(prototypes.centers)):
+        if stop > start:
+            nearest = sums.distances(rows.read(start, stop), ready).argmin(axis=1)
+            labels[start - rows.start : stop - rows.start] = context.kernels.memory.to_host(nearest)
+    return labels
+
+
+def own_memberships(context: Context, prototypes: Prototypes, m: float, noise: float | None) -> np.ndarray:
     """Memberships of the own rows, on the host."""
     rows = context.rows
-    memberships = np.empty((len(rows), len(centers)), context.dtype)
-    for start, stop, u in pieces_of_memberships(context, centers, m, noise):
+    memberships = np.empty((len(rows), len(prototypes.centers)), context.dtype)
+    for start, stop, u in pieces_of_memberships(context, prototypes, m, noise):
         memberships[start - rows.start : stop - rows.start] = u
     return memberships
 
 
 def pieces_of_memberships(
-    context: Context, centers: np.ndarray, m: float, noise: float | None
+    context: Context, prototypes: Prototypes, m: float, noise: float | None
 ) -> Iterator[tuple[int, int, np.ndarray]]:
     """Bounds and memberships of pieces of the own rows, whole blocks, equally many on every rank."""
-    kernels, rows = context.kernels, context.rows
-    v = kernels.memory.to_device(centers.astype(context.dtype))
-    bounds = pieces_of_rows(context, len(v))
+    sums = _sums_of(context, prototypes, m, None, noise)
+    (ready,) = sums.readied(sums.placed(prototypes.packed[None]))
+    bounds = pieces_of_rows(context, len(prototypes.centers))
     for piece, (start, stop) in enumerate(bounds):
-        u = kernels.xp.empty((stop - start, len(v)), dtype=context.dtype)
+        u = np.empty((0, len(prototypes.centers)), context.dtype)
         if stop > start:
-            x = rows.read(start, stop)
-            kernels.fuzzy_c_means.memberships(x, v, m=m, out=u)
-            if noise is not None:
-                u *= share_of_clusters(kernels, x, v, u, m, noise).astype(u.dtype)[:, None]
-        yield start, stop, np.asarray(kernels.memory.to_host(u))
+            u = context.kernels.memory.to_host(sums.memberships(context.rows.read(start, stop), ready))
+        yield start, stop, np.asarray(u)
         context.progress((piece + 1) / len(bounds))
+
+
+def _sums_of(
+    context: Context, prototypes: Prototypes, m: float, weights: np.ndarray | None, noise: float | None
+) -> WeightedSums:
+    return (WeightedSums if prototypes.factors is None else CovarianceSums)(context, m, weights, noise)
 
 
 def pieces_of_rows(context: Context, columns: int) -> list[tuple[int, int]]:

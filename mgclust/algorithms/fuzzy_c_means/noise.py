@@ -14,21 +14,28 @@ import numpy as np
 
 from mgclust.kernels import Kernels
 
-__all__ = ["share_of_clusters"]
+__all__ = ["nearest_distances", "share_of_clusters"]
 
 Array = Any
 MOST_EXPONENT = 1000.0
 
 
-def share_of_clusters(kernels: Kernels, x: Array, v: Array, u: Array, m: float, noise: float) -> Array:
+def nearest_distances(kernels: Kernels, x: Array, v: Array) -> Array:
+    """Squared distance of each row to the nearest of some centres."""
+    nearest, index = kernels.xp.full(len(x), kernels.xp.inf, dtype=x.dtype), kernels.xp.full(len(x), -1, dtype="int64")
+    kernels.pairs.nearest_column(x, v, norm="l2", y_start=0, best=nearest, best_index=index)
+    return nearest
+
+
+def share_of_clusters(xp: Any, nearest: Array, u: Array, m: float, noise: float) -> Array:
     """Share phi of each row that its clusters have, beside a noise cluster.
 
     Parameters
     ----------
-    kernels : Kernels
-    x : array of shape (k, d)
-    v : array of shape (c, d)
-        Centres.
+    xp : module
+        numpy or cupy.
+    nearest : array of shape (k,)
+        Squared distance of each row to its nearest centre.
     u : array of shape (k, c)
         Memberships without noise.
     m : float
@@ -39,9 +46,6 @@ def share_of_clusters(kernels: Kernels, x: Array, v: Array, u: Array, m: float, 
     -------
     float64 array of shape (k,)
     """
-    xp = kernels.xp
-    nearest, index = xp.full(len(x), xp.inf, dtype=x.dtype), xp.full(len(x), -1, dtype="int64")
-    kernels.pairs.nearest_column(x, v, norm="l2", y_start=0, best=nearest, best_index=index)
     least = np.finfo(np.float64).tiny
     ratio = xp.maximum(nearest.astype("float64") / noise, least)
     exponent = xp.log2(ratio) / (m - 1) + xp.log2(xp.maximum(u.max(axis=1).astype("float64"), least))

@@ -13,7 +13,12 @@ __all__ = ["STOPS", "FuzzyCMeansOptions", "criterion_of"]
 
 SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
 STOPS = ("centers", "objective", "memberships")  # what has to change by no more than tol
-CRITERIA = {"xie_beni": min, "modified_partition_coefficient": max, "fuzzy_silhouette": max}  # and what is best
+CRITERIA = {  # and what is best
+    "xie_beni": min,
+    "modified_partition_coefficient": max,
+    "fuzzy_silhouette": max,
+    "fuzzy_hypervolume": min,
+}
 
 
 class FuzzyCMeansOptions(Declaration):
@@ -29,6 +34,12 @@ class FuzzyCMeansOptions(Declaration):
             above=1,
             help="Fuzzifier: near 1 as k-means, large all memberships alike; auto: by features and rows, at most 2.",
             remedy="'auto' chooses by the shape of the data",
+        ),
+        "covariance_type": Choice(
+            "spherical", "full", help="Shape of clusters: all alike and round, or each with a covariance of its own."
+        ),
+        "shrinkage": Real(
+            at_least=0, at_most=1, help="Share of the covariance of all rows in that of each cluster, where it is full."
         ),
         "init": Start(help="Where centres start: a way, or a .npy of centres or of memberships."),
         "n_init": Integer(at_least=1, help="Runs from different starts, in the same passes over the data."),
@@ -50,6 +61,8 @@ class FuzzyCMeansOptions(Declaration):
         n_clusters_range: Any = None,
         criterion: str = "auto",
         m: float | str = "auto",
+        covariance_type: str = "spherical",
+        shrinkage: float = 0.0,
         init: Any = "k-means++",
         n_init: int = 1,
         max_iter: int = 300,
@@ -69,6 +82,8 @@ class FuzzyCMeansOptions(Declaration):
         self.n_clusters_range = n_clusters_range
         self.criterion = criterion
         self.m = m
+        self.covariance_type = covariance_type
+        self.shrinkage = shrinkage
         self.init = init
         self.n_init = n_init
         self.max_iter = max_iter
@@ -85,12 +100,15 @@ class FuzzyCMeansOptions(Declaration):
         self.verbose = verbose
 
 
-def criterion_of(criterion: str, noise_distance: float | None) -> str:
+def criterion_of(criterion: str, noise_distance: float | None, covariance_type: str) -> str:
     """The validity index that a criterion stands for.
 
-    A row of the noise adds the same to J wherever it lies, so Xie-Beni is least where few clusters lie far apart and
-    the others' rows are noise.
+    A row of the noise adds the same to J wherever it lies, and nothing to a covariance, so Xie-Beni and the
+    hypervolume are least where few clusters lie far apart, or are small, and the others' rows are noise. Without noise,
+    Xie-Beni looks at centres alone, which long clusters side by side have near each other.
     """
     if criterion != "auto":
         return criterion
-    return "xie_beni" if noise_distance is None else "modified_partition_coefficient"
+    if noise_distance is not None:
+        return "modified_partition_coefficient"
+    return "xie_beni" if covariance_type == "spherical" else "fuzzy_hypervolume"

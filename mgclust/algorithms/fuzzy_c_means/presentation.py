@@ -20,6 +20,7 @@ SUMMARY = {
     "partition_entropy": "partition entropy",
     "xie_beni": "Xie-Beni",
     "fuzzy_silhouette": "fuzzy silhouette",
+    "fuzzy_hypervolume": "fuzzy hypervolume",
 }
 
 
@@ -30,9 +31,13 @@ SCAN_COLUMNS = {
     "partition_coefficient": "partition coefficient",
     "partition_entropy": "partition entropy",
     "fuzzy_silhouette": "fuzzy silhouette",
+    "fuzzy_hypervolume": "fuzzy hypervolume",
     "objective": "objective",
     "n_iter": "iterations",
 }
+
+
+RARE = ("fuzzy_silhouette", "fuzzy_hypervolume")  # indices that not every scan has
 
 
 class FuzzyCMeansPresentation(Presentation):
@@ -46,6 +51,7 @@ class FuzzyCMeansPresentation(Presentation):
         "partition_entropy": Score("partition entropy (0 = crisp)"),
         "xie_beni": Score("Xie-Beni index (lower is better)"),
         "fuzzy_silhouette": Score("fuzzy silhouette (1 is best)", ".3f"),
+        "fuzzy_hypervolume": Score("fuzzy hypervolume, relative to all rows (lower is better)"),
         "noise_share": Score("share of the rows that are noise", ".3f"),
     }
     facts = {
@@ -64,8 +70,9 @@ class FuzzyCMeansPresentation(Presentation):
     captions = {
         "objective": "The objective J at the centres after each iteration, which does not rise but for rounding; "
         "dotted, by how much each iteration lowered it.",
-        "validity": "Validity indices of the partitions into each number of clusters. Low is better of Xie-Beni, at "
-        "the left, high of the others, at the right. The dashed line marks the chosen number.",
+        "validity": "Validity indices of the partitions into each number of clusters. Low is better at the left "
+        "(Xie-Beni, or of clusters with covariances the fuzzy hypervolume), high at the right (the others). The dashed "
+        "line marks the chosen number.",
     }
 
     def centers(self, result: Result) -> np.ndarray | None:
@@ -85,13 +92,14 @@ class FuzzyCMeansPresentation(Presentation):
         """After the clusters every number of clusters with its validity indices, the chosen one in bold."""
         if "scan_n_clusters" not in result.arrays:
             return super().tables(result)
-        columns = {name: np.asarray(result.arrays[f"scan_{name}"]) for name in SCAN_COLUMNS}
-        if np.isnan(columns["fuzzy_silhouette"]).all():
-            del columns["fuzzy_silhouette"]
+        arrays = {name: result.arrays[f"scan_{name}"] for name in SCAN_COLUMNS if f"scan_{name}" in result.arrays}
+        columns = {name: np.asarray(array) for name, array in arrays.items()}
+        columns = {name: column for name, column in columns.items() if name not in RARE or not np.isnan(column).all()}
         rows = [[_figure(value) for value in row] for row in zip(*(c.tolist() for c in columns.values()), strict=True)]
         chosen = np.flatnonzero(columns["n_clusters"] == result.scores.get("n_clusters"))
         given = result.parameters
-        criterion = criterion_of(given.get("criterion", "auto"), given.get("noise_distance"))
+        covariance_type = given.get("covariance_type", "spherical")
+        criterion = criterion_of(given.get("criterion", "auto"), given.get("noise_distance"), covariance_type)
         heading = f"{len(rows):,} numbers of clusters, chosen by {criterion}"
         names = [SCAN_COLUMNS[name] for name in columns]
         return [*super().tables(result), Table(heading, names, rows, chosen=int(chosen[0]) if len(chosen) else None)]

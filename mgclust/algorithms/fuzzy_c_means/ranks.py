@@ -13,6 +13,8 @@ by turns:
 (1) is computed as r^(1/(m-1)), r = min_k d_ik^2 / d_ij^2, divided by its sum over j: r lies in [0, 1] whatever m is,
 and with 0/0 = 1 a row that coincides with several centres is shared evenly between them.
 
+Clusters may have norms of their own: `mgclust.algorithms.fuzzy_c_means.covariances`.
+
 One pass over the rows does both (`mgclust.algorithms.fuzzy_c_means.weighted_sums`). A row's memberships exist while its
 weighted sums are taken; the pass gives, at the centres v it began with, all sums of (2), J, and what the validity
 indices of `mgclust.algorithms.fuzzy_c_means.validity` are made of.
@@ -30,20 +32,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from mgclust.algorithms.common.preparation import Prepared, prepare_rows
+from mgclust.algorithms.fuzzy_c_means.covariances import (
+    ROUND_STEPS,
+    CovarianceSums,
+    Whitening,
+    bytes_of_pieces,
+    numbers_of_sums,
+)
 from mgclust.algorithms.fuzzy_c_means.initialization import random_memberships, starting_centers
 from mgclust.algorithms.fuzzy_c_means.memberships import assign, estimate_rows
+from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.algorithms.fuzzy_c_means.settling import Settling
 from mgclust.algorithms.fuzzy_c_means.validity import (
     Candidate,
     chosen,
     fuzzy_silhouettes,
-    separations,
     silhouette_bytes,
     with_silhouettes,
     xie_beni,
@@ -80,6 +89,7 @@ class FuzzyCMeansOutput:
     history: list[float]  # J of `fit` at the initial centres and after each iteration
     candidates: list[Candidate]  # one for each number of clusters
     chosen: int  # position of the one that `fit` is of
+    singular: int  # clusters whose covariance has been bounded
 
 
 def fuzzy_c_means(
@@ -89,6 +99,8 @@ def fuzzy_c_means(
     numbers: Sequence[int],
     criterion: str,
     m: float,
+    covariance_type: str,
+    shrinkage: float,
     init: str,
     given: np.ndarray | None,
     n_init: int,
@@ -103,10 +115,12 @@ def fuzzy_c_means(
     """Run the method on every rank for some numbers of clusters; rank 0 returns what `FuzzyCMeans.fit` reports."""
     saved = context.checkpoint.load()
     with context.stage("prepare"):
-        sums = WeightedSums(context, m, weights, noise)
+        full = CovarianceSums(context, m, weights, noise, shrinkage) if covariance_type == "full" else None
+        sums = full or WeightedSums(context, m, weights, noise)
         prepared = prepare_rows(context, METRICS[metric], sums.weights)
         scale = WeightedSums(context, m, weights).scale()
         settling = Settling(stop, tol, scale)
+        whitening = None if full is None else full.look_at_all_rows()
 
     def start(c: int) -> list[Fit]:
         if init == "memberships":
@@ -125,7 +139,10 @@ def fuzzy_c_means(
             if m > CUSTOMARY_M:
                 # A row on which a centre lies outweighs all others the more, the larger m is: off the rows, at first.
                 starts = WeightedSums(context, CUSTOMARY_M, weights).means_at(starts)
-        return [Fit(centers) for centers in starts]
+            if full is not None:
+                for _ in range(ROUND_STEPS):
+                    starts = WeightedSums(context, m, weights, noise).means_at(starts)
+        return [Fit(sums.start(centers)) for centers in starts]
 
     if saved is None:
         done = []
@@ -140,17 +157,17 @@ def fuzzy_c_means(
             best = int(np.argmin([fit.history[-1] for fit in fits]))
             done.append(Number(fits[best], best, [sums.unit * fit.history[-1] for fit in fits]))
             saved, fits = None, []
-    candidates = [each.candidate(sums) for each in done]
+    candidates = [each.candidate(sums, whitening) for each in done]
     if criterion == "fuzzy_silhouette":
         with context.stage("silhouette"):
-            centers = [each.fit.centers for each in done]
+            partitions = [each.fit.prototypes for each in done]
             candidates = with_silhouettes(
-                candidates, fuzzy_silhouettes(context, METRICS[metric], centers, m, noise, weights)
+                candidates, fuzzy_silhouettes(context, METRICS[metric], partitions, m, noise, weights)
             )
     at = chosen(candidates, criterion)
     fit = done[at].fit
     with context.stage("labels"):
-        sizes = assign(context, fit.centers, m, keep_memberships, noise)
+        sizes = assign(context, fit.prototypes, m, keep_memberships, noise)
     if context.rank != 0:
         return None
     return FuzzyCMeansOutput(
@@ -167,18 +184,19 @@ def fuzzy_c_means(
         history=[sums.unit * objective for objective in fit.history],
         candidates=candidates,
         chosen=at,
+        singular=0 if whitening is None else whitening.singular(fit.prototypes),
     )
 
 
 @dataclass
 class Fit:
-    """One set of centres on its way."""
+    """One set of prototypes on its way."""
 
-    centers: np.ndarray  # shape (c, d), float64
+    prototypes: Prototypes
     history: list[float] = field(default_factory=list)  # J at the centres that each pass began with
     n_iter: int = 0
     stop_reason: str = ""  # "" while it moves; "tol" or "max_iter"
-    shift: float = math.inf  # how far the centre that moved farthest did in the last iteration
+    shift: float = math.inf  # how far the prototype that moved farthest did in the last iteration
     change: float = math.inf  # in the last iteration, of what has to settle
     idle: int = 0  # clusters that no row has any membership in: their centres stay where they are
     # squares, entropy: sums of w u^2 and of - w u log u at the final centres
@@ -186,18 +204,24 @@ class Fit:
     entropy: float = math.nan
     within: float = math.nan  # mean squared distance of rows and centres, each pair weighing w u^m, there
 
-    def score(self, sums: np.ndarray, log2_scale: float) -> None:
-        """Take what a pass says of the centres it began with."""
-        self.history.append(math.ldexp(sums[-3], -int(log2_scale)))
-        self.squares, self.entropy = float(sums[-2]), float(sums[-1])
-        weight = float(sums[self.centers.size : -3].sum())
-        self.within = float(sums[-3]) / weight if weight else 0.0
+    @property
+    def centers(self) -> np.ndarray:
+        """Centres; (c, d), float64."""
+        return self.prototypes.centers
 
-    def update(self, sums: np.ndarray, moved: np.ndarray) -> None:
-        """Take the moved centres."""
-        self.idle = int((sums[moved.size : -3] <= 0).sum())
-        self.shift = float(np.sqrt(((moved - self.centers) ** 2).sum(axis=1).max()))
-        self.centers = moved
+    def score(self, found: np.ndarray, sums: WeightedSums) -> None:
+        """Take what a pass says of the prototypes it began with."""
+        self.history.append(math.ldexp(found[-3], -int(sums.log2_scale(len(self.centers)))))
+        self.squares, self.entropy = float(found[-2]), float(found[-1])
+        weight = float(sums.masses(found, self.prototypes.packed).sum())
+        self.within = float(found[-3]) / weight if weight else 0.0
+
+    def update(self, found: np.ndarray, moved: np.ndarray, sums: WeightedSums) -> None:
+        """Take the moved prototypes."""
+        self.idle = int((sums.masses(found, moved) <= 0).sum())
+        there = Prototypes.of(moved)
+        self.shift = self.prototypes.shift(there)
+        self.prototypes = there
         self.n_iter += 1
 
 
@@ -209,7 +233,7 @@ class Number:
     best: int  # its number among the starts
     objectives: list[float]  # the last J of each
 
-    def candidate(self, sums: WeightedSums) -> Candidate:
+    def candidate(self, sums: WeightedSums, whitening: Whitening | None) -> Candidate:
         """Validity of the partition, as far as the last pass has told it."""
         fit, total, c = self.fit, sums.total, len(self.fit.centers)
         # All memberships of one cluster are 1; a logarithm of what a GPU rounds them to is not quite 0.
@@ -221,8 +245,9 @@ class Number:
             partition_coefficient=coefficient,
             modified_partition_coefficient=1 - c / (c - 1) * (1 - coefficient) if c > 1 else math.nan,
             partition_entropy=0.0 if alone else fit.entropy / total,
-            xie_beni=xie_beni(fit.history[-1], total, separations(fit.centers)),
+            xie_beni=xie_beni(fit.history[-1], total, Prototypes(fit.centers).separations()),
             fuzzy_silhouette=math.nan,
+            fuzzy_hypervolume=math.nan if whitening is None else whitening.hypervolume(fit.prototypes),
             n_iter=fit.n_iter,
         )
 
@@ -238,26 +263,25 @@ def iterate(
     max_iter: int,
     settling: Settling,
 ) -> None:
-    """Pass over the rows until every set of centres has settled, and once more to score where it ended.
+    """Pass over the rows until every set of prototypes has settled, and once more to score where it ended.
 
     The device does not wait for the decision: it moves the centres and begins with the next pass. Where a set has
     settled, that pass is the one that scores it. `done` are the numbers of clusters before this one, of so many.
     """
     shown = {"n_clusters": len(fits[0].centers)} if of > 1 else {}
-    kernels, moving = context.kernels, [fit for fit in fits if not fit.stop_reason]
-    log2_scale = sums.log2_scale(len(fits[0].centers))
-    centers = kernels.memory.to_device(np.stack([fit.centers for fit in moving]))
-    reduced = sums.at(centers) if saved is None else kernels.memory.to_device(saved.arrays["found"])
+    moving = [fit for fit in fits if not fit.stop_reason]
+    prototypes = sums.placed(np.stack([fit.prototypes.packed for fit in moving]))
+    reduced = sums.at(prototypes) if saved is None else context.kernels.memory.to_device(saved.arrays["found"])
     while moving:
-        before, centers = centers, kernels.fuzzy_c_means.weighted_means(reduced, centers)
-        scores, moved = context.fetch(reduced), context.fetch(centers)
-        reduced = sums.at(centers)
-        changes = settling.of_memberships(context, sums, before, centers, last=moving[0].n_iter + 1 == max_iter)
+        before, prototypes = prototypes, sums.moved(reduced, prototypes)
+        scores, moved = context.fetch(reduced), sums.fetched(prototypes)
+        reduced = sums.at(prototypes)
+        changes = settling.of_memberships(context, sums, before, prototypes, last=moving[0].n_iter + 1 == max_iter)
         for fit, of_fit, to, change in zip(moving, scores(), moved(), changes, strict=True):
-            fit.score(of_fit, log2_scale)
+            fit.score(of_fit, sums)
             fit.change = settling.of_objective(fit.history)
             if fit.change > settling.tol:
-                fit.update(of_fit, to)
+                fit.update(of_fit, to, sums)
                 fit.change = min(fit.change, settling.of_centers(fit.shift), change)
             if fit.change <= settling.tol:
                 fit.stop_reason = "tol"
@@ -270,27 +294,28 @@ def iterate(
             scored = context.fetch(reduced)()
             for fit, of_fit in zip(moving, scored, strict=True):
                 if fit.stop_reason and len(fit.history) == fit.n_iter:  # its centres have moved since they were scored
-                    fit.score(of_fit, log2_scale)
+                    fit.score(of_fit, sums)
                     if settling.stop == "objective":
                         fit.change = settling.of_objective(fit.history)
                         fit.stop_reason = "tol" if fit.change <= settling.tol else fit.stop_reason
             left = [i for i, fit in enumerate(moving) if not fit.stop_reason]
-            moving, centers, reduced = [moving[i] for i in left], centers[left], reduced[left]
+            moving, prototypes, reduced = [moving[i] for i in left], prototypes[left], reduced[left]
         if moving and context.checkpoint.due():
             save_fits(context, fits, reduced, done)
 
 
 def save_fits(context: Context, fits: list[Fit], found: Array, done: Sequence[Number]) -> None:
-    """Save all sets of centres, the sums at those that still move, with which the next iteration begins, and `done`."""
-    arrays = {"centers": np.stack([fit.centers for fit in fits]), "found": context.fetch(found)()}
-    arrays |= {f"centers_{at}": number.fit.centers for at, number in enumerate(done)}
+    """Save all prototypes, the sums at those that still move, with which the next iteration begins, and `done`."""
+    arrays = {"prototypes": np.stack([fit.prototypes.packed for fit in fits]), "found": context.fetch(found)()}
+    arrays |= {f"prototypes_{at}": number.fit.prototypes.packed for at, number in enumerate(done)}
     numbers = [_plain(number.fit) | {"best": number.best, "objectives": number.objectives} for number in done]
     context.checkpoint.save({"fits": [_plain(fit) for fit in fits], "numbers": numbers}, arrays)
 
 
 def saved_fits(saved: Saved) -> list[Fit]:
-    """The sets of centres as `save_fits` found them."""
-    return [Fit(centers, **told) for centers, told in zip(saved.arrays["centers"], saved.control["fits"], strict=True)]
+    """The sets of prototypes as `save_fits` found them."""
+    each = zip(saved.arrays["prototypes"], saved.control["fits"], strict=True)
+    return [Fit(Prototypes.of(packed), **told) for packed, told in each]
 
 
 def saved_numbers(saved: Saved) -> list[Number]:
@@ -298,12 +323,14 @@ def saved_numbers(saved: Saved) -> list[Number]:
     done = []
     for at, told in enumerate(saved.control["numbers"]):
         best, objectives = told.pop("best"), told.pop("objectives")
-        done.append(Number(Fit(saved.arrays[f"centers_{at}"], **told), best, objectives))
+        fit = Fit(Prototypes.of(saved.arrays[f"prototypes_{at}"]), **told)
+        done.append(Number(fit, best, objectives))
     return done
 
 
 def _plain(fit: Fit) -> dict[str, Any]:
-    return {name: value for name, value in asdict(fit).items() if name != "centers"}
+    told = {field.name: getattr(fit, field.name) for field in fields(fit) if field.name != "prototypes"}
+    return told | {"history": list(fit.history)}  # which grows while it is written
 
 
 def _checked_centers(context: Context, given: np.ndarray | None, origin: np.ndarray) -> np.ndarray:
@@ -333,18 +360,23 @@ def estimate(
     silhouettes: int = 0,
     metric: str = "euclidean",
     compared: bool = False,
+    full: bool = False,
 ) -> Estimate:
     """Memory of a rank beside its rows, for up to c clusters, with the silhouettes of so many partitions."""
     n, d = shape
-    blocks = -(-Partition.plan(n, size).blocks // size)
-    sums = 8 * models * (c * d + c + 3)
+    partition = Partition.plan(n, size)
+    blocks = -(-partition.blocks // size)
+    sums = 8 * models * (numbers_of_sums(c, d) if full else c * d + c + 3)
     what = {
         "sums of blocks": 4 * blocks * sums,
         "sums of groups of rows": min(SCRATCH, -(-n // (size * GROUP)) * sums),
         **estimate_rows(-(-n // size), d, c, itemsize),
     }
+    if full:
+        what["distances and memberships of some rows"] = bytes_of_pieces(-(-n // size), d, c, partition.block_rows)
+        what["covariances"] = 8 * 6 * models * c * d * d
     if from_memberships:  # of a block of rows, their logarithms, powers and weights; the rows in float64
-        what["memberships to start from"] = 8 * Partition.plan(n, size).block_rows * (5 * c + d)
+        what["memberships to start from"] = 8 * partition.block_rows * (5 * c + d)
     if compared:
         what["memberships before and after"] = (
             2 * estimate_rows(-(-n // size), d, c, itemsize)["memberships of some rows"]

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.fuzzy_c_means.noise import share_of_clusters
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import PIECE, WeightedSums
 from mgclust.engine.spmd import Context
 
@@ -61,46 +60,37 @@ class Settling:
     def of_memberships(
         self, context: Context, sums: WeightedSums, before: Array, after: Array, *, last: bool
     ) -> list[float]:
-        """Largest change of a membership from some centres to others, of each model; infinite where it decides nothing.
+        """Largest change of a membership from some prototypes to others, of each model; infinite where it is not asked.
 
         Parameters
         ----------
         context : Context
         sums : WeightedSums
-        before, after : float64 array of shape (models, c, d)
-            On the device.
+        before, after : array
+            Prototypes of all models, where `WeightedSums.placed` puts them.
         last : bool
             Look at all rows. Else a rank is done when one of its changes is above `tol`, perhaps not the largest.
         """
         if self.stop != "memberships":
             return [math.inf] * len(before)
         bound = math.inf if last else self.tol
-        v, to = before.astype(context.dtype), after.astype(context.dtype)
-        own = np.array([_largest_change(context, sums, v[i], to[i], bound) for i in range(len(v))])
+        pairs = zip(sums.readied(before), sums.readied(after), strict=True)
+        own = np.array([_largest_change(context, sums, before.shape[1], *pair, bound) for pair in pairs])
         changes: list[float] = context.comm.all_reduce(own, "max").tolist()
         return changes
 
 
-def _largest_change(context: Context, sums: WeightedSums, before: Array, after: Array, bound: float) -> float:
+def _largest_change(context: Context, sums: WeightedSums, c: int, before: Any, after: Any, bound: float) -> float:
     """Largest change of an own row's membership, or the first found that is above a bound."""
     largest = 0.0
-    for start, stop in _own_pieces(context, len(before)):
+    for start, stop in _own_pieces(context, c):
         x = context.rows.read(start, stop)
-        change = _memberships(context, sums, x, before)
-        change -= _memberships(context, sums, x, after)
+        change = sums.memberships(x, before)
+        change -= sums.memberships(x, after)
         largest = max(largest, float(change.max()), -float(change.min()))
         if largest > bound:
             break
     return largest
-
-
-def _memberships(context: Context, sums: WeightedSums, x: Array, v: Array) -> Array:
-    kernels = context.kernels
-    u = kernels.xp.empty((len(x), len(v)), dtype=context.dtype)
-    kernels.fuzzy_c_means.memberships(x, v, m=sums.m, out=u)
-    if sums.noise is not None:
-        u *= share_of_clusters(kernels, x, v, u, sums.m, sums.noise).astype(u.dtype)[:, None]
-    return u
 
 
 def _own_pieces(context: Context, c: int) -> Iterator[tuple[int, int]]:

@@ -8,8 +8,11 @@ With memberships u of n rows in c clusters, weights w of sum W, centres v and J 
     partition entropy       - sum w u log u / W           from 0 to log c
     Xie-Beni                J / (W min over j != k of |v_j - v_k|^2)         the smaller, the farther apart and tighter
     fuzzy silhouette        sum w (u1 - u2) s / sum w (u1 - u2)              from -1 to 1 (Campello and Hruschka 2006)
+    fuzzy hypervolume       sum over j of sqrt(det F_j / det F_0)            the smaller, the better (Gath, Geva 1989)
 
-where u1 and u2 are a row's two largest memberships and s its silhouette by its nearest centre, exact, over all pairs.
+where u1 and u2 are a row's two largest memberships and s its silhouette by its nearest centre, exact, over all pairs;
+F_j is the covariance of a cluster and F_0 that of all rows, where clusters have norms of their own
+(`mgclust.algorithms.fuzzy_c_means.covariances`). J has the distances in these norms then, |v_j - v_k| is Euclidean.
 
 Cost of all but the last: none, they come with the sums of a pass. The last takes the distances of all pairs of rows, or
 three looks at the rows for cosine and correlation, once for all numbers of clusters.
@@ -27,6 +30,7 @@ import numpy as np
 from mgclust.algorithms.common.nearest_centers import nearest_centers
 from mgclust.algorithms.fuzzy_c_means.memberships import pieces_of_memberships
 from mgclust.algorithms.fuzzy_c_means.options import CRITERIA
+from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.algorithms.silhouette.ranks import estimate as estimate_silhouettes
 from mgclust.algorithms.silhouette.ranks import has_closed_form, score_labelings
 from mgclust.engine.spmd import Context
@@ -36,7 +40,6 @@ __all__ = [
     "Candidate",
     "chosen",
     "fuzzy_silhouettes",
-    "separations",
     "silhouette_bytes",
     "silhouettes_in_float64",
     "with_silhouettes",
@@ -55,6 +58,7 @@ class Candidate:
     partition_entropy: float
     xie_beni: float
     fuzzy_silhouette: float
+    fuzzy_hypervolume: float
     n_iter: int
 
     @staticmethod
@@ -71,16 +75,6 @@ def chosen(candidates: Sequence[Candidate], criterion: str) -> int:
     return values.index(CRITERIA[criterion](defined)) if defined else 0
 
 
-def separations(centers: np.ndarray) -> np.ndarray:
-    """Squared distance of each centre to the nearest other one; inf where there is none."""
-    nearest = np.full(len(centers), np.inf)
-    for j, center in enumerate(centers):
-        away = ((centers - center) ** 2).sum(axis=1)
-        away[j] = np.inf
-        nearest[j] = away.min()
-    return nearest
-
-
 def xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
     """Their index; infinite where centres coincide, NaN for one cluster."""
     if len(nearest) < 2:
@@ -92,19 +86,19 @@ def xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
 def fuzzy_silhouettes(
     context: Context,
     measure: Metric,
-    partitions: list[np.ndarray],
+    partitions: list[Prototypes],
     m: float,
     noise: float | None,
     weights: np.ndarray | None,
 ) -> list[float]:
-    """Fuzzy silhouettes of partitions, which are given by their centres; equal on all ranks.
+    """Fuzzy silhouettes of partitions in Euclidean norms; equal on all ranks.
 
     Parameters
     ----------
     context : Context
         Its rows have been through `prepare_rows` with `measure`.
     measure : Metric
-    partitions : list of ndarray of shape (c, n_features)
+    partitions : list of Prototypes
     m : float
     noise : float, optional
         Squared distance of a noise cluster.
@@ -115,7 +109,8 @@ def fuzzy_silhouettes(
     list of float
         NaN where all rows are nearest to one centre.
     """
-    every = [context.kernels.memory.to_host(context.comm.all_gather(nearest_centers(context, v))) for v in partitions]
+    nearest = (nearest_centers(context, each.centers) for each in partitions)
+    every = [context.kernels.memory.to_host(context.comm.all_gather(labels)) for labels in nearest]
     codes = [np.unique(labels, return_inverse=True)[1].astype(np.int32) for labels in every]
     found = [math.nan] * len(partitions)
     several = [at for at, each in enumerate(codes) if each.max() > 0]

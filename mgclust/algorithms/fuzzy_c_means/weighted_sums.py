@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.fuzzy_c_means.noise import share_of_clusters
+from mgclust.algorithms.fuzzy_c_means.noise import nearest_distances, share_of_clusters
+from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 
-__all__ = ["MOST_BITS", "WeightedSums"]
+__all__ = ["MOST_BITS", "PIECE", "WeightedSums"]
 
 Array = Any
 MOST_BITS = 100  # where u^m is smaller than 2^-MOST_BITS in all rows, it is scaled: of weights only the ratios count
@@ -92,7 +93,6 @@ class WeightedSums:
         assert self.noise is not None
         context, kernels, xp = self.context, self.context.kernels, self.context.kernels.xp
         own, size, c = context.partition.blocks_of(context.rank), context.partition.block_rows, v.shape[1]
-        scale = 2.0 ** self.log2_scale(c)
         step = size * max(1, PIECE // (size * c * context.dtype.itemsize))
         for start in range(context.rows.start, context.rows.stop, step):
             stop = min(start + step, context.rows.stop)
@@ -101,7 +101,7 @@ class WeightedSums:
             for model in range(len(v)):
                 u = xp.empty((stop - start, c), dtype=context.dtype)
                 kernels.fuzzy_c_means.memberships(x, v[model], m=self.m, out=u)
-                phi = share_of_clusters(kernels, x, v[model], u, self.m, self.noise)
+                phi = share_of_clusters(xp, nearest_distances(kernels, x, v[model]), u, self.m, self.noise)
                 found = xp.zeros((-(-(stop - start) // size), 1, parts.shape[2]))
                 kernels.fuzzy_c_means.fuzzy_sums(
                     x,
@@ -113,22 +113,66 @@ class WeightedSums:
                     block_rows=size,
                     out=found,
                 )
-                rest = 1.0 - phi
-                shares = xp.concatenate([u.astype("float64") * phi[:, None], rest[:, None]], axis=1)
-                logs = xp.log(xp.maximum(shares, TINY))
-                for block, first in enumerate(range(0, stop - start, size)):
-                    rows = slice(first, first + size)
-                    w, share = weighs[rows], shares[rows]
-                    found[block, 0, -3] += scale * self.noise * (w * rest[rows] ** self.m).sum()
-                    found[block, 0, -2] = (w * (share**2).sum(axis=1)).sum()
-                    found[block, 0, -1] = -(w * (share * logs[rows]).sum(axis=1)).sum()
+                self._score_noise(found[:, 0], weights, u.astype("float64") * phi[:, None], 1.0 - phi)
                 at = start // size - own.start
                 parts[at : at + len(found), model] = found[:, 0]
 
-    def objective_at(self, centers: np.ndarray) -> float:
-        """J at the centres of one model; (c, d), on the host."""
-        sums = self.context.fetch(self.at(self.context.kernels.memory.to_device(centers[None])))()
-        return self.unit * math.ldexp(float(sums[0, -3]), -int(self.log2_scale(len(centers))))
+    def _score_noise(self, found: Array, weights: Array | None, u: Array, rest: Array) -> None:
+        """Add the noise's J to that of blocks of rows, and write the other two of the last three sums.
+
+        Memberships `u` in the clusters are those beside the noise, which has the `rest`.
+        """
+        assert self.noise is not None
+        xp, size = self.context.kernels.xp, self.context.partition.block_rows
+        scale = 2.0 ** self.log2_scale(u.shape[1])
+        weighs = xp.ones(len(u)) if weights is None else weights.astype("float64")
+        shares = xp.concatenate([u, rest[:, None]], axis=1)
+        logs = xp.log(xp.maximum(shares, TINY))
+        for block, first in enumerate(range(0, len(u), size)):
+            rows = slice(first, first + size)
+            w, share = weighs[rows], shares[rows]
+            found[block, -3] += scale * self.noise * (w * rest[rows] ** self.m).sum()
+            found[block, -2] = (w * (share**2).sum(axis=1)).sum()
+            found[block, -1] = -(w * (share * logs[rows]).sum(axis=1)).sum()
+
+    def start(self, centers: np.ndarray) -> Prototypes:
+        """Prototypes to start from, with such centres; (c, d), on the host."""
+        return Prototypes(centers)
+
+    def placed(self, prototypes: np.ndarray) -> Array:
+        """Prototypes of some models where `at` takes them; each as `Prototypes.packed` has it."""
+        return self.context.kernels.memory.to_device(prototypes)
+
+    def fetched(self, prototypes: Array) -> Callable[[], np.ndarray]:
+        """Start to copy prototypes to the host; see `Context.fetch`."""
+        return self.context.fetch(prototypes)
+
+    def moved(self, sums: Array, prototypes: Array) -> Array:
+        """Prototypes that the sums of a pass lead to: the weighted means (2)."""
+        return self.context.kernels.fuzzy_c_means.weighted_means(sums, prototypes)
+
+    def readied(self, prototypes: Array) -> list[Any]:
+        """Each model's prototypes as `memberships` takes them."""
+        return list(prototypes.astype(self.context.dtype))
+
+    def memberships(self, x: Array, v: Any) -> Array:
+        """Memberships of rows in the clusters of one model, which `readied` gave; beside the noise, if there is one."""
+        kernels = self.context.kernels
+        u = kernels.xp.empty((len(x), len(v)), dtype=self.context.dtype)
+        kernels.fuzzy_c_means.memberships(x, v, m=self.m, out=u)
+        if self.noise is not None:
+            phi = share_of_clusters(kernels.xp, nearest_distances(kernels, x, v), u, self.m, self.noise)
+            u *= phi.astype(u.dtype)[:, None]
+        return u
+
+    def masses(self, sums: np.ndarray, prototypes: np.ndarray) -> np.ndarray:
+        """Sums of ``w u^m`` of each cluster, among those of a model; both on the host."""
+        return sums[prototypes.size : -3]
+
+    def objective_at(self, prototypes: Prototypes) -> float:
+        """J at the prototypes of one model."""
+        sums = self.context.fetch(self.at(self.placed(prototypes.packed[None])))()
+        return self.unit * math.ldexp(float(sums[0, -3]), -int(self.log2_scale(len(prototypes.centers))))
 
     def means_at(self, centers: np.ndarray) -> np.ndarray:
         """One step of some models: the weighted means (2) at their centres; both (models, c, d), on the host."""
