@@ -1,0 +1,91 @@
+"""Values of which there may be one for each row."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+
+from mgclust.array_files import read_npy_parameter
+from mgclust.beneath import Beneath
+from mgclust.errors import InputError
+from mgclust.params.constraint import Constraint
+from mgclust.params.numbers import Real
+from mgclust.quoting import shortened
+
+__all__ = ["RealOrPerRow", "RowNumbers", "finite_array"]
+
+
+def finite_array(name: str, array: np.ndarray, ndim: int, expected: str) -> np.ndarray:
+    """Convert an array of finite numbers to float64; refuse any other."""
+    if array.ndim != ndim or array.dtype.kind not in "iuf":
+        raise InputError(
+            f"{name} is an array of shape {array.shape} and dtype {shortened(array.dtype)}, it should be {expected}."
+        )
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        raise InputError(
+            f"{name} holds {len(bad)} values that are NaN or infinite, the first in row {bad[0, 0]}; "
+            "give finite numbers."
+        )
+    return array.astype(np.float64)
+
+
+class RealOrPerRow(Real):
+    """A finite number for all rows, or an array with one for each; the command line takes a number or a .npy file.
+
+    Parameters
+    ----------
+    above, at_least, below, at_most : float, optional
+        Bounds of a number for all rows, as for `Real`.
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "number|FILE"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return "a finite number, or a one-dimensional array (.npy on the command line) of finite numbers, one per row"
+
+    def _check(self, name: str, value: Any) -> Any:
+        if isinstance(value, (numbers.Real, str)):
+            return super()._check(name, value)
+        return finite_array(name, np.asarray(value.get() if hasattr(value, "get") else value), 1, self.expected)
+
+    def _convert(self, text: str) -> Any:
+        if text.endswith(".npy"):
+            return read_npy_parameter(text, "a number or a .npy")
+        return super()._convert(text)
+
+    def _read(self, file: Beneath) -> Any:
+        return read_npy_parameter(file, "a number or a .npy")
+
+
+class RowNumbers(Constraint):
+    """Different row numbers, at least one.
+
+    Parameters
+    ----------
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "integers"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return "a list of different row numbers from 0 on, and not empty"
+
+    def _check(self, name: str, value: Any) -> np.ndarray:
+        try:
+            rows = np.asarray(value)
+        except ValueError:  # lists of several lengths
+            raise self.refuse(name, value) from None
+        numbers = rows.ndim == 1 and rows.size > 0 and rows.dtype.kind in "iu"
+        if not numbers or rows.min() < 0 or np.unique(rows).size != rows.size:
+            raise self.refuse(name, value)
+        return rows.astype(np.int64)

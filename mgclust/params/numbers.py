@@ -1,0 +1,197 @@
+"""Numbers within bounds, words that stand for one, and ranges of them."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from typing import Any, TypedDict, Unpack
+
+from mgclust.errors import InputError
+from mgclust.params.constraint import Constraint
+
+__all__ = ["Integer", "IntegerOrWord", "Range", "Real", "RealOrWord"]
+
+_HOLDS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+
+
+class _Given(TypedDict, total=False):
+    """Arguments of a bounded number."""
+
+    above: float | None
+    at_least: float | None
+    below: float | None
+    at_most: float | None
+    optional: bool
+    help: str
+    remedy: str | None
+
+
+class _Bounded(Constraint):
+    """A number with bounds; ``above`` and ``below`` exclude the bound itself."""
+
+    noun = "number"
+
+    def __init__(
+        self,
+        *,
+        above: float | None = None,
+        at_least: float | None = None,
+        below: float | None = None,
+        at_most: float | None = None,
+        optional: bool = False,
+        help: str = "",
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(optional=optional, help=help, remedy=remedy)
+        bounds = ((">", above), (">=", at_least), ("<", below), ("<=", at_most))
+        self._bounds = [(sign, bound) for sign, bound in bounds if bound is not None]
+
+    @property
+    def expected(self) -> str:
+        """The noun and its bounds."""
+        return " ".join([self.noun, " and ".join(f"{sign} {bound}" for sign, bound in self._bounds)]).strip()
+
+    def _within(self, value: float) -> bool:
+        return all(_HOLDS[sign](value, bound) for sign, bound in self._bounds)
+
+
+class Real(_Bounded):
+    """A finite real number.
+
+    Parameters
+    ----------
+    above, at_least, below, at_most : float, optional
+        Bounds; ``above`` and ``below`` exclude the bound itself.
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "number"
+    noun = "a finite number"
+
+    def _check(self, name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise self.refuse(name, value)
+        number = _float(value)
+        if not math.isfinite(number) or not self._within(number):
+            raise self.refuse(name, value)
+        return number
+
+    def _convert(self, text: str) -> Any:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+
+class Integer(_Bounded):
+    """A whole number; True and False are none, nor is 3.0.
+
+    Parameters
+    ----------
+    above, at_least, below, at_most : int, optional
+        Bounds; ``above`` and ``below`` exclude the bound itself.
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "integer"
+    noun = "an integer"
+
+    def _check(self, name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise self.refuse(name, value)
+        number = int(value)
+        if not self._within(number):
+            raise self.refuse(name, value)
+        return number
+
+    def _convert(self, text: str) -> Any:
+        try:
+            return int(text)
+        except ValueError:
+            return text
+
+
+class _OrWord(_Bounded):
+    """A number with bounds, or a word that stands for one."""
+
+    def __init__(self, word: str, **given: Unpack[_Given]) -> None:
+        super().__init__(**given)
+        self.word = word
+        self.type = f"{type(self).type}|{word}"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return f"{super().expected}, or {self.word!r}"
+
+    def _check(self, name: str, value: Any) -> Any:
+        return value if isinstance(value, str) and value == self.word else super()._check(name, value)
+
+
+class RealOrWord(_OrWord, Real):
+    """A finite number, or a word that stands for one.
+
+    Parameters
+    ----------
+    word : str
+        The word.
+    above, at_least, below, at_most : float, optional
+        Bounds of a number, as for `Real`.
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+
+class IntegerOrWord(_OrWord, Integer):
+    """A whole number, or a word that stands for one.
+
+    Parameters
+    ----------
+    word : str
+        The word.
+    above, at_least, below, at_most : int, optional
+        Bounds of a number, as for `Integer`.
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+
+class Range(Constraint):
+    """Two integers from 1 on, the second not below the first; as text ``5,20``.
+
+    Parameters
+    ----------
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "low,high"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return "two integers from 1 on, the second not below the first, such as (5, 20), or 5,20 as text"
+
+    def _check(self, name: str, value: Any) -> tuple[int, int]:
+        number = Integer(at_least=1)
+        try:
+            if isinstance(value, str):
+                low, high = (number.parse(each, name) for each in value.split(","))
+            else:
+                low, high = (number.check(name, each) for each in value)
+        except (TypeError, ValueError, InputError):
+            raise self.refuse(name, value) from None
+        if high < low:
+            raise self.refuse(name, value)
+        return low, high
+
+
+def _float(value: Any) -> float:
+    """The number, or infinity for a whole one that is too large for a float."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,156 @@
+"""Flags, words, sizes, seeds, and what is checked elsewhere."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from typing import Any
+
+from mgclust.params.constraint import Constraint, nearest_word
+
+__all__ = ["Anything", "Boolean", "Bytes", "Choice", "Seed"]
+
+_POWER_OF_PREFIX = {None: 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+class Boolean(Constraint):
+    """True or False.
+
+    Parameters
+    ----------
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "flag"
+
+    @property
+    def expected(self) -> str:
+        """The two values."""
+        return "True or False"
+
+    def _check(self, name: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise self.refuse(name, value)
+        return value
+
+    def _convert(self, text: str) -> Any:
+        values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        return values.get(text.lower(), text)
+
+
+class Choice(Constraint):
+    """One of some words.
+
+    Parameters
+    ----------
+    *choices : str
+        The words.
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "choice"
+
+    def __init__(self, *choices: str, optional: bool = False, help: str = "", remedy: str | None = None) -> None:
+        super().__init__(optional=optional, help=help, remedy=remedy)
+        self.choices = choices
+
+    @property
+    def expected(self) -> str:
+        """The words."""
+        quoted = [repr(choice) for choice in self.choices] + (["None"] if self.optional else [])
+        return f"one of {', '.join(quoted)}" if len(quoted) > 1 else quoted[0]
+
+    def _advice(self, value: Any) -> str:
+        return nearest_word(value, self.choices) or super()._advice(value)
+
+    def _check(self, name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in self.choices:
+            raise self.refuse(name, value)
+        return value
+
+
+class Bytes(Constraint):
+    """An amount of memory: a number of bytes, or text such as ``"16 GiB"``, ``"500MB"``.
+
+    Parameters
+    ----------
+    optional, help, remedy
+        As for `Constraint`.
+    """
+
+    type = "size"
+
+    @property
+    def expected(self) -> str:
+        """The two forms."""
+        return "a positive number of bytes or a size such as '16 GiB'"
+
+    def _check(self, name: str, value: Any) -> int:
+        if isinstance(value, str):
+            size = self._size(value)
+        elif isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            size = 0
+        else:
+            size = int(value)
+        if size <= 0:
+            raise self.refuse(name, value)
+        return size
+
+    def _size(self, text: str) -> int:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", text.strip().lower())
+        if match is None:
+            return 0
+        number, prefix, binary = match.groups()
+        size = float(number) * (1024 if binary else 1000) ** _POWER_OF_PREFIX[prefix]
+        return int(size) if math.isfinite(size) else 0
+
+
+class Seed(Constraint):
+    """A source of random numbers: an integer from 0 to 2**32 - 1, a NumPy Generator or RandomState, or None.
+
+    Parameters
+    ----------
+    help, remedy
+        As for `Constraint`; None is always allowed.
+    """
+
+    type = "integer"
+
+    def __init__(self, *, help: str = "", remedy: str | None = None) -> None:
+        super().__init__(optional=True, help=help, remedy=remedy)
+
+    @property
+    def expected(self) -> str:
+        """The three forms."""
+        return "an integer from 0 to 4294967295, a NumPy Generator or RandomState, or None"
+
+    def _check(self, name: str, value: Any) -> Any:
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**32:
+            return int(value)
+        if type(value).__module__.startswith("numpy.random"):
+            return value
+        raise self.refuse(name, value)
+
+    def _convert(self, text: str) -> Any:
+        return int(text) if text.isdecimal() else text
+
+
+class Anything(Constraint):
+    """A value that is checked elsewhere, such as a Dask client.
+
+    Parameters
+    ----------
+    help : str
+        One sentence for ``--help``.
+    """
+
+    type = "text"
+
+    def __init__(self, *, help: str = "") -> None:
+        super().__init__(optional=True, help=help)
+
+    def _check(self, name: str, value: Any) -> Any:
+        return value
