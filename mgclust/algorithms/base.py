@@ -26,6 +26,7 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.errors import ClusteringWarning, InputError, warn_caller
 from mgclust.params import check_parameters
+from mgclust.params.relations import void_parameters
 from mgclust.progress import ProgressLine, worded
 from mgclust.result import Result
 from mgclust.versions import installed_versions
@@ -161,7 +162,8 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         if digest is None and inputs.provenance:
             digest = dataset.fingerprint()
         result = self._publish(outcome, self._frame(outcome, dataset, parameters, digest), inputs)
-        self.result_ = replace(result, warnings=[*dataset.warnings, *result.warnings])
+        said = [*dataset.warnings, *void_parameters(self.voids, parameters, self.defaults())]
+        self.result_ = replace(result, warnings=[*said, *result.warnings, *_all_alone(result, parameters, dataset)])
         return self.result_
 
     def _keep_features(self, dataset: Dataset) -> None:
@@ -297,6 +299,14 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
                 "features as input."
             )
         return dataset
+
+
+def _all_alone(result: Result, parameters: dict[str, Any], dataset: Dataset) -> list[str]:
+    """A warning where as many clusters were asked for as there are rows, or nodes."""
+    what, n = ("nodes", result.source["n_nodes"]) if "n_nodes" in result.source else ("rows", dataset.shape[0])
+    if n != parameters.get("n_clusters") or n != result.scores["n_clusters"]:
+        return []
+    return [f"n_clusters={n} is the number of {what}: each is a cluster of its own; ask for fewer clusters."]
 
 
 def _portable(client: Any) -> Any:

@@ -10,6 +10,7 @@ import inspect
 from typing import Any, ClassVar
 
 from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Integer, Option, Seed
+from mgclust.params.relations import Void
 
 __all__ = ["PLACE", "Declaration"]
 
@@ -30,6 +31,8 @@ class Declaration:
         Its own parameters.
     common : dict of str to Constraint
         Those of all methods; of these a method has what its constructor takes.
+    voids : tuple of Void
+        Parameters that others make void: a fit warns of each that was given.
     center_parameters : dict of str to Constraint
         A method that has some can choose other centres of a result without another pass: its class method
         `from_result` makes an estimator of the result, whose `select_centers` takes these. They replace parameters of
@@ -43,6 +46,7 @@ class Declaration:
     constraints: ClassVar[dict[str, Constraint]]
     center_parameters: ClassVar[dict[str, Constraint]] = {}
     discarded_by_centers: ClassVar[tuple[str, ...]] = ()
+    voids: ClassVar[tuple[Void, ...]] = ()
     common: ClassVar[dict[str, Constraint]] = {
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
@@ -62,10 +66,15 @@ class Declaration:
         return (cls.__doc__ or "").strip().split("\n")[0]
 
     @classmethod
+    @functools.cache
+    def defaults(cls) -> dict[str, Any]:
+        """The defaults of all parameters, by name."""
+        return {name: each.default for name, each in inspect.signature(cls).parameters.items()}
+
+    @classmethod
     @functools.cache  # the service asks with every job
     def options(cls) -> tuple[Option, ...]:
         """The parameters that a user of the command line or of the service gives, own ones first."""
-        constraints = {**cls.constraints, **cls.common}
-        taken: dict[str, Any] = {name: each.default for name, each in inspect.signature(cls).parameters.items()}
+        constraints, taken = {**cls.constraints, **cls.common}, cls.defaults()
         given = (name for name in constraints if name in taken and name not in PLACE)
         return tuple(Option(name, taken[name], constraints[name]) for name in given)

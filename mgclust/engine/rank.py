@@ -58,6 +58,7 @@ class Report:
 
     bad: int = 0  # values that are not finite
     first: int | None = None  # first row with one, by its global number
+    overflown: float = 0.0  # largest number that is too large for the dtype; 0 without any
     error: Exception | None = None  # why this rank refuses
     span_rows: int = 1  # most rows of a block in `stream` that fit here
     seconds: float = 0.0  # taken to load and check
@@ -149,6 +150,7 @@ def _prepare(assignment: Assignment, source: Source) -> tuple[_Prepared | None, 
             offset=assignment.offset,
         )
         report.bad, report.first = rows.load()
+        report.overflown = rows.overflown
         kernels.memory.synchronize()
         report.span_rows = _span_rows(residency, assignment.device, source.shape[1], stop - start)
     except Exception as error:
@@ -181,7 +183,8 @@ def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
     bad = sum(report.bad for report in reports)
     if not bad:
         return
-    raise not_finite(bad, min(report.first for report in reports if report.first is not None), shape, dtype)
+    first = min(report.first for report in reports if report.first is not None)
+    raise not_finite(bad, first, shape, dtype, max(report.overflown for report in reports))
 
 
 def gathered(done: list[Done]) -> dict[str, Any]:
@@ -206,11 +209,18 @@ def _joined(parts: list[Any]) -> Any:
     return vstack(parts, format="csr")
 
 
-def not_finite(bad: int, first: int, shape: tuple[int, ...], dtype: Any) -> InputError:
-    """The refusal of so many values that are not finite, the first in this row."""
+HELD_IN_FLOAT64 = 1e150  # numbers whose squares it holds
+
+
+def not_finite(bad: int, first: int, shape: tuple[int, ...], dtype: Any, overflown: float = 0.0) -> InputError:
+    """The refusal of so many values that are not finite, the first in this row; of finite ones the largest."""
+    remedy = "drop or fill these rows"
+    if overflown:
+        wider = ", or use dtype='float64'" if overflown < HELD_IN_FLOAT64 else ""
+        remedy = f"values reach {overflown:.3g}: drop such rows, or rescale the data{wider}"
     return InputError(
         f"Input X contains NaN or infinity (or values too large for {dtype}): {bad} of {shape[0] * shape[1]} "
-        f"values, the first in row {first} (counted from 0); drop, fill or rescale these rows."
+        f"values, the first in row {first} (counted from 0); {remedy}."
     )
 
 

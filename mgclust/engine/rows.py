@@ -173,8 +173,9 @@ class Rows:
         self._host: np.ndarray | None = None
         self._keep_on_host = keep_on_host
         self.offset = offset
-        self.vanished = False  # every number that was read became 0 in `dtype`, though not all were
-        self._seen = [False, False]  # a number other than 0 in the source, and in `dtype`
+        self.vanished = 0.0  # the largest number of the source, where each that was read became 0 in `dtype`; else 0
+        self.overflown = 0.0  # the largest one, where some became infinite in `dtype`; else 0
+        self._seen = False  # a number other than 0 in `dtype`
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -218,6 +219,8 @@ class Rows:
             if count and first is None:
                 first = start + row
             bad += count
+            if count and self.dtype == np.float32:
+                self.overflown = max(self.overflown, self._largest_finite(start, stop))
         if self._device is not None or self._host is not None:
             self._source = None  # what the caller handed over may now be freed
         return bad, first
@@ -308,10 +311,19 @@ class Rows:
             if self.offset is not None:
                 rows = rows - (self._kernels.xp.asarray(self.offset) if hasattr(rows, "get") else self.offset)
             narrow = rows.astype(self.dtype, order="C", copy=False)
-        if narrow.dtype.itemsize < rows.dtype.itemsize and not self._seen[1]:
-            self._seen = [self._seen[0] or any_true(rows != 0), any_true(narrow != 0)]
-            self.vanished = self._seen[0] and not self._seen[1]
+        if narrow.dtype.itemsize < rows.dtype.itemsize and not self._seen:
+            self._seen = any_true(narrow != 0)
+            self.vanished = 0.0 if self._seen else max(self.vanished, float(abs(rows).max(initial=0.0)))
         return narrow
+
+    def _largest_finite(self, start: int, stop: int) -> float:
+        """The largest number of some rows of the source, 0 where `dtype` holds it."""
+        assert self._source is not None
+        rows, xp = self._source.read(start, stop), self._kernels.xp
+        if hasattr(rows, "__cuda_array_interface__") and xp is np:
+            rows = rows.get()
+        largest = float(abs(xp.where(xp.isfinite(rows), rows, 0)).max())
+        return largest if largest > np.finfo(self.dtype).max else 0.0
 
     def _not_finite(self, x: Array) -> tuple[int, int]:
         if x.dtype.kind != "f":

@@ -20,9 +20,10 @@ Map::
     words       flags, words, sizes, seeds
     arrays      values of which there may be one for each row
     declared    the parameters of a method together
+    relations   parameters that others make void
 """
 
-from mgclust.params.arrays import RealOrPerRow, RowNumbers, finite_array
+from mgclust.params.arrays import RealOrPerRow, RowNumbers
 from mgclust.params.constraint import Constraint
 from mgclust.params.declared import Option, check_parameters
 from mgclust.params.numbers import Integer, IntegerOrWord, Range, Real, RealOrWord
@@ -44,5 +45,4 @@ __all__ = [
     "RowNumbers",
     "Seed",
     "check_parameters",
-    "finite_array",
 ]

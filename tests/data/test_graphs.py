@@ -225,7 +225,11 @@ BAD = {
     "an object": (object(), {}, "the graph is a object"),
     "a list of words": (["ab", "cd"], {}, "give edges as pairs"),
     "ragged": ([(0, 1), (1, 2, 3)], {}, "all of 2 items"),
-    "text for a weight": ([("a", "b", "heavy")], {}, "weights of edge list are not numbers"),
+    "text for a weight": (
+        [("a", "b", "heavy")],
+        {},
+        "edge 0 of edge list, a - b: weight 'heavy' is not a number; fix it, or .* give pairs",
+    ),
     "ambiguous": (np.array([[0.0, 1.0, 2.0], [1, 2, 1], [0, 2, 1]]), {}, "may be 3 edges or an adjacency matrix"),
     "columns of an array": (EDGES, {"columns": [0, 1]}, "columns"),
     "an empty name": ([("a", "b"), ("a", "")], {}, "row 1 .* no node in column 2"),
@@ -256,7 +260,7 @@ def test_refusals_of_objects():
     networkx = pytest.importorskip("networkx")
     with pytest.raises(InputError, match="empty graph"):
         open_graph(networkx.Graph())
-    with pytest.raises(InputError, match="a weight of networkx Graph is no number"):
+    with pytest.raises(InputError, match=r"edge \d of networkx Graph, .*: weight '.*' is not a number; .*weight=None"):
         open_graph(networkx.Graph([(0, 1, {"weight": "x"})]))
     with pytest.raises(InputError, match="node id 9 is out of range"):
         open_graph(da.from_array(np.array([[0, 9]])), n_nodes=3)

@@ -128,8 +128,7 @@ def _prepare(context: Context, measure: Metric) -> None:
     )
     with np.errstate(over="ignore"):
         reach = float((high / 2 - low / 2).max())
-    vanished = bool(comm.all_reduce(np.array([int(context.rows.vanished)]), "max")[0])
-    refuse_out_of_range(context, measure, reach, vanished)
+    refuse_out_of_range(context, measure, reach)
     if context.dtype == np.float32:
         middle = few_digits(low / 2 + high / 2, (high - low) / 4)
         context.rows.apply(measure.prepare(xp.asarray(middle)))
@@ -348,18 +347,23 @@ class Canopy(CanopyOptions, Clusterer):
                 "t2": self.t2_,
                 "n_steps": self.n_steps_,
             },
-            warnings=_warnings(n, k, self.t1_, self.t2_, alone if suggested else 1.0),
+            warnings=_warnings(n, k, self.t1_, self.t2_, alone if suggested else 1.0, value.total),
             diagnostics={"computed_in": self.dtype, "thresholds": "suggested" if suggested else "given"},
             **frame,
         )
 
 
-def _warnings(n: int, k: int, t1: float, t2: float, alone: float) -> list[str]:
-    """Thresholds that say nothing of the rows; `alone` is the share of rows in one canopy."""
+def _warnings(n: int, k: int, t1: float, t2: float, alone: float, total: int) -> list[str]:
+    """Thresholds that say nothing of the rows; `alone` is the share of rows in one canopy, `total` all memberships."""
     if k == 1:
         return [f"a single canopy holds all rows within t1={t1:g} of its centre: t2={t2:g} is too large; lower both."]
     if k > n / 2:
         return [f"{k} of {n} rows are centres: hardly any rows lie within t2={t2:g} of each other; raise t1 and t2."]
+    if total == n * k:
+        return [
+            f"each of the {k} canopies holds all {n} rows: none is farther than t1={t1:g} from a centre, so they tell "
+            "nothing apart; lower t1."
+        ]
     if alone < LEAST_ALONE:
         return [
             f"the number of canopies, {k}, follows from the suggested t1={t1:g} and t2={t2:g}, not from clusters: the "

@@ -53,8 +53,7 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     origin = xp.zeros((1, d), dtype=context.dtype)
     for x in _pieces(context):
         longest = xp.maximum(longest, kernels.pairs.reduced_distances(origin, x, norm="l2").max())
-    vanished = bool(comm.all_reduce(np.array([int(context.rows.vanished)]), "max")[0])
-    refuse_out_of_range(context, measure, largest, vanished)
+    refuse_out_of_range(context, measure, largest)
     offset = context.rows.offset
     return Prepared(float(comm.all_reduce(longest, "max")[0]), center if offset is None else offset + center)
 
@@ -81,11 +80,15 @@ def prepare_beside(context: Context, measure: Metric, prepared: Prepared) -> Arr
     assert context.beside is not None
     offset = np.zeros(1) if context.rows.offset is None else context.rows.offset
     with np.errstate(over="ignore", invalid="ignore"):
-        narrow = (context.beside.read() - offset).astype(context.dtype)
+        read = context.beside.read()
+        narrow = (read - offset).astype(context.dtype)
     bad = ~np.isfinite(narrow)
     count, first = _over_all_ranks(context, bad.sum(axis=1))
     if count:
-        raise not_finite(count, first, context.beside.source.shape, context.dtype)
+        finite = abs(read[np.isfinite(read)]).max(initial=0.0)
+        beyond = finite if finite > np.finfo(context.dtype).max else 0.0
+        overflown = float(context.comm.all_reduce(np.array([beyond]), "max")[0])
+        raise not_finite(count, first, context.beside.source.shape, context.dtype, overflown)
     count, first = _over_all_ranks(context, measure.undefined(narrow).astype(np.int64))
     if count:
         raise _undefined(measure, count, first)
@@ -122,20 +125,25 @@ def largest_value(context: Context) -> float:
     return float(context.comm.all_reduce(largest, "max")[0])
 
 
-def refuse_out_of_range(context: Context, measure: Metric, largest: float, vanished: bool) -> None:
+def refuse_out_of_range(context: Context, measure: Metric, largest: float) -> None:
     """Squares (of squares, for some metrics) must neither overflow nor lose digits to underflow."""
     low, high = _range(context, measure)
-    if (largest or vanished) and not low < largest < high:
+    # Numbers that became 0 in a narrower type are 0 whatever was subtracted.
+    largest = largest or float(context.comm.all_reduce(np.array([context.rows.vanished]), "max")[0])
+    if largest and not low < largest < high:
         reach = f"reach {largest:.3g}" if np.isfinite(largest) else "overflow"
-        wider = " or use dtype='float64'" if context.dtype != np.float64 else ""
+        least, most = _range(context, measure, np.float64)
+        helps = context.dtype != np.float64 and (least < largest < most or not np.isfinite(largest))
+        wider = " or use dtype='float64'" if helps else ""
         raise InputError(
             f"centred values {reach}; with metric='{measure.name}' and dtype='{context.dtype}' that "
             f"should be between {low:.1g} and {high:.1g}; rescale the data{wider}."
         )
 
 
-def _range(context: Context, measure: Metric) -> tuple[float, float]:
-    limits, power = np.finfo(context.dtype), 2 * measure.power
+def _range(context: Context, measure: Metric, dtype: Any = None) -> tuple[float, float]:
+    """Between which the largest number may lie; in the type of the rows, or in another one."""
+    limits, power = np.finfo(dtype or context.dtype), 2 * measure.power
     high = float(limits.max) ** (1 / power) / (4 * context.dataset_shape[1] ** 0.5)
     return float(limits.tiny) ** (1 / power) * 2.0**20, high
 

@@ -195,7 +195,11 @@ class AllPairs:
         Rows with k equal to them come before all others: theirs is twice the largest of those.
         """
         near = self.nearest_rows(k)
-        return self._inverse(near.s[:, -1], k), near
+        return self.rho_of(near, k), near
+
+    def rho_of(self, near: Neighbors, k: int) -> Array:
+        """`knn_rho` from the nearest rows of own ones, k of them at least."""
+        return self._inverse(near.s[:, k - 1], k)
 
     def nearest_rows(self, k: int) -> Neighbors:
         """The k nearest rows of own ones, themselves left out; of equally near ones the lower number comes first."""
@@ -271,7 +275,7 @@ class AllPairs:
             best[certain], index[certain] = known[certain], where[certain]
             missing = ~certain
             searched = context.comm.all_reduce(xp.asarray([int(missing.sum())]), "sum")
-            self._exactness["delta_searched_rows"] = int(searched[0])
+            self._exactness.setdefault("delta_searched_rows", int(searched[0]))  # of the first densities
         for chunk, block in context.all_pairs():
             mine = self._own(chunk)
             x, which = chunk.x, mine

@@ -10,6 +10,7 @@ from mgclust.errors import InputError
 from mgclust.kernels.masks import all_true, any_true
 
 __all__ = [
+    "FEW_ROWS",
     "MOST_AUTOMATIC_CENTERS",
     "assign_labels",
     "automatic_count",
@@ -19,6 +20,7 @@ __all__ = [
     "gamma_drop",
     "largest_gamma",
     "log_drops",
+    "most_centers",
 ]
 
 Array = Any
@@ -32,6 +34,10 @@ CLEAR_DROP = 2.5
 # Of the few largest of many values without clusters, the first ones lie far apart: behind k of them a factor of x is
 # about as rare as one of x^k behind the first.
 CLEAR_POWER = 50.0
+# Of fewer rows noise has any drop: of 900 draws of 20 rows (uniform, normal, exponential, 1 to 10 features) one in 100
+# is more than a thousand times what counts as clear. Of 50 rows one in 1000 is 1.9 times that, of 100 rows 1.4, of 200
+# rows none 1.1.
+FEW_ROWS = 50
 
 
 def choose_centers(
@@ -149,7 +155,7 @@ def automatic_count(gamma: np.ndarray, n: int) -> int:
 def log_drops(gamma: np.ndarray, n: int) -> np.ndarray:
     """Logarithm of the factor by which the sorted gamma falls behind 2, 3, ... centres; see `automatic_count`."""
     positive = int(np.count_nonzero(gamma > 0))
-    most = min(MOST_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)), positive - 1)
+    most = min(most_centers(n), positive - 1)
     logs = np.log(gamma[1 : max(most, 1) + 1])
     return np.asarray(logs[:-1] - logs[1:])
 
@@ -163,9 +169,14 @@ def gamma_drop(xp: Any, rho: Array, delta: Array, centers: np.ndarray) -> float:
     return least / largest if largest > 0 else float("inf")
 
 
-def clear_drop(n_clusters: int) -> float:
-    """The factor by which ``rho * delta`` has to fall behind so many centres to say that they are clusters."""
-    return max(CLEAR_DROP, CLEAR_POWER ** (1 / n_clusters))
+def clear_drop(n_clusters: int, n: int) -> float:
+    """The factor by which ``rho * delta`` of n rows has to fall behind so many centres to call them clusters."""
+    return max(CLEAR_DROP, CLEAR_POWER ** (1 / n_clusters)) * (1 + FEW_ROWS / n)
+
+
+def most_centers(n: int) -> int:
+    """The number of centres up to which the automatic choice looks among n rows."""
+    return min(MOST_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)))
 
 
 def density_order(xp: Any, rho: Array) -> Array:

@@ -17,8 +17,8 @@ from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.weights import WeightedClusterer, on_host
 from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, LEAST_K, most_neighbors
-from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers, clear_drop, gamma_drop
-from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, LEAST_DROP
+from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers, gamma_drop
+from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS
 from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
@@ -28,8 +28,10 @@ from mgclust.algorithms.density_peaks.ranks import (
     density_peaks,
     estimate,
     estimate_choice,
+    number_of_different,
 )
-from mgclust.algorithms.density_peaks.significance import CLEAR_HEIGHT, Peaks
+from mgclust.algorithms.density_peaks.result_warnings import warnings_of
+from mgclust.algorithms.density_peaks.significance import Peaks
 from mgclust.algorithms.density_peaks.stability import UNSTABLE, stability_of
 from mgclust.algorithms.scikit_learn import available_if, check_is_fitted
 from mgclust.array_files import is_dask
@@ -234,7 +236,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         model = cls(**{name: value for name, value in result.parameters.items() if name in names})
         arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
         model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
-        model._different_rows = int(np.count_nonzero(model.delta_))
+        model._different_rows = number_of_different(np, model.delta_)
         model.dc_, model.dc_error_ = result.scores.get("dc"), result.scores.get("dc_error", 0.0)
         model.exactness_ = result.diagnostics.get("exactness", {})
         model.dc_fraction_ = result.scores.get("dc_fraction")
@@ -303,8 +305,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             "stability": 0,
         }
         self.stability_ = None
-        automatic = not chosen_by and _is_automatic(wanted)
-        self.result_ = replace(self.result_, parameters=parameters, **self._findings(drop, automatic, False))
+        self.result_ = replace(
+            self.result_, parameters=parameters, **self._findings(drop, {**wanted, **chosen_by}, False)
+        )
         return self
 
     def _choose_on_workers(self, wanted: dict[str, Any]) -> tuple[np.ndarray, float, Any]:
@@ -413,7 +416,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     def _keep_peaks(self, found: Peaks | None) -> None:
         self.significance_ = None if found is None else found.heights
         self.saddles_ = None if found is None else found.saddles
-        self._peaks = None if found is None else {"found": found.found, "merged": found.merged}
+        told = {} if found is None else found._asdict()
+        self._peaks = {name: told[name] for name in ("found", "merged", "standing", "joined")} if told else None
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, n_clusters, dc = inputs.dataset.shape[0], parameters["n_clusters"], parameters["dc"]
@@ -528,11 +532,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.log_density_error_ = found.get("log_density_error")
         self._keep_peaks(value.peaks)
         self._different_rows = value.different_rows
-        automatic = _is_automatic(frame["parameters"]) and value.peaks is None
-        return Result(**self._findings(value.gamma_drop, automatic, self.halo), **frame)
+        return Result(**self._findings(value.gamma_drop, frame["parameters"], self.halo), **frame)
 
-    def _findings(self, drop: float, automatic: bool, halo: bool) -> dict[str, Any]:
-        """The part of a Result that depends on the centres, and what to warn of."""
+    def _findings(self, drop: float, chosen_by: dict[str, Any], halo: bool) -> dict[str, Any]:
+        """The part of a Result that depends on the centres, by which parameters these were chosen, and warnings."""
         arrays = {
             "rho": self.rho_,
             "delta": self.delta_,
@@ -549,37 +552,6 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             cut["dc_fraction"] = self.dc_fraction_
         if self.intrinsic_dim_ is not None:
             cut["intrinsic_dim"] = self.intrinsic_dim_
-        warnings = list(self._categories)
-        if "equal_pairs" in self.exactness_:
-            warnings.append(
-                f"dc={self.dc_:g} is the smallest positive distance: {self.exactness_['equal_pairs']:,} pairs of rows "
-                f"are equal, more than dc_fraction={self.dc_fraction_:g} of all; {self._different_rows:,} of "
-                f"{len(self.rho_):,} rows are different. Drop equal rows and give their number as sample_weight, or "
-                "give dc."
-            )
-        if self._different_rows < self.n_clusters_:
-            warnings.append(
-                f"n_clusters={self.n_clusters_} is more than the number of different rows, {self._different_rows}: "
-                "equal rows have different labels; ask for fewer clusters."
-            )
-        if self.dc_error_:
-            warnings.append(
-                f"dc={self.dc_:g} was sampled: the exact value lies within {self.dc_error_:.2g} of it (95%); "
-                f"dc_method='exact' finds it{', a larger sample_size comes nearer' if self.sample_size else ''}."
-            )
-        warnings += self._doubts()
-        stable, others = self._other_numbers()
-        clear = clear_drop(self.n_clusters_)
-        if automatic and (drop < clear or stable < LEAST_DROP):
-            why = (
-                f"the last one's rho * delta is only {drop:.2g} times the next row's"
-                if drop < clear
-                else "it is at this dc_fraction alone that their number stands out"
-            )
-            warnings.append(
-                f"the centres do not stand out: {why}. "
-                f"Look at the decision graph; give n_clusters, or thresholds, or try {others}."
-            )
         choice: dict[str, Any] = {} if self.dc_choice_ is None else {"dc_choice": self.dc_choice_}
         if self.significance_ is not None:
             choice["peaks"] = self._peaks
@@ -588,35 +560,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             "arrays": arrays,
             "scores": {"n_clusters": self.n_clusters_, **cut, "gamma_drop": drop},
             "diagnostics": {"exactness": self.exactness_, **choice},
-            "warnings": warnings,
+            "warnings": [*self._categories, *warnings_of(self, drop, chosen_by)],
         }
-
-    def _doubts(self) -> list[str]:
-        """Warnings of densities with errors, and of significant peaks."""
-        doubts, n = [], len(self.rho_)
-        known = self.exactness_.get("intrinsic_dim_rows", n)
-        if known < n / 2:
-            doubts.append(
-                f"intrinsic_dim={self.intrinsic_dim_:.3g} was found from {known:,} of {n:,} rows: the others have an "
-                "equal row, so errors of densities mean little. Drop equal rows, or leave significance out and give an "
-                "integer k."
-            )
-        weak = 0 if self.significance_ is None else int((self.significance_ < CLEAR_HEIGHT).sum())
-        if weak:
-            doubts.append(
-                f"{weak} of {self.n_clusters_} peaks exceed their highest saddle by less than {CLEAR_HEIGHT:g} errors, "
-                f"as peaks of noise do: look at significance_; significance={CLEAR_HEIGHT:g} merges such clusters."
-            )
-        return doubts
-
-    def _other_numbers(self) -> tuple[float, str]:
-        """Drop behind the clusters at neighbouring fractions, if the fraction was chosen, and which others to try."""
-        numbers = [] if self.dc_choice_ is None else self.dc_choice_["numbers"]
-        drops = {each["n_clusters"]: each["drop"] for each in numbers}
-        others = [each for each in numbers if each["n_clusters"] != self.n_clusters_][:2]
-        named = [f"{each['n_clusters']} clusters with dc_fraction={each['dc_fraction']:g}" for each in others]
-        stable = drops.get(self.n_clusters_, 1.0) if drops else float("inf")
-        return stable, " or ".join(named) if named else "another dc_fraction"
 
 
 def _unequal(weights: np.ndarray | None) -> np.ndarray | None:

@@ -6,7 +6,17 @@ from typing import Any, ClassVar
 
 from mgclust.algorithms.declaration import Declaration
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.params import Boolean, Choice, Constraint, Integer, IntegerOrWord, Real, RealOrWord, RowNumbers
+from mgclust.params import (
+    Boolean,
+    Choice,
+    Constraint,
+    Integer,
+    IntegerOrWord,
+    Real,
+    RealOrWord,
+    RowNumbers,
+)
+from mgclust.params.relations import GIVEN, Void
 
 __all__ = ["LEAST_PAIRS", "DensityPeaksOptions"]
 
@@ -57,6 +67,17 @@ class DensityPeaksOptions(Declaration):
         "indices": RowNumbers(optional=True, help="The centres themselves; goes with nothing else."),
     }
     discarded_by_centers = ("halo", "significance", "stability")
+    # A test's halo lies below its saddles, another density's within dc of other clusters.
+    voids = (
+        *(Void(name, {"dc": GIVEN}) for name in ("dc_fraction", "dc_method", "sample_size")),
+        *(Void(name, {"significance": GIVEN}) for name in ("dc", "dc_fraction", "dc_method", "sample_size")),
+        *(
+            Void(name, {"density": "knn", "halo": False}, remedy="leave it out, or give halo=True")
+            for name in ("dc", "dc_fraction", "dc_method", "sample_size")
+        ),
+        Void("k", {"density": ("gaussian", "cutoff")}, remedy="leave it out, or give density='knn'"),
+        *(Void(name, {"metric": "precomputed"}) for name in ("dc_method", "algorithm")),
+    )
 
     def __init__(
         self,

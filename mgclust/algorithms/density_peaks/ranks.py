@@ -48,13 +48,19 @@ import numpy as np
 from mgclust.algorithms.density_peaks import near_linear
 from mgclust.algorithms.density_peaks.adaptive_density import PIECE_BYTES, LogDensity, log_densities
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
-from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers, density_order, gamma_drop
+from mgclust.algorithms.density_peaks.decision_graph import (
+    assign_labels,
+    choose_centers,
+    clear_drop,
+    density_order,
+    gamma_drop,
+)
 from mgclust.algorithms.density_peaks.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
 from mgclust.algorithms.density_peaks.fraction_choice import choice_rows, choose_fraction
 from mgclust.algorithms.density_peaks.given_pairs import GivenPairs, measure_of
 from mgclust.algorithms.density_peaks.pair_quantile import BINS, sample_sizes
 from mgclust.algorithms.density_peaks.random_pairs import random_pair_quantile, random_pairs_bytes
-from mgclust.algorithms.density_peaks.significance import Peaks, significant_clusters
+from mgclust.algorithms.density_peaks.significance import CLEAR_NEIGHBORS, Peaks, significant_clusters
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context
@@ -62,7 +68,7 @@ from mgclust.errors import InputError
 from mgclust.kernels.pairs.density import TILE_BYTES
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["DensityPeaksOutput", "choose_again", "density_peaks", "estimate", "estimate_choice"]
+__all__ = ["DensityPeaksOutput", "choose_again", "density_peaks", "estimate", "estimate_choice", "number_of_different"]
 
 Array = Any
 PER_ROW = ("k", "value", "error")  # of a LogDensity
@@ -170,10 +176,7 @@ def density_peaks(
 
     with context.stage("delta"):
         if state.nearest is None:
-            order = density_order(xp, state.rho)
-            state.best, state.nearest = passes.nearest_higher(norm, order, state.neighbors)
-            densest = int(xp.argmin(order))
-            state.best[densest] = passes.farthest(densest)
+            state.best, state.nearest = _nearest_higher(xp, passes, norm, state.rho, state.neighbors)
             if significance is None:
                 state.neighbors = None
             state.keep(context)
@@ -181,12 +184,15 @@ def density_peaks(
 
     with context.stage("labels"):
         rho, nearest = state.rho, state.nearest
-        topography = None
+        topography, peaks = None, None
         found, near = state.log_density, state.neighbors
         if significance is not None and found is not None and near is not None:
             order = density_order(xp, state.rho)
             topography = significant_clusters(context, found, near, order, nearest, host(rho * delta), significance)
             chosen, labels = topography.centers, topography.labels
+            standing = _standing_out(context, passes, measure, norm, near)
+            joined = int((np.bincount(labels[standing]) > 1).sum())
+            peaks = topography.peaks._replace(standing=len(standing), joined=joined)
         else:
             chosen = choose_centers(xp, rho, delta, **centers)
             labels = assign_labels(xp, nearest, chosen)
@@ -206,15 +212,41 @@ def density_peaks(
     return DensityPeaksOutput(
         centers=chosen,
         gamma_drop=gamma_drop(xp, rho, delta, chosen),
-        different_rows=int(xp.count_nonzero(delta)),  # of equal rows all but the first have one at distance 0
+        different_rows=number_of_different(xp, delta),
         dc=dc,
         dc_error=dc_error,
         dc_fraction=fraction,
         exactness=exactness,
         choice=state.choice,
         intrinsic_dim=None if found is None else (found.dim, found.dim_rows),
-        peaks=None if topography is None else topography.peaks,
+        peaks=peaks,
     )
+
+
+def number_of_different(xp: Any, delta: Array) -> int:
+    """Number of different rows: of equal rows all but the first have one at distance 0, of one kind all have."""
+    return max(1, int(xp.count_nonzero(delta)))
+
+
+def _nearest_higher(
+    xp: Any, passes: AllPairs, norm: str, rho: Array, neighbors: Neighbors | None
+) -> tuple[Array, Array]:
+    """Reduced distance and index of each row's nearest denser row; of the densest the farthest row's, and -1."""
+    order = density_order(xp, rho)
+    best, nearest = passes.nearest_higher(norm, order, neighbors)
+    densest = int(xp.argmin(order))
+    best[densest] = passes.farthest(densest)
+    return best, nearest
+
+
+def _standing_out(context: Context, passes: AllPairs, measure: Metric, norm: str, near: Neighbors) -> np.ndarray:
+    """Centres that stand out clearly by the densities of a few nearest rows; none where they do not."""
+    xp = context.kernels.xp
+    rho = passes.rho_of(near, min(CLEAR_NEIGHBORS, near.s.shape[1]))
+    delta = measure.distances(_nearest_higher(xp, passes, norm, rho, near)[0].astype("float64"), xp)
+    centers = choose_centers(xp, rho, delta)
+    clear = gamma_drop(xp, rho, delta, centers) >= clear_drop(len(centers), len(rho))
+    return centers if clear else centers[:0]
 
 
 def _refuse_too_small(context: Context, measure: Metric, s: float) -> None:

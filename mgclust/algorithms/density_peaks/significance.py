@@ -33,11 +33,13 @@ from mgclust.algorithms.density_peaks.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels
 from mgclust.engine.spmd import Context
 
-__all__ = ["CLEAR_HEIGHT", "Peaks", "Topography", "merge_peaks", "significant_clusters"]
+__all__ = ["CLEAR_HEIGHT", "CLEAR_NEIGHBORS", "Peaks", "Topography", "merge_peaks", "significant_clusters"]
 
 Array = Any
 # Of noise, the lowest peak exceeds its saddle by at most 2.55: benchmarks/results/density_peaks/significance.json.
 CLEAR_HEIGHT = 3.0
+# Rows of a neighbourhood by which small clusters stand out, and noise does not.
+CLEAR_NEIGHBORS = 24
 Saddles = dict[int, dict[int, int]]  # of two clusters: the row; both ways
 
 
@@ -48,6 +50,9 @@ class Peaks(NamedTuple):
     saddles: np.ndarray  # (n_saddles, 3), int64: two clusters, and the row at the densest border
     found: int  # peaks before merges
     merged: float | None  # the largest height at which one was merged
+    # Centres that stand out clearly by `CLEAR_NEIGHBORS` nearest rows alone, and clusters that hold several of them.
+    standing: int = 0
+    joined: int = 0
 
 
 class Topography(NamedTuple):

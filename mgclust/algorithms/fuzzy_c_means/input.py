@@ -11,7 +11,8 @@ from mgclust.algorithms.fuzzy_c_means.initialization import INITS
 from mgclust.array_files import read_npy_parameter
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
-from mgclust.params import Constraint, finite_array
+from mgclust.params import Constraint
+from mgclust.params.arrays import finite_array
 
 __all__ = ["Start", "kind_of_start"]
 

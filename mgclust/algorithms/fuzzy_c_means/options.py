@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mgclust.algorithms.declaration import Declaration
+from mgclust.algorithms.fuzzy_c_means.initialization import DRAWN
 from mgclust.algorithms.fuzzy_c_means.input import Start
 from mgclust.params import Choice, Constraint, Integer, Range, Real, RealOrWord
+from mgclust.params.relations import GIVEN, LEFT_OUT, Unlike, Void
 
 __all__ = ["STOPS", "FuzzyCMeansOptions", "criterion_of"]
 
@@ -53,6 +55,17 @@ class FuzzyCMeansOptions(Declaration):
         ),
         "metric": Choice(*SPACES, help="Distance between rows and centres."),
     }
+    voids = (
+        Void("n_clusters", {"n_clusters_range": GIVEN}),
+        # The fuzzy silhouette is computed with one number of clusters, too.
+        Void(
+            "criterion",
+            {"n_clusters_range": LEFT_OUT},
+            values=("xie_beni", "modified_partition_coefficient"),
+            remedy="both indices are there without it; leave it out, or give n_clusters_range, such as (2, 10)",
+        ),
+        Void("n_init", {"init": Unlike(*DRAWN)}, remedy="such a start is the same each time; leave one of them out"),
+    )
 
     def __init__(
         self,

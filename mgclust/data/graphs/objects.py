@@ -7,7 +7,7 @@ has imported its library.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from mgclust.quoting import shortened
 
 __all__ = [
     "DEFAULT_WEIGHT",
+    "as_weights",
     "edge_columns",
     "mention_columns",
     "open_dask_frame",
@@ -45,7 +46,7 @@ def open_networkx(graph: Any, weight: str | None) -> Graph:
     ends = (number[node] for u, v, _ in edges for node in (u, v))
     pairs = np.fromiter(ends, np.int32, 2 * len(edges)).reshape(-1, 2)
     samples = [(str(key), value) for _, _, data in edges[:FEW_EDGES] for key, value in data.items()]
-    weights = _Weights([data.get(weight) for _, _, data in edges], weight, samples, name)
+    weights = _Weights([data.get(weight) for _, _, data in edges], weight, samples, edges, name)
     opened = ArrayGraph(pairs, weights.array, len(nodes), name, names=_names(nodes), directed=graph.is_directed())
     weights.mention(opened)
     return opened
@@ -59,7 +60,7 @@ def open_igraph(graph: Any, weight: str | None) -> Graph:
     attributes = graph.es.attributes()
     samples = [(key, value) for key in attributes for value in graph.es[:FEW_EDGES][key]]
     values = graph.es[weight] if weight in attributes else [None] * len(pairs)
-    weights = _Weights(values, weight, samples, name)
+    weights = _Weights(values, weight, samples, pairs, name)
     names = _names(graph.vs["name"]) if "name" in graph.vs.attributes() else None
     opened = ArrayGraph(pairs, weights.array, graph.vcount(), name, names=names, directed=graph.is_directed())
     weights.mention(opened)
@@ -105,7 +106,7 @@ def open_pairs(source: Any, n_nodes: int | None) -> Graph:
             "of 2 items, or all of 3 with the weight), an array (m, 2), a path, or a graph of networkx or igraph."
         )
     columns = [np.asarray(list(column)) for column in zip(*rows, strict=True)]
-    return _from_columns(columns, n_nodes, "edge list")
+    return _from_columns(columns, n_nodes, "edge list", "give pairs of nodes alone")
 
 
 def open_frame(frame: Any, columns: Columns, n_nodes: int | None) -> Graph:
@@ -113,7 +114,9 @@ def open_frame(frame: Any, columns: Columns, n_nodes: int | None) -> Graph:
     name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
     names = [str(label) for label in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
     chosen = edge_columns(names, columns, name)
-    graph = _from_columns([_column(frame, position, names[position], name) for position in chosen], n_nodes, name)
+    without = f"choose columns={shortened(str([names[j] for j in chosen[:2]]))}"
+    chosen_columns = [_column(frame, position, names[position], name) for position in chosen]
+    graph = _from_columns(chosen_columns, n_nodes, name, without)
     mention_columns(graph, names, chosen, columns, lambda position: _is_numeric(frame, position))
     return graph
 
@@ -187,11 +190,12 @@ def _is_numeric(frame: Any, position: int) -> bool:
     return _is_number_type(first.to_numpy().dtype)
 
 
-def _from_columns(columns: list[Any], n_nodes: int | None, name: str) -> Graph:
+def _from_columns(columns: list[Any], n_nodes: int | None, name: str, without: str) -> Graph:
+    """The graph of two or three columns; `without` says how its weights are left out."""
     u, v = columns[:2]
     weights = None
     if len(columns) == 3:
-        weights = _as_weights(columns[2], name)
+        weights = as_weights(columns[2], zip(u, v, strict=True), name, without)
     if not len(u):
         if n_nodes is None:
             raise InputError(f"{name} is an empty graph: it has no edges; give n_nodes.")
@@ -223,11 +227,47 @@ def _as_text(column: np.ndarray, name: str, position: int) -> Any:
     return pa.array([str(item) for item in items], pa.large_string())
 
 
-def _as_weights(column: Any, name: str) -> np.ndarray:
+def as_weights(
+    values: Sequence[Any], ends: Iterable[Sequence[Any]], name: str, without: str, first: int = 0
+) -> np.ndarray:
+    """Weights of edges as float64.
+
+    Parameters
+    ----------
+    values : sequence
+        One an edge.
+    ends : iterable of (node, node)
+        Of the edges, in the same order.
+    name : str
+        Of the graph.
+    without : str
+        What leaves the weights out, for the sentence where one is no number.
+    first : int
+        Number of the first edge.
+    """
     try:
-        return np.asarray(column).astype(np.float64)
+        return np.asarray(values).astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"weights of {name} are not numbers: {error}.") from error
+        values = np.asarray(values).tolist()
+        wrong = (
+            (at, value, ends)
+            for at, (value, ends) in enumerate(zip(values, ends, strict=False))
+            if not _is_float(value)
+        )
+        at, value, (u, v, *_) = next(wrong)
+        pair = shortened(f"{u} - {v}")
+        raise InputError(
+            f"edge {first + at} of {name}, {pair}: weight {shortened(repr(value))} is not a number; fix it, or leave "
+            f"the weights out: {without}."
+        ) from error
+
+
+def _is_float(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _column(frame: Any, position: int, label: str, name: str) -> np.ndarray:
@@ -285,18 +325,23 @@ class _Weights:
         Its name; None for no weights.
     samples : list of (str, object)
         Attributes of some edges, which could have been meant.
+    edges : iterable
+        Their nodes first.
     name : str
         Of the graph.
     """
 
-    def __init__(self, values: list[Any], weight: str | None, samples: list[tuple[str, Any]], name: str) -> None:
+    def __init__(
+        self, values: list[Any], weight: str | None, samples: list[tuple[str, Any]], edges: Iterable[Any], name: str
+    ) -> None:
         self.array: np.ndarray | None = None
         self._weight, self._missing, self._unused = weight, 0, list[str]()
         if weight is None:
             return
         missing = sum(value is None for value in values)
         if missing < len(values):
-            self.array = _numbers([1.0 if value is None else value for value in values], name)
+            given = [1.0 if value is None else value for value in values]
+            self.array = as_weights(given, edges, name, "open_graph(graph, weight=None)")
             self._missing = missing
             return
         numeric = {key for key, value in samples if isinstance(value, numbers.Real) and not isinstance(value, bool)}
@@ -314,13 +359,6 @@ class _Weights:
             first = shortened(self._unused[0])
             remedy = f"open_graph(graph, weight={first!r}) takes one of these as weights, weight=None none"
             graph.mention(self._unused, remedy)
-
-
-def _numbers(values: list[Any], name: str) -> np.ndarray:
-    try:
-        return np.array(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"a weight of {name} is no number: {error}.") from error
 
 
 def _refuse_empty(n_nodes: int, name: str) -> None:

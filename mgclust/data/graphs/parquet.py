@@ -10,7 +10,7 @@ import numpy as np
 from mgclust.data.graphs.base import Graph, check_ids, edge_rows, row_number
 from mgclust.data.graphs.node_names import IntegerIds, TextIds, without_gaps
 from mgclust.data.graphs.numpy_files import FileGraph
-from mgclust.data.graphs.objects import edge_columns, mention_columns
+from mgclust.data.graphs.objects import as_weights, edge_columns, mention_columns
 from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
 from mgclust.data.tables import open_parquet, parquet_layout, read_groups
@@ -99,6 +99,10 @@ class _Columns:
             try:
                 column = column.cast(kind).combine_chunks()
             except pa.ArrowException as error:
+                if position == 2:
+                    ends = zip(*(table.column(each).to_pylist() for each in self.labels[:2]), strict=True)
+                    without = f"choose columns={shortened(str(self.labels[:2]))}"
+                    as_weights(column.to_pylist(), ends, self.location.name, without, first)
                 raise InputError(
                     f"{self.location.name}, column {shortened(label)!r} is no {kind}: {reason(error)}."
                 ) from error

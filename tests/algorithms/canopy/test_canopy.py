@@ -298,6 +298,9 @@ def test_settings_of_no_use_are_said(device, rng):
     for t1, t2, says in ((1e-6, 1e-7, "400 of 400 rows are centres.*raise"), (1e3, 1e2, "a single canopy.*lower")):
         (text,) = fit(X, t1, t2, device).result_.warnings
         assert re.search(says, text)
+    (text,) = fit(X, 50.0, 0.5, device).result_.warnings
+    assert re.search(r"^each of the \d+ canopies holds all 400 rows: .* t1=50 .*; lower t1\.$", text)
+    assert fit(X, 1.0, 0.5, device).result_.warnings == []
 
 
 def test_the_old_name_of_the_centres_is_deprecated():

@@ -71,7 +71,7 @@ def test_an_attribute_is_the_weight(make):
         InputError, match=r"weight='mass' is no attribute of the edges of .*those that are numbers are 'km', 'strength'"
     ):
         open_graph(graph, weight="mass")
-    with pytest.raises(InputError, match=r"a weight of .* is no number"):
+    with pytest.raises(InputError, match=r"edge \d+ of .*: weight .* is not a number"):
         open_graph(graph, weight="note")
     labels = [0, 0, 1, 1]
     plain, weighted = (modularity(graph, labels, weight=name, client=None) for name in (None, "strength"))

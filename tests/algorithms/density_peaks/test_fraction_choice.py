@@ -12,6 +12,7 @@ from sklearn.datasets import make_blobs
 from mgclust import DensityPeaks, load_result
 from mgclust.algorithms.density_peaks import fraction_choice
 from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, choice_rows
+from mgclust.algorithms.density_peaks.result_warnings import warnings_of
 from mgclust.errors import InputError
 from oracles import density_peaks as reference
 
@@ -145,15 +146,50 @@ def test_it_is_in_the_result(tmp_path):
 
 def test_noise_is_warned_of():
     """Among them a draw whose number of clusters stands out at 0.02, and nowhere else."""
-    clear = []
     for seed in (3, 5, 9, 12, 539):
         model = fit(np.random.default_rng(seed).standard_normal((1000, 2)))
         (text,) = model.result_.warnings
-        assert text.startswith("the centres do not stand out") and "clusters with dc_fraction=" in text
-        drop = model.result_.scores["gamma_drop"]
-        clear.append(drop >= 2.5 and drop**model.n_clusters_ >= 50)
-        assert ("at this dc_fraction alone" in text) == clear[-1]
-    assert any(clear) and not all(clear)
+        assert text.startswith("the centres do not stand out: the last one's rho * delta is only")
+        assert "clusters with dc_fraction=" in text
+    (text,) = warnings_of(model, 99.0, {})
+    assert "it is at this dc_fraction alone that their number stands out" in text
+
+
+@pytest.mark.parametrize("shape", [(10, 1), (20, 2), (49, 2), (60, 1), (100, 2)])
+@pytest.mark.parametrize("draw", ["random", "standard_normal"])
+def test_few_rows_of_noise_have_one_cluster_or_a_warning(draw, shape):
+    for seed in range(20):
+        model = fit(getattr(np.random.default_rng(seed), draw)(shape))
+        assert model.n_clusters_ == 1 or model.result_.warnings
+
+
+def test_few_rows_do_not_tell_clusters_from_chance():
+    X = make_blobs(100, centers=[[0, 0], [30, 0], [0, 30], [30, 30]], random_state=0)[0]
+    (text,) = fit(X[:49]).result_.warnings
+    assert text.startswith("n_samples=49 is too few to tell clusters from chance: below 50 rows")
+    assert fit(X[:49], n_clusters=4).result_.warnings == fit(X).result_.warnings == []
+    assert fit(X).n_clusters_ == fit(X[:49]).n_clusters_ == 4
+
+
+def test_thresholds_within_clusters_are_warned_of():
+    X = np.random.default_rng(0).random((600, 2))
+    (dense,) = fit(X, rho_min=8).result_.warnings
+    assert dense == (
+        "513 of 600 rows are centres by rho_min=8 alone: rows next to a centre are as dense. Give delta_min, too, "
+        "which centres have to exceed, or n_clusters."
+    )
+    (both,) = fit(X, rho_min=8, delta_min=0.01).result_.warnings
+    assert both == (
+        "459 of 600 rows are centres by rho_min=8, delta_min=0.01: behind the first 48 come rows within clusters. "
+        "Raise delta_min, or give n_clusters."
+    )
+    assert fit(X, rho_min=8, n_clusters=30).result_.warnings == fit(X, rho_min=5, delta_min=0.2).result_.warnings == []
+    again = fit(X).select_centers(rho_min=8)
+    assert again.result_.warnings == [dense] and again.select_centers(5).result_.warnings == []
+
+
+def test_rows_of_one_kind_are_one_kind():
+    assert not any("different rows" in text for text in fit(np.ones((30, 2)), dc=1.0, n_clusters=1).result_.warnings)
 
 
 def test_few_centres_in_noise_are_warned_of():

@@ -108,7 +108,7 @@ def test_many_equal_rows():
     assert set(np.flatnonzero(model.rho_ == model.rho_.max())) == set(range(300, 450))
     assert model.exactness_["intrinsic_dim_rows"] == 300
     assert len(set(model.labels_[300:])) == 1 and not set(model.labels_[:300]) & set(model.labels_[300:])
-    with pytest.warns(ClusteringWarning, match="intrinsic_dim=2 was found from 0 of 90 rows"):
+    with pytest.warns(ClusteringWarning, match="intrinsic_dim=2 is the number of features: none of the 90 rows"):
         fit(np.tile(rng.normal(size=(30, 2)), (3, 1)))
     with pytest.raises(InputError, match="each row has 100 rows equal to it"):
         fit(np.ones((200, 2)))
@@ -142,6 +142,19 @@ def test_peaks_that_noise_has_are_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fit(X, significance=3).n_clusters_ < weak.n_clusters_
+
+
+def test_small_clusters_that_are_merged_are_warned_of():
+    """Fifteen clusters of 40 rows, which stand apart: neighbourhoods of 100 rows reach beyond them."""
+    X = load_points("rings")[0]
+    with pytest.warns(ClusteringWarning, match=r"3 of 7 clusters hold several of the 15 centres .* by k=24 or at the"):
+        model = fit(X, dtype="float32")
+    assert model.result_.diagnostics["peaks"] | {"merged": None} == {
+        "found": 11, "merged": None, "standing": 15, "joined": 3
+    }  # fmt: skip
+    others = [text for text in model.select_centers(7).result_.warnings if "hold several" in text]
+    apart = make_blobs(900, 3, centers=5, cluster_std=0.7, random_state=1)[0]
+    assert not others and fit(apart).result_.diagnostics["peaks"]["joined"] == 0
 
 
 def test_the_density_alone_leaves_the_choice_of_centres():

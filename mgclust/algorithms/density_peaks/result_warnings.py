@@ -1,0 +1,146 @@
+"""Warnings of a result of density peaks: where its densities, its dc or its centres should not be taken unseen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mgclust.algorithms.density_peaks.decision_graph import FEW_ROWS, clear_drop, most_centers
+from mgclust.algorithms.density_peaks.fraction_choice import LEAST_DROP
+from mgclust.algorithms.density_peaks.significance import CLEAR_HEIGHT, CLEAR_NEIGHBORS
+
+if TYPE_CHECKING:
+    from mgclust.algorithms.density_peaks.estimator import DensityPeaks
+
+__all__ = ["CHOSEN_BY", "warnings_of"]
+
+CHOSEN_BY = ("n_clusters", "rho_min", "delta_min", "rho_max", "delta_max", "indices")
+
+
+def warnings_of(model: DensityPeaks, drop: float, chosen_by: dict[str, Any]) -> list[str]:
+    """Sentences that a result warns by.
+
+    Parameters
+    ----------
+    model : DensityPeaks
+        With its centres.
+    drop : float
+        See `mgclust.algorithms.density_peaks.decision_graph.gamma_drop`.
+    chosen_by : dict of str to object
+        Those of `CHOSEN_BY` that the centres were chosen by; of others, and of what is None, nothing is said.
+
+    Returns
+    -------
+    list of str
+    """
+    given = {name: value for name in CHOSEN_BY if (value := chosen_by.get(name)) is not None}
+    sentences = [*_of_dc(model), *_of_densities(model), *_of_peaks(model)]
+    if given:
+        return sentences + _of_thresholds(model, drop, given)
+    return sentences + (_of_count(model, drop) if model.significance_ is None else [])
+
+
+def _of_dc(model: DensityPeaks) -> list[str]:
+    sentences = []
+    if "equal_pairs" in model.exactness_:
+        sentences.append(
+            f"dc={model.dc_:g} is the smallest positive distance: {model.exactness_['equal_pairs']:,} pairs of rows "
+            f"are equal, more than dc_fraction={model.dc_fraction_:g} of all; {model._different_rows:,} of "
+            f"{len(model.rho_):,} rows are different. Drop equal rows and give their number as sample_weight, or "
+            "give dc."
+        )
+    if model._different_rows < model.n_clusters_:
+        sentences.append(
+            f"n_clusters={model.n_clusters_} is more than the number of different rows, {model._different_rows}: "
+            "equal rows have different labels; ask for fewer clusters."
+        )
+    if model.dc_error_:
+        sentences.append(
+            f"dc={model.dc_:g} was sampled: the exact value lies within {model.dc_error_:.2g} of it (95%); "
+            f"dc_method='exact' finds it{', a larger sample_size comes nearer' if model.sample_size else ''}."
+        )
+    return sentences
+
+
+def _of_densities(model: DensityPeaks) -> list[str]:
+    n = len(model.rho_)
+    known = model.exactness_.get("intrinsic_dim_rows", n)
+    if known >= n / 2:
+        return []
+    found = f"intrinsic_dim={model.intrinsic_dim_:.3g} was found from {known:,} of {n:,} rows: the others have"
+    if not known:
+        found = f"intrinsic_dim={model.intrinsic_dim_:.3g} is the number of features: none of the {n:,} rows tells"
+        found += " another, since all have"
+    return [
+        f"{found} an equal row, so errors of densities mean little. Drop equal rows, or leave significance out and "
+        "give an integer k."
+    ]
+
+
+def _of_peaks(model: DensityPeaks) -> list[str]:
+    """Significant ones that noise has as well, and clusters that are merged though they stand apart."""
+    if model.significance_ is None or model._peaks is None:
+        return []
+    sentences, weak = [], int((model.significance_ < CLEAR_HEIGHT).sum())
+    if weak:
+        sentences.append(
+            f"{weak} of {model.n_clusters_} peaks exceed their highest saddle by less than {CLEAR_HEIGHT:g} errors, "
+            f"as peaks of noise do: look at significance_; significance={CLEAR_HEIGHT:g} merges such clusters."
+        )
+    if joined := model._peaks["joined"]:
+        sentences.append(
+            f"{joined} of {model.n_clusters_} clusters hold several of the {model._peaks['standing']} centres that "
+            f"stand out by the {CLEAR_NEIGHBORS} nearest rows alone: the test merges small clusters, since "
+            "neighbourhoods of up to 100 rows reach beyond them. Compare the clusters without significance, by "
+            f"k={CLEAR_NEIGHBORS} or at the defaults."
+        )
+    return sentences
+
+
+def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any]) -> list[str]:
+    """Limits that make centres of rows within clusters."""
+    if "n_clusters" in given or "indices" in given:
+        return []
+    n, k, most = len(model.rho_), model.n_clusters_, most_centers(len(model.rho_))
+    by = ", ".join(f"{name}={value:g}" for name, value in given.items())
+    if "delta_min" not in given and (drop < 1 or k > most):
+        return [
+            f"{k:,} of {n:,} rows are centres by {by} alone: rows next to a centre are as dense. Give delta_min, too, "
+            "which centres have to exceed, or n_clusters."
+        ]
+    if k > most:
+        return [
+            f"{k:,} of {n:,} rows are centres by {by}: behind the first {most} come rows within clusters. Raise "
+            "delta_min, or give n_clusters."
+        ]
+    return []
+
+
+def _of_count(model: DensityPeaks, drop: float) -> list[str]:
+    """A number of clusters that the decision graph does not show clearly."""
+    n = len(model.rho_)
+    stable, others = _other_numbers(model)
+    if drop < clear_drop(model.n_clusters_, n):
+        why = f"the last one's rho * delta is only {drop:.2g} times the next row's"
+    elif stable < LEAST_DROP:
+        why = "it is at this dc_fraction alone that their number stands out"
+    elif n < FEW_ROWS and model.n_clusters_ > 1:
+        return [
+            f"n_samples={n} is too few to tell clusters from chance: below {FEW_ROWS} rows, centres of noise stand out "
+            "as well. Look at the decision graph; give n_clusters, or more rows."
+        ]
+    else:
+        return []
+    return [
+        f"the centres do not stand out: {why}. "
+        f"Look at the decision graph; give n_clusters, or thresholds, or try {others}."
+    ]
+
+
+def _other_numbers(model: DensityPeaks) -> tuple[float, str]:
+    """Drop behind the clusters at neighbouring fractions, if the fraction was chosen, and which others to try."""
+    numbers = [] if model.dc_choice_ is None else model.dc_choice_["numbers"]
+    drops = {each["n_clusters"]: each["drop"] for each in numbers}
+    others = [each for each in numbers if each["n_clusters"] != model.n_clusters_][:2]
+    named = [f"{each['n_clusters']} clusters with dc_fraction={each['dc_fraction']:g}" for each in others]
+    stable = drops.get(model.n_clusters_, 1.0) if drops else float("inf")
+    return stable, " or ".join(named) if named else "another dc_fraction"
