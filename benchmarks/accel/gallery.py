@@ -23,6 +23,7 @@ LINKS = {
     "networkx": "https://github.com/networkx/networkx/blob/main/",
     "igraph": "https://github.com/igraph/python-igraph/blob/main/",
 }
+PROJECTS = ("scikit-fuzzy", "networkx", "igraph")  # beside scikit-learn, which all records name
 # With calls that are replaced, and (marked) without any: these run as before.
 SCRIPTS = [
     ("scikit-learn", "examples/cluster/plot_affinity_propagation.py"),
@@ -71,7 +72,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--sources", type=Path, required=True)
     given = options.parse_args()
-    record = Record(__doc__, given.out)
+    record = Record(__doc__, given.out, PROJECTS)
     for project, name in SCRIPTS:
         script = find(given.sources, name)
         item, link = f"{project}: {Path(name).name}", LINKS[project] + name

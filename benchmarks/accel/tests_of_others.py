@@ -15,6 +15,7 @@ import tempfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+from benchmarks.accel.gallery import PROJECTS
 from benchmarks.support.record import Record, parser
 
 MODULES = [
@@ -33,7 +34,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--sources", type=Path, required=True)
     given = options.parse_args()
-    record = Record(__doc__, given.out)
+    record = Record(__doc__, given.out, PROJECTS)
     for module, switch in MODULES:
         with tempfile.TemporaryDirectory() as folder:
             here, report, counts = Path(folder), Path(folder) / "report.xml", Path(folder) / "counts.json"

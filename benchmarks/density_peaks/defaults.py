@@ -8,11 +8,14 @@ the literature are, without classes of real data. Uniform and normal noise has o
 unless a warning says so.
 
     python -m benchmarks.density_peaks.defaults --data FOLDER --out NAME.json
+
+`--noise-of` takes a record, and writes it again with the noise of today's code: its fits and their warnings alone.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 import warnings
@@ -156,11 +159,12 @@ def noise() -> dict[str, Any]:
     """Numbers of clusters in noise, and how often there was a warning."""
     out = {}
     for name, draw in (("uniform", np.random.Generator.random), ("normal", np.random.Generator.standard_normal)):
-        for shape in ((1000, 2), (1000, 10)):
+        for shape in ((20, 2), (50, 2), (100, 2), (1000, 2), (1000, 10)):
             found = [fit(draw(np.random.default_rng(seed), shape)) for seed in range(NOISE)]
             out[f"{name} {shape[0]} x {shape[1]}"] = {
                 "n_clusters": sorted(model.n_clusters_ for model in found),
                 "warned": sum(bool(model.result_.warnings) for model in found),
+                "one_cluster_or_warned": sum(model.n_clusters_ == 1 or bool(model.result_.warnings) for model in found),
                 "draws": NOISE,
             }
     return out
@@ -169,7 +173,16 @@ def noise() -> dict[str, Any]:
 def main() -> None:
     parser = bench.parser(__doc__)
     parser.add_argument("--sets", default="", help="names, comma-separated (default: all)")
+    parser.add_argument("--noise-of", type=Path, help="a record of which only the noise is measured again")
     options = parser.parse_args()
+    if options.noise_of is not None:
+        document = json.loads(options.noise_of.read_text(encoding="utf-8"))
+        measured_by = bench.Record(__doc__, None).document
+        document["noise"] = {name: measured_by[name] for name in ("date", "command", "hardware", "versions")}
+        document["noise"]["draws"] = noise()
+        options.noise_of.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        print(document["noise"])
+        return
     wanted = options.sets.split(",") if options.sets else None
     out = bench.Record(__doc__, options.out)
     items = []
@@ -183,7 +196,7 @@ def main() -> None:
         groups[part] = [item for item in items if item["half"] == part]
         groups[f"core {part}"] = [item for item in groups["core"] if item["half"] == part]
     out.note("summary", {name: summary(some) for name, some in groups.items() if some})
-    out.note("noise", noise())
+    out.note("noise", {"draws": noise()})
     print(out.document["summary"], out.document["noise"])
 
 

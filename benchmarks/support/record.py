@@ -34,16 +34,16 @@ def parser(doc: str) -> argparse.ArgumentParser:
 
 
 class Record:
-    """Items measured by one run of one script."""
+    """Items measured by one run of one script; `beside` are further packages whose versions are kept."""
 
-    def __init__(self, doc: str, out: Path | None) -> None:
+    def __init__(self, doc: str, out: Path | None, beside: tuple[str, ...] = ()) -> None:
         self.out = out
         self.document: dict[str, Any] = {
             "question": doc.strip().splitlines()[0],
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": shlex.join(["python", "-m", sys.modules["__main__"].__spec__.name, *_arguments()]),
             "hardware": hardware(),
-            "versions": versions(),
+            "versions": versions(beside),
             "items": [],
         }
 
@@ -110,10 +110,10 @@ def hardware() -> dict[str, Any]:
     return out
 
 
-def versions() -> dict[str, str]:
-    """Python, and the packages that decide a figure."""
+def versions(beside: tuple[str, ...] = ()) -> dict[str, str]:
+    """Python, the packages that decide a figure, and others."""
     out = {"python": platform.python_version()}
-    names = [*PACKAGES, *(n for n in ("cupy-cuda13x", "cupy-cuda12x") if importlib.util.find_spec("cupy"))]
+    names = [*PACKAGES, *beside, *(n for n in ("cupy-cuda13x", "cupy-cuda12x") if importlib.util.find_spec("cupy"))]
     for name in names:
         try:
             out[name] = importlib.metadata.version(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,37 @@ def test_a_notebook_begins_and_ends():
     assert accel.installed()
     accel.unload_ipython_extension(object())
     assert not accel.installed()
+
+
+NOTEBOOK = """
+from sklearn.metrics import silhouette_samples as before
+%load_ext mgclust.accel
+from sklearn.metrics import silhouette_samples
+from mgclust import accel
+print(silhouette_samples([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1]).round(3))
+print(accel.summary().splitlines()[0])
+%reload_ext mgclust.accel
+print(accel.installed(), before is silhouette_samples)
+%unload_ext mgclust.accel
+print(accel.installed())
+%load_ext mgclust.accel
+print(accel.installed())
+"""
+
+
+@pytest.mark.slow
+def test_in_ipython(tmp_path):
+    (tmp_path / "notebook.ipy").write_text(NOTEBOOK)
+    command = [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", str(tmp_path / "notebook.ipy")]
+    here = {**os.environ, "IPYTHONDIR": str(tmp_path / "profile")}
+    done = subprocess.run(command, env=here, capture_output=True, text=True, timeout=170)
+    assert done.stdout.splitlines() == [
+        "[0.905 0.895 0.895 0.905]",
+        "mgclust.accel: 1 call ran on mgclust, 0 on the original",
+        "True True",
+        "False",
+        "True",
+    ], done.stderr
 
 
 def test_names_are_checked(installed):
