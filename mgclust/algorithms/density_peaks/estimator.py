@@ -74,7 +74,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         the smallest positive one.
 
         "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001: the one at which, and beside which, a number of clusters
-        stands out best in the decision graph of a third of the rows (4096 to 16384), and 0.02 unless its drop is at
+        stands out best in the decision graph of a third of the rows (3072 to 16384), and 0.02 unless its drop is at
         least 2 and a third more than that of the number that 0.02 finds. It is 0.02 where that choice has no say or no
         meaning: with `n_clusters`, `rho_min`, `delta_min` or ``sample_weight`` given, with another `density` than
         "gaussian", and with ``metric="precomputed"``.

@@ -11,7 +11,7 @@ is 2 at least, and a third more than what the number at the first fraction has a
 
 The numbers of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
 
-Cost. All fractions share each distance of a pass over the pairs of some rows, a third of all (4,096 at least and
+Cost. All fractions share each distance of a pass over the pairs of some rows, a third of all (3,072 at least and
 16,384 at most), which also keeps each row's nearest ones: they find its nearest denser row for nearly all rows,
 whatever the densities. On a GPU, each fraction takes its own two passes over these pairs. The dc of a fraction is that
 of 512 rows, within a bin of a histogram; the dc of the fraction that is chosen is found by all rows, as if the
@@ -44,7 +44,7 @@ Array = Any
 FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
 LEAST_WITHIN = 5  # rows within dc, on the average
 CLEARER, LEAST_DROP = 4 / 3, 2.0
-LEAST_ROWS, MOST_ROWS = 4096, 16384
+LEAST_ROWS, MOST_ROWS = 3072, 16384
 DC_ROWS = 512
 BLOCK_ROWS = 8192  # columns between two looks at whether the run was cancelled
 BYTES_PER_ROW = 512  # densities and nearest rows

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHOSEN_BY", "warnings_of"]
 
+SECOND_OPINION = "density='knn', k='adaptive', significance=1.65"
 CHOSEN_BY = ("n_clusters", "rho_min", "delta_min", "rho_max", "delta_max", "indices")
 
 
@@ -130,9 +131,11 @@ def _of_count(model: DensityPeaks, drop: float) -> list[str]:
         ]
     else:
         return []
+    weighted = vars(model).get("_weights") is not None
+    test = "" if weighted or model.dc_choice_ is None else f", or {SECOND_OPINION}"
     return [
         f"the centres do not stand out: {why}. "
-        f"Look at the decision graph; give n_clusters, or thresholds, or try {others}."
+        f"Look at the decision graph; give n_clusters, or thresholds, or try {others}{test}."
     ]
 
 

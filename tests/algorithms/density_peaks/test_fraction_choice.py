@@ -121,7 +121,7 @@ def test_a_given_dc_has_no_fraction():
 
 def test_a_sample_of_many_rows(monkeypatch):
     """A third of them, at most 16,384."""
-    assert [choice_rows(n) for n in (7, 4096, 12_000, 40_000, 10**8)] == [7, 4096, 4096, 13_333, 16_384]
+    assert [choice_rows(n) for n in (7, 3072, 9000, 40_000, 10**8)] == [7, 3072, 3072, 13_333, 16_384]
     monkeypatch.setattr(fraction_choice, "choice_rows", lambda n: n // 2)
     X, _ = grid(8, 140)
     models = [fit(X, random_state=seed) for seed in (0, 0, 1)]
