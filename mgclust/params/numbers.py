@@ -138,10 +138,8 @@ class RealOrWord(_OrWord, Real):
     ----------
     word : str
         The word.
-    above, at_least, below, at_most : float, optional
-        Bounds of a number, as for `Real`.
-    optional, help, remedy
-        As for `Constraint`.
+    **given
+        The arguments of `Real`.
     """
 
 
@@ -152,10 +150,8 @@ class IntegerOrWord(_OrWord, Integer):
     ----------
     word : str
         The word.
-    above, at_least, below, at_most : int, optional
-        Bounds of a number, as for `Integer`.
-    optional, help, remedy
-        As for `Constraint`.
+    **given
+        The arguments of `Integer`.
     """
 
 

@@ -27,7 +27,7 @@ __all__ = ["GIVEN", "LEFT_OUT", "Unlike", "Void", "void_parameters"]
 
 
 class Unlike:
-    """Any value but some: a condition of `Void`.
+    """Any value but some: a condition of `mgclust.params.relations.Void`.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class Void:
     name : str
         Of the parameter.
     beside : mapping of str to object
-        The others, and what each has to be, all at once: a value, one of a tuple, `Unlike` some, `GIVEN` or
-        `LEFT_OUT`.
+        The others, and what each has to be, all at once: a value, one of a tuple, `Unlike` some, ``GIVEN`` or
+        ``LEFT_OUT``.
     values : tuple of object
         Its own values that are void; by default all.
     remedy : str, optional
