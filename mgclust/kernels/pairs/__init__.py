@@ -107,7 +107,7 @@ class Pairs(Protocol):
         """
 
     def both_ways_pay(self, dtype: Any, d: int) -> bool:
-        """Whether `gaussian_both_ways` is faster than `gaussian_sum` of all rows.
+        """Say whether `gaussian_both_ways` is faster than `gaussian_sum` of all rows.
 
         Parameters
         ----------
