@@ -58,7 +58,7 @@ def no_effect(model, rows=X):
         (
             FuzzyCMeans(3, criterion="xie_beni"),
             [
-                "criterion='xie_beni' has no effect without n_clusters_range: both indices are there without it; leave "
+                "criterion='xie_beni' has no effect without n_clusters_range: the index is there without it; leave "
                 "it out, or give n_clusters_range, such as (2, 10)."
             ],
         ),

@@ -61,8 +61,8 @@ class FuzzyCMeansOptions(Declaration):
         Void(
             "criterion",
             {"n_clusters_range": LEFT_OUT},
-            values=("xie_beni", "modified_partition_coefficient"),
-            remedy="both indices are there without it; leave it out, or give n_clusters_range, such as (2, 10)",
+            values=tuple(name for name in CRITERIA if name != "fuzzy_silhouette"),
+            remedy="the index is there without it; leave it out, or give n_clusters_range, such as (2, 10)",
         ),
         Void("n_init", {"init": Unlike(*DRAWN)}, remedy="such a start is the same each time; leave one of them out"),
     )

@@ -11,7 +11,7 @@ __all__ = ["Prototypes"]
 
 @dataclass(frozen=True)
 class Prototypes:
-    """What memberships of rows follow from, beside m.
+    """Base of what memberships of rows follow from, beside m.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Prototypes:
         return -np.log(np.diagonal(self.factors, axis1=1, axis2=2)).sum(axis=1)
 
     def shift(self, moved: Prototypes) -> float:
-        """How far the prototype went that went farthest: its centre, and the root of its covariance.
+        """Distance that the prototype went that went farthest: its centre, and the root of its covariance.
 
         As normal distributions, two clusters are no farther from each other than that (2-Wasserstein).
         """

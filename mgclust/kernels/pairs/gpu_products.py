@@ -221,7 +221,7 @@ def gaussian_both_ways(
 
 
 def _reach(factor: float) -> float:
-    """What Gaussian sums scale rows by: the same halves in every call, by the distance where the sum decays."""
+    """Factors that Gaussian sums scale rows by: the same halves in every call, by the distance where the sum decays."""
     return 4 / math.sqrt(factor)
 
 
