@@ -23,7 +23,8 @@ from mgclust.algorithms.scikit_learn import BaseEstimator, ClusterMixin, Converg
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.spmd import Outcome, RunSpec, run
+from mgclust.engine.partition import Partition
+from mgclust.engine.spmd import Outcome, RunSpec, Work, run
 from mgclust.errors import ClusteringWarning, InputError, warn_caller
 from mgclust.params import check_parameters
 from mgclust.params.relations import void_parameters
@@ -34,6 +35,7 @@ from mgclust.versions import installed_versions
 __all__ = ["Clusterer", "Inputs", "Method", "UnconvergedWarning", "WarmUp"]
 
 Progress = Callable[[dict[str, Any]], None]
+BLOCKS_OF_A_RANK = {"cpu": 1, "cuda": 1}  # others have no rows
 NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # of what a data set says of itself: not its content
 
 
@@ -148,6 +150,9 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         dataset, parameters = inputs.dataset, self._checked()
         self._check_shape(dataset)
         spec = replace(self._run_spec(parameters, inputs), memory_limit=parameters["memory_limit"])
+        if spec.work is None and inputs.queries is None:
+            blocks = Partition.plan(dataset.shape[0], 1).blocks
+            spec = replace(spec, work=Work(blocks, "block(s) of rows", BLOCKS_OF_A_RANK))
         digest = None if checkpoint is None else dataset.fingerprint()
         shown = ProgressLine() if self.verbose and on_progress is None else contextlib.nullcontext(on_progress)
         with shown as receiver:

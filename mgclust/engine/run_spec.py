@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isinf
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,54 @@ from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.memory import EstimateFunction
 from mgclust.errors import InputError
 
-__all__ = ["RunSpec"]
+__all__ = ["RunSpec", "Work"]
 
 TIMEOUT = 300.0  # seconds
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of a run, and the least of it for each rank: with less, several ranks take longer than fewer.
+
+    Parameters
+    ----------
+    amount : float
+        Of the whole run.
+    unit : str
+        In words, in the plural: ``"edges"``.
+    least : mapping of str to float
+        Of a rank, by the kind of device; as measured. Infinite where a run on one rank is the fastest, whatever it has.
+    """
+
+    amount: float
+    unit: str
+    least: Mapping[str, float]
+
+    def ranks(self, device: str) -> int:
+        """Most ranks that each have enough work; at least one.
+
+        Parameters
+        ----------
+        device : {"cpu", "cuda"}
+            Kind of theirs.
+        """
+        return max(1, int(self.amount // self.least[device]))
+
+    def sentence(self, device: str) -> str:
+        """Reason for which a run takes no more ranks than `ranks`.
+
+        Parameters
+        ----------
+        device : {"cpu", "cuda"}
+            Kind of the ranks' devices.
+        """
+        least = self.least[device]
+        if isinf(least):
+            return f"more ranks take longer for any number of {self.unit}; n_workers= asks for more"
+        return (
+            f"of {self.amount:,.0f} {self.unit}, each rank should have {least:,.0f}: with fewer of them a run takes "
+            "longer than on fewer ranks; n_workers= asks for more"
+        )
 
 
 @dataclass(frozen=True)
@@ -48,6 +94,8 @@ class RunSpec:
         Rows that fit stay in memory. False: each is read when it is asked for, as suits a function that asks once.
     checkpoint : CheckpointConfig, optional
         Where the function may save its state, and where it resumes from: ``context.checkpoint``.
+    work : Work, optional
+        Bounds the ranks of a run that asks for no number of workers.
     """
 
     function: Callable[..., Any]
@@ -60,6 +108,7 @@ class RunSpec:
     typical: np.ndarray | None = None
     resident: bool = True
     checkpoint: CheckpointConfig | None = None
+    work: Work | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64", "int32"):

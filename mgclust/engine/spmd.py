@@ -29,11 +29,11 @@ from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, hardware, refuse, run_rank
 from mgclust.engine.rows import offset_of
-from mgclust.engine.run_spec import RunSpec
+from mgclust.engine.run_spec import RunSpec, Work
 from mgclust.errors import InsufficientMemoryError, WorkerLost
 from mgclust.progress import paced
 
-__all__ = ["Context", "Outcome", "RunSpec", "run", "stays_on_workers"]
+__all__ = ["Context", "Outcome", "RunSpec", "Work", "run", "stays_on_workers"]
 
 RETIRING_SECONDS = 10.0  # seconds between the decision to retire a worker and its end
 BUSY = "other runs had the others"
@@ -56,7 +56,7 @@ class Outcome:
         the caller to the ranks and back.
     hardware : dict
         Devices, hosts, versions. On a cluster also "workers": how many there were; and, where a run without a number
-        took fewer, "fewer_because": why.
+        took fewer, "fewer_because": why, in words.
     ranks : int
         How many there were.
     """
@@ -134,7 +134,9 @@ def _on_workers(
     """A run on a cluster; again on all workers where those that it took have too little memory."""
     from mgclust.engine.dask.driver import Driver
 
-    least, most, retired = cluster.size if cluster.exact else 1, cluster.size, False
+    least, most, retired, work = cluster.size if cluster.exact else 1, cluster.size, False, first.spec.work
+    if work is not None and not cluster.exact:
+        most = min(most, work.ranks(cluster.device))
     while True:
         began = time.monotonic()
         with Driver(cluster, replace(first, run=uuid.uuid4().hex), least, most, on_progress) as driver:
@@ -154,4 +156,6 @@ def _on_workers(
         found = {**hardware(reports, cluster.device), "workers": driver.there}
         if driver.size < min(most, driver.there):
             found["fewer_because"] = BUSY
+        elif work is not None and driver.size < min(cluster.size, driver.there):
+            found["fewer_because"] = work.sentence(cluster.device)
         return Outcome(value, arrays, timings, found, driver.size)

@@ -155,7 +155,7 @@ def test_cifti_from_the_command_line(mgclust_, files, made):
 def test_every_rank_reads_its_own_rows(files, client):
     dataset = open_dataset(str(Path("bold.nii.gz").resolve()), mask="mask.nii.gz", standardize="zscore", detrend=True)
     alone = DensityPeaks(6, metric="correlation", client=None, device="cpu").fit(dataset)
-    ranks = DensityPeaks(6, metric="correlation", client=client, device="cpu").fit(dataset)
+    ranks = DensityPeaks(6, metric="correlation", client=client, device="cpu", n_workers=4).fit(dataset)
     assert ranks.result_.hardware["ranks"] == 4
     np.testing.assert_array_equal(ranks.rho_, alone.rho_)
     np.testing.assert_array_equal(ranks.labels_, alone.labels_)

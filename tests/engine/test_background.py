@@ -26,7 +26,8 @@ def points(n: int = 3000) -> np.ndarray:
 
 def endless(client) -> FuzzyCMeans:
     """A fit of hours."""
-    return FuzzyCMeans(40, m=2.0, tol=1e-300, max_iter=10_000_000, random_state=0, client=client, device="cpu")
+    where = {"client": client, "device": "cpu", "n_workers": client and 4}
+    return FuzzyCMeans(40, m=2.0, tol=1e-300, max_iter=10_000_000, random_state=0, **where)
 
 
 def fits() -> list[str]:

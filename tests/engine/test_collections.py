@@ -86,7 +86,7 @@ def dense(array) -> np.ndarray:
 def test_arrays_have_the_bits_and_chunks_of_their_rows_and_end_with_their_last_reference(method, client, rows):
     kind, parameters, names = METHODS[method]
     alone = fitted(kind(client=None, device="cpu", **parameters), points())
-    model = fitted(kind(client=client, device="cpu", **parameters), rows)
+    model = fitted(kind(client=client, device="cpu", n_workers=4, **parameters), rows)
     for name in names:
         there, here = getattr(model, name), getattr(alone, name)
         assert is_dask(there) and not is_dask(here), name

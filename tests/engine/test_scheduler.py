@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import dask
 import distributed
 import numpy as np
 import pytest
 
 from mgclust import FuzzyCMeans, silhouette_samples
+from mgclust.data import open_dataset
+from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
-from mgclust.errors import ClusterUnavailableError, InputError
+from mgclust.engine.spmd import RunSpec, run
+from mgclust.errors import ClusterUnavailableError, InputError, RunFailed
+from support import rank_jobs
 from support.waiting import wait_for
 
 X = np.random.default_rng(0).normal(size=(900, 3))
@@ -48,14 +54,13 @@ def expected():
     return model(None).fit(X).labels_
 
 
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory):
+@contextlib.contextmanager
+def apart(folder):
     """A scheduler's process without mgclust, with two workers, and a client."""
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
     process = subprocess.Popen([sys.executable, "-c", SCHEDULER], stdout=subprocess.PIPE, text=True)
     address = process.stdout.readline().strip()
     command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nworkers", "2", "--nthreads", "1"]
-    folder = tmp_path_factory.mktemp("workers")
     workers = subprocess.Popen([*command, "--no-dashboard", "--local-directory", folder], env=environment)
     try:
         with distributed.Client(address, set_as_default=False) as client:
@@ -65,6 +70,12 @@ def elsewhere(tmp_path_factory):
         for each in (workers, process):
             each.terminate()
             each.wait(60)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    with apart(tmp_path_factory.mktemp("workers")) as started:
+        yield started
 
 
 @pytest.mark.slow
@@ -87,6 +98,35 @@ def test_a_scheduler_that_is_stopped(elsewhere, expected):
     finally:
         process.send_signal(signal.SIGCONT)
     np.testing.assert_array_equal(model(client).fit(X).labels_, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Dask, whose client has nothing to close any more
+def test_a_scheduler_that_is_killed_is_named(tmp_path):
+    """Not a worker, of which Dask has forgotten the tasks with its connection."""
+    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}), apart(tmp_path) as (own, process):
+
+        def kill(event):
+            if event["stage"] == "slow" and process.poll() is None:
+                process.kill()
+                process.wait()
+
+        with connect(own, "cpu") as cluster, pytest.raises(RunFailed, match="the connection to the scheduler was lost"):
+            spec = RunSpec(rank_jobs.slow, {"folder": str(tmp_path)})
+            run(spec, open_dataset(X), cluster, kill)
+
+
+@pytest.mark.slow
+def test_a_connection_that_is_lost_with_a_result_is_one_sentence(client, monkeypatch):
+    def lost(*_, **__):
+        raise distributed.comm.CommClosedError("in <TCP (closed)>: Stream is closed")
+
+    with connect(client, "cpu", n_workers=2) as cluster:
+        monkeypatch.setattr(distributed.Future, "result", lost)
+        with pytest.raises(RunFailed, match=r"Dask lost a connection during the run: in <TCP .* Run again\."):
+            run(RunSpec(rank_jobs.where), open_dataset(X), cluster)
+        monkeypatch.undo()
+        assert run(RunSpec(rank_jobs.where), open_dataset(X), cluster).ranks == 2
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def test_same_bits_on_several_gpus(size, tmp_path):
             np.save(path, X)
             one = AdaptiveAffinityPropagation(device="cuda", client=None, **options).fit(X)
             assert one.converged_
-            assert_same_scan(one, AdaptiveAffinityPropagation(client=client, **options).fit(path))
+            assert_same_scan(one, AdaptiveAffinityPropagation(client=client, n_workers=size, **options).fit(path))
             if name != "precomputed":
                 for metric in ("euclidean", "correlation"):
                     if name == "2-D" and metric == "correlation":

@@ -102,7 +102,7 @@ def test_same_bits_on_several_gpus(size, tmp_path):
             path = tmp_path / f"{name}.npy"
             np.save(path, X)
             one = Canopy(device="cuda", client=None, random_state=2, **options).fit(X)
-            assert_same(one, Canopy(client=client, random_state=2, **options).fit(path))
+            assert_same(one, Canopy(client=client, n_workers=size, random_state=2, **options).fit(path))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -18,7 +18,8 @@ def fit_on(monkeypatch):
     """Fit a case on one GPU in this process, or on the workers of a client."""
 
     def call(case, client, folder=None, stop_at=None):
-        return fit(case, connect(client, "cuda"), "cuda", monkeypatch, folder, stop_at)
+        ranks = None if client is None else len(client.scheduler_info(n_workers=-1)["workers"])
+        return fit(case, connect(client, "cuda", n_workers=ranks), "cuda", monkeypatch, folder, stop_at)
 
     return call
 

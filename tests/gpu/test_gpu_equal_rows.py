@@ -74,6 +74,6 @@ def test_two_gpus():
     ):
         for features in equal_cases.FEATURES:
             X = equal_cases.rows(features)
-            model = fit(X, client)
+            model = fit(X, client, n_workers=2)
             equal_cases.assert_ties_follow_the_rule(model, X)
             assert model.rho_.tobytes() == fit(X).rho_.tobytes()

@@ -174,7 +174,8 @@ def test_same_bits_on_several_gpus(size):
         ):
             for strategy in ("parallel", "greedy") if name in ("network", "small") else ("parallel",):
                 one, several = (
-                    FastNewman(strategy=strategy, client=where, device="cuda").fit(data) for where in (None, client)
+                    FastNewman(strategy=strategy, client=where, device="cuda", n_workers=ranks).fit(data)
+                    for where, ranks in ((None, None), (client, size))
                 )
                 assert_same(one, several)
                 assert modularity(data, several.labels_, client=client) == several.modularity_, name

@@ -165,7 +165,8 @@ def test_same_bits_on_several_gpus(size, tmp_path):
             np.save(path, X)
             weights = np.random.default_rng(2).random(len(X)) if name == "few" else None
             one = FuzzyCMeans(device="cuda", client=None, random_state=1, **options).fit(X, sample_weight=weights)
-            many = FuzzyCMeans(client=client, random_state=1, **options).fit(path, sample_weight=weights)
+            ranks = FuzzyCMeans(client=client, n_workers=size, random_state=1, **options)
+            many = ranks.fit(path, sample_weight=weights)
             np.testing.assert_array_equal(many.cluster_centers_, one.cluster_centers_, err_msg=name)
             np.testing.assert_array_equal(many.objective_history_, one.objective_history_)
             np.testing.assert_array_equal(many.labels_, one.labels_)

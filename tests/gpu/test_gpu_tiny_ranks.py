@@ -34,4 +34,4 @@ def client():
 def test_gpus_without_rows(method, client):
     for n in tiny_cases.SIZES:
         alone = tiny_cases.outcome(method, n, device="cuda", client=None)
-        assert tiny_cases.outcome(method, n, device="cuda", client=client) == alone, f"{n} rows"
+        assert tiny_cases.outcome(method, n, device="cuda", client=client, n_workers=2) == alone, f"{n} rows"

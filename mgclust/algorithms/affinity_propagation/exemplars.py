@@ -19,13 +19,16 @@ from mgclust.data import Dataset
 from mgclust.data.arrays import ArrayDataset
 from mgclust.data.sparse import SparseDataset, is_sparse
 from mgclust.engine.memory import EstimateFunction, human
-from mgclust.engine.spmd import RunSpec
+from mgclust.engine.spmd import RunSpec, Work
 from mgclust.errors import InputError, InsufficientMemoryError, warn_caller
 from mgclust.kernels import load
 from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer"]
 
+# On CPUs two ranks are faster than one from some 1,500 rows on. An iteration of 60,000 rows takes 11.7 ms on a GPU, on
+# two and four 0.13 to 0.15 ms beside its share of that.
+PAIRS_OF_A_RANK = {"cpu": 2e6, "cuda": 4e7}
 CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference"
 
 
@@ -68,7 +71,8 @@ class ExemplarClusterer(Clusterer):
         needed = kept[parameters["algorithm"]] if rows else estimate
         if isinstance(inputs.dataset, SparseDataset):
             needed = partial(estimate_of_pairs, pairs=len(inputs.dataset.values))
-        return RunSpec(ranks, arguments, needed, dtype, shift=self.affinity == "euclidean", resident=rows)
+        shift, work = self.affinity == "euclidean", Work(n**2, "pairs of rows", PAIRS_OF_A_RANK)
+        return RunSpec(ranks, arguments, needed, dtype, shift=shift, resident=rows, work=work)
 
     def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
         """Keep the exemplars, and what other rows and `affinity_matrix_` will be compared with."""

@@ -39,14 +39,17 @@ from mgclust.data import Dataset, open_dataset
 from mgclust.data.selected_rows import SelectedRows
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.spmd import Outcome, RunSpec, run
+from mgclust.engine.spmd import Outcome, RunSpec, Work, run
 from mgclust.errors import InputError
+from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import check_parameters
 from mgclust.result import Result
 
 __all__ = ["DensityPeaks"]
 
+# On CPUs two ranks are faster than one from some 10,000 rows of 8 features on. On GPUs with less a rank has no rows.
+PRODUCTS_OF_A_RANK = {"cpu": 4e8, "cuda": 1e7}
 LIGHTEST, HEAVIEST = 1e-20, 1e20  # weights: float32 holds sums of them
 
 
@@ -463,7 +466,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             choice=choice,
             pairs=parameters["sample_size"] or 0,
         )
-        return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=_may_shift(parameters["metric"]))
+        d, metric = inputs.dataset.shape[1], parameters["metric"]
+        # Trees and grids, which take few features, and given distances do other work.
+        pairs = d > MOST_FEATURES and metric != "precomputed"
+        work = Work(n * n * d, "features of pairs of rows", PRODUCTS_OF_A_RANK) if pairs else None
+        shift = _may_shift(metric)
+        return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=shift, work=work)
 
     @staticmethod
     def _list_length(parameters: dict[str, Any], n: int) -> int:

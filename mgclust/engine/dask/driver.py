@@ -47,6 +47,7 @@ WATCH_POLL_SECONDS = 0.5  # seconds between two looks at the workers
 SILENCE_LIMIT_SECONDS = 60.0
 STOP_GRACE_SECONDS = 20.0  # seconds that stopped ranks have to come back
 NOTIFY_LIMIT_SECONDS = 5.0  # seconds that telling them may take
+NO_SCHEDULER = "the connection to the scheduler was lost during the run; connect a new client to one that runs."
 OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
 
 # One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
@@ -226,7 +227,7 @@ class Driver:
             if isinstance(event, tuple):
                 kind, value = event
                 if kind == "error":
-                    raise value
+                    raise self._in_words(value)
                 return value
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -327,7 +328,10 @@ class Driver:
     def _value(self, rank: int, future: Future) -> Any:
         """Result of a finished task; anything that Dask itself did to it as a Failure."""
         if future.status == "finished":
-            return future.result(timeout=self._first.spec.timeout)
+            try:
+                return future.result(timeout=self._first.spec.timeout)
+            except OSError as gone:
+                return tasks.Failure(self._in_words(gone))
         if future.status == "error":
             error = future.exception(timeout=self._first.spec.timeout)
             if type(error).__name__ != "KilledWorker":
@@ -343,7 +347,7 @@ class Driver:
                 raise self._closed() from None
             raise RunFailed(f"the connection to the scheduler was lost during the run: {error}") from None
         if self._client.status != "running":
-            raise RunFailed("the connection to the scheduler was lost during the run.")
+            raise RunFailed(NO_SCHEDULER)
         for rank in pending:
             if self._workers[rank] not in alive:
                 raise self._lost(rank)
@@ -363,9 +367,25 @@ class Driver:
             "the client was closed during the run, which ended it; close a client when all its runs have ended."
         )
 
+    def _in_words(self, error: BaseException) -> BaseException:
+        """Error of the run for one of Dask: a connection has gone."""
+        if not isinstance(error, OSError):
+            return error
+        if not scheduler.is_open(self._client):
+            return self._closed()
+        if self._client.status != "running":
+            return RunFailed(NO_SCHEDULER)
+        try:
+            self._look(range(self.size), silence=False)
+        except (WorkerLost, RunFailed) as found:
+            return found
+        return RunFailed(f"Dask lost a connection during the run: {error}. Run again.")
+
     def _lost(self, rank: int) -> WorkerLost | RunFailed:
         if not scheduler.is_open(self._client):
             return self._closed()
+        if self._client.status != "running":  # Dask forgets tasks with its connection
+            return RunFailed(NO_SCHEDULER)
         return WorkerLost(
             f"worker {self._workers[rank]} of rank {rank} was lost during the run: its process died or left "
             "the cluster (its log says why; often it ran out of memory). Run again."

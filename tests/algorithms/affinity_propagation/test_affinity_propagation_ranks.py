@@ -120,7 +120,7 @@ def test_ranks_read_their_own_similarities(dtype, fit_on, tmp_path):
 @pytest.mark.slow
 def test_client_parameter_reaches_the_workers(client):
     X = load_points("wine")[0]
-    there = AdaptiveAffinityPropagation(device="cpu", client=client).fit(X)
+    there = AdaptiveAffinityPropagation(device="cpu", client=client, n_workers=4).fit(X)
     here = AdaptiveAffinityPropagation(device="cpu", client=None).fit(X)
     assert bits(there) == bits(here)
 

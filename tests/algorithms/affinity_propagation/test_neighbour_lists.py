@@ -191,7 +191,7 @@ def test_ranks_that_learn_late_of_undecided_rows(monkeypatch):
     one = AffinityPropagation(client=None, device="cpu", **options).fit(X)
     cluster = LocalCluster(n_workers=2, processes=False, threads_per_worker=1, dashboard_address=None)
     with cluster, Client(cluster, set_as_default=False) as client:
-        two = AffinityPropagation(client=client, **options).fit(X)
+        two = AffinityPropagation(client=client, n_workers=2, **options).fit(X)
     assert two.exactness_["rows_searched"] > 0
     assert seen[2, 0] == seen[2, 1] == seen[1, 0]
     assert one.net_similarity_ == two.net_similarity_

@@ -102,5 +102,5 @@ def test_streamed_rows_have_the_same_bits(order, fit_on, tmp_path):
 
 def test_client_parameter_reaches_the_workers(client):
     X = load_points("clusters")[0]
-    there = Canopy(2.0, 1.0, device="cpu", client=client).fit(X)
+    there = Canopy(2.0, 1.0, device="cpu", client=client, n_workers=4).fit(X)
     assert bits(there) == bits(Canopy(2.0, 1.0, device="cpu", client=None).fit(X))

@@ -102,7 +102,7 @@ def test_files_and_clients_reach_the_workers(client, tmp_path):
     (tmp_path / "g.txt").write_text("".join(f"{u} {v}\n" for u, v in edges.tolist()))
     expected = bits(FastNewman(strategy="parallel", device="cpu", client=None).fit((edges, n)))
     for source in ("g.npz", "g.txt"):
-        there = FastNewman(strategy="parallel", device="cpu", client=client).fit(tmp_path / source)
+        there = FastNewman(strategy="parallel", device="cpu", client=client, n_workers=4).fit(tmp_path / source)
         assert bits(there) == expected, source
     labels = np.arange(n) % 8
     alone = modularity((edges, n), labels, client=None, device="cpu")

@@ -143,7 +143,7 @@ def test_same_bits_from_arrays_files_and_chunks(fit_on, tmp_path):
 
 def test_client_parameter_reaches_the_workers(client):
     X = rows_of("2-D brute")
-    there = DensityPeaks(n_clusters=12, device="cpu", client=client, halo=True).fit(X)
+    there = DensityPeaks(n_clusters=12, device="cpu", client=client, n_workers=4, halo=True).fit(X)
     here = DensityPeaks(n_clusters=12, device="cpu", client=None, halo=True).fit(X)
     assert bits(there) == bits(here)
 

@@ -161,7 +161,7 @@ def test_a_zarr_store_written_by_several_ranks(fit_on, tmp_path):
 def test_client_parameter_reaches_the_workers(client):
     X = load_points("overlap1")[0]
     options = {"n_clusters": 15, "random_state": 0, "max_iter": 10, "device": "cpu"}
-    there = FuzzyCMeans(client=client, **options).fit(X)
+    there = FuzzyCMeans(client=client, n_workers=4, **options).fit(X)
     assert bits(there) == bits(FuzzyCMeans(client=None, **options).fit(X))
 
 

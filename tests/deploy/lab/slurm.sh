@@ -126,7 +126,7 @@ none_left() { [[ -z "$(find "$work/shared" -maxdepth 1 -name '.mgclust-*')" ]]; 
 
 two_node_run() {
     local id
-    as ctl "$python" -c 'import numpy as np; np.save("data.npy", np.random.default_rng(3).normal(size=(6000, 8)))'
+    as ctl "$python" -c 'import numpy as np; np.save("data.npy", np.random.default_rng(3).normal(size=(16000, 8)))'
     id=$(as ctl sbatch --parsable --nodes=2 mgclust.sbatch --cpu run density-peaks data.npy -o out --n-clusters 4)
     within 240 ended "$id"
     cat "$work/shared/mgclust-$id.log"

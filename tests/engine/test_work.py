@@ -1,0 +1,85 @@
+"""Runs that ask for no number of workers take as many as gain by it, and say so."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from mgclust import AffinityPropagation, DensityPeaks, FastNewman
+from mgclust.data import open_dataset
+from mgclust.engine.dask.cluster import connect
+from mgclust.engine.memory import Estimate
+from mgclust.engine.spmd import RunSpec, Work, run
+from support import rank_jobs
+
+pytestmark = pytest.mark.xdist_group("workers")
+EDGES = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)]
+X = np.random.default_rng(2).normal(size=(900, 2))
+LEAST = {"cpu": 100.0, "cuda": 1000.0}
+
+
+@pytest.mark.parametrize(
+    ("amount", "device", "ranks"),
+    [(0, "cpu", 1), (199, "cpu", 1), (200, "cpu", 2), (1e4, "cpu", 100), (1e4, "cuda", 10)],
+)
+def test_each_rank_has_the_least_work(amount, device, ranks):
+    assert Work(amount, "edges", LEAST).ranks(device) == ranks
+
+
+def test_the_sentence():
+    found = Work(20_000_000, "edges", {"cuda": 32e6}).sentence("cuda")
+    assert found.startswith(
+        "of 20,000,000 edges, each rank should have 32,000,000: with fewer of them a run takes longer"
+    )
+    assert found.endswith("n_workers= asks for more")
+    never = Work(20_000_000, "edges", {"cpu": np.inf})
+    assert never.ranks("cpu") == 1
+    assert never.sentence("cpu").startswith("more ranks take longer for any number of edges;")
+
+
+def needs_all(shape, itemsize, size, resident_limit):
+    return Estimate(0 if size == 4 else 1 << 60, 0, {"kept": 1 << 60})
+
+
+@pytest.mark.slow
+def test_a_run_takes_as_many_ranks_as_its_work_is_for(client):
+    def hardware(work, estimate=None, n_workers=None):
+        spec = RunSpec(rank_jobs.where, estimate=estimate, work=work)
+        with connect(client, "cpu", n_workers=n_workers) as cluster:
+            return run(spec, open_dataset(X), cluster).hardware
+
+    small, large = Work(250, "edges", LEAST), Work(1e9, "edges", LEAST)
+    few = hardware(small)
+    assert (few["workers"], few["ranks"]) == (4, 2)
+    assert few["fewer_because"].startswith("of 250 edges, each rank should have 100")
+    for asked in ({"work": None}, {"work": large}, {"work": small, "n_workers": 4}):
+        found = hardware(**asked)
+        assert found["ranks"] == 4 and "fewer_because" not in found
+    # Where it does not fit into these, it takes all.
+    found = hardware(small, needs_all)
+    assert found["ranks"] == 4 and "fewer_because" not in found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "rows", "reason"),
+    [
+        (DensityPeaks(3), X, r"of 1 block\(s\) of rows"),
+        (AffinityPropagation(preference_quantile=0.1), X, "of 810,000 pairs of rows"),
+        (
+            FastNewman(random_state=0),
+            [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)],
+            "more ranks take longer for any number of edges",
+        ),
+    ],
+)
+def test_small_data_take_one_rank_unless_more_are_asked_for(client, model, rows, reason):
+    model.set_params(client=client, device="cpu").fit(rows)
+    found, labels = model.result_.hardware, model.labels_
+    assert found["ranks"] == 1 and found["workers"] == 4
+    assert re.match(reason, found["fewer_because"])
+    model.set_params(n_workers=3).fit(rows)
+    assert model.result_.hardware["ranks"] == 3 and "fewer_because" not in model.result_.hardware
+    np.testing.assert_array_equal(model.labels_, labels)
