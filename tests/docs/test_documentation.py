@@ -111,3 +111,12 @@ def test_the_order_of_imports_on_the_page_is_that_of_the_linter():
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     page = (DOCS / "design" / "architecture.md").read_text(encoding="utf-8")
     assert " > ".join(tools["importlinter"]["contracts"][0]["layers"]) in page
+
+
+def test_the_page_of_clusters_names_the_versions_of_dask_that_are_allowed():
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    pins = re.findall(r'"(?:dask\[\w+\]|distributed)>=([\d.]+),<(\d+)\.(\d+)"', project)
+    assert len(pins) == 3 and len(set(pins)) == 1
+    oldest, year, month = pins[0]
+    assert int(month) > 1, "the last version is one of the year before"
+    assert f"Dask {oldest} to {year}.{int(month) - 1} work" in (ROOT / "docs/clusters.md").read_text("utf-8")

@@ -89,6 +89,28 @@ def test_a_scheduler_without_mgclust(elsewhere, expected):
 
 
 @pytest.mark.slow
+def test_a_cluster_object_whose_scheduler_is_elsewhere(elsewhere, expected):
+    """As those of dask-kubernetes and Dask Gateway: it knows an address, and makes clients."""
+
+    class Cluster(distributed.deploy.Cluster):
+        def __init__(self, address):
+            super().__init__(asynchronous=False)
+            self.address = address
+            self._loop_runner.start()
+            self.sync(self._start)
+
+        async def _start(self):
+            self.scheduler_comm = distributed.rpc(self.address)
+            await super()._start()
+
+    client, _ = elsewhere
+    with Cluster(client.scheduler.address) as cluster:
+        fitted = model(cluster).fit(X)
+    assert fitted.result_.hardware["workers"] == 2
+    np.testing.assert_array_equal(fitted.labels_, expected)
+
+
+@pytest.mark.slow
 def test_a_scheduler_that_is_stopped(elsewhere, expected):
     client, process = elsewhere
     process.send_signal(signal.SIGSTOP)
