@@ -365,19 +365,25 @@ class ListedRows(MessageRows):
         room, before = int(1.25 * (live + more)), len(messages.column)
         room = max(room, before)  # so that arrays can take each other's place
         if self._bytes(room + live) > self.context.free:
-            raise InsufficientMemoryError(
-                f"not enough memory: the neighbour lists of {len(self._rows)} rows need {human(self._bytes(room))}, "
-                f"there are {human(self.context.free)}. What would fit: more workers, a higher preference (more "
-                "clusters, shorter lists), fewer rows, or algorithm='dense' where two n x n matrices fit."
-            )
+            raise self._too_large(room)
         begin = xp.cumsum(lengths) - lengths
-        column, s = xp.empty(room, "int32"), xp.empty(room, messages.s.dtype)
-        a = xp.empty(room, messages.s.dtype)
+        try:
+            column, s, a = (xp.empty(room, dtype) for dtype in ("int32", messages.s.dtype, messages.s.dtype))
+        except MemoryError:  # free, but in pieces
+            raise self._too_large(room) from None
         self._kernels.move_lists(messages, begin, column, s, a)
         messages.begin, messages.column, messages.s, messages.a = begin, column, s, a
         self._used = live
         if room > before and self._bytes(room) > LARGE:
             self.context.kernels.memory.give_back()
+
+    def _too_large(self, room: int) -> InsufficientMemoryError:
+        return InsufficientMemoryError(
+            f"not enough memory: the neighbour lists of {len(self._rows)} rows need {human(self._bytes(room))}, "
+            f"there are {human(self.context.free)}. What would fit: more workers, a higher preference (more "
+            "clusters, shorter lists), n_clusters_range=(low, n) of a scan, which ends it at fewer clusters than that, "
+            "fewer rows, or algorithm='dense' where two n x n matrices fit."
+        )
 
     def _remake(self, wanted: Array, counts: Array, columns: Array, values: Array) -> None:
         """Replace all lists by such of all similarities >= `wanted`; own elements are given by their columns."""

@@ -164,6 +164,23 @@ def test_less_memory():
         AffinityPropagation(preference=-3e3, damping=0.8, **given).fit(X)
 
 
+def test_memory_that_is_free_in_pieces_alone(monkeypatch):
+    """What cannot be had in one piece is refused in the same words."""
+    empty = np.empty
+
+    def in_pieces(shape, dtype=float, **rest):
+        if dtype == "int32" and isinstance(shape, int) and shape > 40_000:
+            raise MemoryError
+        return empty(shape, dtype, **rest)
+
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    monkeypatch.setattr(np, "empty", in_pieces)
+    with pytest.raises(
+        InsufficientMemoryError, match=r"neighbour lists of 400 rows need .* n_clusters_range=\(low, n\)"
+    ):
+        AffinityPropagation(preference=-3e3, damping=0.8, algorithm="sparse", device="cpu", client=None).fit(X)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(100)
 def test_ranks_that_learn_late_of_undecided_rows(monkeypatch):
