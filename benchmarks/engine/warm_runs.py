@@ -3,7 +3,8 @@
 times       density peaks in this process and on two workers of one thread, by two versions of the source by turns;
             beside them a task of Dask and `Client.run`
 leaks       many runs of one client: memory, threads, open files of the client and of each worker before and after;
-            without Dask's profiler, which keeps a profile of each second for an hour
+            without Dask's profiler, which keeps a profile of each second for an hour, and with ten entries in each of
+            its logs, which keep a thousand
 WHO-WHEN    a worker, the client or the scheduler is killed (SIGKILL) between two runs of one session, or during a
             run, at a random moment; a scheduler of its own process, two workers with nannies. A round is right if
             the caller has had the right bits or one sentence of mgclust, within `PATIENCE` seconds, the next run
@@ -131,7 +132,7 @@ def leaks(record: bench.Record, runs: int) -> None:
 
     x = points(3_000)
     with (
-        dask.config.set({"distributed.worker.profile.enabled": False}),
+        dask.config.set({"distributed.worker.profile.enabled": False, "distributed.admin.low-level-log-length": 10}),
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):

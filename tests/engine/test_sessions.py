@@ -91,6 +91,20 @@ def test_rows_are_sent_once(own, monkeypatch):
 
 
 @pytest.mark.slow
+def test_rows_do_not_stay_in_the_scheduler():
+    """Dask keeps the last thousand messages of each connection, with whatever is in them."""
+    given = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**given) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        for seed in range(8):
+            x = np.random.default_rng(seed).random((60_000, 2), np.float32)
+            with connect(client, "cpu", n_workers=2) as found:
+                spmd.run(spmd.RunSpec(rank_jobs.whole_sum), open_dataset(x), found)
+        logs = [stream.recent_message_log for stream in cluster.scheduler.stream_comms.values()]
+        kept = sum(memoryview(part).nbytes for log in logs for part in distributed.protocol.dumps(list(log)))
+    assert 0 < kept < x.nbytes  # of eight such
+
+
+@pytest.mark.slow
 def test_a_session_in_use_is_not_idle(own, monkeypatch, tmp_path):
     monkeypatch.setattr(sessions, "IDLE_SECONDS", 0.5)
     connections(own)

@@ -32,7 +32,9 @@ from mgclust.errors import InputError, RunFailed
 __all__ = ["Pieces", "chunks_of", "place", "place_beside"]
 
 IN_CLIENT = ("array", "cuda array")
-LARGEST_IN_A_TASK = 1 << 20  # bytes of rows that travel with the task itself; others would be in the scheduler's way
+# Bytes of rows that travel with the task itself. Dask keeps the last thousand messages of each connection, tasks
+# among them.
+LARGEST_IN_A_TASK = 1 << 16
 LARGEST_KEPT = 1 << 30  # bytes of rows that stay on a worker for the next run of the same client
 
 Rows = tuple[Any, list[Any] | None]  # a dataset; or what makes a source of arrays, and their futures
