@@ -1,4 +1,7 @@
-"""Distances in norms of clusters, memberships of a tile and sums of products, on the CPU, against NumPy in float64."""
+"""Distances in norms of clusters, memberships of a tile and sums of products, on the CPU, against NumPy in float64.
+
+Of the GPU's kernels those that no other file is included in run on the CPU, too (`support.cuda_on_cpu`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pytest
 from mgclust import kernels
 from mgclust.kernels.fuzzy_c_means import cpu_covariances
 from mgclust.kernels.toolkit import threads
+from support import cuda_on_cpu
 
 cpu = kernels.load("cpu").fuzzy_c_means
 SHAPES = [(1, 1, 1), (31, 2, 3), (32, 3, 2), (33, 4, 1), (1025, 5, 4), (2500, 17, 3), (40, 70, 2)]
@@ -101,3 +105,24 @@ def test_the_same_sums_however_rows_come(monkeypatch, rng):
     np.testing.assert_array_equal(parts, whole)
     with pytest.raises(ValueError, match="not a multiple"):
         cpu.scatter_sums(x, centers, g, first_row=5, block_rows=2048, out=whole)
+
+
+@pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_kernels_of_a_gpu(dtype, tmp_path, rng):
+    """One piece of rows: 45, in steps of 32; 16 features and the 1 behind them are two tiles of 16."""
+    file = cuda_on_cpu.File(tmp_path, "fuzzy_c_means/covariances.cu", np.dtype(dtype).name, "l2", {})
+    for n, d, c in [(1, 1, 1), (45, 2, 3), (200, 5, 2), (45, 15, 2), (33, 16, 2), (40, 34, 1)]:
+        x, centers, factors = (each.astype(dtype) for each in data(n, d, c))
+        wide = [each.astype(np.float64) for each in (x, centers, factors)]
+        tolerance = 1e-4 if dtype is np.float32 else 1e-11
+        out, columns = np.empty((n, c), dtype), np.ascontiguousarray(x.T)
+        arguments = (columns, np.int64(n), np.int32(d), centers, factors, np.int32(c), out)
+        file.get_function("norm_distances")((-(-n // 128), c), (128,), arguments)
+        np.testing.assert_allclose(out, distances(*wide), rtol=tolerance)
+        g, partial = rng.random((n, c)).astype(dtype), np.zeros((1, c, (d + 1) * (d + 2) // 2), dtype)
+        tiles = -(-(d + 1) // 16)
+        arguments = (x, np.int64(n), np.int32(d), centers, g, np.int32(c), np.int32(512), partial)
+        file.get_function("scatter")((tiles * (tiles + 1) // 2, c, 1), (256,), arguments)
+        expected = packed(*wide[:2], g.astype(np.float64))
+        np.testing.assert_allclose(partial[0], expected, rtol=tolerance, atol=tolerance * n)
