@@ -43,6 +43,12 @@ CASES = {
         {"n_clusters_range": (2, 5), "criterion": "fuzzy_silhouette"},
         (1, 12),
     ),
+    "covariances": (
+        FuzzyCMeans,
+        lambda: groups((900, 700, 600), 4, 3, 0),
+        {"n_clusters_range": (2, 4), "covariance_type": "full", "n_init": 2},
+        (1, 12),
+    ),
     "restarts": (
         FuzzyCMeans,
         lambda: load_points("overlap3")[0][:2100],

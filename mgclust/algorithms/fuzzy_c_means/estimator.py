@@ -60,10 +60,10 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
     criterion : {"auto", "xie_beni", "modified_partition_coefficient", "fuzzy_silhouette", "fuzzy_hypervolume"}, \
 default="auto"
         Validity index that chooses the number of clusters: the least "xie_beni" or "fuzzy_hypervolume", the largest of
-        the others. "auto" is "xie_beni"; with ``covariance_type="full"`` it is "fuzzy_hypervolume", and with
-        `noise_distance` "modified_partition_coefficient": there the former two would make noise of whole clusters, and
-        are refused for a range. "fuzzy_silhouette" takes the distances of all pairs of rows once, and is computed with
-        one number of clusters, too.
+        the others. "auto" is "xie_beni"; with ``covariance_type="full"`` or `noise_distance` it is
+        "modified_partition_coefficient". With noise the former two would make noise of whole clusters, and are refused
+        for a range. "fuzzy_silhouette" takes the distances of all pairs of rows once, and is computed with one number
+        of clusters, too.
     m : float or "auto", default="auto"
         Fuzzifier, above 1: near 1 nearly every row belongs to one cluster (k-means), large m makes all memberships
         alike, and in many features already 2 does. "auto" takes that of Schwämmle and Jensen (2010), which falls with
@@ -423,7 +423,7 @@ def refuse_covariances(parameters: dict[str, Any], criterion: str, c: int, d: in
         what = "distances of rows" if criterion == "fuzzy_silhouette" else "distances of centres"
         raise InputError(
             f"criterion={criterion!r} compares Euclidean {what}, which clusters of covariance_type='full' do not have "
-            "the shape for; give criterion='fuzzy_hypervolume' or 'modified_partition_coefficient'."
+            "the shape for; give criterion='modified_partition_coefficient' or 'fuzzy_hypervolume'."
         )
     if not parameters["shrinkage"] and available < c * (d + 1):
         raise InputError(

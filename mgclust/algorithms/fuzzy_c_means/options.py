@@ -118,10 +118,10 @@ def criterion_of(criterion: str, noise_distance: float | None, covariance_type: 
 
     A row of the noise adds the same to J wherever it lies, and nothing to a covariance, so Xie-Beni and the
     hypervolume are least where few clusters lie far apart, or are small, and the others' rows are noise. Without noise,
-    Xie-Beni looks at centres alone, which long clusters side by side have near each other.
+    Xie-Beni looks at centres alone, which long clusters side by side have near each other, and the hypervolume of
+    clusters with many features falls with their number.
     """
     if criterion != "auto":
         return criterion
-    if noise_distance is not None:
-        return "modified_partition_coefficient"
-    return "xie_beni" if covariance_type == "spherical" else "fuzzy_hypervolume"
+    round_ = noise_distance is None and covariance_type == "spherical"
+    return "xie_beni" if round_ else "modified_partition_coefficient"

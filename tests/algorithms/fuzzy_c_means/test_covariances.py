@@ -312,7 +312,7 @@ def test_results_and_later_fits(device, rng, tmp_path):
     np.testing.assert_array_equal(result.arrays["covariances"], model.covariances_)
     assert result.scores["fuzzy_hypervolume"] == model.fuzzy_hypervolume_
     shown = presentation_of("fuzzy-c-means")
-    assert shown.tables(result)[-1].heading == "3 numbers of clusters, chosen by fuzzy_hypervolume"
+    assert shown.tables(result)[-1].heading == "3 numbers of clusters, chosen by modified_partition_coefficient"
     assert "fuzzy hypervolume" in shown.tables(result)[-1].columns
     assert plots.validity(result).get_ylabel() == "fuzzy hypervolume: low is better"
     other = pickle.loads(pickle.dumps(model))
