@@ -105,14 +105,14 @@ def test_a_notebook_begins_and_ends():
 
 
 NOTEBOOK = """
-from sklearn.metrics import silhouette_samples as before
-%load_ext mgclust.accel
+import sklearn.metrics
 from sklearn.metrics import silhouette_samples
+%load_ext mgclust.accel
 from mgclust import accel
 print(silhouette_samples([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1]).round(3))
 print(accel.summary().splitlines()[0])
 %reload_ext mgclust.accel
-print(accel.installed(), before is silhouette_samples)
+print(accel.installed(), silhouette_samples is sklearn.metrics.silhouette_samples)
 %unload_ext mgclust.accel
 print(accel.installed())
 %load_ext mgclust.accel
