@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -100,3 +102,38 @@ def test_no_rows_is_no_work():
     none, x = np.zeros((0, 2), np.float32), np.zeros((3, 2), np.float32)
     assert len(pick(none, "l2", 1.0)) == 0
     assert len(lists(none, x, "l2", 1.0)[1]) == len(lists(x, none, "l2", 1.0)[1]) == 0
+
+
+def trees(x: np.ndarray, numbers: np.ndarray, starts: np.ndarray, norm: str, device) -> tuple[np.ndarray, np.ndarray]:
+    s, other = np.empty(len(x), x.dtype), np.empty(len(x), np.int64)
+    device.canopy.spanning_trees(x, numbers, starts, norm=norm, s=s, other=other)
+    return s, other
+
+
+def kruskal(x: np.ndarray, numbers: np.ndarray, norm: str) -> set:
+    """Edges of the only spanning tree by (s, lower number, higher number)."""
+    s, parts = cpu.pairs.reduced_distances(x, x, norm=norm), np.arange(len(x))
+    pairs = [(s[i, j], *sorted((numbers[i], numbers[j])), i, j) for i in range(len(x)) for j in range(i)]
+    edges = set()
+    for value, low, high, i, j in sorted(pairs):
+        if parts[i] != parts[j]:
+            parts[parts == parts[i]] = parts[j]
+            edges.add((float(value), int(low), int(high)))
+    return edges
+
+
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("make", [uniform, lattice])
+def test_spanning_trees_are_the_only_ones(make, norm, dtype):
+    starts = np.array([0, 1, 3, 36, 100, 164])
+    x = make(164, 3, dtype)
+    numbers = np.random.default_rng(3).permutation(1000)[:164]
+    s, other = trees(x, numbers, starts, norm, cpu)
+    for first, last in itertools.pairwise(starts):
+        own = slice(first, last)
+        assert np.isinf(s[first]) and other[first] == numbers[first]
+        pairs = np.sort(np.stack([numbers[own], other[own]], axis=1), axis=1)[1:]
+        found = {(float(value), *map(int, pair)) for value, pair in zip(s[own][1:], pairs, strict=True)}
+        assert found == kruskal(x[own], numbers[own], norm)
+    assert len(trees(x[:0], numbers[:0], np.zeros(1, np.int64), norm, cpu)[0]) == 0

@@ -101,6 +101,18 @@ def test_rows_are_picked_in_their_order(k, kind, gpu):
         assert (ours == theirs).all()
 
 
+@pytest.mark.parametrize("kind", [normal, lattice, equal])
+def test_spanning_trees_are_those_of_the_cpu(kind, gpu):
+    x = kind(np.random.default_rng(5), 400, 3, np.float64)
+    starts, numbers = np.array([0, 1, 3, 40, 400]), np.random.default_rng(6).permutation(900)[:400]
+    found = []
+    for device in (gpu["canopy"], cpu.canopy):
+        s, other = np.empty(400), np.empty(400, np.int64)
+        device.spanning_trees(x, numbers, starts, norm="l2", s=s, other=other)
+        found.append((s, other))
+    assert (found[0][0] == found[1][0]).all() and (found[0][1] == found[1][1]).all()
+
+
 @pytest.mark.parametrize("d", [2, 6])
 def test_both_devices_halve_alike_well(d):
     y = np.random.default_rng(1).random((32 * 40 + 7, d))

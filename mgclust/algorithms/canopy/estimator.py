@@ -21,14 +21,16 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
-from mgclust.algorithms.canopy.centers import STEP, Candidates, pick_centers, threshold_of
+from mgclust.algorithms.canopy.agglomeration import Agglomeration, Tree, tree_of_canopies
+from mgclust.algorithms.canopy.centers import STEP, Candidates, Picked, pick_centers, threshold_of
 from mgclust.algorithms.canopy.members import (
+    Members,
     candidate_bytes,
     candidate_pieces,
     find_members,
@@ -81,10 +83,47 @@ class CanopyOutput:
     alone: int  # rows that are in one canopy
 
 
+@dataclass(frozen=True)
+class LinkageOutput:
+    """Rank 0's findings of `linkage`."""
+
+    tree: Tree
+    n_canopies: int
+    n_pairs: int
+    thresholds: Thresholds
+
+
+class Cover(NamedTuple):
+    """Canopies as every rank knows them."""
+
+    picked: Picked
+    members: Members  # of its rows
+    thresholds: Thresholds
+
+
 def canopy(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> CanopyOutput | None:
     """Run the method on every rank; rank 0 returns what `Canopy.fit` reports, beside "labels" and "memberships"."""
+    picked, members, thresholds = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
+    context.deliver(labels=members.labels, memberships=members.memberships)
+    if context.rank != 0:
+        return None
+    return CanopyOutput(picked.rows, picked.steps, *thresholds, members.total, members.alone)
+
+
+def linkage(
+    context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
+) -> LinkageOutput | None:
+    """Find canopies and the spanning forest of pairs that share one; on every rank."""
+    picked, members, thresholds = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
+    with context.stage("trees"):
+        tree, n_pairs = tree_of_canopies(context, members.memberships, METRICS[metric].norm)
+    return LinkageOutput(tree, len(picked.rows), n_pairs, thresholds) if context.rank == 0 else None
+
+
+def cover(context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int) -> Cover:
+    """Find the canopies, on every rank."""
     measure, saved = METRICS[metric], context.checkpoint.load()
     with context.stage("prepare"):
         _prepare(context, measure)
@@ -100,10 +139,7 @@ def canopy(
     with context.stage("memberships"):
         loose, tight = (threshold_of(measure, t, context.dtype) for t in (t1, t2))
         members = find_members(context, picked.x, measure.norm, loose, tight)
-    context.deliver(labels=members.labels, memberships=members.memberships)
-    if context.rank != 0:
-        return None
-    return CanopyOutput(picked.rows, picked.steps, t1, t2, members.total, members.alone)
+    return Cover(picked, members, Thresholds(t1, t2))
 
 
 def suggest(context: Context, *, metric: str, seed: int) -> Thresholds:
@@ -302,6 +338,52 @@ class Canopy(CanopyOptions, Clusterer):
         check_is_fitted(self, "cluster_centers_")
         place = {**self._place(), "memory_limit": self._checked()["memory_limit"]}
         return labels_by_centers(self._open_more(X), self.cluster_centers_, self.metric, **place)
+
+    def agglomerate(
+        self, X: Any, *, n_clusters: int | None = None, distance_threshold: float | None = None
+    ) -> Agglomeration:
+        """Find canopies and cluster within them by single linkage: only pairs that share a canopy are compared.
+
+        With Euclidean and Manhattan distances, all merges up to t1 - t2 are those of single linkage among all pairs; a
+        merge at a larger distance may come late, or not at all.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+        n_clusters : int, optional
+            How many clusters to stop at. Either this or `distance_threshold`.
+        distance_threshold : float, optional
+            Clusters merge while two of their rows are at most so far from each other.
+
+        Returns
+        -------
+        Agglomeration
+            A named tuple: `labels` (clusters in the order of their first rows), `n_clusters`, `merges` (pairs of rows
+            whose clusters merge, nearest ones first, also those that were not asked for) and their `distances`,
+            `n_canopies`, `n_pairs` (compared, once for each canopy that they share), `t1` and `t2`.
+        """
+        if (n_clusters is None) == (distance_threshold is None):
+            raise InputError(
+                f"n_clusters={n_clusters} and distance_threshold={distance_threshold}: give one of both, which says "
+                "where merging ends."
+            )
+        parameters, dataset = self._checked(), open_dataset(X)
+        self._check_shape(dataset)
+        n = dataset.shape[0]
+        if n_clusters is not None and not 1 <= n_clusters <= n:
+            raise InputError(f"n_clusters={n_clusters} should be >= 1 and <= n_samples={n}.")
+        spec = self._run_spec(parameters, Inputs(dataset, False))
+        with connect(**self._place()) as cluster:
+            spec = replace(spec, function=linkage, memory_limit=parameters["memory_limit"])
+            found: LinkageOutput = run(spec, dataset, cluster).value
+        tree = found.tree
+        distances = METRICS[self.metric].distances(tree.s, np)
+        kept = 0
+        if distance_threshold is not None:
+            kept = int(np.searchsorted(tree.s, threshold_of(METRICS[self.metric], distance_threshold, tree.s.dtype)))
+        labels, count = tree.clusters(n, n_clusters, kept)
+        merges = np.stack([tree.low, tree.high], axis=1)
+        return Agglomeration(labels, count, merges, distances, found.n_canopies, found.n_pairs, *found.thresholds)
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         t1, t2 = parameters["t1"], parameters["t2"]

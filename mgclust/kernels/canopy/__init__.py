@@ -1,11 +1,13 @@
-"""Canopies: a greedily chosen independent set of a few rows, the rows near to it, and lists of columns near to a row.
+"""Canopies: a greedily chosen independent set of a few rows, the rows near it, lists of near columns, spanning trees.
 
-`cpu` and `gpu`, with the boxes and loops of `mgclust.kernels.pairs`; on a GPU ``canopy.cu`` besides.
+`cpu` and `gpu`, with the boxes and loops of `mgclust.kernels.pairs`; on a GPU ``canopy.cu`` and ``spanning_trees.cu``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 if TYPE_CHECKING:
     from mgclust.kernels.canopy import cpu, gpu
@@ -63,6 +65,28 @@ class Canopy(Protocol):
         -------
         object or None
             None where features are too many for boxes to leave anything out.
+        """
+
+    def spanning_trees(
+        self, x: Array, numbers: Array, starts: np.ndarray, *, norm: str, s: Array, other: Array
+    ) -> None:
+        """Find the minimum spanning tree of all pairs of rows in each of several groups (Prim).
+
+        Of equal distances, the pair of the lower of both rows comes first, then that of the lower other row. So each
+        tree is the only one, and what trees of overlapping groups have in common is decided alike.
+
+        Parameters
+        ----------
+        x : array of shape (m, d)
+            Rows, a group behind the other, float32 or float64.
+        numbers : int64 array of shape (m,)
+            Of the rows; they decide ties.
+        starts : int64 array of shape (groups + 1,)
+            On the host: where each group begins, the last one m. No group is empty.
+        s : array of shape (m,), the rows' type
+            Reduced distance of the edge by which a row joined its tree; infinity for a group's first row. Overwritten.
+        other : int64 array of shape (m,)
+            Number of the row at the other end; a group's first row has its own. Overwritten.
         """
 
     def write_within(self, x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.pairs import cpu_loops
 from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, build
 from mgclust.kernels.pairs.cpu_column_boxes import box_mark, box_write, boxes_for, halved, panel_distances
 from mgclust.kernels.pairs.cpu_loops import FULL, ROWS, pair_distances, valid_lanes
 from mgclust.kernels.pairs.cpu_tasks import each_task, pack
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
-from mgclust.kernels.toolkit.simd import WIDTH, first_lane, values_below
+from mgclust.kernels.toolkit.simd import WIDTH, first_lane, store, values_below
+from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
-__all__ = ["first_independent", "mark_near", "row_boxes", "write_within"]
+__all__ = ["first_independent", "mark_near", "row_boxes", "spanning_trees", "write_within"]
 
 Array = Any
 
@@ -34,6 +36,25 @@ def row_boxes(x: Array) -> Any:
 
 def mark_near(boxes: Any, y: Array, *, norm: str, threshold: float, out: Array) -> None:
     box_mark(y, boxes, norm == "l1", y.dtype.type(threshold), out)
+
+
+def spanning_trees(x: Array, numbers: Array, starts: np.ndarray, *, norm: str, s: Array, other: Array) -> None:
+    flat, d = x.reshape(-1), x.shape[1]
+    largest = int(np.diff(starts).max(initial=0))
+    count = -(-largest // WIDTH)
+    scratch = [
+        (np.empty(count * WIDTH * d, x.dtype), np.empty(count * WIDTH, x.dtype), np.empty(largest, bool))
+        for _ in range(thread_count())
+    ]
+    order = np.argsort(-np.diff(starts))  # the largest first, so that no thread ends with one
+
+    def task(index: int, thread: int) -> None:
+        first, last = starts[order[index]], starts[order[index] + 1]
+        panels, found, joined = scratch[thread]
+        cpu_loops.pack(x[first:last], 0, panels, 0, -(-(last - first) // WIDTH))
+        join(flat, d, first, last, panels, found, joined, norm == "l1", numbers, s, other)
+
+    run_tasks(len(order), task)
 
 
 def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:
@@ -62,6 +83,56 @@ def pick(x: Any, d: int, rows: int, panels: Any, manhattan: bool, threshold: Any
         for p in range(own, len(near)):
             if near[p] != FULL:
                 near[p] |= values_below(panel_distances(x, i, d, panels, p, manhattan), limit)
+
+
+@inlined
+def _before(s: Any, a: int, b: int, t: Any, c: int, e: int) -> bool:
+    """Return whether the edge of rows a and b, of distance s, comes before that of c and e, of distance t."""
+    if s != t:
+        return bool(s < t)
+    low, least = min(a, b), min(c, e)
+    return low < least or (low == least and max(a, b) < max(c, e))
+
+
+@compiled
+def join(
+    x: Any,
+    d: int,
+    first: int,
+    last: int,
+    panels: Any,
+    found: Any,
+    joined: Any,
+    manhattan: bool,
+    numbers: Any,
+    best: Any,
+    other: Any,
+) -> None:
+    """Join the rows first..last-1 to the tree of the first, the one with the first edge next; one panel at a time."""
+    rows = last - first
+    for i in range(rows):
+        best[first + i] = np.inf
+        other[first + i] = numbers[first]
+        joined[i] = False
+    joined[0] = True
+    new = 0
+    for _ in range(rows - 1):
+        own = numbers[first + new]
+        for p in range((rows + WIDTH - 1) // WIDTH):
+            store(found, p * WIDTH, panel_distances(x, first + new, d, panels, p, manhattan))
+        new = -1
+        for i in range(rows):
+            if joined[i]:
+                continue
+            at = first + i
+            if _before(found[i], numbers[at], own, best[at], numbers[at], other[at]):
+                best[at] = found[i]
+                other[at] = own
+            if new < 0 or _before(
+                best[at], numbers[at], other[at], best[first + new], numbers[first + new], other[first + new]
+            ):
+                new = i
+        joined[new] = True
 
 
 @inlined

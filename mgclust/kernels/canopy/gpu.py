@@ -12,7 +12,7 @@ from mgclust.kernels.pairs.gpu_column_boxes import box_mark, box_write, boxes_fo
 from mgclust.kernels.pairs.gpu_launch import SIDE, direct, is_low, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled
 
-__all__ = ["first_independent", "mark_near", "row_boxes", "write_within"]
+__all__ = ["first_independent", "mark_near", "row_boxes", "spanning_trees", "write_within"]
 
 Array = Any
 WORD = 64
@@ -21,6 +21,7 @@ THREADS = 128
 MOST_ROWS = 4096
 TILE_ROWS, TILE_COLUMNS = 8192, 1024  # distances of many features on their way to `write_below`
 WARPS = 4
+TREE_THREADS = 256
 
 
 def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> None:
@@ -43,6 +44,16 @@ def row_boxes(x: Array) -> Any:
 
 def mark_near(boxes: Any, y: Array, *, norm: str, threshold: float, out: Array) -> None:
     box_mark(y, boxes, direct(norm), threshold, out)
+
+
+def spanning_trees(x: Array, numbers: Array, starts: np.ndarray, *, norm: str, s: Array, other: Array) -> None:
+    if len(starts) < 2:
+        return
+    kernel = compiled("canopy/spanning_trees.cu", x.dtype.name, direct(norm)).get_function("spanning_trees")
+    order = cp.asarray(np.argsort(starts[:-1] - starts[1:]))  # the largest first
+    joined = cp.empty(len(x), cp.uint8)
+    sizes = (x, np.int32(x.shape[1]), numbers, cp.asarray(starts), order)
+    kernel((len(starts) - 1,), (TREE_THREADS,), (*sizes, joined, s, other))
 
 
 def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Array, out: Array) -> None:
