@@ -142,3 +142,27 @@ def test_boxes_are_used_where_they_pay(gpu, gpu_column_boxes, monkeypatch):
     assert gpu_column_boxes.boxes_for(x, y, "l2", 1e-4) is not None
     assert gpu_column_boxes.boxes_for(x, y, "l2", 1e6) is None, "all columns are near"
     assert gpu_column_boxes.boxes_for(x[:10], y, "l2", 1e-4) is None, "few pairs"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("kind", ["lattice", "groups"])
+@pytest.mark.parametrize("d", [2, 17])
+def test_spanning_trees_are_those_of_the_cpu(gpu, cpu, d, kind, norm, dtype):
+    x, _ = rows(kind, 9000, 1, d, dtype)
+    starts, numbers = np.array([0, 1, 3, 260, 900, 4000, 9000]), np.random.default_rng(0).permutation(20_000)[:9000]
+    s, other = np.empty(9000, dtype), np.empty(9000, np.int64)
+    cpu.canopy.spanning_trees(x, numbers, starts, norm=norm, s=s, other=other)
+    ours = gpu.xp.empty(9000, dtype), gpu.xp.empty(9000, "int64")
+    on_gpu = gpu.memory.to_device(x), gpu.memory.to_device(numbers)
+    gpu.canopy.spanning_trees(*on_gpu, starts, norm=norm, s=ours[0], other=ours[1])
+    np.testing.assert_array_equal(gpu.memory.to_host(ours[0]), s)
+    np.testing.assert_array_equal(gpu.memory.to_host(ours[1]), other)
+
+
+def test_agglomeration_by_trees_is_that_of_the_cpu():
+    X = load_points("pendigits")[0]
+    options = {"t1": 60.0, "t2": 40.0, "order": "random", "random_state": 1, "client": None}
+    here, there = (Canopy(device=device, **options).agglomerate(X, n_clusters=4000) for device in ("cpu", "cuda"))
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_array_equal(one, other)

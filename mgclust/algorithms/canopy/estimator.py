@@ -10,6 +10,7 @@ What runs where. Every rank owns consecutive row blocks; rows never move but for
     thresholds   if not given: quantiles of the distances among at most 2048 rows
     centers      4096 candidates at a time, `mgclust.algorithms.canopy.centers`
     memberships  all rows with all centres, `mgclust.algorithms.canopy.members`
+    trees        of `Canopy.agglomerate` alone: pairs within canopies, `mgclust.algorithms.canopy.agglomeration`
 
 Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; few features and many
 centres take far fewer (`mgclust.kernels.pairs.column_boxes`). Memory per rank: its rows up to three times,
