@@ -20,7 +20,6 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
-from mgclust.algorithms.canopy.members import own_pieces
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.errors import ClusteringWarning, InsufficientMemoryError
@@ -117,10 +116,7 @@ def _exchanged(context: Context, memberships: csr_array, sizes: np.ndarray) -> t
     own = np.repeat(np.arange(len(rows)), np.diff(memberships.indptr))
     order = np.argsort(rank_of[memberships.indices], kind="stable")
     canopies, own = memberships.indices[order].astype(np.int64), own[order]
-    x = xp.empty((len(own), rows.n_features), dtype=context.dtype)
-    for start, stop in own_pieces(context):
-        at = np.flatnonzero((own >= start - rows.start) & (own < stop - rows.start))
-        x[xp.asarray(at)] = rows.read(start, stop)[xp.asarray(own[at] - (start - rows.start))]
+    x = rows.read(rows.start, rows.stop)[xp.asarray(own)]
     edges = np.searchsorted(rank_of[canopies], np.arange(comm.size + 1))
     parts = [slice(*edges[rank : rank + 2]) for rank in range(comm.size)]
     numbers = own.astype(np.int64) + rows.start
@@ -129,7 +125,10 @@ def _exchanged(context: Context, memberships: csr_array, sizes: np.ndarray) -> t
 
 
 def _check_room(context: Context, most: int) -> None:
-    """Refuse, on every rank, what a rank cannot hold: the rows of its canopies, sent and received, and sorted."""
+    """Refuse, on every rank, what a rank cannot hold: the rows of its canopies, sent and received, and sorted.
+
+    So rows that are streamed are refused, too: they exceed half the memory.
+    """
     needed = int(most) * (4 * context.rows.n_features * context.dtype.itemsize + 64)
     room = int(context.comm.all_reduce(np.array([context.free], np.int64), "min")[0])
     if needed > room:

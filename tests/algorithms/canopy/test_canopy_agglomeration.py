@@ -67,17 +67,6 @@ def test_same_bits_on_several_ranks(size, ranks, monkeypatch):
         assert np.array_equal(one, other)
 
 
-@pytest.mark.slow
-def test_streamed_rows_have_the_same_bits(tmp_path):
-    X = np.random.default_rng(0).integers(0, 8, (60_000, 16)).astype("float64")
-    np.save(tmp_path / "rows.npy", X)
-    options = {"t1": 5.0, "t2": 4.0}
-    alone = on_cpu(**options).agglomerate(X, n_clusters=50_000)
-    streamed = on_cpu(memory_limit="12 MiB", **options).agglomerate(tmp_path / "rows.npy", n_clusters=50_000)
-    for one, other in zip(alone, streamed, strict=True):
-        assert np.array_equal(one, other)
-
-
 def test_clusters_that_no_canopy_connects():
     X = np.array([[0.0], [1], [50], [51]])
     with pytest.warns(ClusteringWarning, match="n_clusters=1: rows that share canopies make 2 clusters.*raise t1"):
