@@ -160,9 +160,18 @@ def test_spanning_trees_are_those_of_the_cpu(gpu, cpu, d, kind, norm, dtype):
     np.testing.assert_array_equal(gpu.memory.to_host(ours[1]), other)
 
 
-def test_agglomeration_by_trees_is_that_of_the_cpu():
+def test_agglomeration_in_canopies_is_that_of_the_cpu():
     X = load_points("pendigits")[0]
     options = {"t1": 60.0, "t2": 40.0, "order": "random", "random_state": 1, "client": None}
     here, there = (Canopy(device=device, **options).agglomerate(X, n_clusters=4000) for device in ("cpu", "cuda"))
     for one, other in zip(here, there, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_means_in_canopies_are_those_of_the_cpu():
+    X = load_points("pendigits")[0].astype("float64") * 0.1
+    options = {"t1": 9.0, "t2": 6.0, "random_state": 1, "client": None}
+    here, there = (Canopy(device=device, **options).k_means(X, 20) for device in ("cpu", "cuda"))
+    np.testing.assert_array_equal(here.labels, there.labels)
+    np.testing.assert_allclose(here.cluster_centers, there.cluster_centers, rtol=1e-12)
+    assert here.n_compared == there.n_compared and here.inertia == pytest.approx(there.inertia, rel=1e-9)

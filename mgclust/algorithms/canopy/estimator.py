@@ -11,6 +11,7 @@ What runs where. Every rank owns consecutive row blocks; rows never move but for
     centers      4096 candidates at a time, `mgclust.algorithms.canopy.centers`
     memberships  all rows with all centres, `mgclust.algorithms.canopy.members`
     trees        of `Canopy.agglomerate` alone: pairs within canopies, `mgclust.algorithms.canopy.agglomeration`
+    iterations   of `Canopy.k_means` alone: rows and prototypes in one, `mgclust.algorithms.canopy.means`
 
 Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; few features and many
 centres take far fewer (`mgclust.kernels.pairs.column_boxes`). Memory per rank: its rows up to three times,
@@ -30,6 +31,7 @@ import numpy as np
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.canopy.agglomeration import Agglomeration, Tree, tree_of_canopies
 from mgclust.algorithms.canopy.centers import STEP, Candidates, Picked, pick_centers, threshold_of
+from mgclust.algorithms.canopy.means import CanopyMeans, Means, means_in_canopies
 from mgclust.algorithms.canopy.members import (
     Members,
     candidate_bytes,
@@ -50,6 +52,7 @@ from mgclust.engine.rows import few_digits
 from mgclust.engine.spmd import Context, Outcome, RunSpec, Work, run
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS, Metric
+from mgclust.params import Integer, check_parameters
 from mgclust.result import Result
 
 __all__ = ["Canopy", "Thresholds"]
@@ -94,6 +97,15 @@ class LinkageOutput:
     thresholds: Thresholds
 
 
+@dataclass(frozen=True)
+class MeansOutput:
+    """Rank 0's findings of `k_means`."""
+
+    means: Means
+    n_canopies: int
+    thresholds: Thresholds
+
+
 class Cover(NamedTuple):
     """Canopies as every rank knows them."""
 
@@ -121,6 +133,26 @@ def linkage(
     with context.stage("trees"):
         tree, n_pairs = tree_of_canopies(context, members.memberships, METRICS[metric].norm)
     return LinkageOutput(tree, len(picked.rows), n_pairs, thresholds) if context.rank == 0 else None
+
+
+def k_means(
+    context: Context, *, t1: float | None, t2: float | None, order: str, seed: int, n_clusters: int, max_iter: int
+) -> MeansOutput | None:
+    """Find canopies and means confined to them; rank 0 returns what `Canopy.k_means` reports, beside "labels"."""
+    picked, members, thresholds = cover(context, metric="euclidean", t1=t1, t2=t2, order=order, seed=seed)
+    if n_clusters > len(picked.rows):
+        raise InputError(
+            f"n_clusters={n_clusters} should be <= {len(picked.rows)}, the number of canopies, whose centres are the "
+            "first prototypes; lower t2."
+        )
+    with context.stage("iterations"):
+        loose = threshold_of(METRICS["euclidean"], thresholds.t1, context.dtype)
+        means = means_in_canopies(
+            context, picked.x, members, loose, n_clusters=n_clusters, max_iter=max_iter, seed=seed
+        )
+    context.deliver(labels=means.labels)
+    told = means._replace(labels=means.labels[:0])
+    return MeansOutput(told, len(picked.rows), thresholds) if context.rank == 0 else None
 
 
 def cover(context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int) -> Cover:
@@ -385,6 +417,41 @@ class Canopy(CanopyOptions, Clusterer):
         labels, count = tree.clusters(n, n_clusters, kept)
         merges = np.stack([tree.low, tree.high], axis=1)
         return Agglomeration(labels, count, merges, distances, found.n_canopies, found.n_pairs, *found.thresholds)
+
+    def k_means(self, X: Any, n_clusters: int, *, max_iter: int = 100) -> CanopyMeans:
+        """Find canopies and cluster by k-means, a row being compared only with prototypes that share a canopy with it.
+
+        A prototype is in the canopies whose centres are within t1 of it. A row that shares none with any is compared
+        with all. No prototype within t1 - t2 of a row is missed.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+        n_clusters : int
+            At most the number of canopies, whose centres the first prototypes are drawn from.
+        max_iter : int, default=100
+            Iterations at most; they end when no row changes its cluster.
+
+        Returns
+        -------
+        CanopyMeans
+            A named tuple: `labels`, `cluster_centers`, `inertia`, `n_iter`, `n_compared` (rows with prototypes, in all
+            iterations), `n_canopies`, `t1` and `t2`. Computed in float64.
+        """
+        parameters, dataset = self._checked(), open_dataset(X)
+        self._check_shape(dataset)
+        if parameters["metric"] != "euclidean":
+            raise InputError(f"metric={self.metric!r} should be 'euclidean': k-means knows no other distances.")
+        bounds = {"n_clusters": Integer(at_least=1), "max_iter": Integer(at_least=1)}
+        asked = check_parameters(bounds, {"n_clusters": n_clusters, "max_iter": max_iter})
+        spec = self._run_spec(parameters, Inputs(dataset, False))
+        arguments = {name: value for name, value in spec.arguments.items() if name != "metric"} | asked
+        spec = replace(spec, function=k_means, arguments=arguments, dtype="float64")
+        with connect(**self._place()) as cluster:
+            outcome = run(replace(spec, memory_limit=parameters["memory_limit"]), dataset, cluster)
+        found: MeansOutput = outcome.value
+        means = found.means._replace(labels=outcome.arrays["labels"])
+        return CanopyMeans(*means, found.n_canopies, *found.thresholds)
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         t1, t2 = parameters["t1"], parameters["t2"]
