@@ -44,7 +44,7 @@ from benchmarks.support import record as bench
 from benchmarks.support.rank_processes import Processes
 from mgclust import Canopy
 from mgclust.algorithms.canopy.centers import threshold_of
-from mgclust.algorithms.canopy.estimator import canopy, estimate
+from mgclust.algorithms.canopy.ranks import canopy, estimate
 from mgclust.data.arrays import ArrayDataset
 from mgclust.engine.spmd import RunSpec
 from mgclust.kernels import load

@@ -96,7 +96,7 @@ def fitted(device: str, X: Any, t1: float, t2: float, repeat: int) -> dict[str, 
 
 def on_several(ranks: Processes, X: np.ndarray, t1: float, t2: float, repeat: int) -> dict[str, Any]:
     """The same of several ranks; their rows are loaded before the clock starts."""
-    from mgclust.algorithms.canopy.estimator import canopy, estimate
+    from mgclust.algorithms.canopy.ranks import canopy, estimate
     from mgclust.data.arrays import ArrayDataset
     from mgclust.engine.spmd import RunSpec
 

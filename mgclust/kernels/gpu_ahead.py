@@ -17,6 +17,7 @@ from mgclust.kernels.fuzzy_c_means import gpu_products as fuzzy_products
 from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
 from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES
 from mgclust.kernels.pairs import gpu_products as pair_products
+from mgclust.kernels.pairs.column_boxes import MOST_FEATURES as BOX_FEATURES
 from mgclust.kernels.pairs.gpu_launch import FEW_PAIRS, LOW_DIMENSIONS, few_features
 from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper
 
@@ -28,6 +29,7 @@ Found = Iterator[tuple[Module, str]]
 # to an eighth of the rows.
 SAMPLE = 2048
 LISTED_ROWS = 4000  # from so many on affinity propagation has lists (`row_choice.FEW_ROWS`)
+MANY_ROWS = 1 << 20  # of canopies, from which on boxes may pay
 PRODUCTS = {
     "gaussian": "both_ways",
     "histogram": "classify",
@@ -105,6 +107,9 @@ def _canopy(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.d
         yield from _pairs(name, rows, 1, d, dtype)
     canopy = compiled("canopy/canopy.cu", dtype.name)
     yield from ((canopy, "conflicts"), (canopy, "pick"))
+    if d <= BOX_FEATURES and rows >= MANY_ROWS:
+        boxes = compiled("pairs/column_boxes.cu", dtype.name, DIM=d)
+        yield from ((boxes, name) for name in ("box_count", "box_mark", "box_nearest", "box_write", "curve"))
     if d <= LOW_DIMENSIONS:
         yield compiled("canopy/canopy.cu", dtype.name, DIM=d), "write_within"
     else:

@@ -175,3 +175,7 @@ def test_means_in_canopies_are_those_of_the_cpu():
     np.testing.assert_array_equal(here.labels, there.labels)
     np.testing.assert_allclose(here.cluster_centers, there.cluster_centers, rtol=1e-12)
     assert here.n_compared == there.n_compared and here.inertia == pytest.approx(there.inertia, rel=1e-9)
+    soft = [Canopy(device=device, **options).fuzzy_c_means(X, 20, max_iter=5) for device in ("cpu", "cuda")]
+    np.testing.assert_array_equal(soft[0].memberships.indices, soft[1].memberships.indices)
+    np.testing.assert_allclose(soft[0].memberships.data, soft[1].memberships.data, atol=1e-9)
+    np.testing.assert_allclose(soft[0].cluster_centers, soft[1].cluster_centers, rtol=1e-9)

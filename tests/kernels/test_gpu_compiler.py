@@ -17,7 +17,7 @@ import pytest
 import mgclust.kernels
 from mgclust.algorithms.affinity_propagation.adaptive_ranks import adaptive_affinity_propagation
 from mgclust.algorithms.affinity_propagation.ranks import affinity_propagation
-from mgclust.algorithms.canopy.estimator import canopy
+from mgclust.algorithms.canopy.ranks import canopy
 from mgclust.algorithms.communities.estimator import fast_newman
 from mgclust.algorithms.density_peaks.pair_quantile import FIRST_ROWS
 from mgclust.algorithms.density_peaks.ranks import density_peaks

@@ -1,245 +1,55 @@
-r"""Canopy clustering (McCallum, Nigam, Ungar, KDD 2000), exact, on any number of ranks.
-
-Two distances, t1 > t2. The first candidate becomes a centre; its canopy is every row within t1, so that a row may be
-in several canopies; the rows within t2 are candidates no longer. Repeat until there are none. "Within" means
-``distance <= t``, decided everywhere by one comparison (`threshold_of`).
-
-What runs where. Every rank owns consecutive row blocks; rows never move but for those that may become centres::
-
-    prepare      float32: rows are moved near the origin; float64: they stay as they are
-    thresholds   if not given: quantiles of the distances among at most 2048 rows
-    centers      4096 candidates at a time, `mgclust.algorithms.canopy.centers`
-    memberships  all rows with all centres, `mgclust.algorithms.canopy.members`
-    trees        of `Canopy.agglomerate` alone: pairs within canopies, `mgclust.algorithms.canopy.agglomeration`
-    iterations   of `Canopy.k_means` alone: rows and prototypes in one, `mgclust.algorithms.canopy.means`
-
-Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; few features and many
-centres take far fewer (`mgclust.kernels.pairs.column_boxes`). Memory per rank: its rows up to three times,
-the centres, 60 bytes a row; on its host 5 to 9 bytes a membership besides. Communication: 4096 rows a step, at most
-n / 4096 steps and usually a handful.
-"""
+"""Canopy clustering: the estimator. What its ranks do: `mgclust.algorithms.canopy.ranks`."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
-from mgclust.algorithms.canopy.agglomeration import Agglomeration, Tree, tree_of_canopies
-from mgclust.algorithms.canopy.centers import STEP, Candidates, Picked, pick_centers, threshold_of
-from mgclust.algorithms.canopy.means import CanopyMeans, Means, means_in_canopies
-from mgclust.algorithms.canopy.members import (
-    Members,
-    candidate_bytes,
-    candidate_pieces,
-    find_members,
-    piece_bytes,
-    room_for_boxes,
-)
+from mgclust.algorithms.canopy.agglomeration import Agglomeration
+from mgclust.algorithms.canopy.centers import threshold_of
+from mgclust.algorithms.canopy.means import CanopyMeans
 from mgclust.algorithms.canopy.options import CanopyOptions
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
+from mgclust.algorithms.canopy.ranks import (
+    CanopyOutput,
+    LinkageOutput,
+    MeansOutput,
+    Thresholds,
+    canopy,
+    estimate,
+    linkage,
+    means,
+    suggest,
+)
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
-from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
 from mgclust.algorithms.scikit_learn import check_is_fitted
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.memory import Estimate
-from mgclust.engine.rows import few_digits
-from mgclust.engine.spmd import Context, Outcome, RunSpec, Work, run
+from mgclust.engine.spmd import Outcome, RunSpec, Work, run
 from mgclust.errors import InputError
-from mgclust.kernels.pairs.metrics import METRICS, Metric
-from mgclust.params import Integer, check_parameters
+from mgclust.kernels.pairs.metrics import METRICS
+from mgclust.params import Constraint, Integer, Real, check_parameters
 from mgclust.result import Result
 
 __all__ = ["Canopy", "Thresholds"]
 
-SAMPLE_ROWS = 2048
-LOOSE_SHARE, TIGHT_SHARE = 0.30, 0.15
 # Of the rows: where fewer lie in one canopy alone, canopies are no clusters. Of uniform and normal rows it was at most
 # 0.01, of sets whose clusters lie apart 0.19 to 0.32, as measured by hand on 32 sets.
 LEAST_ALONE = 0.05
 # On CPUs two ranks are faster than one from some 100,000 rows of 2 features on. On two GPUs centres and memberships of
 # 10^6 rows of 2 features take 16 ms, on one 8; 300,000 rows of 128 features 0.95 s, on one 1.42.
 NUMBERS_OF_A_RANK = {"cpu": 1e5, "cuda": 2e6}
-RATIO = 0.7  # of t2 to t1, where the distances do not tell
-
-
-class Thresholds(NamedTuple):
-    """The two distances of a canopy."""
-
-    t1: float
-    t2: float
-
-
-@dataclass(frozen=True)
-class CanopyOutput:
-    """Rank 0's findings."""
-
-    centers: np.ndarray  # rows, in the order of picking
-    n_steps: int
-    t1: float
-    t2: float
-    total: int  # memberships of all rows
-    alone: int  # rows that are in one canopy
-
-
-@dataclass(frozen=True)
-class LinkageOutput:
-    """Rank 0's findings of `linkage`."""
-
-    tree: Tree
-    n_canopies: int
-    n_pairs: int
-    thresholds: Thresholds
-
-
-@dataclass(frozen=True)
-class MeansOutput:
-    """Rank 0's findings of `k_means`."""
-
-    means: Means
-    n_canopies: int
-    thresholds: Thresholds
-
-
-class Cover(NamedTuple):
-    """Canopies as every rank knows them."""
-
-    picked: Picked
-    members: Members  # of its rows
-    thresholds: Thresholds
-
-
-def canopy(
-    context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
-) -> CanopyOutput | None:
-    """Run the method on every rank; rank 0 returns what `Canopy.fit` reports, beside "labels" and "memberships"."""
-    picked, members, thresholds = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
-    context.deliver(labels=members.labels, memberships=members.memberships)
-    if context.rank != 0:
-        return None
-    return CanopyOutput(picked.rows, picked.steps, *thresholds, members.total, members.alone)
-
-
-def linkage(
-    context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
-) -> LinkageOutput | None:
-    """Find canopies and the spanning forest of pairs that share one; on every rank."""
-    picked, members, thresholds = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
-    with context.stage("trees"):
-        tree, n_pairs = tree_of_canopies(context, members.memberships, METRICS[metric].norm)
-    return LinkageOutput(tree, len(picked.rows), n_pairs, thresholds) if context.rank == 0 else None
-
-
-def k_means(
-    context: Context, *, t1: float | None, t2: float | None, order: str, seed: int, n_clusters: int, max_iter: int
-) -> MeansOutput | None:
-    """Find canopies and means confined to them; rank 0 returns what `Canopy.k_means` reports, beside "labels"."""
-    picked, members, thresholds = cover(context, metric="euclidean", t1=t1, t2=t2, order=order, seed=seed)
-    if n_clusters > len(picked.rows):
-        raise InputError(
-            f"n_clusters={n_clusters} should be <= {len(picked.rows)}, the number of canopies, whose centres are the "
-            "first prototypes; lower t2."
-        )
-    with context.stage("iterations"):
-        loose = threshold_of(METRICS["euclidean"], thresholds.t1, context.dtype)
-        means = means_in_canopies(
-            context, picked.x, members, loose, n_clusters=n_clusters, max_iter=max_iter, seed=seed
-        )
-    context.deliver(labels=means.labels)
-    told = means._replace(labels=means.labels[:0])
-    return MeansOutput(told, len(picked.rows), thresholds) if context.rank == 0 else None
-
-
-def cover(context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int) -> Cover:
-    """Find the canopies, on every rank."""
-    measure, saved = METRICS[metric], context.checkpoint.load()
-    with context.stage("prepare"):
-        _prepare(context, measure)
-    if t1 is None or t2 is None:
-        with context.stage("thresholds"):
-            t1, t2 = _thresholds(context, measure, seed)
-    with context.stage("centers"):
-        pieces = candidate_pieces(context)
-        drawn = seed if order == "random" else None
-        candidates = Candidates(context.kernels, context.rows.read, pieces, drawn, room_for_boxes(context))
-        picked = pick_centers(context, candidates, measure, t2, saved)
-        del candidates
-    with context.stage("memberships"):
-        loose, tight = (threshold_of(measure, t, context.dtype) for t in (t1, t2))
-        members = find_members(context, picked.x, measure.norm, loose, tight)
-    return Cover(picked, members, Thresholds(t1, t2))
-
-
-def suggest(context: Context, *, metric: str, seed: int) -> Thresholds:
-    """Find thresholds, the same on every rank."""
-    measure = METRICS[metric]
-    with context.stage("prepare"):
-        _prepare(context, measure)
-    with context.stage("thresholds"):
-        return _thresholds(context, measure, seed)
-
-
-def _prepare(context: Context, measure: Metric) -> None:
-    """Make the rows ready. float64 rows stay where they are, so that ties of given distances stay ties."""
-    if measure.unit_rows:
-        prepare_rows(context, measure)
-        return
-    xp, comm = context.kernels.xp, context.comm
-    low = xp.full(context.dataset_shape[1], xp.inf, dtype=context.dtype)
-    high = -low
-    for chunk in context.rows.chunks():
-        if chunk.x.shape[0]:
-            low, high = xp.minimum(low, chunk.x.min(axis=0)), xp.maximum(high, chunk.x.max(axis=0))
-    low, high = (
-        context.kernels.memory.to_host(comm.all_reduce(end, op)).astype(np.float64)
-        for end, op in ((low, "min"), (high, "max"))
-    )
-    with np.errstate(over="ignore"):
-        reach = float((high / 2 - low / 2).max())
-    refuse_out_of_range(context, measure, reach)
-    if context.dtype == np.float32:
-        middle = few_digits(low / 2 + high / 2, (high - low) / 4)
-        context.rows.apply(measure.prepare(xp.asarray(middle)))
-
-
-def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
-    """The rule of `Canopy.suggest_thresholds`."""
-    n, kernels = context.dataset_shape[0], context.kernels
-    m = min(n, SAMPLE_ROWS)
-    chosen = np.arange(n) if m == n else np.sort(np.random.default_rng(seed).choice(n, m, replace=False))
-    x = context.gather_rows(chosen)
-    s = kernels.pairs.reduced_distances(x, x, norm=measure.norm)
-    s = kernels.memory.to_host(kernels.xp.sort(s[s > 0]))
-    distances = s * s.dtype.type(measure.factor) if measure.squared else np.sqrt(s)
-    if not len(s) or distances[-1] <= 0:
-        what = "all rows are" if m == n else f"all {m} rows of a sample are"
-        raise InputError(f"{what} equal: there are no distances to take t1 and t2 from; give t1 and t2.")
-    t1, t2 = (float(distances[int(np.ceil(share * len(s))) - 1]) for share in (LOOSE_SHARE, TIGHT_SHARE))
-    if t1 <= t2:  # many equal distances
-        larger = distances[np.searchsorted(distances, t2, side="right") :]
-        t1 = float(larger[0]) if len(larger) else t2 / RATIO
-    return Thresholds(t1, t2)
-
-
-def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
-    """Memory of a rank beside its rows, but for the centres and memberships, whose number the data decide."""
-    n, d = shape
-    own = -(-n // size)
-    rows = own * d * itemsize
-    kept = candidate_bytes(rows, resident_limit, rows <= resident_limit)
-    vectors = own * (48 + itemsize)
-    what = {
-        "rows of candidates": kept,
-        "vectors of own rows": vectors + 16 * own,
-        "candidates of a step": (1 + size) * min(n, STEP) * (d * itemsize + 16),
-        "memberships on their way": min(piece_bytes(2 * resident_limit, size), 8 * n * n),
-    }
-    return Estimate(kept + vectors, sum(what.values()) - kept - vectors, what)
+MEANS: dict[str, Constraint] = {
+    "n_clusters": Integer(at_least=1),
+    "m": Real(above=1),
+    "max_iter": Integer(at_least=1),
+    "tol": Real(at_least=0),
+}
 
 
 class Canopy(CanopyOptions, Clusterer):
@@ -435,23 +245,52 @@ class Canopy(CanopyOptions, Clusterer):
         Returns
         -------
         CanopyMeans
-            A named tuple: `labels`, `cluster_centers`, `inertia`, `n_iter`, `n_compared` (rows with prototypes, in all
-            iterations), `n_canopies`, `t1` and `t2`. Computed in float64.
+            A named tuple: `labels`, `memberships` (None), `cluster_centers`, `inertia`, `n_iter`, `n_compared` (rows
+            with prototypes, in all iterations), `n_canopies`, `t1` and `t2`. Computed in float64.
         """
+        return self._means(X, {"n_clusters": n_clusters, "max_iter": max_iter})
+
+    def fuzzy_c_means(
+        self, X: Any, n_clusters: int, *, m: float = 2.0, max_iter: int = 100, tol: float = 1e-4
+    ) -> CanopyMeans:
+        """Find canopies and cluster by fuzzy c-means, confined as `k_means` is.
+
+        A row has no membership in a prototype that it is not compared with.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features), path, URL or Dataset
+        n_clusters : int
+            At most the number of canopies, whose centres the first prototypes are drawn from.
+        m : float, default=2.0
+            Fuzzifier, above 1.
+        max_iter : int, default=100
+            Iterations at most.
+        tol : float, default=1e-4
+            They end when no prototype moves by more than this share of t2.
+
+        Returns
+        -------
+        CanopyMeans
+            As of `k_means`; `memberships` is a sparse array of shape (n_samples, n_clusters), whose rows sum to 1.
+        """
+        return self._means(X, {"n_clusters": n_clusters, "m": m, "max_iter": max_iter, "tol": tol})
+
+    def _means(self, X: Any, given: dict[str, Any]) -> CanopyMeans:
+        """Do what `k_means` says, and with a fuzzifier `fuzzy_c_means`."""
         parameters, dataset = self._checked(), open_dataset(X)
         self._check_shape(dataset)
         if parameters["metric"] != "euclidean":
-            raise InputError(f"metric={self.metric!r} should be 'euclidean': k-means knows no other distances.")
-        bounds = {"n_clusters": Integer(at_least=1), "max_iter": Integer(at_least=1)}
-        asked = check_parameters(bounds, {"n_clusters": n_clusters, "max_iter": max_iter})
+            raise InputError(f"metric={self.metric!r} should be 'euclidean': means belong to no other distances.")
+        asked = {"m": None, "tol": 0.0} | check_parameters({name: MEANS[name] for name in given}, given)
         spec = self._run_spec(parameters, Inputs(dataset, False))
         arguments = {name: value for name, value in spec.arguments.items() if name != "metric"} | asked
-        spec = replace(spec, function=k_means, arguments=arguments, dtype="float64")
+        spec = replace(spec, function=means, arguments=arguments, dtype="float64")
         with connect(**self._place()) as cluster:
             outcome = run(replace(spec, memory_limit=parameters["memory_limit"]), dataset, cluster)
         found: MeansOutput = outcome.value
-        means = found.means._replace(labels=outcome.arrays["labels"])
-        return CanopyMeans(*means, found.n_canopies, *found.thresholds)
+        own = found.means._replace(labels=outcome.arrays["labels"], memberships=outcome.arrays.get("memberships"))
+        return CanopyMeans(*own, found.n_canopies, *found.thresholds)
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         t1, t2 = parameters["t1"], parameters["t2"]
