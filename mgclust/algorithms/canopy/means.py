@@ -39,7 +39,7 @@ class CanopyMeans(NamedTuple):
 
 
 class Means(NamedTuple):
-    """What every rank knows at the end; `labels` and `memberships` are those of its rows."""
+    """Findings of a rank: prototypes as all ranks have them, `labels` and `memberships` of its rows."""
 
     labels: np.ndarray
     memberships: csr_array | None

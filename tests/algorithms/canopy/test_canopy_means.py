@@ -167,5 +167,5 @@ def test_rows_of_a_dask_array_stay_with_their_workers(client):
     expected = Canopy(client=None, **options).fuzzy_c_means(X, 9, max_iter=3)
     found = Canopy(client=client, **options).fuzzy_c_means(da.from_array(X, chunks=(200, 2)), 9, max_iter=3)
     assert isinstance(found.labels, da.Array) and isinstance(found.memberships, da.Array)
-    assert (found.labels.compute() == expected.labels).all()
-    assert (found.memberships.compute() != expected.memberships).nnz == 0
+    labels, memberships = (client.compute(each).result() for each in (found.labels, found.memberships))
+    assert (labels == expected.labels).all() and (memberships != expected.memberships).nnz == 0
