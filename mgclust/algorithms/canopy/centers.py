@@ -35,7 +35,6 @@ Array = Any
 STEP = 4096  # candidates
 # Of the candidates: where a step leaves more, about ten or more such steps follow, which take longer than making boxes.
 MANY_LEFT = 7 / 8
-LEAST_IN_BOXES = 1 << 16  # candidates: fewer are compared before boxes are made
 
 
 class Picked(NamedTuple):
@@ -176,7 +175,7 @@ class Candidates:
             for at, x in self._met(self.rows):
                 near[at] = mark(x)
         self._keep(xp.flatnonzero(near == 0), self.priority)
-        if self._boxed and len(self) > max(LEAST_IN_BOXES, MANY_LEFT * before):
+        if self._boxed and len(self) > max(self._kernels.canopy.LEAST_BOXED, MANY_LEFT * before):
             self._put_into_boxes()
 
     def _put_into_boxes(self) -> None:

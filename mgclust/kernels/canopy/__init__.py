@@ -23,6 +23,10 @@ class Canopy(Protocol):
     Norm and threshold are those of `mgclust.kernels.pairs.Pairs`.
     """
 
+    @property
+    def LEAST_BOXED(self) -> int:
+        """Rows from which on `row_boxes` and `mark_near` are faster than `border`, where many calls follow."""
+
     def first_independent(self, x: Array, *, norm: str, threshold: float, out: Array) -> None:
         """Pick rows in their order, each that no picked row before it is near (s < threshold).
 

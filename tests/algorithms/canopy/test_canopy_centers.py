@@ -231,3 +231,19 @@ def test_the_result_and_the_attributes_agree():
     assert scores["memberships_per_row"] == model.memberships_.nnz / 300
     assert list(model.timings_)[-2:] == ["centers", "memberships"]
     assert (Canopy(1.5, 1.0, client=None).fit_predict(X) == model.labels_).all()
+
+
+@pytest.mark.parametrize("order", ["index", "random"])
+def test_centers_that_mark_rows_in_boxes_are_the_same(order, monkeypatch):
+    X = np.random.default_rng(4).normal(size=(9000, 3))
+    options = {"order": order, "random_state": 2}
+    alone = fit(X, 0.2, 0.1, **options)
+    marked = []
+    mark = cpu.canopy.mark_near
+    monkeypatch.setattr(cpu.canopy, "mark_near", lambda *args, **kw: (marked.append(1), mark(*args, **kw)))
+    monkeypatch.setattr(cpu.canopy, "LEAST_BOXED", 100)
+    monkeypatch.setattr(canopy_centers, "MANY_LEFT", 0.1)
+    boxed = fit(X, 0.2, 0.1, **options)
+    assert marked
+    assert (alone.cluster_centers_indices_ == boxed.cluster_centers_indices_).all()
+    assert alone.n_steps_ == boxed.n_steps_ and (alone.memberships_ != boxed.memberships_).nnz == 0
