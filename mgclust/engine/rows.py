@@ -323,7 +323,7 @@ class Rows:
         if hasattr(rows, "__cuda_array_interface__") and xp is np:
             rows = rows.get()
         largest = float(abs(xp.where(xp.isfinite(rows), rows, 0)).max())
-        return largest if largest > np.finfo(self.dtype).max else 0.0
+        return largest if largest > float(np.finfo(self.dtype).max) else 0.0
 
     def _not_finite(self, x: Array) -> tuple[int, int]:
         if x.dtype.kind != "f":
