@@ -107,6 +107,7 @@ def test_the_same_sums_however_rows_come(monkeypatch, rng):
         cpu.scatter_sums(x, centers, g, first_row=5, block_rows=2048, out=whole)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_kernels_of_a_gpu(dtype, tmp_path, rng):

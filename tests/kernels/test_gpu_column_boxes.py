@@ -38,7 +38,7 @@ def equal(rng, n, d, dtype):
     return np.full((n, d), 0.5, dtype)
 
 
-@pytest.mark.quick("2-33-normal-l2-float64", "8-2000-lattice-l1-float32")
+@pytest.mark.quick("2-33-normal-l2-float64")
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("make", [normal, lattice, equal])
@@ -69,7 +69,7 @@ def test_searches_find_what_all_pairs_do(d, k, make, norm, dtype, gpu, monkeypat
             assert (marked == near.any(axis=0)).all()
 
 
-@pytest.mark.quick("2-33-normal-l2-float64", "8-2000-lattice-l1-float32")
+@pytest.mark.quick("2-33-normal-l2-float64")
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("make", [normal, lattice, equal])
@@ -90,6 +90,7 @@ def test_the_nearest_column_is_that_of_all_pairs(d, k, make, norm, dtype, gpu):
     assert (index == np.where(nearer, s.argmin(axis=1) + 7, -1)).all()
 
 
+@pytest.mark.quick("1-normal")
 @pytest.mark.parametrize("kind", [normal, lattice])
 @pytest.mark.parametrize("k", [1, 64, 65, 700])
 def test_rows_are_picked_in_their_order(k, kind, gpu):
@@ -101,6 +102,7 @@ def test_rows_are_picked_in_their_order(k, kind, gpu):
         assert (ours == theirs).all()
 
 
+@pytest.mark.quick("lattice")
 @pytest.mark.parametrize("kind", [normal, lattice, equal])
 def test_spanning_trees_are_those_of_the_cpu(kind, gpu):
     x = kind(np.random.default_rng(5), 400, 3, np.float64)

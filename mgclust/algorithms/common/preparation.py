@@ -86,7 +86,7 @@ def prepare_beside(context: Context, measure: Metric, prepared: Prepared) -> Arr
     count, first = _over_all_ranks(context, bad.sum(axis=1))
     if count:
         finite = abs(read[np.isfinite(read)]).max(initial=0.0)
-        beyond = finite if finite > np.finfo(context.dtype).max else 0.0
+        beyond = finite if finite > float(np.finfo(context.dtype).max) else 0.0
         overflown = float(context.comm.all_reduce(np.array([beyond]), "max")[0])
         raise not_finite(count, first, context.beside.source.shape, context.dtype, overflown)
     count, first = _over_all_ranks(context, measure.undefined(narrow).astype(np.int64))

@@ -24,6 +24,7 @@ def same_clusters(labels, others) -> bool:
     return compare_labels(labels, others)["ari"] == 1
 
 
+@pytest.mark.quick("euclidean-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
 def test_one_canopy_is_single_linkage(metric, dtype):

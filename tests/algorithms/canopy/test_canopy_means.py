@@ -76,6 +76,7 @@ def test_the_definition(t1, t2, monkeypatch):
     assert found.labels.dtype == np.int32 and found.n_compared <= found.n_iter * len(X) * 9
 
 
+@pytest.mark.quick("3.0-2.1-*")
 @pytest.mark.parametrize("m", [1.3, 2.0, 3.0])
 @pytest.mark.parametrize(("t1", "t2"), [(100.0, 0.5), (3.0, 2.1), (0.3, 0.2)])
 def test_the_definition_of_fuzzy_c_means(t1, t2, m, monkeypatch):
@@ -159,6 +160,7 @@ def test_refused():
         on_cpu(t1=0.5, t2=0.3).k_means(X, 200)
 
 
+@pytest.mark.slow
 def test_rows_of_a_dask_array_stay_with_their_workers(client):
     import dask.array as da
 

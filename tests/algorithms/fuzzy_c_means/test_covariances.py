@@ -77,6 +77,7 @@ def test_it_is_as_the_equations_have_it(options, weighted, device, rng):
     np.testing.assert_array_equal(again, np.repeat(model.memberships_[:5], 30, axis=0))
 
 
+@pytest.mark.slow
 def test_long_clusters_are_found(device, rng):
     """Spheres cut them across; the number is found, too."""
     X, y = stripes(rng)
@@ -265,6 +266,7 @@ def test_features_that_say_nothing_new_are_refused(last, says, device, rng):
         fit(np.column_stack([X, last(X)]), device)
 
 
+@pytest.mark.slow
 def test_the_fuzzifier_follows_the_numbers_of_a_covariance(device, rng):
     """With m = 2, four features are too many."""
     X = np.concatenate([rng.normal(size=(50, 4)) + 4 * k for k in range(5)])
@@ -274,6 +276,7 @@ def test_the_fuzzifier_follows_the_numbers_of_a_covariance(device, rng):
     assert adjusted_rand_score(y, fit(X, device, n_clusters=5, n_init=3, m=2.0).labels_) < 0.5
 
 
+@pytest.mark.slow
 def test_a_range_with_noise(device, rng):
     X, y = stripes(rng, 100)
     X = np.concatenate([X, rng.uniform(-60, 60, (40, 2))])
@@ -283,7 +286,7 @@ def test_a_range_with_noise(device, rng):
     assert (model.labels_[300:] < 0).mean() > 0.5
 
 
-@pytest.mark.quick("2-None")
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "limit"), [(2, None), (3, None), (4, None), (3, "80 MiB")])
 def test_same_bits_on_any_number_of_ranks(size, limit, ranks, monkeypatch):
     rng = np.random.default_rng(2)
