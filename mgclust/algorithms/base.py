@@ -12,7 +12,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from mgclust.params.relations import void_parameters
 from mgclust.progress import ProgressLine, worded
 from mgclust.result import Result
 from mgclust.versions import installed_versions
+
+if TYPE_CHECKING:
+    from mgclust.algorithms.common.weights import RowWeights
 
 __all__ = ["Clusterer", "Inputs", "Method", "UnconvergedWarning", "WarmUp"]
 
@@ -70,7 +73,7 @@ class Inputs(NamedTuple):
     dataset : mgclust.data.Dataset
     provenance : bool
         Whether the result gets the fingerprint of the data.
-    weights : ndarray or None
+    weights : mgclust.algorithms.common.weights.RowWeights or None
         Of rows, in methods that take them.
     queries : mgclust.data.Dataset or None
         Rows to compare with those of the data set, in methods that take them.
@@ -78,7 +81,7 @@ class Inputs(NamedTuple):
 
     dataset: Dataset
     provenance: bool = True
-    weights: np.ndarray | None = None
+    weights: RowWeights | None = None
     queries: Dataset | None = None
 
 
@@ -210,6 +213,8 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
             "device": device,
             "dtype": spec.dtype,
             **spec.arguments,
+            # The same for a Dask array and for a NumPy array.
+            **{name: open_dataset(array[:, None]).fingerprint() for name, array in spec.row_arguments.items()},
         }
 
     def _frame(

@@ -249,7 +249,7 @@ def _execute(
         beside=None if beside is None else Beside.of(beside, comm.rank, comm.size),
     )
     with contextlib.closing(context.checkpoint), context.telling_of_compiling():
-        value = spec.function(context, **spec.arguments)
+        value = spec.function(context, **spec.arguments, **spec.row_arguments)
     prepared.kernels.memory.synchronize()
     comm.leave()
     return (value if comm.rank == 0 else None), context.timings, context.delivered

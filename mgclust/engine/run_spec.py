@@ -65,7 +65,7 @@ class Work:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Run ``function(context, **arguments)`` on every rank; all of it is sent to the ranks.
+    """Run ``function(context, **arguments, **row_arguments)`` on every rank; all of it is sent to the ranks.
 
     Parameters
     ----------
@@ -96,6 +96,9 @@ class RunSpec:
         Where the function may save its state, and where it resumes from: ``context.checkpoint``.
     work : Work, optional
         Bounds the ranks of a run that asks for no number of workers.
+    row_arguments : mapping
+        More arguments: one-dimensional arrays with a number for each row of the data. Each rank is given the numbers
+        of its rows, as a NumPy array; those of a Dask array go there from the workers that have them.
     """
 
     function: Callable[..., Any]
@@ -109,6 +112,7 @@ class RunSpec:
     resident: bool = True
     checkpoint: CheckpointConfig | None = None
     work: Work | None = None
+    row_arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64", "int32"):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,8 +116,7 @@ def run(
     """
     on_progress = paced(on_progress)
     if not cluster.lasting:  # chunks that another client has
-        given = {name: computed(value) if is_dask(value) else value for name, value in spec.arguments.items()}
-        spec = replace(spec, arguments=given)
+        spec = replace(spec, arguments=_here(spec.arguments), row_arguments=_here(spec.row_arguments))
     offset = offset_of(dataset, np.dtype(spec.dtype), spec.typical) if spec.shift else None
     stays = stays_on_workers(cluster, beside or dataset)
     first = Assignment(spec, "", 0, Partition.plan(dataset.shape[0], 1), cluster.device, offset=offset, stays=stays)
@@ -126,6 +126,11 @@ def run(
     refuse([done.report], dataset.shape, spec.dtype)
     timings = {"load": done.report.seconds, **done.timings}
     return Outcome(done.value, done.delivered, timings, hardware([done.report], cluster.device), 1)
+
+
+def _here(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments without Dask arrays."""
+    return {name: computed(value) if is_dask(value) else value for name, value in arguments.items()}
 
 
 def _on_workers(

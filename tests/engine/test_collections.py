@@ -19,7 +19,8 @@ import scipy.sparse
 import mgclust
 from mgclust import plots
 from mgclust.algorithms import NearestNeighbors, Silhouette
-from mgclust.algorithms.common.weights import on_host
+from mgclust.algorithms.common.weights import RowWeights, on_host
+from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
 from mgclust.array_files import computed, is_dask
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
@@ -138,6 +139,150 @@ def test_nothing_of_the_length_of_the_data_passes_the_client(client):
     finally:
         tracemalloc.stop()
     assert most < n < 4 * n <= by_gathering  # bytes; labels have four a row
+
+
+WEIGHTED = {
+    "fuzzy c-means": (
+        mgclust.FuzzyCMeans,
+        {"n_clusters": 3, "m": 2.0, "random_state": 0},
+        ("labels_", "memberships_", "cluster_centers_", "objective_history_"),
+    ),
+    "fuzzy c-means in float32, far from the origin": (
+        mgclust.FuzzyCMeans,
+        {"n_clusters": 3, "m": 2.0, "init": "random", "random_state": 0},
+        ("labels_", "cluster_centers_", "objective_history_"),
+    ),
+    "fuzzy silhouettes": (
+        mgclust.FuzzyCMeans,
+        {"n_clusters_range": (2, 4), "criterion": "fuzzy_silhouette", "random_state": 0},
+        ("labels_", "fuzzy_silhouette_"),
+    ),
+    "covariances": (
+        mgclust.FuzzyCMeans,
+        {"n_clusters": 3, "covariance_type": "full", "random_state": 0},
+        ("labels_", "covariances_"),
+    ),
+    "density peaks": (mgclust.DensityPeaks, {"n_clusters": 3, "stability": 2}, ("labels_", "rho_", "delta_")),
+    "cutoff": (mgclust.DensityPeaks, {"n_clusters": 3, "density": "cutoff"}, ("labels_", "rho_")),
+}
+
+
+@pytest.fixture
+def gathered_bytes(client, monkeypatch):
+    """Bytes of what the client has gathered; a list that grows."""
+    found, gather = [], client.gather
+
+    def counted(futures, *arguments, **named):
+        values = gather(futures, *arguments, **named)
+        found.append(sum(np.asarray(value).nbytes for value in np.ravel(np.array([values], object))))
+        return values
+
+    monkeypatch.setattr(client, "gather", counted)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("method", WEIGHTED)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_weights_of_a_dask_array_go_to_their_ranks_and_give_the_same_bits(
+    method, size, client, gathered_bytes, monkeypatch
+):
+    kind, parameters, names = WEIGHTED[method]
+    far = 1e4 * ("far" in method)
+    if far:
+        monkeypatch.setattr(fuzzy_c_means, "FEW_NUMBERS", 0)  # float32 for small data, too
+    data, weights = points().astype(np.float64) + far, np.random.default_rng(8).gamma(0.3, size=3500)
+    weights[::7] = 0.0
+    alone = kind(client=None, device="cpu", **parameters).fit(data, sample_weight=weights)
+    X = client.persist(da.from_array(data, chunks=(CHUNKS, 2)))
+    w = client.persist(da.from_array(weights, chunks=1000))
+    gathered_bytes.clear()
+    model = kind(client=client, device="cpu", n_workers=size, **parameters).fit(X, sample_weight=w)
+    assert model.result_.hardware["ranks"] == size
+    assert "stability" in parameters or max(gathered_bytes) < weights.nbytes
+    for name in names:
+        np.testing.assert_array_equal(dense(getattr(model, name)), dense(getattr(alone, name)), err_msg=name)
+    assert model.result_.scores == alone.result_.scores
+    np.testing.assert_array_equal(computed(model.predict(X)), alone.predict(data))
+    if kind is mgclust.FuzzyCMeans:
+        assert model.score(X, sample_weight=w) == alone.score(data, sample_weight=weights)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda w: da.from_array(np.r_[w[:-3], -2.0, np.nan, np.inf], chunks=1000),
+        lambda w: da.from_array(w[:-1], chunks=1000),
+        lambda w: da.from_array(w[:, None], chunks=1000),
+        lambda w: da.from_array(w.astype(complex), chunks=1000),
+        lambda w: da.zeros(3500, chunks=1000),
+    ],
+    ids=["values", "too few", "two dimensions", "complex", "all zero"],
+)
+def test_weights_of_a_dask_array_are_refused_in_the_words_of_others(made, client, rows):
+    weights = made(np.linspace(0.0, 1.0, 3500))
+    said = []
+    for X, given in ((rows, weights), (points(), weights.compute())):
+        with pytest.raises(InputError) as error:
+            mgclust.FuzzyCMeans(3, client=client, device="cpu").fit(X, sample_weight=given)
+        said.append(str(error.value))
+    assert said[0] == said[1] and "sample_weight" in said[0]
+
+
+@pytest.mark.slow
+def test_weights_of_any_collection_and_place(client, rows):
+    weights = np.random.default_rng(8).gamma(0.3, size=3500)
+
+    def centers(X, w, where=client):
+        options = {"m": 2.0, "random_state": 0, "device": "cpu"}
+        return mgclust.FuzzyCMeans(3, client=where, **options).fit(X, sample_weight=w).cluster_centers_
+
+    expected = centers(points(), weights, None)
+    lazy = da.from_array(weights, chunks=1000)
+    series = dd.from_pandas(pd.Series(weights), npartitions=3)
+    unknown = lazy[lazy >= 0]
+    for given in (lazy, lazy.astype(np.float64)[::-1][::-1], series, unknown, da.ma.masked_less(lazy, -1), weights):
+        np.testing.assert_array_equal(centers(rows, given), expected)
+    assert np.isnan(unknown.shape[0])  # the caller's array is as it was
+    for where in (None, client.scheduler.address):
+        np.testing.assert_array_equal(centers(da.from_array(points(), chunks=900), lazy, where), expected)
+    np.testing.assert_array_equal(centers(points(), lazy), expected)
+    np.testing.assert_array_equal(centers(rows, da.asarray(2.0)), centers(points(), 2.0, None))
+    with pytest.raises(InputError, match=f"sample_weight holds {(weights < 0.01).sum()} values that are negative, NaN"):
+        centers(rows, da.ma.masked_less(lazy, 0.01))
+
+
+@pytest.mark.parametrize("values", ["different", "of three kinds", "equal", "one above"])
+@pytest.mark.parametrize("count", [1, 7, 100, 1000])
+def test_heaviest_rows_of_a_dask_array(values, count):
+    rng = np.random.default_rng(2)
+    weights = {
+        "different": rng.random(500),
+        "of three kinds": rng.integers(0, 3, 500).astype(float),
+        "equal": np.ones(500),
+        "one above": np.r_[np.ones(499), 2.0],
+    }[values]
+    expected = np.sort(np.argsort(-weights, kind="stable")[:count])
+    for array in (weights, da.from_array(weights, chunks=((3, 247, 250),))):
+        np.testing.assert_array_equal(RowWeights.of(array).heaviest(count), expected)
+
+
+@pytest.mark.slow
+def test_weights_do_not_pass_the_client(client):
+    n = 2_000_000
+    X = client.persist(da.random.default_rng(0).random((n, 2), dtype=np.float32, chunks=(250_000, 2)))
+    w = client.persist(da.random.default_rng(1).random(n, chunks=250_000))
+    model = mgclust.FuzzyCMeans(2, m=2.0, max_iter=2, tol=1.0, client=client, device="cpu").fit(X, sample_weight=w)
+    tracemalloc.start()
+    try:
+        model.fit(X, sample_weight=w)
+        _, most = tracemalloc.get_traced_memory()
+        model.fit(X, sample_weight=computed(w))
+        _, by_gathering = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < n < 8 * n <= by_gathering  # bytes
 
 
 @pytest.mark.slow

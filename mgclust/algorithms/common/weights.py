@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from mgclust.algorithms.base import Clusterer, Inputs, Progress
 from mgclust.array_files import computed, is_dask, read_npy_parameter
-from mgclust.data import Dataset
+from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.errors import InputError
 from mgclust.result import Result
 
-__all__ = ["WeightedClusterer", "checked_weights", "on_host"]
+__all__ = ["RowWeights", "WeightedClusterer", "checked_weights", "on_host"]
 
 
 class WeightedClusterer(Clusterer):
@@ -31,7 +32,7 @@ class WeightedClusterer(Clusterer):
             Dask arrays: see the page on clusters.
         y : ignored
         sample_weight : array of shape (n_samples,) or path of a .npy, optional
-            How much each row counts: not negative, not all 0.
+            How much each row counts: not negative, not all 0. A Dask array beside rows of Dask stays on the workers.
 
         Returns
         -------
@@ -49,35 +50,109 @@ class WeightedClusterer(Clusterer):
         sample_weight: Any = None,
     ) -> Result:
         """See `mgclust.algorithms.Method.fit_dataset` and `fit`."""
-        weights = checked_weights(sample_weight, dataset.shape[0])
+        weights = checked_weights(sample_weight, dataset)
         return self._run(Inputs(dataset, provenance, weights), on_progress, checkpoint)
 
 
-def checked_weights(weights: Any, n: int) -> np.ndarray | None:
-    """Weights of n rows as float64; refuses those that are none."""
+@dataclass(frozen=True)
+class RowWeights:
+    """Weights of rows, and what is to be known of them before a run.
+
+    Attributes
+    ----------
+    array : array of shape (n_samples,), float64
+        Of NumPy; or of Dask, in the chunks of the rows.
+    positive : int
+        How many are above 0.
+    largest : float
+    all_one : bool
+        Whether each is 1, as if there were none.
+    """
+
+    array: Any
+    positive: int
+    largest: float
+    all_one: bool
+
+    @classmethod
+    def of(cls, array: Any) -> RowWeights:
+        """Look at float64 weights, those of a Dask array where its chunks are.
+
+        Raises
+        ------
+        InputError
+            Some are negative or not finite.
+        """
+        bad = ~np.isfinite(array) | (array < 0)
+        found = [bad.sum(), (array > 0).sum(), array.max(), (array == 1).all()]
+        count, positive, largest, all_one = on_host(np.stack([each.astype(np.float64) for each in found])).tolist()
+        if count:
+            row = int(on_host(bad.argmax()))
+            raise InputError(
+                f"sample_weight holds {count:.0f} values that are negative, NaN or infinite, the first is "
+                f"{float(on_host(array[row])):g} at row {row}; give weights >= 0."
+            )
+        return cls(array, int(positive), largest, bool(all_one))
+
+    def heaviest(self, count: int) -> np.ndarray:
+        """Numbers of the rows with the largest weights, ascending; of equal weights the first rows.
+
+        Parameters
+        ----------
+        count : int
+            How many, if there are so many rows.
+        """
+        n = len(self.array)
+        count = min(count, n)
+        if not is_dask(self.array):
+            return np.sort(np.argsort(-self.array, kind="stable")[:count])
+        # Keys without equals, each of which holds its row: those above the least weight that is among them come first.
+        least = on_host(self.array.topk(count))[-1]
+        behind = n - np.ones_like(self.array).cumsum(axis=0)
+        keys: Any = np.where(self.array > least, n + behind, np.where(self.array == least, behind, -1.0))
+        return np.sort(n - 1 - on_host(keys.topk(count)).astype(np.int64) % n)
+
+    def take(self, rows: np.ndarray) -> RowWeights:
+        """Weights of some rows, here."""
+        return RowWeights.of(open_dataset(self.array[:, None]).take(rows)[:, 0])
+
+
+def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
+    """Weights of the rows of a data set; refuses those that are none.
+
+    A Dask array beside rows of Dask stays on the workers.
+    """
     if weights is None:
         return None
     if isinstance(weights, (str, os.PathLike)):
         weights = read_npy_parameter(os.fspath(weights), "the path of a .npy, or an array")
-    array = on_host(weights)
+    n = dataset.shape[0]
+    array: Any = _collection(weights) if is_dask(weights) and dataset.dask_array is not None else on_host(weights)
     if array.ndim == 0 and array.dtype.kind in "iuf":
-        array = np.full(n, float(array))
+        array = np.full(n, float(on_host(array)))
     if array.dtype.kind not in "iufb" or array.shape != (n,):
         raise InputError(
             f"sample_weight has shape {array.shape} and dtype {array.dtype}, it should be numbers of shape ({n},), "
             "one per row."
         )
     array = array.astype(np.float64)
-    bad = ~np.isfinite(array) | (array < 0)
-    if bad.any():
-        row = int(bad.argmax())
-        raise InputError(
-            f"sample_weight holds {bad.sum()} values that are negative, NaN or infinite, the first is "
-            f"{array[row]:g} at row {row}; give weights >= 0."
-        )
-    if not (array > 0).any():
+    if is_dask(array):
+        array = array.rechunk({0: dataset.dask_array.chunks[0]})
+    found = RowWeights.of(array)
+    if not found.positive:
         raise InputError("sample_weight is zero for all rows; give at least one row a positive weight.")
-    return array
+    return found
+
+
+def _collection(weights: Any) -> Any:
+    """Dask array of a collection of Dask, in chunks of known sizes; what is masked is NaN."""
+    if hasattr(weights, "to_dask_array"):
+        weights = weights.to_dask_array(lengths=True)
+    if any(size != size for size in weights.shape):
+        weights = weights.copy().compute_chunk_sizes()
+    if isinstance(weights._meta, np.ma.MaskedArray):
+        weights = weights.astype(np.float64).map_blocks(np.ma.filled, np.nan, meta=np.empty(0))
+    return weights
 
 
 def on_host(values: Any) -> np.ndarray:

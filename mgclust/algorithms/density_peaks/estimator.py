@@ -15,7 +15,7 @@ import numpy as np
 
 from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
-from mgclust.algorithms.common.weights import WeightedClusterer, on_host
+from mgclust.algorithms.common.weights import RowWeights, WeightedClusterer, on_host
 from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, LEAST_K, most_neighbors
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers, gamma_drop
 from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS
@@ -354,7 +354,6 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             "rho": self.rho_,
             "labels": self.labels_,
             "centers": self.cluster_centers_indices_,
-            "weights": self._weights,
         }
         need = partial(estimate_prediction, rows=rows, k=k, weighted=self._weights is not None, adaptive=adaptive)
         spec = RunSpec(
@@ -364,6 +363,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             parameters["dtype"],
             memory_limit=parameters["memory_limit"],
             shift=_may_shift(parameters["metric"]),
+            row_arguments=_by_row(self._weights),
         )
         with connect(**self._place()) as cluster:
             return run(spec, self._dataset, cluster, beside=dataset).arrays["labels"]
@@ -378,7 +378,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
         def fit_some(rows: np.ndarray, draw: int) -> np.ndarray:
             model = type(self)(**{**self.get_params(), "stability": 0, "verbose": False, "random_state": seed})
-            weights = None if inputs.weights is None else inputs.weights[rows]
+            weights = None if inputs.weights is None else inputs.weights.take(rows)
             some = Inputs(SelectedRows(inputs.dataset, rows, pairwise=pairwise), False, weights)
 
             def report(event: dict[str, Any]) -> None:
@@ -442,12 +442,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             raise InputError(
                 "density='knn' takes no sample_weight: the k-th nearest row has none; use 'gaussian' or 'cutoff'."
             )
-        if weights is not None and not LIGHTEST < (most := weights.max()) < HEAVIEST:
+        if weights is not None and not LIGHTEST < (most := weights.largest) < HEAVIEST:
             raise InputError(
                 f"the largest sample_weight={most:.3g} should be from {LIGHTEST:g} to {HEAVIEST:g}; 1 is one row."
             )
         own = ("metric", "dc", "dc_method", "sample_size", "halo", "algorithm")
-        arguments = {name: parameters[name] for name in own} | {"density": density, "weights": weights}
+        arguments = {name: parameters[name] for name in own} | {"density": density}
         arguments |= {"significance": parameters["significance"], "adaptive": k == "adaptive"}
         k = arguments["k"] = self._list_length(parameters, n)
         arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
@@ -471,7 +471,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         pairs = d > MOST_FEATURES and metric != "precomputed"
         work = Work(n * n * d, "features of pairs of rows", PRODUCTS_OF_A_RANK) if pairs else None
         shift = _may_shift(metric)
-        return RunSpec(density_peaks, arguments, need, parameters["dtype"], shift=shift, work=work)
+        by_row = _by_row(weights)
+        return RunSpec(
+            density_peaks, arguments, need, parameters["dtype"], shift=shift, work=work, row_arguments=by_row
+        )
 
     @staticmethod
     def _list_length(parameters: dict[str, Any], n: int) -> int:
@@ -572,9 +575,14 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         }
 
 
-def _unequal(weights: np.ndarray | None) -> np.ndarray | None:
+def _unequal(weights: RowWeights | None) -> RowWeights | None:
     """Weights that are not all 1, which is no weights."""
-    return None if weights is None or (weights == 1).all() else weights
+    return None if weights is None or weights.all_one else weights
+
+
+def _by_row(weights: RowWeights | None) -> dict[str, Any]:
+    """Arguments of a run with a number for each row."""
+    return {} if weights is None else {"weights": weights.array}
 
 
 def _refuse_pairs(parameters: dict[str, Any]) -> None:

@@ -42,17 +42,19 @@ def predict_labels(
     rho: np.ndarray,
     labels: np.ndarray,
     centers: np.ndarray,
-    weights: np.ndarray | None,
+    weights: np.ndarray | None = None,
 ) -> None:
     """Run on every rank; it delivers "labels". k is 0 and dc any number where the density needs none.
 
     dim, fitted_k: intrinsic dimension and each fitted row's number of neighbours, where these follow the data.
+    weights: of the fitted rows of this rank.
     """
     measure, kernels, xp = METRICS[metric], context.kernels, context.kernels.xp
     with context.stage("prepare"):
         x = prepare_beside(context, measure, prepare_rows(context, measure))
         order = density_order(xp, kernels.memory.to_device(rho))
         order[xp.asarray(centers)] = 0  # the densest row is one of them
+        every_weight = None if weights is None else context.comm.all_gather(xp.asarray(weights, context.dtype))
 
     def nearest() -> tuple[Array, Array]:
         return xp.full(len(x), xp.inf, dtype=context.dtype), xp.full(len(x), -1, dtype="int64")
@@ -65,8 +67,8 @@ def predict_labels(
         for done, block in enumerate(context.comm.stream(context.rows)):
             at: dict[str, Any] = {"norm": measure.norm, "y_start": block.start}
             kernels.pairs.nearest_column(x, block.x, **at, best=s, best_index=equal)
-            if weights is not None:
-                _add_weighted(context, measure, x, block, weights, density, measure.reduced(dc), own)
+            if every_weight is not None:
+                _add_weighted(context, measure, x, block, every_weight, density, measure.reduced(dc), own)
             elif density == "knn":
                 kernels.pairs.nearest_rows(x, block.x, **at, near=near, near_index=near_index)
             elif density == "cutoff":
@@ -119,13 +121,13 @@ def _add_weighted(
     measure: Metric,
     x: Array,
     block: Block,
-    weights: np.ndarray,
+    weights: Array,
     density: str,
     cut: float,
     out: Array,
 ) -> None:
     """Add the density of new rows that weighted ones make."""
-    kernels, mine = context.kernels, context.kernels.xp.asarray(weights[block.start : block.stop], context.dtype)
+    kernels, mine = context.kernels, weights[block.start : block.stop]
     for own, columns, s in computed_tiles(kernels, x, block.x, measure.norm, context.free):
         add_density(
             s,

@@ -106,13 +106,13 @@ def density_peaks(
     halo: bool,
     algorithm: str,
     seed: int,
-    weights: np.ndarray | None,
+    weights: np.ndarray | None = None,
 ) -> DensityPeaksOutput | None:
     """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports.
 
     dc_fraction None: chosen here. adaptive: k is the length of the lists of nearest rows, and each row takes what it
-    bears of them. It delivers "labels", "rho", "delta", "nearest_higher", where it was asked for "halo", and where
-    densities have errors "k", "log_density" and "log_density_error".
+    bears of them. weights: of the own rows. It delivers "labels", "rho", "delta", "nearest_higher", where it was asked
+    for "halo", and where densities have errors "k", "log_density" and "log_density_error".
     """
     measure = measure_of(metric)
     xp, host = context.kernels.xp, context.kernels.memory.to_host
@@ -166,7 +166,7 @@ def density_peaks(
             elif density == "knn":
                 state.rho, state.neighbors = passes.knn_rho(k)
             elif metric == "precomputed" or weights is not None:
-                on_device = None if weights is None else xp.asarray(weights, context.dtype)
+                on_device = None if weights is None else context.comm.all_gather(xp.asarray(weights, context.dtype))
                 state.rho = passes.weighted_rho(density, s_dc, on_device)
             elif density == "cutoff":
                 state.rho = passes.count_within(norm, s_dc).astype("float64") - 1.0

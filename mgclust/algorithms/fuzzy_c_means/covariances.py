@@ -41,7 +41,7 @@ from threadpoolctl import ThreadpoolController
 
 from mgclust.algorithms.fuzzy_c_means.noise import share_of_clusters
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
-from mgclust.algorithms.fuzzy_c_means.weighted_sums import PIECE, WeightedSums
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import PIECE, OwnWeights, WeightedSums
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 
@@ -116,7 +116,7 @@ class CovarianceSums(WeightedSums):
     """
 
     def __init__(
-        self, context: Context, m: float, weights: np.ndarray | None, noise: float | None = None, shrinkage: float = 0.0
+        self, context: Context, m: float, weights: OwnWeights | None, noise: float | None = None, shrinkage: float = 0.0
     ) -> None:
         super().__init__(context, m, weights, noise)
         self.shrinkage = shrinkage

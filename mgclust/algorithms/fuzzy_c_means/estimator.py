@@ -228,7 +228,7 @@ default="auto"
             It grows with `n_clusters`, as the inertia of k-means falls: for comparisons at the same number.
         """
         dataset = self._open_rows(X)
-        weights = checked_weights(sample_weight, dataset.shape[0])
+        weights = checked_weights(sample_weight, dataset)
         full = self._clusters.prototypes.factors is not None
         need = partial(estimate, models=1, c=self.n_clusters_, weighted=weights is not None, full=full)
         return -self._memberships_of(dataset).objective(weights, need)
@@ -278,7 +278,7 @@ default="auto"
         numbers, c, init = list(range(low, high + 1)), high, parameters["init"]
         m = automatic_m(n, d, parameters["covariance_type"]) if parameters["m"] == "auto" else parameters["m"]
         given, weights = None if isinstance(init, str) else init, inputs.weights
-        available = n if weights is None else int((weights > 0).sum())
+        available = n if weights is None else weights.positive
         which = "n_samples" if weights is None else "rows with a positive sample_weight"
         if c > available:
             raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
@@ -326,7 +326,7 @@ default="auto"
         arguments["noise"] = None if delta is None else delta**2
         arguments["n_init"] = parameters["n_init"] if how in DRAWN else 1
         keep = Memberships.are_small(n, c, dtype)
-        arguments |= {"init": how, "given": given, "weights": weights, "keep_memberships": keep}
+        arguments |= {"init": how, "given": given, "keep_memberships": keep}
         arguments["seed"] = self._seed(parameters["random_state"])
         need = partial(
             estimate,
@@ -338,11 +338,23 @@ default="auto"
             metric=parameters["metric"],
             compared=parameters["stop"] == "memberships",
             full=full,
+            all_weights=how in ("random", "canopy"),
         )
-        typical = None if weights is None else np.argsort(-weights, kind="stable")[:TYPICAL_ROWS]
         euclidean = parameters["metric"] == "euclidean"
+        moved = euclidean and inputs.dataset.dtype.itemsize > np.dtype(dtype).itemsize
+        typical = None if weights is None or not moved else weights.heaviest(TYPICAL_ROWS)
         work = Work(n * d * c, "features of rows times clusters", PRODUCTS_OF_A_RANK)
-        return RunSpec(fuzzy_c_means, arguments, need, dtype, shift=euclidean, typical=typical, work=work)
+        by_row = {} if weights is None else {"weights": weights.array}
+        return RunSpec(
+            fuzzy_c_means,
+            arguments,
+            need,
+            dtype,
+            shift=euclidean,
+            typical=typical,
+            work=work,
+            row_arguments=by_row,
+        )
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: FuzzyCMeansOutput = outcome.value

@@ -22,9 +22,10 @@ import psutil
 
 from mgclust.algorithms.common.nearest_centers import nearest_centers
 from mgclust.algorithms.common.preparation import Prepared, prepare_again
+from mgclust.algorithms.common.weights import RowWeights
 from mgclust.algorithms.fuzzy_c_means.covariances import CovarianceSums
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
-from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import OwnWeights, WeightedSums
 from mgclust.array_files import Deferred
 from mgclust.atomic_directory import atomic_directory
 from mgclust.data import Dataset
@@ -153,19 +154,20 @@ class Memberships:
         """To be written when a result is saved."""
         return Deferred(self.shape, self.dtype, self.store)
 
-    def objective(self, weights: np.ndarray | None, need: EstimateFunction) -> float:
+    def objective(self, weights: RowWeights | None, need: EstimateFunction) -> float:
         """J of the rows, with their weights; it needs as much memory as an iteration."""
         return float(self._run("objective", weights, need).value)
 
-    def _run(self, what: str, weights: np.ndarray | None = None, need: EstimateFunction | None = None) -> Outcome:
+    def _run(self, what: str, weights: RowWeights | None = None, need: EstimateFunction | None = None) -> Outcome:
         spec = RunSpec(
             memberships_of_rows,
-            {"clusters": self._clusters, "what": what, "weights": weights},
+            {"clusters": self._clusters, "what": what},
             need or partial(_estimate, c=self.shape[1], all_at_once=what == "memberships"),
             self.dtype.name,
             self._memory_limit,
             shift=self._clusters.metric == "euclidean",
             resident=False,
+            row_arguments={} if weights is None else {"weights": weights.array},
         )
         with connect(**self._place) as cluster:
             if what == "memberships" and not stays_on_workers(cluster, self._dataset):
@@ -173,10 +175,12 @@ class Memberships:
             return run(spec, self._dataset, cluster)
 
 
-def memberships_of_rows(context: Context, *, clusters: Clusters, what: str, weights: np.ndarray | None) -> float | None:
+def memberships_of_rows(
+    context: Context, *, clusters: Clusters, what: str, weights: np.ndarray | None = None
+) -> float | None:
     """Compute on every rank "labels", "memberships", "objective", or a zarr store of memberships, whose path it is.
 
-    The first two are delivered, J is returned.
+    The first two are delivered, J is returned; `weights` are those of the own rows.
     """
     prototypes = clusters.prototypes
     found = prototypes, clusters.m, clusters.noise
@@ -188,7 +192,8 @@ def memberships_of_rows(context: Context, *, clusters: Clusters, what: str, weig
         elif what == "memberships":
             context.deliver(memberships=own_memberships(context, *found))
         elif what == "objective":
-            return _sums_of(context, prototypes, clusters.m, weights, clusters.noise).objective_at(prototypes)
+            own = OwnWeights.of(context, weights)
+            return _sums_of(context, prototypes, clusters.m, own, clusters.noise).objective_at(prototypes)
         else:
             import zarr
 
@@ -264,7 +269,7 @@ def pieces_of_memberships(
 
 
 def _sums_of(
-    context: Context, prototypes: Prototypes, m: float, weights: np.ndarray | None, noise: float | None
+    context: Context, prototypes: Prototypes, m: float, weights: OwnWeights | None, noise: float | None
 ) -> WeightedSums:
     return (WeightedSums if prototypes.factors is None else CovarianceSums)(context, m, weights, noise)
 

@@ -57,7 +57,7 @@ from mgclust.algorithms.fuzzy_c_means.validity import (
     with_silhouettes,
     xie_beni,
 )
-from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import OwnWeights, WeightedSums
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
@@ -108,17 +108,21 @@ def fuzzy_c_means(
     tol: float,
     stop: str,
     noise: float | None,
-    weights: np.ndarray | None,
     keep_memberships: bool,
     seed: int,
+    weights: np.ndarray | None = None,
 ) -> FuzzyCMeansOutput | None:
-    """Run the method on every rank for some numbers of clusters; rank 0 returns what `FuzzyCMeans.fit` reports."""
+    """Run the method on every rank for some numbers of clusters; rank 0 returns what `FuzzyCMeans.fit` reports.
+
+    `weights` are those of the own rows.
+    """
     saved = context.checkpoint.load()
     with context.stage("prepare"):
-        full = CovarianceSums(context, m, weights, noise, shrinkage) if covariance_type == "full" else None
-        sums = full or WeightedSums(context, m, weights, noise)
+        own_weights = OwnWeights.of(context, weights)
+        full = CovarianceSums(context, m, own_weights, noise, shrinkage) if covariance_type == "full" else None
+        sums = full or WeightedSums(context, m, own_weights, noise)
         prepared = prepare_rows(context, METRICS[metric], sums.weights)
-        scale = WeightedSums(context, m, weights).scale()
+        scale = WeightedSums(context, m, own_weights).scale()
         settling = Settling(stop, tol, scale)
         whitening = None if full is None else full.look_at_all_rows()
 
@@ -138,10 +142,10 @@ def fuzzy_c_means(
             )
             if m > CUSTOMARY_M:
                 # A row on which a centre lies outweighs all others the more, the larger m is: off the rows, at first.
-                starts = WeightedSums(context, CUSTOMARY_M, weights).means_at(starts)
+                starts = WeightedSums(context, CUSTOMARY_M, own_weights).means_at(starts)
             if full is not None:
                 for _ in range(ROUND_STEPS):
-                    starts = WeightedSums(context, m, weights, noise).means_at(starts)
+                    starts = WeightedSums(context, m, own_weights, noise).means_at(starts)
         return [Fit(sums.start(centers)) for centers in starts]
 
     if saved is None:
@@ -162,7 +166,7 @@ def fuzzy_c_means(
         with context.stage("silhouette"):
             partitions = [each.fit.prototypes for each in done]
             candidates = with_silhouettes(
-                candidates, fuzzy_silhouettes(context, METRICS[metric], partitions, m, noise, weights)
+                candidates, fuzzy_silhouettes(context, METRICS[metric], partitions, m, noise, own_weights)
             )
     at = chosen(candidates, criterion)
     fit = done[at].fit
@@ -361,8 +365,12 @@ def estimate(
     metric: str = "euclidean",
     compared: bool = False,
     full: bool = False,
+    all_weights: bool = False,
 ) -> Estimate:
-    """Memory of a rank beside its rows, for up to c clusters, with the silhouettes of so many partitions."""
+    """Memory of a rank beside its rows, for up to c clusters, with the silhouettes of so many partitions.
+
+    all_weights: whether each rank has the weights of all rows for a while.
+    """
     n, d = shape
     partition = Partition.plan(n, size)
     blocks = -(-partition.blocks // size)
@@ -385,5 +393,5 @@ def estimate(
         each = silhouette_bytes(shape, itemsize, size, resident_limit, metric=metric, n_clusters=c)
         what["silhouettes"] = silhouettes * each
     if weighted:
-        what["weights"] = 8 * n + itemsize * (-(-n // size))
+        what["weights"] = (8 + itemsize) * (-(-n // size)) + (8 + itemsize) * n * all_weights
     return Estimate(0, sum(what.values()), what, 4 * sums)

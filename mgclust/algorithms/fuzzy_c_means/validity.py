@@ -31,6 +31,7 @@ from mgclust.algorithms.common.nearest_centers import nearest_centers
 from mgclust.algorithms.fuzzy_c_means.memberships import pieces_of_memberships
 from mgclust.algorithms.fuzzy_c_means.options import CRITERIA
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import OwnWeights
 from mgclust.algorithms.silhouette.ranks import estimate as estimate_silhouettes
 from mgclust.algorithms.silhouette.ranks import has_closed_form, score_labelings
 from mgclust.engine.spmd import Context
@@ -89,7 +90,7 @@ def fuzzy_silhouettes(
     partitions: list[Prototypes],
     m: float,
     noise: float | None,
-    weights: np.ndarray | None,
+    weights: OwnWeights | None,
 ) -> list[float]:
     """Fuzzy silhouettes of partitions in Euclidean norms; equal on all ranks.
 
@@ -102,7 +103,7 @@ def fuzzy_silhouettes(
     m : float
     noise : float, optional
         Squared distance of a noise cluster.
-    weights : ndarray of shape (n_samples,), optional
+    weights : OwnWeights, optional
 
     Returns
     -------
@@ -134,7 +135,7 @@ def silhouette_bytes(
     return estimate_silhouettes(shape, itemsize, size, resident_limit, closed=closed, n_clusters=n_clusters).needed
 
 
-def _weighed(context: Context, pieces: Any, weights: np.ndarray | None, samples: np.ndarray) -> float:
+def _weighed(context: Context, pieces: Any, weights: OwnWeights | None, samples: np.ndarray) -> float:
     """Mean of the rows' silhouettes, each weighing as much as its two largest memberships differ."""
     size, own = context.partition.block_rows, context.partition.blocks_of(context.rank)
     parts = np.zeros((len(own), 2))
@@ -142,7 +143,9 @@ def _weighed(context: Context, pieces: Any, weights: np.ndarray | None, samples:
         if stop == start:
             continue
         second, first = np.partition(u, -2, axis=1)[:, -2:].T.astype(np.float64)
-        clear = first - second if weights is None else (first - second) * weights[start:stop]
+        clear = first - second
+        if weights is not None:
+            clear *= weights.array[start - context.rows.start : stop - context.rows.start]
         edges = np.arange(0, stop - start, size)
         blocks = slice(start // size - own.start, start // size - own.start + len(edges))
         parts[blocks, 0] = np.add.reduceat(clear * samples[start:stop], edges)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,73 @@ from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 
-__all__ = ["MOST_BITS", "PIECE", "WeightedSums"]
+__all__ = ["MOST_BITS", "PIECE", "OwnWeights", "WeightedSums", "digits_of", "number_of"]
 
 Array = Any
 MOST_BITS = 100  # where u^m is smaller than 2^-MOST_BITS in all rows, it is scaled: of weights only the ratios count
 TINY, MOST_EXPONENT = 1e-300, 900.0
 PIECE = 64 << 20  # bytes of memberships at a time, where there is noise
+DIGIT_BITS = 30  # of a digit of exact sums, of which 2^33 add up in an int64
+DIGITS = 36  # behind the point: all that float64 has
+SUMMED_AT_ONCE = 1 << 20  # numbers
+
+
+@dataclass(frozen=True)
+class OwnWeights:
+    """Weights of this rank's rows, in units of the largest weight on any rank.
+
+    Attributes
+    ----------
+    array : ndarray of shape (own rows,), float64
+        As they were given.
+    unit : float
+        The largest of all. Only ratios move centres; up to 1, none is too large for float32.
+    total : float
+        Sum of all in that unit, rounded once: the same on any number of ranks.
+    on_device : array of shape (own rows,)
+        In that unit and the rows' type.
+    """
+
+    array: np.ndarray
+    unit: float
+    total: float
+    on_device: Array
+
+    @classmethod
+    def of(cls, context: Context, own: np.ndarray | None) -> OwnWeights | None:
+        """Meet the other ranks; None without weights."""
+        if own is None:
+            return None
+        unit = float(context.comm.all_reduce(np.array([own.max(initial=0.0)]), "max")[0])
+        scaled = own / unit
+        total = number_of(context.comm.all_reduce(digits_of(scaled), "sum"))
+        return cls(own, unit, total, context.kernels.memory.to_device(scaled.astype(context.dtype)))
+
+
+def digits_of(numbers: np.ndarray) -> np.ndarray:
+    """Sum of numbers from 0 to 1, exact: int64 digits behind the point that may be larger than their base.
+
+    Such sums of parts of the numbers add up digit by digit to that of all.
+    """
+    digits = np.zeros(DIGITS, np.int64)
+    for start in range(0, len(numbers), SUMMED_AT_ONCE):
+        left = numbers[start : start + SUMMED_AT_ONCE]
+        for place in range(DIGITS):
+            left = np.ldexp(left, DIGIT_BITS)
+            whole = np.floor(left)
+            digits[place] += whole.astype(np.int64).sum()
+            left = left - whole
+            if not left.any():
+                break
+    return digits
+
+
+def number_of(digits: np.ndarray) -> float:
+    """The float64 number nearest to a sum of `digits_of`, as `math.fsum` would find it."""
+    exact = 0
+    for digit in digits.tolist():
+        exact = (exact << DIGIT_BITS) + digit
+    return exact / (1 << DIGIT_BITS * len(digits))  # integers: rounded once
 
 
 class WeightedSums:
@@ -29,23 +91,19 @@ class WeightedSums:
     context : Context
         With prepared rows.
     m : float
-    weights : ndarray of shape (n_samples,), optional
+    weights : OwnWeights, optional
     noise : float, optional
         Squared distance of a noise cluster (see `mgclust.algorithms.fuzzy_c_means.noise`), which J, the memberships and
         their sums then take into account.
     """
 
-    def __init__(self, context: Context, m: float, weights: np.ndarray | None, noise: float | None = None) -> None:
+    def __init__(self, context: Context, m: float, weights: OwnWeights | None, noise: float | None = None) -> None:
         self.context = context
         self.m = m
         self.noise = noise
-        # Only their ratios move centres; up to 1, none is too large for float32.
-        self.unit = 1.0 if weights is None else float(weights.max())
-        self.total = float(context.dataset_shape[0]) if weights is None else math.fsum(weights / self.unit)
-        self.weights = None  # of own rows, on the device
-        if weights is not None:
-            own = weights[context.rows.start : context.rows.stop] / self.unit
-            self.weights = context.kernels.memory.to_device(own.astype(context.dtype))
+        self.unit = 1.0 if weights is None else weights.unit
+        self.total = float(context.dataset_shape[0]) if weights is None else weights.total
+        self.weights = None if weights is None else weights.on_device
 
     def log2_scale(self, c: int) -> float:
         """Power of two by which all u^m are multiplied in the sums of c clusters, since they might vanish; mostly 0."""

@@ -27,7 +27,7 @@ from distributed.comm.addressing import get_address_host
 from distributed.protocol.pickle import dumps
 
 from mgclust.array_files import is_dask
-from mgclust.data import Dataset
+from mgclust.data import Dataset, open_dataset
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
 from mgclust.engine.dask import collections, scheduler, sessions, tasks
@@ -35,6 +35,7 @@ from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, Done, Report, gathered, refuse
+from mgclust.engine.rows import share_of
 from mgclust.engine.silence import Awake, Silence
 from mgclust.engine.wire import PeerLost, SessionLost
 from mgclust.errors import ClusterUnavailableError, CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
@@ -146,21 +147,24 @@ class Driver:
         self._workers, sources, self._holders = placed_rows
         if self._workers != list(kept):
             self._session = None
-        given = self._client, beside, self._workers
-        others = [] if beside is None else self._watched(place_beside, *given, silence=not computing)
+        others: list[Rows] = []
+        if beside is not None:
+            shares = [share_of(beside.shape[0], rank, self.size) for rank in range(self.size)]
+            others = self._watched(place_beside, self._client, beside, self._workers, shares, silence=not computing)
         whole = self._watched(self._whole_arguments, silence=False)
+        by_row = self._watched(self._row_arguments, silence=False)
         placed = time.perf_counter()
         if self._session is None:
             self._connect()
-            done = self._compute(sources, others, whole)
+            done = self._compute(sources, others, whole, by_row)
         else:
             try:
-                done = self._compute(sources, others, whole)
+                done = self._compute(sources, others, whole, by_row)
             except SessionLost:
                 self._abandon()
                 self._subscribe()
                 self._connect()
-                done = self._compute(sources, others, whole)
+                done = self._compute(sources, others, whole, by_row)
         self._clean = True  # each rank has freed its own, and their connections are whole
         reports = [each.report for each in done]
         refuse(reports, dataset.shape, self._first.spec.dtype)
@@ -177,6 +181,14 @@ class Driver:
         others = {name: value for name, value in spec.arguments.items() if name not in arrays}
         self._first = replace(self._first, spec=replace(spec, arguments=others))
         return {name: chunks_of(self._client, array)[0] for name, array in arrays.items()}
+
+    def _row_arguments(self) -> dict[str, list[Rows]]:
+        """Each rank's part of arguments with a number for each row, which reach it as columns, beside its rows."""
+        spec, partition = self._first.spec, self._first.partition
+        shares = [partition.rows_of(rank) for rank in range(self.size)]
+        columns = {name: open_dataset(array[:, None]) for name, array in spec.row_arguments.items()}
+        self._first = replace(self._first, spec=replace(spec, row_arguments={}))
+        return {name: place_beside(self._client, column, self._workers, shares) for name, column in columns.items()}
 
     def _arrays(self, done: list[Done], rows: Dataset) -> dict[str, Any]:
         """Arrays that the ranks have delivered, with a row for each of these."""
@@ -257,7 +269,13 @@ class Driver:
                 values[rank] = value
         return [values[rank] for rank in range(self.size)]
 
-    def _compute(self, sources: list[Rows], others: list[Rows], whole: dict[str, list[Future]]) -> list[Done]:
+    def _compute(
+        self,
+        sources: list[Rows],
+        others: list[Rows],
+        whole: dict[str, list[Future]],
+        by_row: dict[str, list[Rows]],
+    ) -> list[Done]:
         """One pinned task a rank; what they did in rank order, or the exception that tells most."""
         futures: dict[int, Future] = {}
         events, session = self._events, self._session.name if self._session else ""
@@ -270,13 +288,15 @@ class Driver:
                     sources[rank],
                     others[rank] if others else (None, None),
                 )
-                task = partial(tasks.run_task, session, assignment, address, source, source_beside)
+                columns = {name: parts[rank][0] for name, parts in by_row.items()}
+                task = partial(tasks.run_task, session, assignment, address, source, source_beside, columns)
                 future = self._client.submit(
                     _unpickled(),
                     dumps(task),
                     arrays,
                     arrays_beside,
                     whole,
+                    {name: parts[rank][1] for name, parts in by_row.items()},
                     key=f"mgclust-{self._method}-{self._run}-{session}-{rank}",
                     workers=[address],
                     allow_other_workers=False,

@@ -26,7 +26,6 @@ from mgclust.data import Dataset
 from mgclust.data.arrays import plain_rows
 from mgclust.engine.dask import sessions
 from mgclust.engine.partition import Partition
-from mgclust.engine.rows import share_of
 from mgclust.errors import InputError, RunFailed
 
 __all__ = ["Pieces", "chunks_of", "place", "place_beside"]
@@ -127,8 +126,8 @@ def place(
         return list(workers), list(pool.map(send, range(len(workers)), workers.items())), set()
 
 
-def place_beside(client: Client, dataset: Dataset, workers: list[str]) -> list[Rows]:
-    """Decide what each rank is given of rows that it meets beside its own.
+def place_beside(client: Client, dataset: Dataset, workers: list[str], shares: Sequence[tuple[int, int]]) -> list[Rows]:
+    """Decide what each rank is given of rows that it gets beside its own.
 
     Parameters
     ----------
@@ -136,13 +135,14 @@ def place_beside(client: Client, dataset: Dataset, workers: list[str]) -> list[R
     dataset : Dataset
     workers : list of str
         Addresses in rank order.
+    shares : sequence of (int, int)
+        The first of each rank's rows, and one more than the last.
 
     Returns
     -------
     list of Rows
         As of `place`.
     """
-    shares = [share_of(dataset.shape[0], rank, len(workers)) for rank in range(len(workers))]
     if dataset.dask_array is not None:
         chunks, edges = chunks_of(client, dataset.dask_array)
         wanted = [np.flatnonzero(_shared(edges, *share) > 0) for share in shares]

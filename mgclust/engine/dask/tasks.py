@@ -38,7 +38,7 @@ from scipy.sparse import csr_array
 from mgclust.engine.abort import Abort
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.engine.rank import Assignment, run_rank
-from mgclust.engine.rows import Source
+from mgclust.engine.rows import Beside, Source
 from mgclust.engine.session import Session
 from mgclust.engine.wire import SessionLost, Wire, listen
 from mgclust.errors import MgclustError, RunFailed
@@ -192,9 +192,11 @@ def run_task(
     address: str,
     source: Source | Callable[[list[Any]], Source],
     source_beside: Source | Callable[[list[Any]], Source] | None,
+    columns: dict[str, Callable[[list[Any]], Source]],
     arrays: list[Any] | None,
     arrays_beside: list[Any] | None,
     whole: dict[str, list[Any]],
+    arrays_of_columns: dict[str, list[Any]],
 ) -> Any:
     """`run_rank` on a worker; Done or a Failure.
 
@@ -210,10 +212,14 @@ def run_task(
         Where rows come from, or what makes it from arrays that are here.
     source_beside : Source, callable or None
         Where rows come from that the ranks meet beside these.
+    columns : dict of str to callable
+        What makes sources of one column, arguments of the function with a number for each row.
     arrays, arrays_beside : list of arrays or None
         For callables.
     whole : dict of str to list of arrays
         Arguments of the function that were Dask arrays, in parts.
+    arrays_of_columns : dict of str to list of arrays
+        For those of `columns`.
     """
     began, worker = time.perf_counter(), get_worker()
     abort = Abort(_orphaned(worker))
@@ -232,7 +238,9 @@ def run_task(
 
         assignment = replace(assignment, worker_limit=int(worker.memory_manager.memory_limit or 0))
         given = {name: np.concatenate(parts) for name, parts in whole.items()}
-        spec = replace(assignment.spec, arguments={**assignment.spec.arguments, **given})
+        own = assignment.partition.rows_of(assignment.rank)
+        by_row = {name: Beside(make(arrays_of_columns[name]), *own).read()[:, 0] for name, make in columns.items()}
+        spec = replace(assignment.spec, arguments={**assignment.spec.arguments, **given}, row_arguments=by_row)
         assignment = replace(assignment, spec=spec)
         rows, others = _opened(source, arrays), _opened(source_beside, arrays_beside)
         with _threads(assignment):

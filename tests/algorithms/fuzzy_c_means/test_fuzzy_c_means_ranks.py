@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from mgclust import FuzzyCMeans
 from mgclust.algorithms import base
 from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means import memberships
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import digits_of, number_of
 from mgclust.engine.rows import Rows
 from oracles import fuzzy_c_means as reference
 from support.points import load_points
@@ -185,3 +187,16 @@ def test_memberships_of_streamed_rows_are_found_by_blocks(rng, tmp_path, monkeyp
     options = {"m": 2.0, "init": "random", "max_iter": 1, "device": "cpu", "client": None, "random_state": 0}
     FuzzyCMeans(2, memory_limit="40 MiB", **options).fit(str(tmp_path / "rows.npy"))
     assert most[0] == 1024
+
+
+@pytest.mark.parametrize("ranks_of_rows", [1, 2, 5])
+def test_sums_of_weights_are_rounded_once(ranks_of_rows):
+    """Of parts on several ranks, too, as of all: whatever their exponents."""
+    rng = np.random.default_rng(3)
+    for spread in (0, 60, 1074):
+        numbers = np.ldexp(rng.random(3000), -rng.integers(0, spread + 1, 3000))
+        numbers[::9] = 1.0
+        numbers[1::9] = 5e-324 * (spread == 1074)
+        parts = [digits_of(part) for part in np.array_split(numbers, ranks_of_rows)]
+        assert number_of(np.sum(parts, axis=0)) == math.fsum(numbers)
+    assert number_of(digits_of(np.zeros(0))) == 0.0
