@@ -30,6 +30,7 @@ CHUNK = 1 << 20
 # Item: rows.
 ITEMS = {
     "fuzzy c-means": 20_000_000,
+    "fuzzy c-means, weights": 20_000_000,
     "fuzzy c-means, predict": 20_000_000,
     "fuzzy c-means, memberships": 20_000_000,
     "canopies": 20_000_000,
@@ -77,7 +78,7 @@ def rows(client: Any, n: int) -> Any:
 def measured(item: str) -> dict[str, Any]:
     """Figures of one item."""
     import numpy as np
-    from distributed import Client, LocalCluster, futures_of
+    from distributed import Client, LocalCluster, futures_of, wait
 
     from mgclust import Canopy, DensityPeaks, FuzzyCMeans, nearest_neighbors, silhouette_samples
 
@@ -95,7 +96,12 @@ def measured(item: str) -> dict[str, Any]:
             "silhouettes (sqeuclidean)": lambda X: [silhouette_samples(X, _quadrants(X), metric="sqeuclidean")],
         }
         call = steps.get(method, steps["density peaks"])
-        if what:
+        if what == "weights":
+            weights = {each.shape: client.persist(each[:, 0] ** 2) for each in (few, X)}
+            wait(list(weights.values()))
+            heavy = FuzzyCMeans(8, m=2.0, random_state=0, max_iter=5)
+            call = lambda X: _arrays(heavy.fit(X, sample_weight=weights[X.shape]), "labels_")  # noqa: E731
+        elif what:
             model = {"canopies": Canopy(4.0, 2.0), "fuzzy c-means": FuzzyCMeans(8, m=2.0, random_state=0, max_iter=5)}
             fitted = model.get(method, DensityPeaks(8, dc=0.3)).fit(few)
             call = {
