@@ -10,11 +10,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import dask
+import dask.array as da
 import distributed
 import numpy as np
 import pytest
 
 from mgclust import FuzzyCMeans, silhouette_samples
+from mgclust.algorithms.common.weights import RowWeights
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
@@ -86,6 +88,17 @@ def test_a_scheduler_without_mgclust(elsewhere, expected):
     fitted = model(client).fit(X)
     assert fitted.result_.hardware["workers"] == 2
     np.testing.assert_array_equal(fitted.labels_, expected)
+
+
+@pytest.mark.slow
+def test_weights_of_a_dask_array_by_a_scheduler_without_mgclust(elsewhere):
+    client, _ = elsewhere
+    weights = np.arange(900.0) % 7
+    rows, w = (client.persist(da.from_array(array, chunks=300)) for array in (X, weights))
+    fitted = model(client).fit(rows, sample_weight=w)
+    expected = model(None).fit(X, sample_weight=weights)
+    np.testing.assert_array_equal(fitted.cluster_centers_, expected.cluster_centers_)
+    np.testing.assert_array_equal(RowWeights.of(w).heaviest(5), RowWeights.of(weights).heaviest(5))
 
 
 @pytest.mark.slow
