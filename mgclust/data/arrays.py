@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.array_files import computed
+from mgclust.by_value import by_value
 from mgclust.data.base import Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
 from mgclust.errors import InputError
@@ -78,7 +79,7 @@ class DaskDataset(Dataset):
         super().__init__(check_shape(array.shape, name), float_dtype(array.dtype, name), name)
         if isinstance(array._meta, np.ma.MaskedArray) or _is_sparse_block(array._meta):
             meta = np.empty((0, 0), self.dtype)
-            array = array.map_blocks(plain_rows, self.dtype, dtype=self.dtype, meta=meta)
+            array = array.map_blocks(by_value(plain_rows), self.dtype, dtype=self.dtype, meta=meta)
         if array.numblocks[1] > 1:
             array = array.rechunk({1: -1})
         self._array = array.astype(self.dtype) if array.dtype != self.dtype else array
@@ -107,7 +108,10 @@ class DaskDataset(Dataset):
         needed = np.unique(of_chunk)
         wanted = [ascending[of_chunk == chunk] - edges[chunk] for chunk in needed]
         few = self._array.blocks[needed.tolist()].map_blocks(
-            _picked, wanted=wanted, chunks=(tuple(map(len, wanted)), self._array.chunks[1]), meta=self._array._meta
+            by_value(_picked),
+            wanted=wanted,
+            chunks=(tuple(map(len, wanted)), self._array.chunks[1]),
+            meta=self._array._meta,
         )
         rows = plain_rows(computed(few), self.dtype)
         return np.asarray(rows.get() if hasattr(rows, "get") else rows, self.dtype)[places.reshape(-1)]

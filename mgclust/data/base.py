@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.array_files import computed
+from mgclust.by_value import by_value
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
@@ -203,7 +204,7 @@ def dask_digests(array: Any) -> np.ndarray:
     rows = array.rechunk((_digest_rows(array.shape[1], array.dtype), array.shape[1]))
     chunks = ((1,) * rows.numblocks[0], (32,))
     meta = np.empty((0, 0), dtype=np.uint8)
-    digests: np.ndarray = computed(rows.map_blocks(row_digests, dtype=np.uint8, chunks=chunks, meta=meta))
+    digests: np.ndarray = computed(rows.map_blocks(by_value(row_digests), dtype=np.uint8, chunks=chunks, meta=meta))
     return digests
 
 

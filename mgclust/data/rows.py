@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.by_value import by_value
 from mgclust.data.base import Dataset
 from mgclust.errors import InputError
 
@@ -97,7 +98,7 @@ class TransformedDataset(Dataset):
         array = self.source.dask_array
         if array is None:
             return None
-        return array.map_blocks(partial(_transform_chunk, transform=self.transform), dtype=self.dtype)
+        return array.map_blocks(by_value(partial(_transform_chunk, transform=self.transform)), dtype=self.dtype)
 
     def fingerprint(self) -> str:
         """SHA-256 of the source; `describe` says what was done to it."""

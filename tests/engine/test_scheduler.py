@@ -11,11 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import distributed
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 
-from mgclust import FuzzyCMeans, silhouette_samples
+from mgclust import FastNewman, FuzzyCMeans, silhouette_samples
 from mgclust.algorithms.common.weights import RowWeights
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
@@ -99,6 +102,28 @@ def test_weights_of_a_dask_array_by_a_scheduler_without_mgclust(elsewhere):
     expected = model(None).fit(X, sample_weight=weights)
     np.testing.assert_array_equal(fitted.cluster_centers_, expected.cluster_centers_)
     np.testing.assert_array_equal(RowWeights.of(w).heaviest(5), RowWeights.of(weights).heaviest(5))
+
+
+@pytest.mark.slow
+def test_collections_by_a_scheduler_without_mgclust(elsewhere):
+    """What is asked of chunks on the way: labels, masks, sparse chunks, a few rows, hashes, numbers of nodes, names."""
+    client, _ = elsewhere
+    with client.as_current():
+        rows = client.persist(da.from_array(X, chunks=(300, 3)))
+        labels = da.from_array((X[:, 0] > 0).astype("int64"), chunks=300)
+        given = {"client": client, "device": "cpu"}
+        found = silhouette_samples(rows, labels, **given)
+        np.testing.assert_array_equal(np.asarray(found), silhouette_samples(X, labels.compute(), client=None))
+        dataset = open_dataset(rows)
+        assert dataset.fingerprint() == open_dataset(X).fingerprint()
+        np.testing.assert_array_equal(dataset.take([5, 800, 301]), X[[5, 800, 301]])
+        for chunks in (rows.map_blocks(np.ma.masked_less, -9), rows.map_blocks(csr_array)):
+            np.testing.assert_array_equal(model(client).fit(chunks).labels_, model(None).fit(X).labels_)
+        edges = np.random.default_rng(1).integers(0, 60, (900, 2))
+        edges = edges[edges[:, 0] != edges[:, 1]]
+        frame = dd.from_pandas(pd.DataFrame([[f"n{i}", f"n{j}"] for i, j in edges], columns=["a", "b"]), npartitions=3)
+        numbers, names = (FastNewman(**given).fit(each) for each in (da.from_array(edges, chunks=(300, 2)), frame))
+        assert numbers.modularity_ == pytest.approx(names.modularity_, abs=0.05)
 
 
 @pytest.mark.slow

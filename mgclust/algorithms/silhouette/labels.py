@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.array_files import computed, is_dask
+from mgclust.by_value import by_value
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
@@ -67,7 +68,7 @@ def _encode_on_workers(labels: Any, n_samples: int) -> Labeling:
         first = int(computed(below.argmax()))
         raise _negative(computed(labels[first]), first, int(computed(below.sum())))
     _refuse_too_few_or_many(classes, n_samples)
-    return Labeling(labels.map_blocks(partial(_codes, classes=classes), dtype=np.int32), classes)
+    return Labeling(labels.map_blocks(by_value(partial(_codes, classes=classes)), dtype=np.int32), classes)
 
 
 def _codes(labels: Any, classes: np.ndarray) -> np.ndarray:

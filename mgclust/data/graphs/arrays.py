@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.array_files import computed
+from mgclust.by_value import by_value
 from mgclust.data.base import dask_digests
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
 from mgclust.errors import InputError
@@ -77,7 +78,12 @@ class DaskGraph(Graph):
         largest = -1
         if array.shape[0]:
             parts = array.map_blocks(
-                _largest_id, bound, name, dtype=np.int64, chunks=((1,) * array.numblocks[0], (1,)), meta=_NO_IDS
+                by_value(_largest_id),
+                bound,
+                name,
+                dtype=np.int64,
+                chunks=((1,) * array.numblocks[0], (1,)),
+                meta=_NO_IDS,
             )
             largest = int(computed(parts.max()))
         super().__init__(

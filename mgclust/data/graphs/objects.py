@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from mgclust.by_value import by_value
 from mgclust.data.arrays import Columns, select_columns
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, row_number
@@ -143,14 +145,14 @@ def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
     for label in chosen[:2]:
         column = frame[label]
         # Of each partition by itself: the few that are in several cost less than sorting all.
-        distinct = column.map_partitions(_distinct, meta=column._meta).compute().to_numpy()
+        distinct = column.map_partitions(by_value(_distinct), meta=column._meta).compute().to_numpy()
         ids.add(_as_text(distinct, name, 0) if text else _as_ids(distinct, name))
     names = ids.names()
     if not text and without_gaps(names):
         return DaskGraph(frame.to_dask_array(lengths=True), len(names), name)
     _refuse_empty(len(names), name)
     meta = {label: np.int32 for label in chosen[:2]} | {label: np.float64 for label in chosen[2:]}
-    numbered = frame.map_partitions(_number_partition, NodeNames(names), text, meta=meta)
+    numbered = frame.map_partitions(by_value(partial(_number_partition, names=NodeNames(names), text=text)), meta=meta)
     return DaskGraph(numbered.to_dask_array(lengths=True), len(names), name, names)
 
 
