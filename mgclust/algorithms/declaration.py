@@ -7,15 +7,41 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, ParamSpec
 
 from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Integer, Option, Seed
 from mgclust.params.relations import Void
 
-__all__ = ["PLACE", "Declaration"]
+__all__ = ["PLACE", "Declaration", "refuses"]
+
+P = ParamSpec("P")
 
 # The command line and the service set these, from options of their own.
 PLACE = ("client", "device", "n_workers", "verbose")
+
+
+def refuses(**remedies: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Make a constructor say where an argument belongs that is given to it by mistake.
+
+    Parameters
+    ----------
+    **remedies : str
+        What to do, by name of such an argument.
+    """
+
+    def decorate(constructor: Callable[P, None]) -> Callable[P, None]:
+        @functools.wraps(constructor)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+            for name in remedies.keys() & kwargs.keys():
+                raise TypeError(
+                    f"{name}={kwargs[name]!r} is no parameter of {type(args[0]).__name__}; {remedies[name]}."
+                )
+            constructor(*args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
 class Declaration:

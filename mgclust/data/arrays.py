@@ -150,6 +150,9 @@ def _is_sparse_block(block: Any) -> bool:
     return hasattr(block, "todense")
 
 
+_NETWORKS = {("networkx", "Graph"), ("igraph", "Graph")}
+
+
 def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
     """Open an object in memory as a dataset.
 
@@ -161,6 +164,7 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
         Columns of a DataFrame.
     """
     refuse_containers(source)
+    _refuse_graphs(source)
     source = collected(source)
     module = type(source).__module__
     if is_sparse(source):
@@ -195,6 +199,16 @@ def refuse_containers(source: Any) -> None:
         if (package, kind.__name__) in _REMEDIES:
             remedy = _REMEDIES[package, kind.__name__]
             raise InputTypeError(f"X is {type(first).__name__} of {package} in memory, which is no table; {remedy}.")
+
+
+def _refuse_graphs(source: Any) -> None:
+    """Refuse graphs, which NumPy would take for the list of their nodes."""
+    for kind in type(source).__mro__:
+        if (kind.__module__.partition(".")[0], kind.__name__) in _NETWORKS:
+            raise InputTypeError(
+                f"X is a {type(source).__name__} of {type(source).__module__.partition('.')[0]}, which has edges and "
+                "no rows; FastNewman clusters the nodes of a graph."
+            )
 
 
 def collected(source: Any) -> Any:

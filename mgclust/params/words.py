@@ -49,13 +49,22 @@ class Choice(Constraint):
         The words.
     optional, help, remedy
         As for `Constraint`.
+    synonyms : dict of str to str, optional
+        Names that others use for one of the words: they are refused, and the sentence names the word.
     """
 
     type = "choice"
 
-    def __init__(self, *choices: str, optional: bool = False, help: str = "", remedy: str | None = None) -> None:
+    def __init__(
+        self,
+        *choices: str,
+        optional: bool = False,
+        help: str = "",
+        remedy: str | None = None,
+        synonyms: dict[str, str] | None = None,
+    ) -> None:
         super().__init__(optional=optional, help=help, remedy=remedy)
-        self.choices = choices
+        self.choices, self._synonyms = choices, synonyms or {}
 
     @property
     def expected(self) -> str:
@@ -64,6 +73,9 @@ class Choice(Constraint):
         return f"one of {', '.join(quoted)}" if len(quoted) > 1 else quoted[0]
 
     def _advice(self, value: Any) -> str:
+        meant = self._synonyms.get(value.strip().lower()) if isinstance(value, str) else None
+        if meant is not None:
+            return f"the nearest to it here is {meant!r}."
         return nearest_word(value, self.choices) or super()._advice(value)
 
     def _check(self, name: str, value: Any) -> str:

@@ -1,6 +1,7 @@
 """Rows that come after a fit: names of features, `predict`, `transform` and `score`, and what is no table."""
 
 import dask.dataframe as dd
+import networkx as nx
 import nibabel as nib
 import numpy as np
 import pandas as pd
@@ -123,6 +124,11 @@ def test_what_holds_more_than_rows_is_refused_by_name(opened):
             opened(source)
     with pytest.raises(InputError, match=r"X is AnnData of anndata in memory.* X.obsp"):
         opened(AnnData())
+
+
+def test_a_graph_is_no_table_of_rows():
+    with pytest.raises(InputError, match="Graph of networkx, which has edges and no rows; FastNewman"):
+        mgclust.open_dataset(nx.path_graph(5))
 
 
 def test_a_lazy_frame_is_a_graph():

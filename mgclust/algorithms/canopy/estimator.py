@@ -41,6 +41,7 @@ __all__ = ["Canopy", "Thresholds"]
 # Of the rows: where fewer lie in one canopy alone, canopies are no clusters. Of uniform and normal rows it was at most
 # 0.01, of sets whose clusters lie apart 0.19 to 0.32, as measured by hand on 32 sets.
 LEAST_ALONE = 0.05
+FEW, MANY = 10, 200  # canopies that suggested thresholds give of most rows lie between
 # On CPUs two ranks are faster than one from some 100,000 rows of 2 features on. On two GPUs centres and memberships of
 # 10^6 rows of 2 features take 16 ms, on one 8; 300,000 rows of 128 features 0.95 s, on one 1.42.
 NUMBERS_OF_A_RANK = {"cpu": 1e5, "cuda": 2e6}
@@ -130,9 +131,10 @@ class Canopy(CanopyOptions, Clusterer):
 
         Of the distances between rows that differ, among at most 2048 of them, t2 is the 15% quantile and t1 the 30%
         quantile: twice as many pairs are within t1 as within t2, which in two dimensions makes t2 = 0.7 t1, as is
-        customary. This gives some ten to two hundred canopies whatever the rows are, since the number of balls that
-        cover them follows from the share of pairs within t2, and from the number of features: it does not tell how
-        many clusters there are. Scale both to get fewer or more. Where both quantiles
+        customary. This gives some ten to two hundred canopies of most rows, since the number of balls that cover them
+        follows from the share of pairs within t2, and from the number of features: it does not tell how many clusters
+        there are. Of many features, counts and few rows it may be another number, and a fit warns of it. Scale both to
+        get fewer or more. Where both quantiles
         are equal, t1 is the next larger distance, or t2 / 0.7 if there is none.
 
         Parameters
@@ -341,14 +343,17 @@ class Canopy(CanopyOptions, Clusterer):
                 "t2": self.t2_,
                 "n_steps": self.n_steps_,
             },
-            warnings=_warnings(n, k, self.t1_, self.t2_, alone if suggested else 1.0, value.total),
+            warnings=_warnings(n, k, self.t1_, self.t2_, alone if suggested else None, value.total),
             diagnostics={"computed_in": self.dtype, "thresholds": "suggested" if suggested else "given"},
             **frame,
         )
 
 
-def _warnings(n: int, k: int, t1: float, t2: float, alone: float, total: int) -> list[str]:
-    """Thresholds that say nothing of the rows; `alone` is the share of rows in one canopy, `total` all memberships."""
+def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: int) -> list[str]:
+    """Thresholds that say nothing of the rows.
+
+    `alone` is the share of rows in one canopy, None where thresholds were given; `total` are all memberships.
+    """
     if k == 1:
         return [f"a single canopy holds all rows within t1={t1:g} of its centre: t2={t2:g} is too large; lower both."]
     if k > n / 2:
@@ -358,10 +363,19 @@ def _warnings(n: int, k: int, t1: float, t2: float, alone: float, total: int) ->
             f"each of the {k} canopies holds all {n} rows: none is farther than t1={t1:g} from a centre, so they tell "
             "nothing apart; lower t1."
         ]
+    if alone is None:
+        return []
+    said = []
+    if not FEW <= k <= MANY:
+        which, way = ("few", "smaller") if k < FEW else ("many", "larger")
+        said.append(
+            f"{k} canopies of the suggested t1={t1:g} and t2={t2:g} are {which}, of most data there are {FEW} to "
+            f"{MANY}: give {way} t1 and t2, by what is near in these data."
+        )
     if alone < LEAST_ALONE:
-        return [
+        said.append(
             f"the number of canopies, {k}, follows from the suggested t1={t1:g} and t2={t2:g}, not from clusters: the "
             f"canopies overlap, and {alone:.1%} of the rows lie in one alone. Give t1 and t2 by what is near in these "
             "data, or take the canopies as blocks or as centres to start from."
-        ]
-    return []
+        )
+    return said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mgclust.algorithms.communities.levels import MOST_RESOLUTION
-from mgclust.algorithms.declaration import Declaration
+from mgclust.algorithms.declaration import Declaration, refuses
 from mgclust.params import Choice, Constraint, Integer, Real
 
 __all__ = ["FastNewmanOptions"]
@@ -19,11 +19,16 @@ class FastNewmanOptions(Declaration):
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(at_least=1, optional=True, help="How many communities; by default as many as are best."),
         "strategy": Choice(
-            "auto", "greedy", "parallel", help="Merging pair by pair, or local moves; auto: greedy with n_clusters."
+            "auto",
+            "greedy",
+            "parallel",
+            help="Merging pair by pair, or local moves; auto: greedy with n_clusters.",
+            synonyms={"leiden": "parallel", "louvain": "parallel"},
         ),
         "resolution": Real(above=0, at_most=MOST_RESOLUTION, help="Above 1: smaller communities."),
     }
 
+    @refuses(weight="open_graph(G, weight=) names the attribute of edges")
     def __init__(
         self,
         n_clusters: int | None = None,

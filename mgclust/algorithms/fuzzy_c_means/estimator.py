@@ -44,7 +44,7 @@ COINCIDE = 0.03
 PRODUCTS_OF_A_RANK = {"cpu": 3e6, "cuda": 1e8}
 LEAST_SHARE = 0.01  # of the mean number of rows: what has fewer is a tiny cluster
 ON_A_CENTER = 1e-12  # of the data's spread: rows that lie no farther from their centres are equal to them
-SINGLE_OF = 10  # rows, the mean of all clusters, from which on one of a single row is tiny
+SINGLE_OF = 10  # a cluster of one row, or of two, is tiny where the mean of all is so many times as large
 MOST_AUTOMATIC_M = 2.0
 
 
@@ -480,6 +480,7 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
             f"criterion={criterion!r} chooses n_clusters={c}, at the end of n_clusters_range="
             f"{(numbers[0], numbers[-1])}: {advice}."
         )
+    of_number = f" of the fit with n_clusters={c}" if len(numbers) > 1 else ""
     if fit.stop_reason == "max_iter":
         changed = {
             "centers": "centres still moved by {:.2g} of the data's spread",
@@ -487,13 +488,19 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
             "memberships": "memberships still changed by up to {:.2g}",
         }[model.stop]
         unsettled.append(
-            f"{changed.format(fit.change)} in iteration max_iter={fit.n_iter}, more than tol={model.tol:g}: raise "
-            "max_iter or tol."
+            f"{changed.format(fit.change)} in iteration max_iter={fit.n_iter}{of_number}, more than "
+            f"tol={model.tol:g}: raise max_iter or tol."
+        )
+    if moving := [k for k in value.moving if k != c]:
+        unsettled.append(
+            f"fits with n_clusters={', '.join(map(str, moving))} of n_clusters_range had not settled after max_iter="
+            f"{model.max_iter} iterations, so their indices may be better than scan_ says: raise max_iter or tol."
         )
     automatic = automatic_m(n, model.n_features_in_, model.covariance_type)
-    lower = "lower m" + (f" (m='auto' takes {automatic:.3g})" if automatic < value.m else "")
+    half = 1 + float(f"{(value.m - 1) / 2:.1g}")
+    lower = "lower m " + (f"(m='auto' takes {automatic:.3g})" if automatic < value.m else f"(m={half:g}, say)")
     outside, sizes = int(value.sizes[0]), value.sizes[1:]
-    empty, few = int((sizes == 0).sum()), max(math.ceil(LEAST_SHARE * n / c) - 1, int(n >= SINGLE_OF * c))
+    empty, few = int((sizes == 0).sum()), max(math.ceil(LEAST_SHARE * n / c) - 1, min(n // (SINGLE_OF * c), 2))
     tiny = int(((sizes > 0) & (sizes <= few)).sum())
     within = fit.within if value.noise is None else min(fit.within, value.noise)  # of clusters, without the noise
     if fit.prototypes.factors is not None:
@@ -513,15 +520,21 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
     if value.singular:
         others.append(
             f"the covariances of {value.singular} of {c} clusters are nearly singular, since their rows are few or lie "
-            f"in fewer than {model.n_features_in_} dimensions: their shape is a bound's, not the data's; ask for fewer "
-            f"clusters, or raise shrinkage={model.shrinkage:g}, for example to 0.01."
+            f"in fewer than {model.n_features_in_} dimensions: their shape is a bound's, not the data's; raise "
+            f"shrinkage={model.shrinkage:g}, for example to {max(0.01, 2 * model.shrinkage):g}, or, where their rows "
+            "are few, ask for fewer clusters."
         )
     if outside > n / 2:
         others.append(
             f"{outside} of {n} rows are noise: they lie farther than noise_distance={model.noise_distance:g} from all "
-            "centres; raise it."
+            "centres; raise noise_distance."
         )
-    if empty or tiny:
+    if c > n / 2:
+        others.append(
+            f"n_clusters={c} is more than half of the {n} rows: most clusters are a row or two, and say nothing of the "
+            f"others; ask for fewer clusters, {math.isqrt(n)} for example."
+        )
+    if (empty or tiny) and outside <= n / 2:
         what = [f"{empty} of {c} clusters are the nearest of no row"] * bool(empty)
         what += [f"{tiny} of {c} clusters have at most {few} of the {n} rows"] * bool(tiny)
         remedy = "or ask for fewer clusters"

@@ -89,6 +89,7 @@ class FuzzyCMeansOutput:
     history: list[float]  # J of `fit` at the initial centres and after each iteration
     candidates: list[Candidate]  # one for each number of clusters
     chosen: int  # position of the one that `fit` is of
+    moving: list[int]  # numbers of clusters whose fit ended by max_iter
     singular: int  # clusters whose covariance has been bounded
 
 
@@ -188,6 +189,7 @@ def fuzzy_c_means(
         history=[sums.unit * objective for objective in fit.history],
         candidates=candidates,
         chosen=at,
+        moving=[len(each.fit.centers) for each in done if each.fit.stop_reason == "max_iter"],
         singular=0 if whitening is None else whitening.singular(fit.prototypes),
     )
 

@@ -65,6 +65,11 @@ def test_parameters_that_do_not_go(strategy, parameters, words):
 def test_other_wrong_uses():
     with pytest.raises(InputError, match="strategy='fast' should be one of 'auto', 'greedy'"):
         FastNewman(strategy="fast", client=None).fit(EDGES)
+    for name in ("leiden", "Louvain"):
+        with pytest.raises(InputError, match=f"strategy='{name}' .* the nearest to it here is 'parallel'"):
+            FastNewman(strategy=name, client=None).fit(EDGES)
+    with pytest.raises(TypeError, match=r"weight='km' is no parameter of FastNewman; open_graph\(G, weight=\)"):
+        FastNewman(weight="km")
     model = FastNewman(device="cpu", client=None).fit(EDGES)
     for k in (0, 5, -1, 2.5):
         with pytest.raises(InputError, match=f"k={k}"):

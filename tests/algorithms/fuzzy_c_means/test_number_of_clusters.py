@@ -111,3 +111,13 @@ def test_report_and_picture(tmp_path):
     assert "6 numbers of clusters, chosen by fuzzy_silhouette" in page and "fuzzy silhouette" in page
     with pytest.raises(InputError, match="n_clusters_range"):
         plots.validity(fit(X, n_clusters=3, n_clusters_range=None).result_)
+
+
+def test_fits_of_a_range_that_have_not_settled_are_named(rng):
+    X = rng.normal(size=(300, 2))
+    model = fit(X, n_clusters_range=(2, 4), n_init=1, max_iter=2)
+    assert model.stop_reason_ == "max_iter"
+    first, second = (text for text in model.result_.warnings if "max_iter" in text)
+    assert f"in iteration max_iter=2 of the fit with n_clusters={model.n_clusters_}, more" in first
+    others = ", ".join(str(c) for c in (2, 3, 4) if c != model.n_clusters_)
+    assert f"fits with n_clusters={others} of n_clusters_range had not settled" in second
