@@ -21,6 +21,7 @@ __all__ = [
     "largest_gamma",
     "log_drops",
     "most_centers",
+    "number_of_different",
 ]
 
 Array = Any
@@ -83,7 +84,12 @@ def choose_centers(
     ranked = largest_gamma(xp, gamma, most)
     if n_clusters is not None:
         return ranked[:most]
-    return ranked[: automatic_count(np.array(gamma[xp.asarray(ranked)].tolist()), n)]
+    return ranked[: automatic_count(np.array(gamma[xp.asarray(ranked)].tolist()), number_of_different(xp, delta))]
+
+
+def number_of_different(xp: Any, delta: Array) -> int:
+    """Number of different rows: of equal rows all but the first have one at distance 0, of one kind all have."""
+    return max(1, int(xp.count_nonzero(delta)))
 
 
 def largest_gamma(xp: Any, gamma: Array, most: int) -> np.ndarray:
@@ -141,13 +147,15 @@ def automatic_count(gamma: np.ndarray, n: int) -> int:
         The largest ``rho * delta``, largest first. Of these only the first 2 sqrt(n), at most 256, are looked at:
         behind them come the rows within clusters.
     n : int
-        Number of rows.
+        Number of different rows.
 
     Returns
     -------
     int
-        1 where fewer than three rows have a positive gamma.
+        Of two different rows both; else 1 where fewer than three rows have a positive gamma.
     """
+    if n == 2:
+        return 2
     drops = log_drops(gamma, n)
     return int(np.argmax(drops)) + 2 if len(drops) else 1
 
@@ -156,7 +164,7 @@ def log_drops(gamma: np.ndarray, n: int) -> np.ndarray:
     """Logarithm of the factor by which the sorted gamma falls behind 2, 3, ... centres; see `automatic_count`."""
     positive = int(np.count_nonzero(gamma > 0))
     most = min(most_centers(n), positive - 1)
-    logs = np.log(gamma[1 : max(most, 1) + 1])
+    logs = np.log(gamma[1 : max(most, 0) + 1])
     return np.asarray(logs[:-1] - logs[1:])
 
 
@@ -170,12 +178,12 @@ def gamma_drop(xp: Any, rho: Array, delta: Array, centers: np.ndarray) -> float:
 
 
 def clear_drop(n_clusters: int, n: int) -> float:
-    """The factor by which ``rho * delta`` of n rows has to fall behind so many centres to call them clusters."""
+    """The factor by which ``rho * delta`` of n different rows has to fall behind so many centres that are clusters."""
     return max(CLEAR_DROP, CLEAR_POWER ** (1 / n_clusters)) * (1 + FEW_ROWS / n)
 
 
 def most_centers(n: int) -> int:
-    """The number of centres up to which the automatic choice looks among n rows."""
+    """The number of centres up to which the automatic choice looks among n different rows."""
     return min(MOST_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)))
 
 

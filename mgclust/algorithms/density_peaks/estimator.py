@@ -17,8 +17,12 @@ from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.weights import RowWeights, WeightedClusterer, on_host
 from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, LEAST_K, most_neighbors
-from mgclust.algorithms.density_peaks.decision_graph import assign_labels, choose_centers, gamma_drop
-from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS
+from mgclust.algorithms.density_peaks.decision_graph import (
+    assign_labels,
+    choose_centers,
+    gamma_drop,
+    number_of_different,
+)
 from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
@@ -28,7 +32,6 @@ from mgclust.algorithms.density_peaks.ranks import (
     density_peaks,
     estimate,
     estimate_choice,
-    number_of_different,
 )
 from mgclust.algorithms.density_peaks.result_warnings import warnings_of
 from mgclust.algorithms.density_peaks.significance import Peaks
@@ -74,7 +77,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     dc_fraction : float or "auto", default="auto"
         Share of the pairs i < j that lie within dc; 0.01 to 0.02 is customary. dc is the
         ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance; where that is 0, since so many rows are equal,
-        the smallest positive one.
+        the smallest positive one, or with "auto" the one below which the share lies of the pairs that differ.
 
         "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001: the one at which, and beside which, a number of clusters
         stands out best in the decision graph of a third of the rows (3072 to 16384), and 0.02 unless its drop is at
@@ -240,6 +243,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
         model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
         model._different_rows = number_of_different(np, model.delta_)
+        model._lone_rows = int((model.rho_ == 0).sum())
         model.dc_, model.dc_error_ = result.scores.get("dc"), result.scores.get("dc_error", 0.0)
         model.exactness_ = result.diagnostics.get("exactness", {})
         model.dc_fraction_ = result.scores.get("dc_fraction")
@@ -455,7 +459,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         fraction = parameters["dc_fraction"]
         plain = density == "gaussian" and weights is None and parameters["metric"] != "precomputed"
         choice = fraction == "auto" and dc is None and plain and _is_automatic(parameters)
-        arguments["dc_fraction"] = None if choice else FRACTIONS[0] if fraction == "auto" else fraction
+        arguments |= {"dc_fraction": None if fraction == "auto" else fraction, "choice": choice}
         need = partial(
             estimate,
             metric=parameters["metric"],
@@ -542,7 +546,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.k_, self.log_density_ = found.get("k"), found.get("log_density")
         self.log_density_error_ = found.get("log_density_error")
         self._keep_peaks(value.peaks)
-        self._different_rows = value.different_rows
+        self._different_rows, self._lone_rows = value.different_rows, value.lone_rows
         return Result(**self._findings(value.gamma_drop, frame["parameters"], self.halo), **frame)
 
     def _findings(self, drop: float, chosen_by: dict[str, Any], halo: bool) -> dict[str, Any]:

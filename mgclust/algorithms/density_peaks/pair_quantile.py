@@ -22,7 +22,7 @@ How the last step counts is its caller's to say: all pairs, or a tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ __all__ = [
     "LEAST_TREE_SAMPLE",
     "Count",
     "Sample",
+    "different_rank",
     "pair_quantile",
     "pair_rank",
     "sample_quantiles",
@@ -129,6 +130,22 @@ def pair_rank(n: int, fraction: float) -> int:
     return min(max(round(fraction * pairs), 1), pairs)
 
 
+def different_rank(n: int, fraction: float, equal: int) -> int:
+    """Rank, from 1, among the distances of all pairs, of that wanted among those of pairs that differ.
+
+    Parameters
+    ----------
+    n : int
+        Rows.
+    fraction : float
+        Share of the pairs that differ.
+    equal : int
+        Pairs that do not; their distances of 0 come first.
+    """
+    pairs = n * (n - 1) // 2
+    return min(equal + max(round(fraction * (pairs - equal)), 1), pairs)
+
+
 def sample_rows(
     context: Context,
     measure: Metric,
@@ -200,17 +217,22 @@ def _narrow(
     return Sample(value, _value(low, dtype), _value(high, dtype), far, before.rank, deviation, False)
 
 
-def sample_quantiles(context: Context, x: Array, norm: str, ranks: list[int]) -> list[float]:
-    """Reduced distances of these ranks among the pairs of a few rows, which every rank has; 0 where pairs are equal.
+def sample_quantiles(context: Context, x: Array, norm: str, fractions: Sequence[float]) -> tuple[list[float], bool]:
+    """Reduced distances below which shares of the pairs of a few rows lie, and whether these are pairs that differ.
 
-    Within a bin of the histogram, 0.4%.
+    They are where the first share of all pairs are equal. Of all pairs, a distance is 0 where that share is. Every rank
+    has the rows. Within a bin of the histogram, 0.4%.
     """
     kernels, dtype = context.kernels, np.dtype(context.dtype)
     shift = np.finfo(dtype).nmant - COARSE_DIGITS
     counts = kernels.xp.zeros(1 + (1 << (8 * dtype.itemsize - 1 - shift)), dtype="int64")
     kernels.pairs.pair_histogram(x, x, norm=norm, diagonal=True, low=1, shift=shift, out=counts)
-    found = Histogram(kernels.xp, counts, 1, shift).bins_of(ranks)
-    return [0.0 if at is None else _value(at, dtype) for at in found]
+    histogram = Histogram(kernels.xp, counts, 1, shift)
+    ranks = [pair_rank(len(x), fraction) for fraction in fractions]
+    different = ranks[0] <= histogram.below
+    if different:
+        ranks = [different_rank(len(x), fraction, histogram.below) for fraction in fractions]
+    return [0.0 if at is None else _value(at, dtype) for at in histogram.bins_of(ranks)], different
 
 
 def smallest_positive(context: Context, measure: Metric, count: Count, seed: int) -> tuple[float, int]:

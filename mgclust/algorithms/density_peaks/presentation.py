@@ -61,6 +61,7 @@ class DensityPeaksPresentation(Presentation):
             },
         ),
         "equal_pairs": Fact("pairs of equal rows"),
+        "different_pairs": Fact("pairs of different rows, whose quantile dc is"),
         "dc_choice": None,
         "peaks": None,
         "stability": None,

@@ -54,21 +54,23 @@ from mgclust.algorithms.density_peaks.decision_graph import (
     clear_drop,
     density_order,
     gamma_drop,
+    number_of_different,
 )
 from mgclust.algorithms.density_peaks.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
-from mgclust.algorithms.density_peaks.fraction_choice import choice_rows, choose_fraction
+from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, choice_rows, choose_fraction
 from mgclust.algorithms.density_peaks.given_pairs import GivenPairs, measure_of
-from mgclust.algorithms.density_peaks.pair_quantile import BINS, sample_sizes
+from mgclust.algorithms.density_peaks.pair_quantile import BINS, different_rank, sample_sizes
 from mgclust.algorithms.density_peaks.random_pairs import random_pair_quantile, random_pairs_bytes
 from mgclust.algorithms.density_peaks.significance import CLEAR_NEIGHBORS, Peaks, significant_clusters
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
+from mgclust.kernels.masks import any_true
 from mgclust.kernels.pairs.density import TILE_BYTES
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["DensityPeaksOutput", "choose_again", "density_peaks", "estimate", "estimate_choice", "number_of_different"]
+__all__ = ["DensityPeaksOutput", "choose_again", "density_peaks", "estimate", "estimate_choice"]
 
 Array = Any
 PER_ROW = ("k", "value", "error")  # of a LogDensity
@@ -81,6 +83,7 @@ class DensityPeaksOutput:
     centers: np.ndarray
     gamma_drop: float
     different_rows: int
+    lone_rows: int  # whose rho is 0
     dc: float | None
     dc_error: float
     dc_fraction: float | None
@@ -96,6 +99,7 @@ def density_peaks(
     metric: str,
     dc: float | None,
     dc_fraction: float | None,
+    choice: bool,
     dc_method: str,
     sample_size: int | None,
     density: str,
@@ -110,9 +114,10 @@ def density_peaks(
 ) -> DensityPeaksOutput | None:
     """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports.
 
-    dc_fraction None: chosen here. adaptive: k is the length of the lists of nearest rows, and each row takes what it
-    bears of them. weights: of the own rows. It delivers "labels", "rho", "delta", "nearest_higher", where it was asked
-    for "halo", and where densities have errors "k", "log_density" and "log_density_error".
+    dc_fraction None: automatic; choice: it may be another than the first. adaptive: k is the length of the lists of
+    nearest rows, and each row takes what it bears of them. weights: of the own rows. It delivers "labels", "rho",
+    "delta", "nearest_higher", where it was asked for "halo", and where densities have errors "k", "log_density" and
+    "log_density_error".
     """
     measure = measure_of(metric)
     xp, host = context.kernels.xp, context.kernels.memory.to_host
@@ -132,26 +137,15 @@ def density_peaks(
         if dc is not None:
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
         elif state.cut is None and (density != "knn" or (halo and significance is None)):
-            if dc_fraction is None:
+            if choice:
                 state.choice = choose_fraction(context, measure, seed)
-                dc_fraction = float(state.choice["dc_fraction"])
-            if sample_size is None:
-                s_dc, error = passes.cutoff(dc_fraction, exact=dc_method == "exact", seed=seed)
-            else:
-                s_dc, error = random_pair_quantile(context, measure, dc_fraction, sample_size, seed)
-                exactness["dc_pairs"] = sample_size
-            if s_dc <= 0 and dc_method == "sample":  # so many of the sampled pairs are equal; perhaps not of all
-                s_dc, error = passes.cutoff(dc_fraction, exact=True, seed=seed)
-                exactness.pop("dc_pairs", None)
-            if s_dc <= 0:
-                s_dc, exactness["equal_pairs"] = passes.smallest_positive(seed)
-                error = 0.0
-                _refuse_too_small(context, measure, s_dc)
-            state.cut = CutoffDistance(s_dc, measure.distance(s_dc), error)
+            state.cut = _find_cutoff(
+                context, measure, passes, dc_fraction, state, exact=dc_method == "exact", pairs=sample_size, seed=seed
+            )
             state.keep(context)
         fraction = None
         if dc is None and state.cut is not None:
-            fraction = dc_fraction if state.choice is None else float(state.choice["dc_fraction"])
+            fraction = _fraction(dc_fraction, state)
     s_dc, dc, dc_error = state.cut or CutoffDistance(0.0, None, 0.0)
     norm = exactness["norm"] = passes.norm(0.0 if density == "knn" else s_dc)
 
@@ -213,6 +207,7 @@ def density_peaks(
         centers=chosen,
         gamma_drop=gamma_drop(xp, rho, delta, chosen),
         different_rows=number_of_different(xp, delta),
+        lone_rows=int((rho == 0).sum()),
         dc=dc,
         dc_error=dc_error,
         dc_fraction=fraction,
@@ -223,9 +218,49 @@ def density_peaks(
     )
 
 
-def number_of_different(xp: Any, delta: Array) -> int:
-    """Number of different rows: of equal rows all but the first have one at distance 0, of one kind all have."""
-    return max(1, int(xp.count_nonzero(delta)))
+def _fraction(given: float | None, state: DensityState) -> float:
+    """The share of the pairs within dc: as given, chosen, or the first where there is no choice."""
+    if given is not None:
+        return given
+    return FRACTIONS[0] if state.choice is None else float(state.choice["dc_fraction"])
+
+
+def _find_cutoff(
+    context: Context,
+    measure: Metric,
+    passes: AllPairs,
+    given: float | None,
+    state: DensityState,
+    *,
+    exact: bool,
+    pairs: int | None,
+    seed: int,
+) -> CutoffDistance:
+    """Find dc, and keep in `exactness` how.
+
+    Where so many pairs are equal that it would be 0, it is of a given fraction the smallest positive distance; of an
+    automatic one the quantile of the pairs that differ.
+    """
+    fraction, s, error = _fraction(given, state), 0.0, 0.0
+    if state.choice is None or not state.choice["different"]:
+        if pairs is None:
+            s, error = passes.cutoff(fraction, exact=exact, seed=seed)
+        else:
+            s, error = random_pair_quantile(context, measure, fraction, pairs, seed)
+            state.exactness["dc_pairs"] = pairs
+        if s <= 0 and not exact:  # so many of the sampled pairs are equal; perhaps not of all
+            s, error = passes.cutoff(fraction, exact=True, seed=seed)
+            state.exactness.pop("dc_pairs", None)
+    if s <= 0:
+        s, equal = passes.smallest_positive(seed)
+        state.exactness["equal_pairs"], error = equal, 0.0
+        if given is None and s > 0:
+            n = context.dataset_shape[0]
+            every = n * (n - 1) // 2
+            s, _ = passes.cutoff(different_rank(n, fraction, equal) / every, exact=True, seed=seed)
+            state.exactness["different_pairs"] = every - equal
+        _refuse_too_small(context, measure, s)
+    return CutoffDistance(s, measure.distance(s), error)
 
 
 def _nearest_higher(
@@ -242,10 +277,13 @@ def _nearest_higher(
 def _standing_out(context: Context, passes: AllPairs, measure: Metric, norm: str, near: Neighbors) -> np.ndarray:
     """Centres that stand out clearly by the densities of a few nearest rows; none where they do not."""
     xp = context.kernels.xp
-    rho = passes.rho_of(near, min(CLEAR_NEIGHBORS, near.s.shape[1]))
+    k = min(CLEAR_NEIGHBORS, near.s.shape[1])
+    if not any_true(context.comm.all_gather(near.s[:, k - 1].astype("float64")) > 0):
+        return np.empty(0, np.int64)  # so many rows are equal to each that all densities are
+    rho = passes.rho_of(near, k)
     delta = measure.distances(_nearest_higher(xp, passes, norm, rho, near)[0].astype("float64"), xp)
     centers = choose_centers(xp, rho, delta)
-    clear = gamma_drop(xp, rho, delta, centers) >= clear_drop(len(centers), len(rho))
+    clear = gamma_drop(xp, rho, delta, centers) >= clear_drop(len(centers), number_of_different(xp, delta))
     return centers if clear else centers[:0]
 
 
@@ -258,8 +296,8 @@ def _refuse_too_small(context: Context, measure: Metric, s: float) -> None:
         )
     if measure.distance(s) <= least:
         raise InputError(
-            f"dc={measure.distance(s):g}: so many pairs coincide that dc is the smallest positive distance; it should "
-            f"be > {least:.1g}, whose square dtype='{context.dtype}' holds. Drop duplicate rows or give dc."
+            f"dc={measure.distance(s):g}: so many pairs coincide that dc is a small positive distance; it should be "
+            f"> {least:.1g}, whose square dtype='{context.dtype}' holds. Drop duplicate rows or give dc."
         )
 
 

@@ -43,9 +43,13 @@ def warnings_of(model: DensityPeaks, drop: float, chosen_by: dict[str, Any]) -> 
 def _of_dc(model: DensityPeaks) -> list[str]:
     sentences = []
     if "equal_pairs" in model.exactness_:
+        which = "the smallest positive distance"
+        if "different_pairs" in model.exactness_:
+            pairs = model.exactness_["different_pairs"]
+            which = f"the distance of dc_fraction={model.dc_fraction_:g} of the {pairs:,} pairs of different rows"
         sentences.append(
-            f"dc={model.dc_:g} is the smallest positive distance: {model.exactness_['equal_pairs']:,} pairs of rows "
-            f"are equal, more than dc_fraction={model.dc_fraction_:g} of all; {model._different_rows:,} of "
+            f"dc={model.dc_:g} is {which}: {model.exactness_['equal_pairs']:,} pairs of rows "
+            f"are equal, more than that fraction of all; {model._different_rows:,} of "
             f"{len(model.rho_):,} rows are different. Drop equal rows and give their number as sample_weight, or "
             "give dc."
         )
@@ -53,6 +57,11 @@ def _of_dc(model: DensityPeaks) -> list[str]:
         sentences.append(
             f"n_clusters={model.n_clusters_} is more than the number of different rows, {model._different_rows}: "
             "equal rows have different labels; ask for fewer clusters."
+        )
+    if model.dc_ is not None and 2 * model._lone_rows > len(model.rho_):
+        sentences.append(
+            f"rho is 0 for {model._lone_rows:,} of {len(model.rho_):,} rows: no other row is near enough at "
+            f"dc={model.dc_:g}, and their clusters mean little. Give a larger dc or dc_fraction."
         )
     if model.dc_error_:
         sentences.append(
@@ -101,7 +110,7 @@ def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any]) -> l
     """Limits that make centres of rows within clusters."""
     if "n_clusters" in given or "indices" in given:
         return []
-    n, k, most = len(model.rho_), model.n_clusters_, most_centers(len(model.rho_))
+    n, k, most = len(model.rho_), model.n_clusters_, most_centers(model._different_rows)
     by = ", ".join(f"{name}={value:g}" for name, value in given.items())
     if "delta_min" not in given and (drop < 1 or k > most):
         return [
@@ -118,15 +127,16 @@ def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any]) -> l
 
 def _of_count(model: DensityPeaks, drop: float) -> list[str]:
     """A number of clusters that the decision graph does not show clearly."""
-    n = len(model.rho_)
+    n = model._different_rows
     stable, others = _other_numbers(model)
     if drop < clear_drop(model.n_clusters_, n):
         why = f"the last one's rho * delta is only {drop:.2g} times the next row's"
     elif stable < LEAST_DROP:
         why = "it is at this dc_fraction alone that their number stands out"
     elif n < FEW_ROWS and model.n_clusters_ > 1:
+        rows = f"n_samples={n} is" if n == len(model.rho_) else f"{n} different rows of {len(model.rho_):,} are"
         return [
-            f"n_samples={n} is too few to tell clusters from chance: below {FEW_ROWS} rows, centres of noise stand out "
+            f"{rows} too few to tell clusters from chance: below {FEW_ROWS} rows, centres of noise stand out "
             "as well. Look at the decision graph; give n_clusters, or more rows."
         ]
     else:

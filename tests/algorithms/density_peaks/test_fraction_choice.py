@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
+from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks, load_result
 from mgclust.algorithms.density_peaks import fraction_choice
@@ -204,13 +205,100 @@ def test_few_centres_in_noise_are_warned_of():
 @pytest.mark.parametrize("density", ["gaussian", "cutoff"])
 def test_many_equal_rows(algorithm, density, device):
     X = np.random.default_rng(5).integers(0, 4, (800, 2)).astype("float32")
-    model = fit(X, device, algorithm=algorithm, density=density, n_clusters=3)
+    model = fit(X, device, algorithm=algorithm, density=density, n_clusters=3, dc_fraction=0.02)
     d = reference.distances(X, X)
     assert model.dc_ == d[d > 0].min() == 1.0 and model.dc_error_ == 0
     assert model.exactness_["equal_pairs"] == ((d == 0).sum() - len(X)) // 2
     np.testing.assert_allclose(model.rho_, reference.density(X, 1.0, density), rtol=1e-5)
     assert "dc=1 is the smallest positive distance" in model.result_.warnings[0]
     assert "; 16 of 800 rows are different." in model.result_.warnings[0]
+
+
+def zeros_and_blobs(zeros=150, std=0.6):
+    """Four blobs of 200 rows, and rows of zeros, a cluster of their own: which is which is the second answer."""
+    X, y = make_blobs(800, centers=[[4, 4], [-4, 4], [4, -4], [-4, -4]], cluster_std=std, random_state=3)
+    return np.concatenate([np.zeros((zeros, 2)), X]), np.concatenate([np.full(zeros, 4), y])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_clusters": 5},
+        {"density": "cutoff"},
+        {"algorithm": "grid"},
+        {"metric": "precomputed"},
+        {"dc_method": "sample", "random_state": 0},
+        {"dc_method": "sample", "sample_size": 2000, "random_state": 0},
+    ],
+    ids=str,
+)
+def test_an_automatic_dc_is_of_pairs_that_differ(options, device):
+    X, y = zeros_and_blobs(200)
+    d = reference.distances(X, X)
+    model = fit(d if "metric" in options else X, device, dtype="float64", **options)
+    pairs = np.sort(d[np.triu_indices(len(X), 1)])
+    equal = int((pairs == 0).sum())
+    assert equal > 0.02 * len(pairs) and model.dc_fraction_ == 0.02
+    assert model.dc_ == pytest.approx(pairs[equal + round(0.02 * (len(pairs) - equal)) - 1], rel=1e-9)
+    assert model.dc_error_ == 0 and model.exactness_["equal_pairs"] == equal
+    assert model.exactness_["different_pairs"] == len(pairs) - equal
+    assert model.n_clusters_ == 5 and adjusted_rand_score(y, model.labels_) > 0.99
+    assert model.result_.warnings[0].startswith(
+        f"dc={model.dc_:g} is the distance of dc_fraction=0.02 of the {len(pairs) - equal:,} pairs of different rows"
+    )
+
+
+def test_fractions_are_chosen_of_pairs_that_differ():
+    X, cells = grid(each=40)
+    centers = np.stack([cells % 8, cells // 8], axis=1)
+    X = centers + 0.6 * (X - centers)  # clusters further apart
+    X, y = np.concatenate([np.full((800, 2), -2), X]), np.append(np.full(800, 64), cells)
+    model = fit(X)
+    assert model.dc_choice_["different"] and len(model.dc_choice_["tried"]) > 2
+    assert model.dc_fraction_ < 0.02 and model.n_clusters_ == 65 and adjusted_rand_score(y, model.labels_) > 0.95
+    assert not fit(grid()[0]).dc_choice_["different"]
+
+
+NOISE = {
+    "counts": lambda rng: rng.poisson(1, (2000, 2)),
+    "zeros for negative values": lambda rng: np.maximum(rng.normal(size=(2000, 2)), 0),
+    "a quarter zeros": lambda rng: np.where(np.arange(2000)[:, None] < 500, 0, rng.normal(size=(2000, 2))),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draw", NOISE.values(), ids=NOISE)
+def test_noise_with_equal_rows_is_warned_of(draw):
+    for seed in range(20):
+        model = fit(draw(np.random.default_rng(seed)))
+        assert model.n_clusters_ == 1 or any("stand out" in text for text in model.result_.warnings)
+
+
+def test_few_different_rows_do_not_tell_clusters_from_chance():
+    X = make_blobs(400, centers=[[0, 0], [30, 0], [0, 30], [30, 30]], cluster_std=0.6, random_state=0)[0].round()
+    model = fit(X, dc=1.5)
+    assert model.n_clusters_ == 4
+    (text,) = model.result_.warnings
+    assert text.startswith(
+        f"{len(np.unique(X, axis=0))} different rows of 400 are too few to tell clusters from chance"
+    )
+
+
+def test_two_different_rows_are_two_clusters():
+    model = fit(np.repeat([[0.0, 0.0], [1.0, 1.0]], 50, axis=0))
+    assert adjusted_rand_score(np.repeat([0, 1], 50), model.labels_) == 1
+    assert model.result_.warnings[-1].startswith("2 different rows of 100 are too few to tell clusters from chance")
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_densities_of_0_are_warned_of():
+    X, _ = zeros_and_blobs(200)
+    model = fit(X, density="cutoff", dc_fraction=0.02)  # the smallest positive distance: only zeros have neighbours
+    assert "rho is 0 for 800 of 1,000 rows: no other row is near enough" in model.result_.warnings[1]
+    (text, *_) = fit(X[200:], dc_fraction=1e-9).result_.warnings
+    assert text.startswith("rho is 0 for ") and "Give a larger dc or dc_fraction" in text
+    assert not any("rho is 0" in text for text in fit(X).result_.warnings)
 
 
 def test_more_centres_than_different_rows():
@@ -233,7 +321,7 @@ def test_many_equal_rows_with_few_others():
     X = np.zeros((6000, 5), "float32")
     X[-3:, 0] = 3.0, 7.0, 9.5
     for rows, metric in ((X, "euclidean"), (reference.distances(X[4000:], X[4000:]), "precomputed")):
-        assert fit(rows, metric=metric).dc_ == 2.5
+        assert fit(rows, metric=metric, dc_fraction=0.02).dc_ == 2.5
 
 
 def test_discrete_rows_at_the_defaults():

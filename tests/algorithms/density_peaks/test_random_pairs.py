@@ -86,7 +86,9 @@ def test_the_same_pairs_in_one_go_or_in_several(X, device, monkeypatch):
 def test_two_equal_halves_take_the_smallest_positive_distance(device, rng):
     X = np.repeat(rng.normal(size=(2, 3)), 50, axis=0)
     with pytest.warns(ClusteringWarning, match="smallest positive distance"):
-        model = DensityPeaks(2, sample_size=200, dc_method="sample", device=device, client=None).fit(X)
+        model = DensityPeaks(2, dc_fraction=0.02, sample_size=200, dc_method="sample", device=device, client=None).fit(
+            X
+        )
     assert model.dc_ == pytest.approx(np.linalg.norm(X[0] - X[-1]), rel=1e-6) and model.dc_error_ == 0
 
 

@@ -231,3 +231,10 @@ def test_the_report_tells_of_peaks_and_saddles():
     clusters, saddles = presentation.tables(model.result_)
     assert "over its highest saddle, in errors" in clusters.columns
     assert saddles.heading.startswith("Saddles between clusters") and len(saddles.rows) == len(model.saddles_)
+
+
+def test_rows_of_27_kinds_have_a_fit(device):
+    """The 24 nearest rows of each are equal to it, so that no centre can be seen by them alone."""
+    X = np.random.default_rng(0).integers(0, 3, (800, 2))
+    model = DensityPeaks(density="knn", k="adaptive", significance=1.65, device=device, client=None).fit(X)
+    assert model.n_clusters_ >= 1 and model._peaks["standing"] == model._peaks["joined"] == 0
