@@ -157,6 +157,13 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         last = float(row["preference"][0]) if best else np.nan
         self.preference_ = last if value.preference is None else value.preference
         problems = self._problems(row, value.nearest)
+        n = inputs.dataset.shape[0]
+        if value.different is not None and value.different <= n / 2:
+            problems.append(
+                f"only {value.different} of {n} rows are different: the scan may pass the numbers of clusters by that "
+                "keep equal rows together, whose silhouettes are better. Drop equal rows (numpy.unique(X, axis=0)); of "
+                "few different rows each may be a cluster."
+            )
         silhouettes = {}
         if value.cluster_silhouettes is not None:
             samples = outcome.arrays["samples"]

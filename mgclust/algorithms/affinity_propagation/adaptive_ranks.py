@@ -34,6 +34,7 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     median,
     similarities_of,
 )
+from mgclust.algorithms.common.row_hashes import row_hashes
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, score_labelings, score_with_matrix
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
@@ -72,6 +73,7 @@ class AdaptiveOutput:
     nearest: tuple[int, int]  # see `ScanState`
     preference: float | np.ndarray | None  # as it was given
     exactness: dict[str, Any]
+    different: int | None  # rows; None where similarities were given
 
 
 def adaptive_affinity_propagation(
@@ -94,6 +96,7 @@ def adaptive_affinity_propagation(
     with context.stage("similarities"):
         similarities = similarities_of(context, affinity, seed, stored=not listed)
         rows = rows_of(context, similarities, algorithm, listed)
+        different = different_rows(context) if affinity in AFFINITIES else None
     with context.stage("preference"):
         middle = median(context, similarities, with_diagonal=False)
         similarities.settle()
@@ -147,7 +150,15 @@ def adaptive_affinity_propagation(
         nearest=state.nearest,
         preference=preference,
         exactness=exactness,
+        different=different,
     )
+
+
+def different_rows(context: Context) -> int:
+    """Number of different rows. Ranks meet."""
+    xp = context.kernels.xp
+    own = xp.concatenate([row_hashes(chunk.x, xp) for chunk in context.rows.chunks()])
+    return len(xp.unique(context.comm.all_gather(own)))
 
 
 def unassigned(n: int) -> Assignment:

@@ -14,17 +14,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from mgclust.algorithms.common.row_hashes import row_hashes
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
-from mgclust.hashing import GOLDEN, splitmix64
 from mgclust.kernels.masks import any_true
 
 __all__ = ["EqualRows", "first_of_equal"]
 
 Array = Any
-PIECE_NUMBERS, PIECE_NUMBERS_ON_GPU = 1 << 16, 1 << 22  # hashed together: a core's cache; enough for a GPU
 
 
 class EqualRows:
@@ -104,16 +101,3 @@ def first_with_hash(hashes: Array, xp: Any) -> Array:
     first = xp.empty(n, "int64")
     first[order] = firsts[group]
     return first
-
-
-def row_hashes(x: Array, xp: Any) -> Array:
-    """A hash of each row's values; 0 and -0 are one value."""
-    m, d = x.shape
-    salts = xp.asarray(np.arange(1, d + 1, dtype=np.uint64) * np.uint64(GOLDEN))
-    out = xp.empty(m, "uint64")
-    step = max(1, (PIECE_NUMBERS if xp is np else PIECE_NUMBERS_ON_GPU) // d)
-    for start in range(0, m, step):
-        bits = (x[start : start + step] + x.dtype.type(0)).view(f"u{x.itemsize}").astype("uint64")  # -0 + 0 is 0
-        bits += salts
-        out[start : start + step] = splitmix64(bits).sum(axis=1)
-    return out

@@ -331,3 +331,12 @@ def test_the_fast_profile_with_a_preference_is_the_usual_one():
     given = {"preference": -20.0, "device": "cpu", "client": None}
     one, other = (AdaptiveAffinityPropagation(profile=profile, **given).fit(X) for profile in ("code", "fast"))
     assert one.n_iter_ == other.n_iter_ and (one.labels_ == other.labels_).all()
+
+
+def test_many_equal_rows_are_said(device, rng):
+    """Nine different rows are clusters with silhouette 1, which a scan that falls from many exemplars passes by."""
+    model = fit(np.random.default_rng(1).integers(0, 3, (60, 2)), device)
+    assert any("only 9 of 60 rows are different" in text and "numpy.unique" in text for text in model.result_.warnings)
+    few = np.concatenate([rng.normal(size=(20, 2)), rng.normal(size=(20, 2)) + 9])
+    few[1] = few[0]
+    assert not any("different" in text for text in fit(few, device).result_.warnings)
