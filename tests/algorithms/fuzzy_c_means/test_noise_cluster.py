@@ -92,7 +92,7 @@ def test_same_bits_on_any_number_of_ranks(size, limit, ranks, monkeypatch):
 
 def test_what_is_said_and_refused(scattered, device):
     model = FuzzyCMeans(2, noise_distance=0.1, random_state=0, device=device, client=None)
-    with pytest.warns(ClusteringWarning, match=r"of 660 rows are noise.*noise_distance=0.1.*raise it"):
+    with pytest.warns(ClusteringWarning, match=r"of 660 rows are noise.*noise_distance=0.1.*raise noise_distance"):
         model.fit(scattered)
     with pytest.raises(InputError, match="noise_distance=0"):
         FuzzyCMeans(2, noise_distance=0, device=device, client=None).fit(scattered)
