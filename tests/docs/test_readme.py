@@ -335,7 +335,8 @@ def test_blocks_for_a_cluster_with_tls(directory, monkeypatch):
         n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", security=security, protocol="tls"
     ) as running:
         _run_shell(block._replace(code=run.replace("tls://scheduler:8786", running.scheduler_address)))
-    assert json.loads((directory / "out-tls" / "result.json").read_text())["hardware"]["ranks"] == 2
+    hardware = json.loads((directory / "out-tls" / "result.json").read_text())["hardware"]
+    assert hardware["ranks"] == 1 and "fewer_because" in hardware  # of the cluster's two workers
 
 
 def test_blocks_that_need_more_than_this_machine_name_what_exists():

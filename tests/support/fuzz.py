@@ -201,7 +201,8 @@ def api() -> Iterator[Case]:
     from mgclust.service.models import open_database
     from mgclust.service.settings import Settings
 
-    with tempfile.TemporaryDirectory() as folder:
+    # The database's own files may appear while the folder is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         settings = Settings(
             data=Path(folder, "data"),
             cpu=True,
