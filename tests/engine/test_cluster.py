@@ -289,7 +289,7 @@ def test_a_local_cluster_that_refuses_is_one_sentence(monkeypatch):
 
 @pytest.mark.slow
 def test_a_local_cluster_whose_workers_cannot_be_started(monkeypatch):
-    """As where a process may make no semaphores: until 2026.7 Dask waits without end for the end of what never began."""
+    """As where a process may make no semaphores: to 2026.7 Dask waited without end for what never began."""
 
     class Refusing:
         def Queue(self):
@@ -299,7 +299,7 @@ def test_a_local_cluster_whose_workers_cannot_be_started(monkeypatch):
     monkeypatch.setattr(local_cluster, "LONGEST_START", 3.0)
     monkeypatch.setattr(local_cluster, "END", 1.0)
     before = children()
-    with pytest.raises(RunFailed, match="were not there after 3 s, and it was ended|Nanny failed to start"):
+    with pytest.raises(RunFailed, match=r"were not there after 3 s, and it was ended|Nanny failed to start"):
         connect("local", "cpu", n_workers=2).__enter__()
     assert gone(before)
 
