@@ -62,7 +62,7 @@ class File:
         source, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
         source.write_text(code)
         flags = ["-std=c++17", "-O1", "-mfma", "-ffp-contract=off", "-w", "-shared", "-fPIC"]
-        subprocess.run([compiler(), *flags, "-o", library, source], check=True)
+        subprocess.run([compiler(), *flags, "-o", library, source], check=True, timeout=100)
         self._library = ctypes.CDLL(str(library))
 
     def get_function(self, name: str):

@@ -27,6 +27,7 @@ from distributed.comm.addressing import get_address_host
 from distributed.protocol.pickle import dumps
 
 from mgclust.array_files import is_dask
+from mgclust.by_value import by_value
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
@@ -54,20 +55,6 @@ OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the cal
 # One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
 _QUEUES: weakref.WeakKeyDictionary[Client, dict[str, queue.SimpleQueue]] = weakref.WeakKeyDictionary()
 _QUEUES_LOCK = threading.Lock()
-
-
-def _unpickled() -> Callable[..., Any]:
-    """Make a function that calls what it is given in bytes; the scheduler reads tasks, but need not have mgclust.
-
-    It has no name in a module, so that it travels by value.
-    """
-
-    def unpickled(function: bytes, *arguments: Any) -> Any:
-        import pickle
-
-        return pickle.loads(function)(*arguments)
-
-    return unpickled
 
 
 class Driver:
@@ -291,8 +278,7 @@ class Driver:
                 columns = {name: parts[rank][0] for name, parts in by_row.items()}
                 task = partial(tasks.run_task, session, assignment, address, source, source_beside, columns)
                 future = self._client.submit(
-                    _unpickled(),
-                    dumps(task),
+                    by_value(task),
                     arrays,
                     arrays_beside,
                     whole,
