@@ -82,6 +82,8 @@ class Wire:
     ----------
     watch : callable
         Called now and then while a link waits, with the rank it waits for; may raise.
+    sent, received : int
+        Bytes of messages that have passed the links, before encryption.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Wire:
         self.client_tls = client_tls
         self.server_tls = server_tls
         self.watch: Callable[[int], None] = lambda waiting_for: None
+        self.sent = self.received = 0
 
     def proof(self, step: bytes, rank: bytes, nonces: bytes) -> bytes:
         """Proof that this end knows the key."""
@@ -187,6 +190,7 @@ class Link:
         while done < len(buffer):
             moved = self._attempt(step, what, last)
             done, last = done + moved, time.monotonic() if moved else last
+        self._wire.received += done
 
     def _send(self, buffer: memoryview, what: str) -> None:
         done, last = 0, time.monotonic()
@@ -194,6 +198,7 @@ class Link:
             rest = buffer[done:]
             moved = self._attempt(lambda rest=rest: self._sock.send(rest), what, last)
             done, last = done + moved, time.monotonic() if moved else last
+        self._wire.sent += done
 
     def _attempt(self, step: Any, what: str, last: float) -> int:
         try:

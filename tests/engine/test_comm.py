@@ -362,3 +362,10 @@ def test_a_missing_rank_is_named():
     server = listen("127.0.0.1")
     with pytest.raises(CollectiveTimeout, match=r"rank\(s\) \[1, 2\]"):
         accept(server, Wire(b"k", Abort(), 0.3), 3)
+
+
+def test_bytes_are_counted_on_both_ends():
+    seen = run_threads(rank_jobs.counted, 2)[0]
+    (sent, received), (back, there) = seen.tolist()
+    assert (sent, received) == (there, back)
+    assert sent >= 8000
