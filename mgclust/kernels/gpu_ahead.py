@@ -165,6 +165,7 @@ def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: in
         yield from ((lists, name) for name in ("count_similar", "list_similar", "move_own", "nearest_flagged"))
         if d > LOW_DIMENSIONS and dtype == np.float32:
             yield split, "similarities_chosen"
+        yield lists, "move_columns"
         yield lists, "move_lists"
 
 

@@ -79,6 +79,29 @@ def test_making(lists, memory, n, share, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
+def test_moving(lists, memory, dtype):
+    """What lies behind a list that was cut does not move with it."""
+    found = made(lists, memory, matrix(20, 900, dtype), np.full(20, -0.2, dtype))
+    before = rows_of(memory, found)
+    found.length = memory.to_device(memory.to_host(found.length) - np.arange(20))
+    length = memory.to_host(found.length)
+    room = (length + 31) // 32 * 32
+    begin = np.cumsum(room) - room
+    moved = []
+    for name in ("column", "s", "a"):
+        values = getattr(found, name)
+        out = memory.to_device(np.full(room.sum(), 3, memory.to_host(values).dtype))
+        lists.move_lists(found, memory.to_device(begin), values=values, out=out)
+        moved.append(memory.to_host(out))
+    for row, (columns, s, a) in enumerate(before):
+        at, end, whole = begin[row], begin[row] + length[row], begin[row] + room[row]
+        for old, new in zip((columns, s, a), moved, strict=True):
+            np.testing.assert_array_equal(new[at:end], old[: length[row]])
+        assert (moved[1][end:whole] == -np.inf).all() and (moved[2][end:whole] == -np.inf).all()
+        assert ((moved[0][end:whole] >= 0) & (moved[0][end:whole] < 900)).all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", [300, 6000])
 def test_noise_is_drawn_again(lists, memory, n, dtype):
     """A stays with its element, and the prefix that has one of its own still holds all of those."""

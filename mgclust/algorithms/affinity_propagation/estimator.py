@@ -113,8 +113,9 @@ default="euclidean"
     exactness_ : dict
         How the messages were kept: ``algorithm``, "dense" or "sparse", with which the run began; how often a row had to
         be searched again for a longer list (``rows_searched``); how many pairs were kept at the end (``pairs_kept``:
-        all of them where lists have given way). The two numbers, unlike results, depend on the number of ranks and
-        on resumed checkpoints.
+        all of them where lists have given way); how often a rank made its lists shorter, which held what no row read
+        any more (``lists_shortened``). These numbers, unlike results, depend on the number of ranks, on memory and on
+        resumed checkpoints.
     search_ : dict of str to ndarray
         With `n_clusters`: ``preference``, ``n_clusters``, ``n_iter`` and ``converged`` of each preference tried, in
         that order.

@@ -1,8 +1,12 @@
 """A rank's rows of the messages as neighbour lists, for the elements that matter.
 
 What lists hold, and why the numbers are those of all elements bit for bit, stands in
-`mgclust.kernels.affinity_propagation.listed`. Here lists are made, made longer where a row is undecided, and given up
-for all elements where those are cheaper.
+`mgclust.kernels.affinity_propagation.listed`. Here lists are made, made longer where a row is undecided, shorter where
+nothing reads what they hold, and given up for all elements where those are cheaper.
+
+Rows whose two largest A + S are undecided ask for columns far away, up to their whole row, where one exemplar less is
+left. A few columns that are active now decide them instead, so those are chosen again wherever that takes fewer
+similarities than longer lists.
 """
 
 from __future__ import annotations
@@ -30,11 +34,17 @@ SAMPLE_COLUMNS = 1024  # columns of a row that tell how similar its nearest ones
 # Length of a list at first: a share of a row, between two numbers.
 LIST_SHARE = 1 / 50
 SHORTEST_LIST, LONGEST_LIST = 48, 400
+ROOM = 1.25  # of the arrays of all lists, as many times of what they hold
+TIGHT_GROWTH = 1.125  # lists are that much longer than what is in use where memory has been short
 LIST_GROWTH = 1.5  # a list is made that much longer than it would have to be
 MOST_TIMES = 20  # that a row has asked, as far as they count
 WHOLE_AFTER = 2  # rounds of longer lists for one iteration
 INTERVAL = 16  # iterations from one look at what they cost to the next, and from one choice of active columns
 LARGE = 1 << 30  # bytes of lists that have moved: what they leave is given back
+LOOKS = 8  # at what rows read, before lists become shorter: what one of them has seen in use stays
+SPARE = 2.0  # a list keeps so many times of what has been in use
+FEW_COLUMNS = 4  # active ones that are not worth a choice
+PAYS = 2.0  # lists become shorter where they are so many times as long as they will be
 DENSE_PACE = 2.0  # elements of a dense row that are passed in the time of one of a list
 PATIENCE = 16.0  # dense iterations' time that lists have cost more than matrices would have, which ends them
 
@@ -56,6 +66,9 @@ class Pace:
     # Pairs that matrices would pass while undecided rows are decided: because all wait, and for each of their pairs.
     stop_pairs: float
     search_pace: float
+    # Similarities that longer lists would take for each one of chosen columns, from which on these are chosen at once.
+    choice_pace: float
+    least_saved: int  # bytes: lists become shorter where that gives back more
 
 
 PACES = {
@@ -63,10 +76,12 @@ PACES = {
         long_list=0,
         nearly_short=math.inf,
         rows_a_choice=64,
-        most_active=SHORTEST_LIST,
+        most_active=128,
         read_far=4,
         stop_pairs=0.0,
         search_pace=0.0,
+        choice_pace=4.0,
+        least_saved=16 << 20,
     ),
     "cuda": Pace(
         long_list=4096,
@@ -76,6 +91,8 @@ PACES = {
         read_far=64,
         stop_pairs=1e9,
         search_pace=6.0,
+        choice_pace=4.0,
+        least_saved=1 << 29,
     ),
 }
 
@@ -121,6 +138,8 @@ class ListedRows(MessageRows):
         self._finished = 0  # iterations
         self._unseen, self._chosen = 0, 0  # iterations since their cost was looked at, and since columns were chosen
         self._rows, self._asked = xp.arange(m), xp.zeros(m)  # how often lists have become longer
+        self._tight = False  # memory has been short
+        self._looks, self._in_use = 0, xp.zeros(m, "int64")  # most elements in use at the last looks
         self._first_lists()
 
     def _first_lists(self) -> None:
@@ -150,10 +169,11 @@ class ListedRows(MessageRows):
         """See `MessageRows`."""
         messages, xp, pace = self.messages, self.context.kernels.xp, self._pace
         rows = xp.flatnonzero(messages.undecided)
-        if self._chosen > INTERVAL:
-            unsure = messages.slack[rows[messages.undecided[rows] == 1]]
-            many = len(unsure) * pace.rows_a_choice > len(self._rows)
-            if many and self._choose_active(unsure, max(pace.most_active, self._read() // len(self._rows))):
+        unsure = messages.slack[rows[messages.undecided[rows] == 1]]
+        if len(unsure):
+            due = self._chosen > INTERVAL and len(unsure) * pace.rows_a_choice > len(self._rows)
+            pairs = math.inf if due else len(unsure) * messages.n / pace.choice_pace
+            if self._choose_active(unsure, max(pace.most_active, self._read() // len(self._rows)), pairs):
                 rows = self._pass_again(rows, numbers)
         for round_ in count():
             if not len(rows):
@@ -191,6 +211,7 @@ class ListedRows(MessageRows):
         messages.a[...] = -np.inf
         messages.own[...] = messages.a_column[...] = messages.read[...] = messages.undecided[...] = 0
         self._unseen, self._chosen, self._lost = 0, 0, 0.0
+        self._looks, self._in_use[...], self._tight = 0, 0, False
 
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
         """See `MessageRows`."""
@@ -239,6 +260,7 @@ class ListedRows(MessageRows):
         self._unseen, self._lost = 0, max(0.0, self._lost + loss)
         if read > self._pace.read_far * m + own and self._chosen >= INTERVAL:
             self._choose_active(messages.slack, max(SHORTEST_LIST, read // m))
+        self._drop_unused()
         if self._keep_lists:
             return self
         dense = 2 * m * padded(messages.n) * self.context.dtype.itemsize
@@ -261,7 +283,10 @@ class ListedRows(MessageRows):
         super().restore(saved)
         empty: dict[str, Any] = {"own_count": "int64", "own_column": "int32", "own_a": self.context.dtype}
         own = (np.concatenate([np.zeros(0, kind), *saved.blocks(name)]) for name, kind in empty.items())
-        self._remake(self.messages.floor, *map(self.context.kernels.memory.to_device, own))
+        # Noise may have raised a floor above the last of its own elements.
+        limits, floor = np.finfo(self.context.dtype), self.messages.floor
+        floor = floor - abs(floor) * 8 * limits.eps - 8000 * limits.tiny
+        self._remake(floor, *map(self.context.kernels.memory.to_device, own))
 
     def _dense(self) -> DenseRows:
         """The same messages with all elements."""
@@ -277,29 +302,87 @@ class ListedRows(MessageRows):
         new.a[xp.searchsorted(xp.cumsum(counts), xp.arange(len(columns)), side="right"), columns] = values
         filled = old.hot_column >= 0
         new.a[xp.nonzero(filled)[0], old.hot_column[filled]] = -xp.inf
-        rows._filled, rows.searched = self._filled, self.searched
+        rows._filled, rows.searched, rows.shortened = self._filled, self.searched, self.shortened
         return rows
 
     def _read(self) -> int:
         """Count the elements behind the own ones that the last pass read in the lists."""
         return int(self.context.kernels.xp.maximum(self.messages.read, 0).sum())
 
-    def _choose_active(self, slack: Array, most: int) -> bool:
-        """Find the columns that decide about nearly all rows with this slack, unless they are too many."""
+    def _drop_unused(self) -> None:
+        """Make lists shorter where they hold much more than rows have read lately; drop columns that decide nothing."""
         messages, xp = self.messages, self.context.kernels.xp
-        self._chosen = 0
+        self._in_use = xp.maximum(self._in_use, messages.own + xp.maximum(messages.read, 0))
+        self._looks += 1
+        if self._looks < LOOKS:
+            return
+        if len(messages.active) > SHORTEST_LIST:
+            by_active = messages.slack[messages.read < 0]
+            count = self._active_from(by_active.min()) if len(by_active) else 0
+            if 0 < 2 * count < len(messages.active):
+                self._take_active(count, math.inf)
+        keep = xp.maximum((SPARE * self._in_use).astype("int64") + PADDING, first_length(messages.n))
+        kept = int(_padded(xp.minimum(keep, messages.length)).sum())
+        saved = len(messages.column) - kept
+        room = int(ROOM * kept)
+        if saved > (PAYS - 1) * kept and self._bytes(saved) > self._pace.least_saved and room <= self._largest_room():
+            self._shorten(keep)
+            self._move_lists(max(room, int(_padded(messages.length).sum())))
+        self._looks, self._in_use[...] = 0, 0
+
+    def _shorten(self, keep: Array) -> None:
+        """Cut lists to so many elements, and to no fewer than own ones and one more; equal similarities stay together.
+
+        A row that would read on is undecided then, and has its list made longer.
+        """
+        messages, xp = self.messages, self.context.kernels.xp
+        keep = xp.maximum(keep, messages.own + 1)
+        rows = xp.flatnonzero(keep < messages.length)
+        if not len(rows):
+            return
+        self.shortened += 1
+        begin, low, high = messages.begin[rows], keep[rows], messages.length[rows]
+        floor = xp.maximum(messages.s[begin + low - 1], messages.floor[rows])
+        last = high - 1
+        for _ in range(int(high.max()).bit_length()):  # the first below: from `low` to `high`
+            middle = xp.minimum((low + high) // 2, last)
+            above = (low < high) & (messages.s[begin + middle] >= floor)
+            low, high = xp.where(above, middle + 1, low), xp.where(above | (low == high), high, middle)
+        messages.floor[rows] = xp.where(low <= last, floor, messages.floor[rows])
+        messages.length[rows] = low
+
+    def _choose_active(self, slack: Array, most: int, pairs: float = math.inf) -> bool:
+        """Find the columns that decide about nearly all rows with this slack.
+
+        Not where they are more than `most`, or take more similarities than `pairs`.
+        """
+        xp = self.context.kernels.xp
+        if pairs < FEW_COLUMNS * len(self._rows):
+            return False
+        if pairs == math.inf:
+            self._chosen = 0
         most = min(most, self.context.free // (16 * self.context.dtype.itemsize * max(1, len(self._rows))))
         for share in (0.005, 0.05, 0.2):
-            count = 16 + int(LIST_GROWTH * (messages.a_column >= xp.quantile(slack, share)).sum())
+            count = self._active_from(xp.quantile(slack, share))
             if count <= most:
-                break
-        else:
-            return False
+                return self._take_active(count, pairs)
+        return False
+
+    def _active_from(self, least: float) -> int:
+        """Number of columns that are taken where those with a(k) >= least are to be among them."""
+        return 16 + int(LIST_GROWTH * (self.messages.a_column >= least).sum())
+
+    def _take_active(self, count: int, pairs: float) -> bool:
+        """Make so many columns with the largest a(k) active, unless that takes more similarities than `pairs`."""
+        messages, xp = self.messages, self.context.kernels.xp
         columns = xp.sort(xp.argsort(-messages.a_column)[:count]).astype("int32")
         kept = xp.isin(columns, messages.active)
+        new = columns[~kept]
+        if len(new) * len(self._rows) > pairs or not (len(new) or len(columns) < len(messages.active)):
+            return False
+        self._chosen = 0
         s = xp.empty((len(self._rows), len(columns)), self.context.dtype)
         s[:, kept] = messages.active_s[:, xp.isin(messages.active, columns)]
-        new = columns[~kept]
         step = max(1, BLOCK_BYTES[self.context.kernels.device] // (4 * max(1, len(new))))
         for start in range(0, len(self._rows) if len(new) else 0, step):
             rows = self._rows[start : start + step]
@@ -316,7 +399,7 @@ class ListedRows(MessageRows):
             part = rows[start : start + step]
             s = self.similarities.of_rows(part)
             asked = self.context.kernels.xp.minimum(self._asked[part], MOST_TIMES)
-            growth = LIST_GROWTH ** (1 + asked)
+            growth = TIGHT_GROWTH if self._tight else LIST_GROWTH ** (1 + asked)
             self._asked[part] += 1
             self._list(part, s, self._floors(s, wanted[start : start + step], growth))
 
@@ -345,7 +428,7 @@ class ListedRows(MessageRows):
         length = xp.full(len(s), first_length(n))
         if wanted is not None:
             self._kernels.count_similar(s, xp.maximum(wanted, lowest), out=length)
-            most = xp.maximum(LIST_GROWTH * length, self._pace.long_list)
+            most = xp.maximum(LIST_GROWTH * length, 0 if self._tight else self._pace.long_list)
             length = xp.minimum(growth * length, most).astype("int64") + 16
         place = sample.shape[1] - 1 - -(-length * sample.shape[1] // n)
         if wanted is None:
@@ -360,22 +443,42 @@ class ListedRows(MessageRows):
         messages, xp = self.messages, self.context.kernels.xp
         if self._used + more <= len(messages.column):
             return
-        lengths = _padded(messages.length)
-        live = int(lengths.sum())
-        room, before = int(1.25 * (live + more)), len(messages.column)
-        room = max(room, before)  # so that arrays can take each other's place
-        if self._bytes(room + live) > self.context.free:
-            raise self._too_large(room)
+        # As large as before at least, so that arrays can take each other's place.
+        needed, most = int(_padded(messages.length).sum()) + more, self._largest_room()
+        room = max(int(ROOM * needed), len(messages.column))
+        if room > most:  # what no row needs now goes, and from now on lists take little more than that
+            self._tight = True
+            in_use = messages.own + xp.maximum(messages.read, 0)
+            self._shorten((TIGHT_GROWTH * in_use).astype("int64") + PADDING)
+            needed = int(_padded(messages.length).sum()) + more
+            room = min(int(ROOM * needed), most)
+        if room < needed:
+            raise self._too_large(needed)
+        self._move_lists(room)
+
+    def _largest_room(self) -> int:
+        """Elements of the largest arrays that can take the place of the present ones, one after the other."""
+        free, before = self.context.free, len(self.messages.column)
+        last = (free - self.context.dtype.itemsize * before) // self._bytes(1)
+        return int(min((free - self._bytes(before)) // 4, last))
+
+    def _move_lists(self, room: int) -> None:
+        """Bring all lists, without gaps, into arrays of so many elements."""
+        messages, xp = self.messages, self.context.kernels.xp
+        lengths, before = _padded(messages.length), len(messages.column)
         begin = xp.cumsum(lengths) - lengths
-        try:
-            column, s, a = (xp.empty(room, dtype) for dtype in ("int32", messages.s.dtype, messages.s.dtype))
-        except MemoryError:  # free, but in pieces
-            raise self._too_large(room) from None
-        self._kernels.move_lists(messages, begin, column, s, a)
-        messages.begin, messages.column, messages.s, messages.a = begin, column, s, a
-        self._used = live
-        if room > before and self._bytes(room) > LARGE:
-            self.context.kernels.memory.give_back()
+        for name in ("column", "s", "a"):
+            values = getattr(messages, name)
+            try:
+                out = xp.empty(room, values.dtype)
+            except MemoryError:  # free, but in pieces
+                raise self._too_large(room) from None
+            self._kernels.move_lists(messages, begin, values=values, out=out)
+            setattr(messages, name, out)
+            del values, out
+            if room != before and self._bytes(max(room, before)) > LARGE:
+                self.context.kernels.memory.give_back()
+        messages.begin, self._used = begin, int(lengths.sum())
 
     def _too_large(self, room: int) -> InsufficientMemoryError:
         return InsufficientMemoryError(

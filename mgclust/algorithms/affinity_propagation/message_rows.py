@@ -41,6 +41,7 @@ class MessageRows(ABC):
     def __init__(self, context: Context, similarities: Similarities) -> None:
         self.context, self.similarities = context, similarities
         self.searched = 0  # rows that have been looked at again, with longer lists
+        self.shortened = 0  # times that lists have become shorter
         self._filled = 0
 
     def vectors(self, width: int) -> dict[str, Any]:
@@ -69,8 +70,9 @@ class MessageRows(ABC):
 
     def exactness(self) -> dict[str, Any]:
         """Figures on how messages are kept, for `exactness_`: the sums of all ranks, which meet."""
-        searched, kept = self.context.comm.all_reduce(np.array([self.searched, self.kept()]), "sum")
-        return {"rows_searched": int(searched), "pairs_kept": int(kept)}
+        own = np.array([self.searched, self.kept(), self.shortened])
+        searched, kept, shortened = self.context.comm.all_reduce(own, "sum").tolist()
+        return {"rows_searched": searched, "pairs_kept": kept, "lists_shortened": shortened}
 
     def reset(self) -> None:
         """Forget all iterations; lists stay as long as they have become."""

@@ -7,6 +7,7 @@ may have no pair with the others, for which it can then not stand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -175,7 +176,7 @@ class SparseRows(ListedRows):
         """See `MessageRows`."""
         return self
 
-    def _choose_active(self, slack: Array, most: int) -> bool:
+    def _choose_active(self, slack: Array, most: int, pairs: float = math.inf) -> bool:
         return False
 
     def _remake(self, wanted: Array, counts: Array, columns: Array, values: Array) -> None:

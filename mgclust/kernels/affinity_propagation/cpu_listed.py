@@ -199,47 +199,57 @@ def _look(
     order: Any, values: Any, outside: Any, hot_column: Any, m1: Any, j: int, m2: Any, similarity: Any, read: Any,
     slack: Any,
 ) -> Any:  # fmt: skip
-    """The two largest of A + S with all other elements, and whether the list or the active columns decide them."""
+    """The two largest of A + S with all other elements, and whether the list or the active columns decide them.
+
+    Active columns come first where the list was read far, or they decided before; else where the list does not decide.
+    """
     lowest = s.dtype.type(-np.inf)
     top = s[own] if own < stop else floor  # no other element is more similar
-    before = m1, j, m2, similarity
-    if len(order) > 0 and (read[i] < 0 or read[i] > FAR):
-        last, last_column = (s[own - 1], column[own - 1]) if own > at else (lowest, -1)
-        for p in range(len(order)):
-            if values[p] + top < m2:
-                break
-            k, own_s = active[order[p]], active_s[i, order[p]]
-            value = values[p] + own_s
-            behind = own == at or own_s < last or (own_s == last and k > last_column)
-            if value >= m2 and behind and _hot_of(i, k, hot_column) < 0:
-                m1, j, m2 = enter(m1, j, m2, value, k)
-                if j == k:
-                    similarity = own_s
-        if outside + top < m2:
-            read[i], slack[i] = -1, m2 - top
-            return m1, j, m2, similarity, True
-        m1, j, m2, similarity = before
-    first = at + (own - at) // WIDTH * WIDTH
-    skipped = own - first  # lanes of own elements
-    q = first
-    while q < stop and s[max(q, own)] >= m2:
-        value = add(gather(a_column, column, q), load(s, q))
-        near = at_least(value, m2) >> skipped << skipped
-        while near:
-            lane = first_lane(near)
-            near &= near - 1
-            k = column[q + lane]
-            if q + lane < stop and _hot_of(i, k, hot_column) < 0:
-                m1, j, m2 = enter(m1, j, m2, element(value, lane), k)
-                if j == k:
-                    similarity = s[q + lane]
-        skipped = 0
-        q += WIDTH
-        if max(q, own) >= stop:
-            break
-    read[i] = max(q - own, 0)
-    slack[i] = m2 - top
-    return m1, j, m2, similarity, floor <= m2
+    before, reached = (m1, j, m2, similarity), m2
+    by_active = len(order) > 0 and (read[i] < 0 or read[i] > FAR)
+    by_list = not by_active
+    while True:
+        if by_list:
+            first = at + (own - at) // WIDTH * WIDTH
+            skipped = own - first  # lanes of own elements
+            q = first
+            while q < stop and s[max(q, own)] >= m2:
+                value = add(gather(a_column, column, q), load(s, q))
+                near = at_least(value, m2) >> skipped << skipped
+                while near:
+                    lane = first_lane(near)
+                    near &= near - 1
+                    k = column[q + lane]
+                    if q + lane < stop and _hot_of(i, k, hot_column) < 0:
+                        m1, j, m2 = enter(m1, j, m2, element(value, lane), k)
+                        if j == k:
+                            similarity = s[q + lane]
+                skipped = 0
+                q += WIDTH
+                if max(q, own) >= stop:
+                    break
+            read[i] = max(q - own, 0)
+            decided = floor <= m2
+        else:
+            last, last_column = (s[own - 1], column[own - 1]) if own > at else (lowest, -1)
+            for p in range(len(order)):
+                if values[p] + top < m2:
+                    break
+                k, own_s = active[order[p]], active_s[i, order[p]]
+                value = values[p] + own_s
+                behind = own == at or own_s < last or (own_s == last and k > last_column)
+                if value >= m2 and behind and _hot_of(i, k, hot_column) < 0:
+                    m1, j, m2 = enter(m1, j, m2, value, k)
+                    if j == k:
+                        similarity = own_s
+            read[i] = -1
+            decided = outside + top < m2
+        reached = max(reached, m2)  # the second largest is not below
+        if decided or by_list == by_active or len(order) == 0:
+            slack[i] = reached - top
+            return m1, j, m2, similarity, reached, decided
+        m1, j, m2, similarity = before  # what was found so far would be found again
+        by_list = not by_list
 
 
 @inlined
@@ -397,7 +407,7 @@ def sweep_lists(
         m1, j, m2, similarity = _finish(
             i, at, end, c, real(u[i]), column, s, a, hot_column, hot_s, hot_e, hot_a, sigma, damping, rest, m1, j, m2
         )
-        m1, j, m2, similarity, decided = _look(
+        m1, j, m2, similarity, reached, decided = _look(
             i, at, end, stop, floor[i], column, s, a_column, active, active_s, order, values, outside, hot_column, m1,
             j, m2, similarity, read, slack,
         )  # fmt: skip
@@ -405,7 +415,7 @@ def sweep_lists(
         undecided[i] = 0
         if not decided or fma(next_sigma, floor[i], -real(next_u)) > zero:
             undecided[i] = 2 if decided else 1
-            wanted[i] = real(next_u) / next_sigma if decided else min(m2, real(next_u) / next_sigma)
+            wanted[i] = real(next_u) / next_sigma if decided else min(reached, real(next_u) / next_sigma)
             continue
         u[i] = next_u
         step = real(1.0 - next_damping) * (m2 - m1)

@@ -50,8 +50,9 @@ def list_similar(s: Array, low: Array, begin: Array, *, column: Array, out: Arra
     run_tasks(-(-len(s) // rows), task)
 
 
-def move_lists(old: ListedMessages, begin: Array, column: Array, s: Array, a: Array) -> None:
-    copy_lists(old.begin, old.length, old.column, old.s, old.a, begin, column, s, a)
+def move_lists(messages: ListedMessages, begin: Array, *, values: Array, out: Array) -> None:
+    behind = values.dtype.type(0 if values.dtype.kind == "i" else -np.inf)
+    copy_lists(messages.begin, messages.length, values, begin, out, behind)
 
 
 def move_own(rows: Array, begin: Array, to: Array, length: Array, own: Array, a: Array) -> None:
@@ -149,16 +150,13 @@ def fill_row(
 
 
 @compiled
-def copy_lists(
-    begin: Any, length: Any, column: Any, s: Any, a: Any, to: Any, new_column: Any, new_s: Any, new_a: Any
-) -> None:
-    """Copy each row's list."""
+def copy_lists(begin: Any, length: Any, values: Any, to: Any, out: Any, behind: Any) -> None:
+    """Copy one array of each row's list; `behind` up to a multiple of WIDTH."""
     for i in range(len(begin)):
-        whole = (length[i] + WIDTH - 1) // WIDTH * WIDTH
-        for q in range(whole):
-            new_column[to[i] + q] = column[begin[i] + q]
-            new_s[to[i] + q] = s[begin[i] + q]
-            new_a[to[i] + q] = a[begin[i] + q]
+        for q in range(length[i]):
+            out[to[i] + q] = values[begin[i] + q]
+        for q in range(length[i], (length[i] + WIDTH - 1) // WIDTH * WIDTH):
+            out[to[i] + q] = behind
 
 
 @compiled

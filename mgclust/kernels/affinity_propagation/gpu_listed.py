@@ -82,9 +82,9 @@ def list_similar(s: Array, low: Array, begin: Array, *, column: Array, out: Arra
     _by_row(s, "list_similar", len(s), s, np.int64(s.shape[1]), low, begin, column, out)
 
 
-def move_lists(old: ListedMessages, begin: Array, column: Array, s: Array, a: Array) -> None:
-    lists = (old.begin, old.length, old.column, old.s, old.a)
-    _by_row(s, "move_lists", len(begin), *lists, begin, column, s, a)
+def move_lists(messages: ListedMessages, begin: Array, *, values: Array, out: Array) -> None:
+    name = "move_columns" if values.dtype.kind == "i" else "move_lists"
+    _by_row(messages.s, name, len(begin), messages.begin, messages.length, values, begin, out)
 
 
 def move_own(rows: Array, begin: Array, to: Array, length: Array, own: Array, a: Array) -> None:

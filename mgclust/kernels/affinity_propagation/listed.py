@@ -30,7 +30,8 @@ A row is *undecided* where its list ends before: where the second largest value 
 columns do not decide), or R would be positive at the floor. Nothing of it has changed then but A; its list is made
 longer from the data, and it is looked at again; iterations that are queued behind do nothing meanwhile. Hence every
 number is that of the dense engine, whatever the lists: m1, m2, j, u, E, the fixed-point sums and all that follows. How
-long lists are, and which columns are active, decides about time and memory alone, and may differ between ranks.
+long lists are, and which columns are active, decides about time and memory alone, and may differ between ranks. So a
+list may also become shorter, down to its own elements: its floor rises to the least similarity that it keeps.
 
 Cost. Let K be the number of exemplars. Own elements are about 1 / (2 K) of all pairs; lists are somewhat longer. An
 iteration reads and writes each own element twice, and reads some ten more elements a row. On data without structure at
@@ -137,8 +138,17 @@ class ListedPassing(Protocol):
         With -inf behind them, up to a multiple of 32 elements.
         """
 
-    def move_lists(self, old: ListedMessages, begin: Array, column: Array, s: Array, a: Array) -> None:
-        """Copy all lists to where they begin in new arrays."""
+    def move_lists(self, messages: ListedMessages, begin: Array, *, values: Array, out: Array) -> None:
+        """Copy what all lists have in `values` to where they begin in another array.
+
+        Up to a multiple of 32 elements, behind a list -inf; of columns, whatever there is.
+
+        Parameters
+        ----------
+        begin : int64 array of shape (own rows,)
+        values, out : arrays
+            `column`, `s` or `a` of the messages, and one of its type in its place.
+        """
 
     def move_own(self, rows: Array, begin: Array, to: Array, length: Array, own: Array, a: Array) -> None:
         """Copy A of rows' own elements from where their lists began to where they begin, with which length.

@@ -110,15 +110,21 @@ list_similar(const real* s_, int64 stride, const real* low_of, const int64* begi
     }
 }
 
+template <typename T>
+__device__ __forceinline__ void move_row(const int64* begin, const int64* length, const T* values, const int64* to,
+                                         T* out, T behind) {
+    const int64 i = blockIdx.x, from = begin[i], at = to[i], count = length[i];
+    for (int64 q = threadIdx.x; q < padded(count); q += THREADS) out[at + q] = q < count ? values[from + q] : behind;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
-move_lists(const int64* begin, const int64* length, const int* column, const real* s, const real* a, const int64* to,
-           int* new_column, real* new_s, real* new_a) {
-    const int64 i = blockIdx.x, from = begin[i], at = to[i];
-    for (int64 q = threadIdx.x; q < padded(length[i]); q += THREADS) {
-        new_column[at + q] = column[from + q];
-        new_s[at + q] = s[from + q];
-        new_a[at + q] = a[from + q];
-    }
+move_columns(const int64* begin, const int64* length, const int* column, const int64* to, int* out) {
+    move_row(begin, length, column, to, out, 0);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+move_lists(const int64* begin, const int64* length, const real* values, const int64* to, real* out) {
+    move_row(begin, length, values, to, out, (real)-infinity());
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

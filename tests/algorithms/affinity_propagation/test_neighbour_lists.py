@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -88,6 +89,80 @@ def test_a_scan(trace, kind, dtype, profile, device):
     same(all_pairs, lists)
     for name, column in all_pairs[0].scan_.items():
         np.testing.assert_array_equal(lists[0].scan_[name], column)
+
+
+@pytest.fixture
+def short_lists(monkeypatch, device):
+    """Lists are cut to what has been in use, as often as it is looked at."""
+    for name, value in (("LOOKS", 2), ("SPARE", 1.0), ("PAYS", 1.0), ("ROOM", 1.0), ("INTERVAL", 1)):
+        monkeypatch.setattr(listed_rows, name, value)
+    monkeypatch.setattr(listed_rows, "PADDING", 0)  # of what is kept; that of arrays stays
+    monkeypatch.setattr(listed_rows, "_padded", lambda lengths: (lengths + 31) // 32 * 32)
+    monkeypatch.setitem(listed_rows.PACES, device, replace(listed_rows.PACES[device], least_saved=0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.quick("*duplicates-float32*")
+def test_lists_become_shorter(trace, short_lists, kind, dtype, device):
+    """Rows that ask beyond what is left get it back: nothing but memory and time changes."""
+    given = {"dtype": dtype, "device": device, "client": None, "max_iter": 900, "profile": "fast"}
+    lists = trace(AdaptiveAffinityPropagation(algorithm="sparse", **given), rows(kind, 150))
+    assert lists[0].exactness_["lists_shortened"] > 3
+    same(trace(AdaptiveAffinityPropagation(algorithm="dense", **given), rows(kind, 150)), lists)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_equal_similarities_stay_together(short_lists, dtype, device, monkeypatch):
+    """A list ends where similarities differ, so that its floor says what it leaves out."""
+    seen, original = [], listed_rows.ListedRows._shorten
+
+    def shorten(self, keep):
+        before = [np.array(self.context.kernels.memory.to_host(each)) for each in parts(self.messages)]
+        original(self, self.messages.own * 0 + 3)
+        after = [np.array(self.context.kernels.memory.to_host(each)) for each in parts(self.messages)]
+        seen.append((before, after))
+
+    def parts(messages):
+        return messages.begin, messages.length, messages.own, messages.floor, messages.s
+
+    monkeypatch.setattr(listed_rows.ListedRows, "_shorten", shorten)
+    AffinityPropagation(
+        algorithm="sparse", dtype=dtype, device=device, client=None, damping=0.8, max_iter=40, convergence_iter=39
+    ).fit(rows("line", 200).round(-1))
+    assert seen
+    for (begin, length, own, floor, s), (_, shorter, _, higher, _) in seen:
+        assert (shorter <= length).all() and (shorter >= np.minimum(length, own + 1)).all() and (higher >= floor).all()
+        for at, all_, count, least in zip(begin, length, shorter, higher, strict=True):
+            assert (s[at : at + count] >= least).all() and (s[at + count : at + all_] < least).all()
+
+
+def test_lists_become_shorter_before_they_are_refused(trace, monkeypatch):
+    """What no row needs now goes, where lists would have to be refused otherwise."""
+    X = rows("blobs", 400)
+    given = {"device": "cpu", "client": None, "algorithm": "sparse", "profile": "fast", "dtype": "float32"}
+    rooms, original, most = [0], listed_rows.ListedRows._move_lists, 1 << 40
+
+    def move(self, room):
+        rooms.append(room)
+        original(self, room)
+
+    monkeypatch.setattr(listed_rows.ListedRows, "_move_lists", move)
+    monkeypatch.setattr(listed_rows.ListedRows, "_largest_room", lambda self: most)
+    whole = trace(AdaptiveAffinityPropagation(**given), X)
+    most = int(0.75 * max(rooms))
+    less = trace(AdaptiveAffinityPropagation(**given), X)
+    assert less[0].exactness_["lists_shortened"] > whole[0].exactness_["lists_shortened"]
+    same(whole, less)
+
+
+def test_columns_are_chosen_where_they_decide_with_fewer_similarities():
+    """Rows of a cluster that loses its exemplar looked for another in their whole row, and kept all of it."""
+    rng = np.random.default_rng(0)
+    X = 3 * rng.normal(size=(20, 8))[rng.integers(20, size=700)] + rng.normal(size=(700, 8))
+    given = {"profile": "fast", "algorithm": "sparse", "device": "cpu", "client": None}
+    model = AdaptiveAffinityPropagation(n_clusters_range=(4, 700), **given).fit(X)
+    assert model.exactness_["pairs_kept"] < 0.25 * 700**2
 
 
 @pytest.mark.parametrize("affinity", ["cosine", "correlation"])
