@@ -458,7 +458,9 @@ class ListedRows(MessageRows):
 
     def _largest_room(self) -> int:
         """Elements of the largest arrays that can take the place of the present ones, one after the other."""
-        free, before = self.context.free, len(self.messages.column)
+        block = min(BLOCK_BYTES[self.context.kernels.device], self.context.free // 8)
+        beside = 2 * block + self.messages.active_s.nbytes  # similarities of rows that lists are made of
+        free, before = self.context.free - beside, len(self.messages.column)
         last = (free - self.context.dtype.itemsize * before) // self._bytes(1)
         return int(min((free - self._bytes(before)) // 4, last))
 
