@@ -12,7 +12,7 @@ similarities than longer lists.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, ClassVar
 
@@ -450,16 +450,38 @@ class ListedRows(MessageRows):
             self._tight = True
             in_use = messages.own + xp.maximum(messages.read, 0)
             self._shorten((TIGHT_GROWTH * in_use).astype("int64") + PADDING)
-            needed = int(_padded(messages.length).sum()) + more
-            room = min(int(ROOM * needed), most)
+            needed, room = int(_padded(messages.length).sum()) + more, most  # all there is: no other move will fit
+            if needed <= len(messages.column):
+                self._close_gaps()
+                return
         if room < needed:
             raise self._too_large(needed)
         self._move_lists(room)
 
+    def _close_gaps(self) -> None:
+        """Bring all lists together at the beginning of their arrays, without others of that size."""
+        messages, xp, step = self.messages, self.context.kernels.xp, BLOCK_BYTES[self.context.kernels.device] // 16
+        order = xp.argsort(messages.begin)
+        lengths = _padded(messages.length)[order]
+        ends = self.context.kernels.memory.to_host(xp.cumsum(lengths))
+        to, start, done = xp.cumsum(lengths) - lengths, 0, 0
+        while start < len(ends):  # in the order in which they lie: none is written over before it has moved
+            stop = max(start + 1, int(np.searchsorted(ends, done + step, side="right")))
+            rows, end = order[start:stop], int(ends[stop - 1])
+            part = replace(messages, begin=messages.begin[rows], length=messages.length[rows])
+            for name in ("column", "s", "a"):
+                values = getattr(messages, name)
+                piece = xp.empty(end - done, values.dtype)
+                self._kernels.move_lists(part, to[start:stop] - done, values=values, out=piece)
+                values[done:end] = piece
+            messages.begin[rows] = to[start:stop]
+            start, done = stop, end
+        self._used = done
+
     def _largest_room(self) -> int:
         """Elements of the largest arrays that can take the place of the present ones, one after the other."""
         block = min(BLOCK_BYTES[self.context.kernels.device], self.context.free // 8)
-        beside = 2 * block + self.messages.active_s.nbytes  # similarities of rows that lists are made of
+        beside = 2 * block + 2 * self.messages.active_s.nbytes  # similarities of rows that lists are made of
         free, before = self.context.free - beside, len(self.messages.column)
         last = (free - self.context.dtype.itemsize * before) // self._bytes(1)
         return int(min((free - self._bytes(before)) // 4, last))

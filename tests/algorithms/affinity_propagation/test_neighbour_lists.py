@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -149,9 +150,13 @@ def test_lists_become_shorter_before_they_are_refused(trace, monkeypatch):
 
     monkeypatch.setattr(listed_rows.ListedRows, "_move_lists", move)
     monkeypatch.setattr(listed_rows.ListedRows, "_largest_room", lambda self: most)
+    monkeypatch.setitem(listed_rows.BLOCK_BYTES, "cpu", 1 << 14)  # of which a sixteenth moves at a time
     whole = trace(AdaptiveAffinityPropagation(**given), X)
     most = int(0.75 * max(rooms))
+    closed = Mock(wraps=listed_rows.ListedRows._close_gaps)
+    monkeypatch.setattr(listed_rows.ListedRows, "_close_gaps", lambda self: closed(self))
     less = trace(AdaptiveAffinityPropagation(**given), X)
+    closed.assert_called()
     assert less[0].exactness_["lists_shortened"] > whole[0].exactness_["lists_shortened"]
     same(whole, less)
 
