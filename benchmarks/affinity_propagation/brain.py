@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--max-iter", type=int, default=50_000)
     parser.add_argument("--seconds", type=float, default=420, help="what the scan on the first number of GPUs may take")
     parser.add_argument("--probe", type=int, default=200, help="iterations of the short scan")
-    parser.add_argument("--profile", default="code", choices=["code", "paper"])
+    parser.add_argument("--profile", default="code", choices=["code", "paper", "fast"])
     parser.add_argument("--labels", type=Path, metavar="OUT.npy", help="write the labels of the best candidate")
     parser.add_argument("--cpu", action="store_true", help="CPU ranks instead")
     parser.add_argument("--small", action="store_true", help="every 40th row only, to try the script out")

@@ -6,7 +6,7 @@ are copied in chunk by chunk and block by block; an algorithm sees the same arra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ Transform = Callable[[Array], Array]
 
 # Rows are read and transformed in pieces of about this many numbers, so that temporaries stay small.
 PIECE_NUMBERS = 1 << 24
+LEAST_PIECE = 1 << 18  # numbers that are read together, though they lie in several arrays
 OFFSET_ROWS = 1024
 
 
@@ -208,7 +209,7 @@ class Rows:
         if self._source is not None and hasattr(self._source, "expect"):
             self._source.expect(self.start, self.stop)
         bad, first = 0, None
-        for start, stop in self._pieces(self.start, self.stop):
+        for start, stop in self._pieces(self.start, self.stop, getattr(self._source, "edges", ())):
             piece = self._read_source(start, stop)
             if self._host is not None:
                 self._host[start - self.start : stop - self.start] = self._kernels.memory.to_host(piece)
@@ -294,10 +295,16 @@ class Rows:
         for start, stop in self._pieces(0, len(x)):
             x[start:stop] = transform(x[start:stop])
 
-    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        step = max(1, PIECE_NUMBERS // self.n_features)
-        for first in range(start, stop, step):
-            yield first, min(first + step, stop)
+    def _pieces(self, start: int, stop: int, edges: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
+        """Cut rows, where a piece is not small at edges: reading across would first copy arrays into one."""
+        step, least = max(1, PIECE_NUMBERS // self.n_features), max(1, LEAST_PIECE // self.n_features)
+        ends = [*(edge for edge in edges if start < edge < stop), stop]
+        for end in ends:
+            if end < stop and end - start < least:
+                continue
+            for first in range(start, end, step):
+                yield first, min(first + step, end)
+            start = end
 
     def _read_source(self, start: int, stop: int) -> Array:
         if self._host is not None and self._source is None:
@@ -319,10 +326,9 @@ class Rows:
     def _largest_finite(self, start: int, stop: int) -> float:
         """The largest number of some rows of the source, 0 where `dtype` holds it."""
         assert self._source is not None
-        rows, xp = self._source.read(start, stop), self._kernels.xp
-        if hasattr(rows, "__cuda_array_interface__") and xp is np:
-            rows = rows.get()
-        largest = float(abs(xp.where(xp.isfinite(rows), rows, 0)).max())
+        rows = self._source.read(start, stop)  # on the host or on the device, whatever computes
+        rows = np.asarray(rows.get() if hasattr(rows, "get") else rows)
+        largest = float(abs(np.where(np.isfinite(rows), rows, 0)).max())
         return largest if largest > float(np.finfo(self.dtype).max) else 0.0
 
     def _not_finite(self, x: Array) -> tuple[int, int]:

@@ -164,7 +164,8 @@ class _Pairs:
         for feature in range(x.shape[1]):
             self.s += (x[self.rows, feature] - centers[self.others, feature]) ** 2
         self.best = xp.full(len(x), xp.inf)
-        xp.minimum.at(self.best, self.rows, self.s)
+        # By their bits, which are ordered as they are: CuPy takes the least of float64 numbers in float32.
+        xp.minimum.at(self.best.view("uint64"), self.rows, self.s.view("uint64"))
         least = self.s == self.best[self.rows]
         self.nearest = xp.full(len(x), len(centers), dtype="int32")
         xp.minimum.at(self.nearest, self.rows[least], self.others[least])

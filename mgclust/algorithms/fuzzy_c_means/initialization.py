@@ -41,6 +41,7 @@ INITS = ("k-means++", "random", "canopy", "random-memberships")
 DRAWN = ("k-means++", "random", "random-memberships")  # of which there are as many different starts as are wanted
 DIRECT_ROWS = 65_536  # so many rows are simply gathered
 DIRECT_NUMBERS = 1 << 26
+TABLE_ROWS = 4096  # whose distances k-means++ has in a table
 ROUNDS = 5
 OVERSAMPLING = 2
 MEMBERS_RADIUS = 1 / 0.7  # rows within t1 = t2 / 0.7 of a canopy's centre are its members, as in the paper
@@ -158,11 +159,19 @@ def _plus_plus(kernels: Kernels, x: Array, weights: Array | None, c: int, rng: n
     xp = kernels.xp
     n = len(x)
     worth = xp.ones(n) if weights is None else weights
+    trials, table = 2 + int(np.log(c)), None
+    if n <= min(TABLE_ROWS, 2 * c * trials):  # a GPU would only wait for hundreds of small steps to be queued
+        xp, worth = np, kernels.memory.to_host(worth)
+        table = kernels.memory.to_host(kernels.pairs.reduced_distances(x, x, norm="l2"))
+
+    def squares(rows: list[int]) -> Array:
+        found = kernels.pairs.reduced_distances(x[rows], x, norm="l2") if table is None else table[rows]
+        return found.astype("float64")
+
     # Drawn by integers, whose cumulative sums are exact.
     cumulative = _cumulative(xp, worth, float(worth.sum()))
     chosen = [_draw(xp, cumulative, rng.random(1))[0]]
-    trials = 2 + int(np.log(c))
-    near = kernels.pairs.reduced_distances(x[chosen], x, norm="l2")[0].astype("float64")
+    near = squares(chosen)[0]
     while len(chosen) < c:
         cost = near * worth
         total = float(cost.sum())
@@ -172,7 +181,7 @@ def _plus_plus(kernels: Kernels, x: Array, weights: Array | None, c: int, rng: n
             chosen += rng.choice(left if len(left) else chosen, c - len(chosen)).tolist()
             break
         drawn = _draw(xp, _cumulative(xp, cost, total), rng.random(trials))
-        lower = xp.minimum(near, kernels.pairs.reduced_distances(x[drawn], x, norm="l2").astype("float64"))
+        lower = xp.minimum(near, squares(drawn))
         best = int(xp.argmin((lower * worth).sum(axis=1)))
         near = lower[best]
         chosen.append(drawn[best])

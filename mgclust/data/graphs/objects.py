@@ -83,13 +83,16 @@ def open_matrix(matrix: Any, name: str) -> Graph:
             f"{name} is {matrix.shape[0]} x {matrix.shape[0]} of dtype {matrix.dtype}; it should be real "
             f"numbers for at most {MOST_NODES} nodes."
         )
-    entries = matrix.tocoo(copy=True)
-    entries.sum_duplicates()
-    entries.eliminate_zeros()
+    rows = matrix.tocsr(copy=True)  # where it is one already, nothing is sorted
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    entries = rows.tocoo(copy=False)
     u, v, weights = entries.row, entries.col, entries.data
     directed = False
     if not ((u <= v).all() or (u >= v).all()):
-        directed = bool((entries.tocsr() != entries.T.tocsr()).nnz)
+        columns = rows.T.tocsr()
+        parts = ((rows.indptr, columns.indptr), (rows.indices, columns.indices), (rows.data, columns.data))
+        directed = not all(np.array_equal(*part) for part in parts)
         if not directed:
             upper = u <= v
             u, v, weights = u[upper], v[upper], weights[upper]

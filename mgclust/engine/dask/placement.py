@@ -74,6 +74,12 @@ class Pieces:
         self._edges = np.cumsum([start, *lengths])
         self._arrays = arrays
 
+    @property
+    def edges(self) -> list[int]:
+        """Numbers of the first rows of the arrays, and the end of the last."""
+        edges: list[int] = self._edges.tolist()
+        return edges
+
     def read(self, start: int, stop: int) -> Any:
         """Rows start to stop - 1 of the whole data, as far as they are here."""
         first = int(np.searchsorted(self._edges, start, side="right")) - 1
