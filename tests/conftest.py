@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import gc
+import importlib
 import importlib.util
 import logging
 import os
@@ -33,6 +35,14 @@ MAY_BE_SKIPPED = (
 )
 
 
+# Packages that tests import, and take long where Python has not compiled them yet.
+PACKAGES = (
+    "scipy.stats", "sklearn.utils.estimator_checks", "dask.array", "numba",
+    "pandas", "dask.dataframe", "distributed", "matplotlib.pyplot", "polars",
+    "sqlalchemy.orm", "fastapi", "schemathesis", "networkx", "hypothesis.strategies", "zarr", "igraph",
+)  # fmt: skip
+
+
 def gpu_missing() -> str:
     """Why tests on a GPU cannot run here; empty when they can."""
     if importlib.util.find_spec("cupy") is None:
@@ -53,8 +63,18 @@ def pytest_configure(config):
     if url and (worker or not getattr(config.option, "numprocesses", None)):
         # Not where workers are started: they inherit the environment, and each has a database of its own.
         os.environ["MGCLUST_TEST_POSTGRES"] = url.replace("{process}", worker or "main")
+    if worker and config.getini("testpaths") and not config.option.file_or_dir:
+        _import_packages(int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
     # What a shell starts in the background ignores Ctrl-C, and so would the tests of it and the programs that they run.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _import_packages(worker, count):
+    """Import what all tests need, each process another part first: they would compile the same at the same time."""
+    first = len(PACKAGES) * worker // count
+    for name in PACKAGES[first:] + PACKAGES[:first]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -85,7 +85,7 @@ def test_runs_one_after_the_other(mgclust_, files, made):
     for number, times in enumerate((slice(0, 30), slice(30, 80)), start=1):
         nibabel.save(image.slicer[..., times], f"sub-01_run-{number}_bold.nii.gz")
     runs = [f"sub-01_run-{number}_bold.nii.gz" for number in (1, 2)]
-    code, _, err = mgclust_("run", *SIX, *runs, "--mask", "mask.nii.gz", "-o", "out")
+    code, _, err = mgclust_("run", *SIX, *runs, "--mask", "mask.nii.gz", "--no-report", "-o", "out")
     assert code == 0, err
     volume = np.asarray(nibabel.load("out/sub-01_desc-densityPeaks_dseg.nii.gz").dataobj)
     assert adjusted_rand_score(made.truth[made.mask], volume[made.mask]) == 1
@@ -97,7 +97,7 @@ def test_voxels_that_do_not_change_are_a_warning_or_an_error(mgclust_, files, ma
     gone = tuple(np.argwhere(made.mask)[:3].T)
     bold[gone] = 1000
     nibabel.save(nibabel.Nifti1Image(bold, made.affine), "bold.nii.gz")
-    call = ("run", *SIX, "bold.nii.gz", "--mask", "mask.nii.gz", "-o", "out")
+    call = ("run", *SIX, "bold.nii.gz", "--mask", "mask.nii.gz", "--no-report", "-o", "out")
     code, _, err = mgclust_(*call)
     assert code == 0, err
     assert "warning: 3 of" in err and "do not change over time" in load_result("out").warnings[0]

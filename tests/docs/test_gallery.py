@@ -40,7 +40,7 @@ def agg(monkeypatch, tmp_path):
     plt.close("all")
 
 
-@pytest.mark.quick("plot_density_peaks", "plot_communities", "plot_silhouettes", "plot_canopies", "plot_nifti_parcels")
+@pytest.mark.quick("plot_density_peaks", "plot_silhouettes")
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_it_runs_without_warnings(script, agg, tmp_path):

@@ -196,13 +196,10 @@ def _runs(block: Block) -> bool:
 
 @pytest.mark.quick(
     "README.md",
-    "docs/quickstart.md",
     "docs/files.md",
     "docs/results.md",
     "docs/troubleshooting.md",
     "docs/methods/canopies.md",
-    "docs/methods/fuzzy-c-means.md",
-    "docs/methods/silhouettes.md",
     "docs/methods/affinity-propagation.md",
 )
 @pytest.mark.parametrize("page", [page for page in PAGES if any(map(_runs, _blocks(page)))])

@@ -206,6 +206,7 @@ def tls(tmp_path_factory):
         yield running.scheduler_address, environment
 
 
+@pytest.mark.slow
 def test_tls(tls, monkeypatch):
     address, environment = tls
     assert address.startswith("tls://")
@@ -219,6 +220,7 @@ def test_tls(tls, monkeypatch):
         assert spmd.run(spmd.RunSpec(rank_jobs.gram), open_dataset(x), found).value[0].tobytes() == sums.tobytes()
 
 
+@pytest.mark.slow
 def test_tls_without_certificates(tls, monkeypatch):
     address, environment = tls
     monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 1.0)

@@ -90,7 +90,7 @@ def test_the_nearest_column_is_that_of_all_pairs(d, k, make, norm, dtype, gpu):
     assert (index == np.where(nearer, s.argmin(axis=1) + 7, -1)).all()
 
 
-@pytest.mark.quick("1-normal")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [normal, lattice])
 @pytest.mark.parametrize("k", [1, 64, 65, 700])
 def test_rows_are_picked_in_their_order(k, kind, gpu):
@@ -102,7 +102,7 @@ def test_rows_are_picked_in_their_order(k, kind, gpu):
         assert (ours == theirs).all()
 
 
-@pytest.mark.quick("lattice")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [normal, lattice, equal])
 def test_spanning_trees_are_those_of_the_cpu(kind, gpu):
     x = kind(np.random.default_rng(5), 400, 3, np.float64)

@@ -268,6 +268,7 @@ def test_uploads_have_limits(running, ann, tmp_path):
     assert not list((running.data / "uploads").glob("*/partial"))
 
 
+@pytest.mark.slow
 def test_cancel_retry_delete(running, ann, tmp_path):
     np.save(tmp_path / "long.npy", np.random.default_rng(2).normal(size=(150_000, 24)))  # half a minute's work
     job = ann.submit("density-peaks", tmp_path / "long.npy", report=False)

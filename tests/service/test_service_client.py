@@ -185,6 +185,7 @@ def test_an_url_that_is_none(url, answers, monkeypatch, capsys):
     assert not answers.requests
 
 
+@pytest.mark.quick("*-../jobs", "status-*")
 @pytest.mark.parametrize("id_", ["", "../jobs", "../../../healthz", "a\nb", ID[:8], ID.upper(), ID + "\n", "é" * 32])
 @pytest.mark.parametrize("command", ["status", "watch", "logs", "cancel", "retry", "result", "delete"])
 def test_an_id_that_is_none(command, id_, answers, tmp_path, capsys):

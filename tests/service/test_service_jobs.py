@@ -37,7 +37,7 @@ ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "a
 POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def engine(request, tmp_path):
     if request.param == "sqlite":
         engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")

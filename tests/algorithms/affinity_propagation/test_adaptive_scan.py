@@ -81,6 +81,7 @@ def test_gone_on_with_from_plain_values(recorded, iteration):
     assert again == state and again.stopped
 
 
+@pytest.mark.slow
 def test_messages_of_wine():
     """2,538 iterations, K = 14 down to 2: the specification's check, here on the oracle's own messages."""
     S = similarity(load_points("wine")[0])
@@ -248,6 +249,7 @@ def test_a_run_length_says_what_a_ring_of_flags_says(changes, silent, length):
 # What may be queued
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     stretches=STRETCHES,

@@ -79,6 +79,7 @@ def test_affinity_propagation(trace, kind, dtype, monkeypatch, device):
     assert lists[0].exactness_["algorithm"] == "sparse" and lists[0].exactness_["rows_searched"] > 0
 
 
+@pytest.mark.quick("cpu-fast-*", "cpu-code-blobs-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["blobs", "noise in the plane", "clump and far rows"])
 @pytest.mark.parametrize("profile", ["code", "fast"])

@@ -63,6 +63,7 @@ def test_equals_the_oracle(name, device, oracle):
     assert adjusted_rand_score(y, model.labels_) >= SCORES.get(name, 0.0)
 
 
+@pytest.mark.quick("cpu-rings", "cpu-wide064")
 @pytest.mark.parametrize("name", ["rings", "clusters", "overlap1", "wide064"])
 def test_equals_the_oracle_in_double_precision(name, device, oracle):
     X, _ = load_points(name)
@@ -74,6 +75,7 @@ def test_equals_the_oracle_in_double_precision(name, device, oracle):
     np.testing.assert_allclose(model.delta_, ref.delta, rtol=1e-9, atol=atol)
 
 
+@pytest.mark.quick("cpu-rings-*", "cpu-clusters-grid")
 @pytest.mark.parametrize("algorithm", ["brute", "grid"])
 @pytest.mark.parametrize("name", ["rings", "clusters", "overlap2"])
 def test_both_algorithms(name, algorithm, device, oracle):

@@ -148,6 +148,7 @@ def test_client_parameter_reaches_the_workers(client):
     assert bits(there) == bits(here)
 
 
+@pytest.mark.quick("500000")
 @pytest.mark.parametrize("residency", [None, 500_000])
 def test_each_pair_once_gives_the_same_bits_on_any_number_of_ranks(ranks, residency):
     rng = np.random.default_rng(5)

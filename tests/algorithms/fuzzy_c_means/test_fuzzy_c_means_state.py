@@ -22,6 +22,7 @@ def fit(X, device, sample_weight=None, **parameters):
     )
 
 
+@pytest.mark.quick("cpu-float32-True-10000000.0", "cpu-float64-False-10000.0")
 @pytest.mark.parametrize("far", [1e4, 1e7])
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

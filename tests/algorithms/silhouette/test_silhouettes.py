@@ -116,6 +116,7 @@ def test_many_labelings_have_the_same_bits_on_any_number_of_ranks(metric, ranks)
     assert bits[0] == bits[1] == bits[2]
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("size", [1, 2])
 def test_means_are_handed_over_unless_many_pairs_are_near(ranks, size):
     """As a device with fast products asks for; rows with many equals are left to differences."""

@@ -92,6 +92,7 @@ def saved(readers, order, folder):
     return readers.serve(order | given, dict, writable=[folder / "saved"])
 
 
+@pytest.mark.slow
 def test_a_source_that_may_not_be_read(readers, order, monkeypatch, tmp_path):
     np.savetxt(tmp_path / "points.csv", np.load(tmp_path / "points.npy"), delimiter=",")
     order["files"]["0"]["name"] = "points.csv"
@@ -120,6 +121,7 @@ def test_a_choice_that_cannot_be_saved(readers, order, monkeypatch, tmp_path, wh
     assert answer.status_code == code and json.loads(answer.body)["error"].startswith(says)
 
 
+@pytest.mark.slow
 def test_an_internal_error_is_not_hidden_by_a_log_in_a_file(readers, order, monkeypatch, tmp_path):
     """The process of an order that only reads may write no byte to a file."""
     code = FAULTY_READER.replace("FAULT", "ZeroDivisionError('seven')")
@@ -176,6 +178,7 @@ def test_a_job_of_many_files(lasting_readers, order, tmp_path):
     assert len(told["index"]) == 64, told
 
 
+@pytest.mark.slow
 def test_a_limit_of_open_files_is_named(readers, order, monkeypatch, tmp_path):
     popen = subprocess.Popen
     monkeypatch.setattr(
@@ -189,7 +192,8 @@ def test_a_limit_of_open_files_is_named(readers, order, monkeypatch, tmp_path):
         readers.serve(many(order, tmp_path, 300), dict)
 
 
-@pytest.mark.parametrize("length", [pytest.param(10, marks=pytest.mark.slow), 1 << 20])
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [10, 1 << 20])
 def test_a_reader_that_is_stopped_is_replaced(readers, order, length):
     """Whether its order fits into a pipe or not."""
     assert len(readers.serve(order, dict)["index"]) == 60
@@ -208,7 +212,8 @@ def test_a_reader_that_is_stopped_is_replaced(readers, order, length):
     assert len(readers.serve(order, dict)["index"]) == 60
 
 
-@pytest.mark.parametrize("length", [pytest.param(10, marks=pytest.mark.slow), 1 << 20])
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [10, 1 << 20])
 def test_a_service_that_ends_does_not_wait_for_one(readers, order, length):
     assert len(readers.serve(order, dict)["index"]) == 60
     (reader,) = readers._free

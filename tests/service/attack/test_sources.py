@@ -46,6 +46,7 @@ def nest(folder):
     os.chdir(here)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_nested_while_its_job_waits(service):
     http, settings, root = service
     (root / "z.zarr").mkdir()
