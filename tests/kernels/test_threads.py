@@ -11,6 +11,8 @@ import pytest
 
 from mgclust.kernels.toolkit import threads
 
+NANNYS = ("MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
@@ -18,15 +20,13 @@ from mgclust.kernels.toolkit import threads
 )
 def test_number_of_threads(asked, expected, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 4, 6}, raising=False)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # a nanny may have left it, and its place tells
+    for name in NANNYS:  # a nanny may have left them, and their place tells
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
     assert threads.thread_count() == expected
     with threads.share(3):
         assert threads.thread_count() == 3
     assert threads.thread_count() == expected
-
-
-NANNYS = ("MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @pytest.mark.parametrize(
