@@ -180,9 +180,13 @@ def noise() -> dict[str, Any]:
     """Numbers of clusters in noise, and how often there was a warning."""
     out = {}
     for name, draw in (("uniform", np.random.Generator.random), ("normal", np.random.Generator.standard_normal)):
-        for shape in ((20, 2), (50, 2), (100, 2), (1000, 2), (1000, 10)):
-            found = [fit(draw(np.random.default_rng(seed), shape)) for seed in range(NOISE)]
-            out[f"{name} {shape[0]} x {shape[1]}"] = {
+        shapes = [(shape, "euclidean") for shape in ((20, 2), (50, 2), (100, 2), (1000, 2), (1000, 10))]
+        shapes += [((rows, 1), "euclidean") for rows in (100, 300, 1000, 3000)]
+        shapes += [((rows, 2), metric) for rows in (300, 1000) for metric in ("cosine", "sqeuclidean")]
+        for shape, metric in shapes:
+            found = [fit(draw(np.random.default_rng(seed), shape), metric=metric) for seed in range(NOISE)]
+            by = "" if metric == "euclidean" else f", {metric}"
+            out[f"{name} {shape[0]} x {shape[1]}{by}"] = {
                 "n_clusters": sorted(model.n_clusters_ for model in found),
                 "warned": sum(bool(model.result_.warnings) for model in found),
                 "one_cluster_or_warned": sum(model.n_clusters_ == 1 or bool(model.result_.warnings) for model in found),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mgclust.errors import MgclustError, printable
+from mgclust.errors import ClusterUnavailableError, MgclustError, printable
 
 __all__ = ["Call", "Settings", "Unsupported", "replacement", "summary", "totals"]
 
@@ -37,12 +37,15 @@ class Settings:
         Take calls of another algorithm that have a seed, too.
     verbose : bool
         Print a line for each call.
+    lost : list of str
+        Why the cluster cannot be had, once a call has found out: no other waits for it.
     """
 
     device: str = "auto"
     client: Any = None
     seeded: bool = False
     verbose: bool = False
+    lost: list[str] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def place(self) -> dict[str, Any]:
@@ -125,7 +128,11 @@ def replacement(call: Call, original: Callable[..., Any], settings: Settings) ->
         else:
             try:
                 with _running:
+                    if settings.lost:
+                        raise Unsupported(settings.lost[0])
                     result = call.ours(settings, *args, **kwargs)
+            except ClusterUnavailableError as error:
+                settings.lost.append(reason := str(error))
             except (Unsupported, MgclustError) as error:
                 reason = str(error)
             except Exception as error:  # the script goes on, whatever it is

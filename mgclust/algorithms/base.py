@@ -12,6 +12,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -221,7 +222,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         self, outcome: Outcome, dataset: Dataset, parameters: dict[str, Any], digest: str | None
     ) -> dict[str, Any]:
         """The part of a Result that is the same for all methods."""
-        left_out = ("client", "n_workers", "verbose")  # `hardware` says on how many
+        left_out = ("client", "n_workers", "verbose", "copy")  # `hardware` says on how many
         parameters = {name: value for name, value in parameters.items() if name not in left_out}
         return {
             "method": self.method,
@@ -241,8 +242,8 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         """One integer for all ranks from whatever `random_state` is."""
         if random_state is None:
             return 0
-        if isinstance(random_state, int):
-            return random_state
+        if isinstance(random_state, Integral):
+            return int(random_state)
         draw = random_state.integers if hasattr(random_state, "integers") else random_state.randint
         return int(draw(2**31 - 1))
 

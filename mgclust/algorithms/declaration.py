@@ -19,6 +19,7 @@ P = ParamSpec("P")
 
 # The command line and the service set these, from options of their own.
 PLACE = ("client", "device", "n_workers", "verbose")
+IN_MEMORY = ("copy",)  # of rows in memory alone, which neither has
 
 
 def refuses(**remedies: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
@@ -84,6 +85,7 @@ class Declaration:
         ),
         "random_state": Seed(help="Seed of everything random."),
         "verbose": Boolean(help="Print progress."),
+        "copy": Boolean(help="Has no effect: what is given is never changed."),
     }
 
     @classmethod
@@ -102,5 +104,5 @@ class Declaration:
     def options(cls) -> tuple[Option, ...]:
         """The parameters that a user of the command line or of the service gives, own ones first."""
         constraints, taken = {**cls.constraints, **cls.common}, cls.defaults()
-        given = (name for name in constraints if name in taken and name not in PLACE)
+        given = (name for name in constraints if name in taken and name not in (*PLACE, *IN_MEMORY))
         return tuple(Option(name, taken[name], constraints[name]) for name in given)

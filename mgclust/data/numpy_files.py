@@ -43,6 +43,7 @@ __all__ = [
 
 _LONGEST_HEADER = 2**14  # bytes of a .npy header; NumPy itself takes no longer ones
 _ZIP_ENCRYPTED = 1
+SPARSE = {"format", "shape", "data"}  # of what `scipy.sparse.save_npz` writes, beside its indices
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,11 @@ def open_npz(location: Location) -> Dataset:
             chosen = "X"
         else:
             others = [name for name in names if name != "y"]
+            if set(names) >= SPARSE:
+                raise InputError(
+                    f"{location.name} holds a sparse matrix of SciPy, which is read in Python alone: give "
+                    "scipy.sparse.load_npz(path), or write numpy.savez(path, X=matrix.toarray())."
+                )
             if len(others) != 1:
                 listed = shortened(", ".join(others)) or "none"
                 raise InputError(

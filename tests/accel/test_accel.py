@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from mgclust import accel
+from mgclust.accel import calls
 from mgclust.accel.installation import CALLS
-from mgclust.errors import InputError
+from mgclust.errors import ClusterUnavailableError, InputError
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # What runs on mgclust, and what falls back.
@@ -194,3 +195,17 @@ def test_rows_that_change_after_a_fit_do_not_change_its_similarities(installed):
     np.testing.assert_allclose(model.affinity_matrix_, theirs, rtol=1e-12, atol=1e-250)
     with pytest.raises(AttributeError):
         AffinityPropagation().affinity_matrix_  # noqa: B018
+
+
+def test_a_cluster_that_does_not_answer_is_asked_once(monkeypatch):
+    asked = []
+
+    def ours(settings, value):
+        asked.append(value)
+        raise ClusterUnavailableError("no scheduler answers")
+
+    call = calls.Call("home", "name", "project.name", ours)
+    monkeypatch.setattr(calls, "_counts", {})
+    instead = calls.replacement(call, lambda value: -value, calls.Settings(client="tcp://127.0.0.1:1"))
+    assert [instead(value) for value in (1, 2, 3)] == [-1, -2, -3] and asked == [1]
+    assert calls.totals()[0]["fell_back"] == {"no scheduler answers": 3}

@@ -92,3 +92,9 @@ def test_what_is_refused(dense):
     ):
         with pytest.raises(TypeError, match=r"='precomputed' needs all .*, and sparse data hold some"):
             model.fit(square)
+
+
+def test_a_file_of_a_sparse_matrix_is_named(tmp_path):
+    scipy.sparse.save_npz(tmp_path / "sparse.npz", scipy.sparse.csr_array(np.eye(3)))
+    with pytest.raises(InputError, match=r"a sparse matrix of SciPy, .* give scipy\.sparse\.load_npz\(path\)"):
+        open_dataset(tmp_path / "sparse.npz")

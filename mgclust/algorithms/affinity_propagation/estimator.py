@@ -52,6 +52,8 @@ class AffinityPropagation(AffinityPropagationOptions, ExemplarClusterer):
     convergence_iter : int, default=15
         The run ends when the exemplars have stayed the same for so many iterations. With sparse similarities each row
         must also have a pair with one; otherwise the iterations are counted anew.
+    copy : bool, default=True
+        Has no effect: what is given is never changed.
     preference : float or array of shape (n_samples,), optional
         How suitable rows are as exemplars, in units of the similarity: the larger, the more clusters. By default the
         median of all similarities, in which the zeros of the diagonal count, as in scikit-learn.

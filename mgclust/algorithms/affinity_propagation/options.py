@@ -38,6 +38,7 @@ class AffinityPropagationOptions(Declaration):
         damping: float = 0.5,
         max_iter: int = 200,
         convergence_iter: int = 15,
+        copy: bool = True,
         preference: Any = None,
         preference_quantile: float | None = None,
         n_clusters: int | None = None,
@@ -54,6 +55,7 @@ class AffinityPropagationOptions(Declaration):
         self.damping = damping
         self.max_iter = max_iter
         self.convergence_iter = convergence_iter
+        self.copy = copy
         self.preference = preference
         self.preference_quantile = preference_quantile
         self.n_clusters = n_clusters

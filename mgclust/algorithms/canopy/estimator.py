@@ -45,6 +45,10 @@ FEW, MANY = 10, 200  # canopies that suggested thresholds give of most rows lie 
 # On CPUs two ranks are faster than one from some 100,000 rows of 2 features on. On two GPUs centres and memberships of
 # 10^6 rows of 2 features take 16 ms, on one 8; 300,000 rows of 128 features 0.95 s, on one 1.42.
 NUMBERS_OF_A_RANK = {"cpu": 1e5, "cuda": 2e6}
+LINKAGE: dict[str, Constraint] = {
+    "n_clusters": Integer(at_least=1, optional=True),
+    "distance_threshold": Real(at_least=0, optional=True),
+}
 MEANS: dict[str, Constraint] = {
     "n_clusters": Integer(at_least=1),
     "m": Real(above=1),
@@ -212,11 +216,13 @@ class Canopy(CanopyOptions, Clusterer):
                 f"n_clusters={n_clusters} and distance_threshold={distance_threshold}: give one of both, which says "
                 "where merging ends."
             )
+        asked = check_parameters(LINKAGE, {"n_clusters": n_clusters, "distance_threshold": distance_threshold})
+        n_clusters, distance_threshold = asked["n_clusters"], asked["distance_threshold"]
         parameters, dataset = self._checked(), open_dataset(X)
         self._check_shape(dataset)
         n = dataset.shape[0]
-        if n_clusters is not None and not 1 <= n_clusters <= n:
-            raise InputError(f"n_clusters={n_clusters} should be >= 1 and <= n_samples={n}.")
+        if n_clusters is not None and n_clusters > n:
+            raise InputError(f"n_clusters={n_clusters} should be <= n_samples={n}; ask for fewer clusters.")
         spec = self._run_spec(parameters, Inputs(dataset, False))
         with connect(**self._place()) as cluster:
             spec = replace(spec, function=linkage, memory_limit=parameters["memory_limit"])

@@ -8,6 +8,7 @@ are read once; the only exchange is n sums and one number.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,7 @@ def modularity(
     graph : array, matrix, graph, path, URL or Graph
         Whatever `open_graph` understands.
     labels : array of shape (n_nodes,), int
-        Community of each node; any integers.
+        Community of each node, in the order of the graph's nodes; any integers.
     resolution : float, default=1.0
         Above 1 small communities are better, below 1 large ones.
     weight : str or None, default="weight"
@@ -69,6 +70,11 @@ def modularity(
     """
     resolution = Real(above=0, at_most=MOST_RESOLUTION, help="").check("resolution", resolution)
     opened = open_graph(graph, weight=weight)
+    if isinstance(labels, Mapping) or (isinstance(labels, Sequence) and any(_is_group(each) for each in labels)):
+        raise InputError(
+            f"labels is a {type(labels).__name__} that names nodes; give one integer for each of the graph's "
+            f"n_nodes={opened.n_nodes} nodes, such as labels_ of FastNewman."
+        )
     given = np.asarray(labels.get() if hasattr(labels, "get") else labels)
     if given.shape != (opened.n_nodes,) or given.dtype.kind not in "iu":
         raise InputError(
@@ -80,6 +86,10 @@ def modularity(
     spec = RunSpec(evaluate, arguments, partial(estimate, n=opened.n_nodes), opened.dtype.name)
     with connect(client=client, device=device, n_workers=n_workers) as cluster:
         return float(run(spec, opened, cluster).value)
+
+
+def _is_group(value: Any) -> bool:
+    return isinstance(value, (Set, Sequence)) and not isinstance(value, str)
 
 
 def evaluate(context: Context, *, n: int, labels: np.ndarray, resolution: float) -> float:

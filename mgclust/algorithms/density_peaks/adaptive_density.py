@@ -115,7 +115,7 @@ def log_densities(
             k[piece] = neighborhoods(r, measure.distances(beyond[piece].astype("float64"), xp), dim, xp)
         del beyond
     last = xp.take_along_axis(near.s, k[:, None].astype("int64") - 1, axis=1)[:, 0]
-    radius = positive_radii(measure.distances(gather(last.astype("float64")), xp), width, xp)
+    radius = positive_radii(measure.distances(gather(last.astype("float64")), xp), width, xp, adaptive=adaptive)
     own_radius = radius[context.rows.start : context.rows.stop]
     b = xp.zeros(m, dtype="float64")
     if adaptive:

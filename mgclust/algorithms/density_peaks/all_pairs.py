@@ -331,13 +331,14 @@ class AllPairs:
         return slice(chunk.start - self._context.rows.start, chunk.stop - self._context.rows.start)
 
 
-def positive_radii(radius: Array, k: int, xp: Any) -> Array:
+def positive_radii(radius: Array, k: int, xp: Any, *, adaptive: bool = False) -> Array:
     """Distances to the k-th nearest row, of which 0 becomes half the smallest of the others; refused where all are."""
     apart = radius > 0
     if not any_true(apart):
+        which, larger = ("'adaptive'", f"give a k above {k}") if adaptive else (str(k), "raise k")
         raise InputError(
-            f"k={k}: each row has {k} rows equal to it, so no density can be told apart; drop duplicate rows, or raise "
-            "k if there are others."
+            f"k={which}: each row has {k} rows equal to it, so no density can be told apart; drop duplicate rows, or "
+            f"{larger} if there are others."
         )
     return xp.where(apart, radius, xp.where(apart, radius, xp.inf).min() / 2)
 

@@ -378,9 +378,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if not self.stability:
             return result
         began, draws, seed = time.perf_counter(), self.stability, self._seed(self.random_state)
-        pairwise = self.metric == "precomputed"
+        pairwise, merged = self.metric == "precomputed", 0
 
         def fit_some(rows: np.ndarray, draw: int) -> np.ndarray:
+            nonlocal merged
             model = type(self)(**{**self.get_params(), "stability": 0, "verbose": False, "random_state": seed})
             weights = None if inputs.weights is None else inputs.weights.take(rows)
             some = Inputs(SelectedRows(inputs.dataset, rows, pairwise=pairwise), False, weights)
@@ -394,15 +395,22 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
                 model._run(some, report, None)
             except InputError as error:
                 raise InputError(f"stability={draws}: half of the rows cannot be clustered. {error}") from error
+            merged += bool(model._peaks and model._peaks["joined"])
             return model.labels_
 
         self.stability_ = found = stability_of(on_host(self.labels_), fit_some, draws, seed)
         self.timings_ = {**result.timings, "stability": time.perf_counter() - began}
         mean, doubts = found["mean"], []
         if mean < UNSTABLE:
+            advice = "Look at stability_, and try other parameters or another method."
+            if merged:
+                advice = (
+                    f"In {merged} of them the test merged clusters that stand apart, since half the rows are few for "
+                    "its neighbourhoods of up to 100: give more rows, or compare the stability without significance."
+                )
             doubts.append(
                 f"the clusters are not stable: those of half the rows agree with them at an adjusted Rand index of "
-                f"{mean:.2g} (mean of {draws} draws). Look at stability_, and try other parameters or another method."
+                f"{mean:.2g} (mean of {draws} draws). {advice}"
             )
         self.result_ = replace(
             self.result_,
@@ -424,7 +432,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.significance_ = None if found is None else found.heights
         self.saddles_ = None if found is None else found.saddles
         told = {} if found is None else found._asdict()
-        self._peaks = {name: told[name] for name in ("found", "merged", "standing", "joined")} if told else None
+        self._peaks = {name: told[name] for name in ("found", "merged", "standing", "joined", "tiny")} if told else None
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, n_clusters, dc = inputs.dataset.shape[0], parameters["n_clusters"], parameters["dc"]

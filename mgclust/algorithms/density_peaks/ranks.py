@@ -283,8 +283,13 @@ def _standing_out(context: Context, passes: AllPairs, measure: Metric, norm: str
     rho = passes.rho_of(near, k)
     delta = measure.distances(_nearest_higher(xp, passes, norm, rho, near)[0].astype("float64"), xp)
     centers = choose_centers(xp, rho, delta)
-    clear = gamma_drop(xp, rho, delta, centers) >= clear_drop(len(centers), number_of_different(xp, delta))
-    return centers if clear else centers[:0]
+    least = clear_drop(
+        len(centers),
+        number_of_different(xp, delta),
+        n_features=context.dataset_shape[1],
+        squares=measure.is_square,
+    )
+    return centers if gamma_drop(xp, rho, delta, centers) >= least else centers[:0]
 
 
 def _refuse_too_small(context: Context, measure: Metric, s: float) -> None:

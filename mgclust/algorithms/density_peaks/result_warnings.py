@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS
 from mgclust.algorithms.density_peaks.decision_graph import FEW_ROWS, clear_drop, most_centers
 from mgclust.algorithms.density_peaks.fraction_choice import LEAST_DROP
-from mgclust.algorithms.density_peaks.significance import CLEAR_HEIGHT, CLEAR_NEIGHBORS
+from mgclust.algorithms.density_peaks.significance import CLEAR_HEIGHT, CLEAR_NEIGHBORS, FEW_IN_CLUSTER
+from mgclust.kernels.pairs.metrics import METRICS
 
 if TYPE_CHECKING:
     from mgclust.algorithms.density_peaks.estimator import DensityPeaks
@@ -96,6 +98,11 @@ def _of_peaks(model: DensityPeaks) -> list[str]:
             f"{weak} of {model.n_clusters_} peaks exceed their highest saddle by less than {CLEAR_HEIGHT:g} errors, "
             f"as peaks of noise do: look at significance_; significance={CLEAR_HEIGHT:g} merges such clusters."
         )
+    if tiny := model._peaks["tiny"]:
+        sentences.append(
+            f"{tiny} of {model.n_clusters_} clusters have fewer than {FEW_IN_CLUSTER} rows: the neighbourhoods of "
+            "their peaks are rows of other clusters, so their significance means little. Take them for outliers."
+        )
     if joined := model._peaks["joined"]:
         sentences.append(
             f"{joined} of {model.n_clusters_} clusters hold several of the {model._peaks['standing']} centres that "
@@ -129,9 +136,11 @@ def _of_count(model: DensityPeaks, drop: float) -> list[str]:
     """A number of clusters that the decision graph does not show clearly."""
     n = model._different_rows
     stable, others = _other_numbers(model)
-    if drop < clear_drop(model.n_clusters_, n):
-        why = f"the last one's rho * delta is only {drop:.2g} times the next row's"
-    elif stable < LEAST_DROP:
+    squares = model.metric in METRICS and METRICS[model.metric].is_square
+    least = clear_drop(model.n_clusters_, n, n_features=model.n_features_in_, squares=squares)
+    if drop < least:
+        why = f"the last one's rho * delta is only {drop:.2g} times the next row's, and noise has up to {least:.2g}"
+    elif stable < (LEAST_DROP**2 if squares else LEAST_DROP):
         why = "it is at this dc_fraction alone that their number stands out"
     elif n < FEW_ROWS and model.n_clusters_ > 1:
         rows = f"n_samples={n} is" if n == len(model.rho_) else f"{n} different rows of {len(model.rho_):,} are"
@@ -141,8 +150,9 @@ def _of_count(model: DensityPeaks, drop: float) -> list[str]:
         ]
     else:
         return []
-    weighted = vars(model).get("_weights") is not None
-    test = "" if weighted or model.dc_choice_ is None else f", or {SECOND_OPINION}"
+    # The test takes no weights, and errors of densities mean little where most rows have an equal one.
+    testable = vars(model).get("_weights") is None and n >= max(FEWEST_ROWS, len(model.rho_) / 2)
+    test = f", or {SECOND_OPINION}" if testable else ""
     return [
         f"the centres do not stand out: {why}. "
         f"Look at the decision graph; give n_clusters, or thresholds, or try {others}{test}."
@@ -156,4 +166,6 @@ def _other_numbers(model: DensityPeaks) -> tuple[float, str]:
     others = [each for each in numbers if each["n_clusters"] != model.n_clusters_][:2]
     named = [f"{each['n_clusters']} clusters with dc_fraction={each['dc_fraction']:g}" for each in others]
     stable = drops.get(model.n_clusters_, 1.0) if drops else float("inf")
+    if model.dc_fraction_ is None:  # of no effect on dc, or on densities that need none
+        return stable, "another k" if model.dc_ is None or model.density == "knn" else "another dc"
     return stable, " or ".join(named) if named else "another dc_fraction"

@@ -33,13 +33,23 @@ from mgclust.algorithms.density_peaks.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels
 from mgclust.engine.spmd import Context
 
-__all__ = ["CLEAR_HEIGHT", "CLEAR_NEIGHBORS", "Peaks", "Topography", "merge_peaks", "significant_clusters"]
+__all__ = [
+    "CLEAR_HEIGHT",
+    "CLEAR_NEIGHBORS",
+    "FEW_IN_CLUSTER",
+    "Peaks",
+    "Topography",
+    "merge_peaks",
+    "significant_clusters",
+]
 
 Array = Any
 # Of noise, the lowest peak exceeds its saddle by at most 2.55: benchmarks/results/density_peaks/significance.json.
 CLEAR_HEIGHT = 3.0
 # Rows of a neighbourhood by which small clusters stand out, and noise does not.
 CLEAR_NEIGHBORS = 24
+# A cluster of fewer rows has no neighbourhood of its own (the smallest has as many).
+FEW_IN_CLUSTER = 3
 Saddles = dict[int, dict[int, int]]  # of two clusters: the row; both ways
 
 
@@ -53,6 +63,7 @@ class Peaks(NamedTuple):
     # Centres that stand out clearly by `CLEAR_NEIGHBORS` nearest rows alone, and clusters that hold several of them.
     standing: int = 0
     joined: int = 0
+    tiny: int = 0  # clusters of fewer than `FEW_IN_CLUSTER` rows
 
 
 class Topography(NamedTuple):
@@ -121,7 +132,13 @@ def significant_clusters(
             over = height(value, error, int(peaks[kept[cluster]]), row)
             heights[cluster] = min(heights[cluster], over)
             highest[cluster] = max(highest[cluster], value[row])
-    evidence = Peaks(heights, np.array(left, np.int64).reshape(-1, 3), len(peaks), max(merged, default=None))
+    evidence = Peaks(
+        heights,
+        np.array(left, np.int64).reshape(-1, 3),
+        len(peaks),
+        max(merged, default=None),
+        tiny=int((np.bincount(found) < FEW_IN_CLUSTER).sum()),
+    )
     return Topography(peaks[kept], found, value < highest[found], evidence)
 
 

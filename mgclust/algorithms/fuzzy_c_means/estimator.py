@@ -524,6 +524,14 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
             f"shrinkage={model.shrinkage:g}, for example to {max(0.01, 2 * model.shrinkage):g}, or, where their rows "
             "are few, ask for fewer clusters."
         )
+    d = model.n_features_in_
+    lacking = int(((sizes > 0) & (sizes <= d)).sum())
+    if fit.prototypes.factors is not None and lacking and not value.singular:
+        others.append(
+            f"{lacking} of {c} clusters are the nearest of at most n_features={d} rows, too few for a covariance of "
+            "their own: in some directions their shape is that of all rows, or of rows with small memberships. Take "
+            "fewer features, such as principal components, or ask for fewer clusters."
+        )
     if outside > n / 2:
         others.append(
             f"{outside} of {n} rows are noise: they lie farther than noise_distance={model.noise_distance:g} from all "

@@ -37,6 +37,7 @@ from mgclust.result import Result
 
 __all__ = ["Silhouette", "SilhouetteScores", "score_labelings", "silhouette_samples", "silhouette_score"]
 
+SCIKIT_LEARN_NAMES = {"l2": "euclidean", "l1": "manhattan", "cityblock": "manhattan"}
 DIAGONAL_ROUNDING = 100  # units of rounding of the distances' type that those of rows to themselves may have
 
 
@@ -218,8 +219,8 @@ def silhouette_samples(
     labels : sequence of int or str, or path
         Cluster of each row.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
-        "precomputed": `X` is the distances of all pairs, shape (n_samples, n_samples); of a sparse matrix, what is not
-        stored is 0.
+        Or scikit-learn's other names of these: "l2", "l1" and "cityblock". With "precomputed" `X` is the distances of
+        all pairs, shape (n_samples, n_samples); of a sparse matrix, what is not stored is 0.
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances; all but euclidean and manhattan take float64 anyway.
     device, client, n_workers, memory_limit
@@ -242,7 +243,9 @@ def silhouette_samples(
 
 def _fitted(X: Any, labels: Any, **options: Any) -> Silhouette:
     """Fit for a function, whose caller is warned."""
-    model, dataset = Silhouette(labels, **options), open_dataset(X)
+    metric = options.pop("metric")
+    metric = SCIKIT_LEARN_NAMES.get(metric, metric) if isinstance(metric, str) else metric
+    model, dataset = Silhouette(labels, metric=metric, **options), open_dataset(X)
     model.fit_dataset(dataset, provenance=False)
     for text in distances_left_out(dataset) if model.metric == "precomputed" else ():
         warn_caller(text)

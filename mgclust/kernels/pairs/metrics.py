@@ -50,6 +50,11 @@ class Metric:
         return 0.5 if self.unit_rows else 1.0
 
     @property
+    def is_square(self) -> bool:
+        """True where the distance is the square of another, up to a factor."""
+        return self.squared and self.norm == "l2"
+
+    @property
     def power(self) -> int:
         """p such that ``(d / dc)^2 = scale * s^p``."""
         return 2 if self.squared else 1

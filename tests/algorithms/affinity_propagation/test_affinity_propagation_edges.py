@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 
@@ -166,3 +167,15 @@ def test_a_refusal_for_memory_names_a_share_of_the_rows_that_fits(estimator):
     assert 40 < share < 62  # 12 of 33 MiB, and nearly all of it grows with the square
     fewer = estimator(client=None, device="cpu", memory_limit="12 MiB", max_iter=2, algorithm="dense")
     assert len(fewer.fit(X[: 2000 * share // 100]).labels_) == 2000 * share // 100
+
+
+def test_parameters_are_those_of_scikit_learn_and_more():
+    theirs = inspect.signature(Sklearn).parameters
+    ours = inspect.signature(AffinityPropagation).parameters
+    assert theirs.keys() <= ours.keys()
+    assert {n: p.default for n, p in theirs.items()} == {n: ours[n].default for n in theirs}
+    X = np.random.default_rng(0).random((20, 2))
+    model = AffinityPropagation(copy=False, client=None, device="cpu").fit(X)
+    assert "copy" not in model.result_.parameters and "copy" not in {each.name for each in model.options()}
+    with pytest.raises(InputError, match="copy=3 should be True or False"):
+        AffinityPropagation(copy=3).fit(X)

@@ -82,8 +82,27 @@ def test_refused():
         model.agglomerate(X)
     with pytest.raises(InputError, match="give one of both"):
         model.agglomerate(X, n_clusters=2, distance_threshold=0.1)
-    for number in (0, 3001):
-        with pytest.raises(InputError, match=f"n_clusters={number} should be >= 1 and <= n_samples=3000"):
-            model.agglomerate(X, n_clusters=number)
+    with pytest.raises(InputError, match="n_clusters=3001 should be <= n_samples=3000"):
+        model.agglomerate(X, n_clusters=3001)
     with pytest.raises(InsufficientMemoryError, match="the rows of a rank's canopies need"):
         on_cpu(t1=5.0, t2=0.02, memory_limit="1 MB").agglomerate(X, n_clusters=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"distance_threshold": -1.0}, "distance_threshold=-1.0 should be a finite number >= 0"),
+        ({"distance_threshold": float("inf")}, "distance_threshold=inf should be a finite number"),
+        ({"distance_threshold": "far"}, "distance_threshold='far' should be a finite number"),
+        ({"n_clusters": 2.5}, "n_clusters=2.5 should be an integer >= 1"),
+        ({"n_clusters": True}, "n_clusters=True should be an integer >= 1"),
+        ({"n_clusters": "3"}, "n_clusters='3' should be an integer >= 1"),
+        ({"n_clusters": 0}, "n_clusters=0 should be an integer >= 1"),
+        ({"n_clusters": 7}, "n_clusters=7 should be <= n_samples=6; ask for fewer clusters"),
+    ],
+    ids=repr,
+)
+def test_wrong_ends_of_merging(given, says):
+    """A negative distance was looked for without an end; other values were errors of Python's."""
+    with pytest.raises(InputError, match=says):
+        on_cpu(t1=3.0, t2=1.5).agglomerate(np.arange(6.0)[:, None], **given)

@@ -93,3 +93,9 @@ def test_more_than_fits_is_refused_with_what_would():
     edges = np.column_stack([np.arange(200_000), np.arange(1, 200_001)]).astype(np.int32)
     with pytest.raises(InsufficientMemoryError, match="would fit"):
         FastNewman(strategy="parallel", device="cpu", client=None, memory_limit="100 kB").fit(edges)
+
+
+@pytest.mark.parametrize("labels", [{0: 0, 1: 0, 2: 1}, [{0, 1}, {2}], [[0, 1], [2]], [frozenset({0}), (1, 2)]])
+def test_modularity_of_named_nodes_is_refused_by_a_sentence(labels):
+    with pytest.raises(InputError, match="names nodes; give one integer for each of the graph's n_nodes=3 nodes"):
+        modularity([(0, 1), (1, 2)], labels, client=None)

@@ -150,7 +150,7 @@ def test_small_clusters_that_are_merged_are_warned_of():
     with pytest.warns(ClusteringWarning, match=r"3 of 7 clusters hold several of the 15 centres .* by k=24 or at the"):
         model = fit(X, dtype="float32")
     assert model.result_.diagnostics["peaks"] | {"merged": None} == {
-        "found": 11, "merged": None, "standing": 15, "joined": 3
+        "found": 11, "merged": None, "standing": 15, "joined": 3, "tiny": 0
     }  # fmt: skip
     others = [text for text in model.select_centers(7).result_.warnings if "hold several" in text]
     apart = make_blobs(900, 3, centers=5, cluster_std=0.7, random_state=1)[0]
@@ -238,3 +238,16 @@ def test_rows_of_27_kinds_have_a_fit(device):
     X = np.random.default_rng(0).integers(0, 3, (800, 2))
     model = DensityPeaks(density="knn", k="adaptive", significance=1.65, device=device, client=None).fit(X)
     assert model.n_clusters_ >= 1 and model._peaks["standing"] == model._peaks["joined"] == 0
+
+
+def test_clusters_of_a_row_or_two_are_said():
+    """Their significance may be large."""
+    X = np.random.default_rng(0).random((300, 16)) < 0.5
+    with pytest.warns(ClusteringWarning, match=r"1 of 2 clusters have fewer than 3 rows: .* Take them for outliers"):
+        model = fit(X)
+    assert np.bincount(model.labels_).min() == 1 and model.significance_.min() > 6
+
+
+def test_equal_rows_are_not_told_to_raise_a_word():
+    with pytest.raises(InputError, match=r"k='adaptive': each row has 100 rows equal to it.*give a k above 100"):
+        fit(np.repeat(np.eye(3), 150, axis=0))

@@ -79,3 +79,18 @@ def test_halves_that_cannot_be_clustered_are_refused():
         fit(np.random.default_rng(0).random((30, 2)), stability=2, n_clusters=20)
     with pytest.raises(InputError, match="stability=-1 should be an integer >= 0"):
         fit(np.eye(9), stability=-1)
+
+
+def test_halves_too_small_for_the_test_are_said():
+    """Three clusters far apart are told apart, and half of their rows are not."""
+    rng = np.random.default_rng(2)
+    X = np.concatenate([rng.normal(size=(200, 2)) + center for center in ([0, 0], [10, 0], [0, 10])])
+    options = {"density": "knn", "k": "adaptive", "significance": 1.65, "random_state": 0}
+    with pytest.warns(ClusteringWarning, match=r"In [1-6] of them the test merged clusters that stand apart"):
+        model = fit(X, stability=6, **options)
+    assert model.n_clusters_ == 3 and min(model.stability_["n_clusters"]) < 3
+
+
+def test_a_seed_of_numpy():
+    X = make_blobs(60, 2, centers=3, random_state=5)[0]
+    assert fit(X, stability=2, random_state=np.int64(3)).stability_ == fit(X, stability=2, random_state=3).stability_

@@ -326,3 +326,14 @@ def test_results_and_later_fits(device, rng, tmp_path):
     assert plots.validity(fit(X, covariance_type="spherical", n_clusters_range=(2, 4)).result_).get_ylabel() == (
         "Xie-Beni: low is better"
     )
+
+
+def test_clusters_of_fewer_rows_than_features_are_said(rng):
+    X = rng.normal(size=(40, 12)) + 8 * np.repeat(np.eye(12)[:4], 10, axis=0)
+    says = r"4 of 4 clusters are the nearest of at most n_features=12 rows, too few for a covariance of their own"
+    with pytest.warns(ClusteringWarning, match=says):
+        fit(X, n_clusters=4, shrinkage=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ClusteringWarning)
+        fit(X, n_clusters=4, covariance_type="spherical")
+        fit(X[:, :3], n_clusters=4, shrinkage=0.1)

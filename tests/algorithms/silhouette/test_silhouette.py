@@ -228,3 +228,12 @@ def test_too_little_memory_is_refused():
     X, labels = rows(3000)
     with pytest.raises(InsufficientMemoryError, match=r"labels and silhouettes .* What would fit"):
         silhouette_samples(X, labels, memory_limit=100_000, **HERE)
+
+
+@pytest.mark.parametrize(("name", "own"), [("l2", "euclidean"), ("l1", "manhattan"), ("cityblock", "manhattan")])
+def test_other_names_that_scikit_learn_has(name, own):
+    X, labels = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3
+    place = {"device": "cpu", "client": None}
+    expected = silhouette_samples(X, labels, metric=own, **place)
+    np.testing.assert_array_equal(silhouette_samples(X, labels, metric=name, **place), expected)
+    assert silhouette_score(X, labels, metric=name, **place) == pytest.approx(expected.mean())
