@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mgclust.errors import InputError
 from mgclust.plots import style
 from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, cluster_colors, counts_axis, faint_axis, own_axes
 
@@ -178,6 +179,13 @@ def _scan_table(source: Any) -> tuple[dict[str, np.ndarray], int, np.ndarray]:
     else:
         table = {name[5:]: np.asarray(column) for name, column in source.arrays.items() if name.startswith("scan_")}
         chosen, least = source.scores.get("n_clusters"), source.parameters.get("min_cluster_size") or 0
+    if missing := {"n_clusters", "silhouette"} - table.keys():
+        what = "the scan" if isinstance(source, Mapping) else f"a result of method={source.method!r}"
+        other = "; plots.validity draws that of 'fuzzy-c-means'" if "xie_beni" in table else ""
+        raise InputError(
+            f"{what} has no {' and no '.join(sorted(missing))} of candidates; give one of "
+            f"'adaptive-affinity-propagation'{other}."
+        )
     order = np.argsort(table["n_clusters"], kind="stable")
     table = {name: values[order] for name, values in table.items()}
     if chosen is None and len(order) and np.isfinite(table["silhouette"]).any():

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from mgclust import plots
+from mgclust.errors import InputError
 from mgclust.plots import clusters
 from mgclust.result import Result
 
@@ -205,6 +206,14 @@ def test_scan_marks_the_largest_silhouette_or_what_a_result_chose():
     figure = Figure()
     given = figure.subplots()
     assert plots.scan(table, ax=given) is given
+
+
+def test_a_scan_of_another_method_is_refused():
+    scan = {"n_clusters": np.array([2, 3]), "xie_beni": np.array([0.1, 0.2])}
+    with pytest.raises(InputError, match=r"the scan has no silhouette of candidates; .*plots\.validity draws that of"):
+        plots.scan(scan)
+    with pytest.raises(InputError, match="the scan has no n_clusters and no silhouette of candidates; give one of"):
+        plots.scan({})
 
 
 def test_scan_of_few_and_of_many_and_without_some_figures():

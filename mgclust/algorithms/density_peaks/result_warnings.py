@@ -139,7 +139,7 @@ def _of_count(model: DensityPeaks, drop: float) -> list[str]:
     squares = model.metric in METRICS and METRICS[model.metric].is_square
     least = clear_drop(model.n_clusters_, n, n_features=model.n_features_in_, squares=squares)
     if drop < least:
-        why = f"the last one's rho * delta is only {drop:.2g} times the next row's, and noise has up to {least:.2g}"
+        why = f"the last one's rho * delta is only {drop:.3g} times the next row's, and noise has up to {least:.3g}"
     elif stable < (LEAST_DROP**2 if squares else LEAST_DROP):
         why = "it is at this dc_fraction alone that their number stands out"
     elif n < FEW_ROWS and model.n_clusters_ > 1:
