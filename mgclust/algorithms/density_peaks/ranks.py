@@ -73,6 +73,9 @@ from mgclust.kernels.pairs.metrics import Metric
 __all__ = ["DensityPeaksOutput", "choose_again", "density_peaks", "estimate", "estimate_choice"]
 
 Array = Any
+LINE_ROWS = 256  # that tell whether rows lie in a line
+MOST_LINE_FEATURES = 1024
+LINE_SPREAD = 1e-5  # variance across a line by that along it
 PER_ROW = ("k", "value", "error")  # of a LogDensity
 
 
@@ -133,6 +136,9 @@ def density_peaks(
         else:
             passes = AllPairs(context, measure, exactness)
 
+        if metric != "precomputed" and all(each is None for each in centers.values()) and _on_a_line(context):
+            exactness["on_a_line"] = True
+
     with context.stage("dc"):
         if dc is not None:
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
@@ -184,7 +190,7 @@ def density_peaks(
             order = density_order(xp, state.rho)
             topography = significant_clusters(context, found, near, order, nearest, host(rho * delta), significance)
             chosen, labels = topography.centers, topography.labels
-            standing = _standing_out(context, passes, measure, norm, near)
+            standing = _standing_out(context, passes, measure, norm, near, on_a_line="on_a_line" in exactness)
             joined = int((np.bincount(labels[standing]) > 1).sum())
             peaks = topography.peaks._replace(standing=len(standing), joined=joined)
         else:
@@ -216,6 +222,21 @@ def density_peaks(
         intrinsic_dim=None if found is None else (found.dim, found.dim_rows),
         peaks=peaks,
     )
+
+
+def _on_a_line(context: Context) -> bool:
+    """Whether rows of several features (up to 1,024) lie in a line: the nearer nine tenths of some of them, about."""
+    n, d = context.dataset_shape
+    if not 1 < d <= MOST_LINE_FEATURES:
+        return False
+    xp = context.kernels.xp
+    numbers = np.unique(np.linspace(0, n - 1, LINE_ROWS).astype(np.int64))
+    x = context.gather_rows(numbers).astype("float64")
+    far = xp.abs(x - xp.median(x, axis=0)).max(axis=1)
+    x = x[xp.argsort(far)[: -(-9 * len(numbers) // 10)]]
+    x = x - x.mean(axis=0)
+    spread = np.linalg.eigvalsh(context.kernels.memory.to_host(x @ x.T))
+    return len(spread) > 2 and bool(spread[-2] <= LINE_SPREAD * spread[-1])
 
 
 def _fraction(given: float | None, state: DensityState) -> float:
@@ -274,7 +295,9 @@ def _nearest_higher(
     return best, nearest
 
 
-def _standing_out(context: Context, passes: AllPairs, measure: Metric, norm: str, near: Neighbors) -> np.ndarray:
+def _standing_out(
+    context: Context, passes: AllPairs, measure: Metric, norm: str, near: Neighbors, *, on_a_line: bool
+) -> np.ndarray:
     """Centres that stand out clearly by the densities of a few nearest rows; none where they do not."""
     xp = context.kernels.xp
     k = min(CLEAR_NEIGHBORS, near.s.shape[1])
@@ -286,7 +309,7 @@ def _standing_out(context: Context, passes: AllPairs, measure: Metric, norm: str
     least = clear_drop(
         len(centers),
         number_of_different(xp, delta),
-        n_features=context.dataset_shape[1],
+        n_features=1 if on_a_line else context.dataset_shape[1],
         squares=measure.is_square,
     )
     return centers if gamma_drop(xp, rho, delta, centers) >= least else centers[:0]

@@ -137,7 +137,8 @@ def _of_count(model: DensityPeaks, drop: float) -> list[str]:
     n = model._different_rows
     stable, others = _other_numbers(model)
     squares = model.metric in METRICS and METRICS[model.metric].is_square
-    least = clear_drop(model.n_clusters_, n, n_features=model.n_features_in_, squares=squares)
+    features = 1 if model.exactness_.get("on_a_line") else model.n_features_in_
+    least = clear_drop(model.n_clusters_, n, n_features=features, squares=squares)
     if drop < least:
         why = f"the last one's rho * delta is only {drop:.3g} times the next row's, and noise has up to {least:.3g}"
     elif stable < (LEAST_DROP**2 if squares else LEAST_DROP):

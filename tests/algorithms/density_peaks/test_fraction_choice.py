@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
-from mgclust import DensityPeaks, load_result
+from mgclust import ClusteringWarning, DensityPeaks, load_result
 from mgclust.algorithms.density_peaks import fraction_choice
 from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, choice_rows
 from mgclust.algorithms.density_peaks.result_warnings import warnings_of
@@ -191,6 +192,27 @@ def test_thresholds_within_clusters_are_warned_of():
 
 def test_rows_of_one_kind_are_one_kind():
     assert not any("different rows" in text for text in fit(np.ones((30, 2)), dc=1.0, n_clusters=1).result_.warnings)
+
+
+@pytest.mark.parametrize("seed", [6, 8])
+@pytest.mark.parametrize("ways", [[1.0, 0.0], [1.0, 2.0, 3.0], [1.0, 1e-3]], ids=["constant", "line", "nearly"])
+def test_noise_in_a_line_is_warned_of_as_of_one_feature(ways, seed):
+    """Drops of noise in one feature are larger; a constant column, or a multiple of it, is no second one."""
+    drawn = np.random.default_rng(seed).random((200, 1))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        one = DensityPeaks().fit(drawn)
+        model = DensityPeaks().fit(drawn * ways + 1.0)
+    assert one.n_clusters_ == model.n_clusters_ > 1
+    assert ["stand out" in str(each.message) for each in told] == [True, True]
+    assert model.exactness_["on_a_line"]
+    assert "on_a_line" not in one.exactness_
+
+
+def test_long_noise_in_a_plane_is_in_no_line(rng):
+    drawn = rng.normal(size=(300, 2)) * [50.0, 1.0]
+    with pytest.warns(ClusteringWarning):
+        assert "on_a_line" not in DensityPeaks().fit(drawn).exactness_
 
 
 def test_few_centres_in_noise_are_warned_of():
