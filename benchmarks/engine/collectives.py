@@ -22,10 +22,11 @@ from mgclust import kernels
 from mgclust.data import open_dataset
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import HostComm
+from mgclust.engine.meeting import listen
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Rows
 from mgclust.engine.session import Session
-from mgclust.engine.wire import Wire, listen
+from mgclust.engine.wire import Wire
 
 FEATURES = 64
 LIMIT = 300.0  # seconds

@@ -12,7 +12,8 @@ A `mgclust.engine.run_spec.RunSpec` describes the run, the same for the caller a
 ``certificates`` makes what a cluster with TLS needs, and ``tls`` keeps its connections from breaking each other.
 
 context             what the function sees of its run; ``partition`` says which rank owns which rows
-comm, cuda, wire    collectives, those of GPUs, and the sockets between processes
+comm, cuda          collectives, and those of GPUs
+wire, meeting       the sockets between processes, and how two ranks connect
 session             what connects the ranks, kept between runs of one client
 checkpoint          what a run needs to resume; ``checkpoint_files`` are its files
 abort, silence      how a rank learns that it should stop, and for how long another has not changed

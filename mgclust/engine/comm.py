@@ -3,7 +3,7 @@
 ::
 
     SoloComm   one rank: nothing to send
-    HostComm   CPU ranks: a star around rank 0, raw bytes over sockets
+    HostComm   CPU ranks: raw bytes over sockets, small arrays around rank 0, large ones from rank to rank
     NcclComm   GPUs (in `mgclust.engine.cuda`): NCCL for device arrays, a HostComm for small host values
 
 All ranks call the same collectives in the same order. Whatever they return is the same, bit for bit, for any
@@ -15,22 +15,29 @@ times a second.
 from __future__ import annotations
 
 import contextvars
+import json
 import math
 import pickle
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
+from mgclust.engine.meeting import listen, meet
 from mgclust.engine.partition import Partition, Span
 from mgclust.engine.rows import Block, Rows
-from mgclust.engine.wire import Link, PeerLost, SessionLost, Wire
+from mgclust.engine.wire import Link, PeerLost, SessionLost, Wire, relay, together
+from mgclust.json_text import parse_json
 
-__all__ = ["Comm", "HostComm", "SoloComm", "check_reducible"]
+__all__ = ["Comm", "HostComm", "Peers", "SoloComm", "check_reducible"]
 
 Array = Any
+LARGE = 1 << 16  # bytes of an array, of all ranks together, up to which it goes over rank 0
+NOTHING = np.empty(0, np.uint8)
 REDUCE: dict[str, Callable[..., np.ndarray]] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
@@ -227,15 +234,35 @@ class SoloComm:
         """See `Comm`."""
 
 
+@dataclass
+class Peers:
+    """What connects a rank to others, for runs one after the other."""
+
+    links: dict[int, Link]  # of rank 0: to all others; of others: to rank 0, and to all once `connected`
+    hosts: tuple[str, ...] = ()  # where this rank can listen: the address that others know first; () finds out
+    connected: bool = False  # whether all ranks are connected with each other
+
+
 class HostComm:
-    """CPU ranks around rank 0, which adds what it receives in rank order and sends the answer back.
+    """CPU ranks: small arrays go to rank 0, which sends its answer to all, large ones directly from rank to rank.
+
+    ::
+
+        up to LARGE bytes            star    rank 0 adds, joins or passes on; one message there and one back
+        gathers, broadcast, stream   ring    an array goes from rank to rank, each passing it on while it arrives
+        sums                         direct  rank r gets the r-th part of all, adds in rank order, and gives it to all
+        exchange                     direct  each rank to each
+
+    So no rank sends or receives much more than it has or gets. The ranks other than 0 are connected with each other
+    when they first need it. Where only some ranks know how long an array is, messages over rank 0 say which way it
+    takes.
 
     Parameters
     ----------
     rank, size : int
         This rank and how many there are.
-    links : mapping of int to Link
-        Rank 0: to all others; others: to rank 0.
+    peers : Peers
+        Links to others, which stay when the run is over.
     wire : Wire
         What the links share.
     partition : Partition
@@ -249,12 +276,20 @@ class HostComm:
         What `stream` yields, once the ranks have met.
     """
 
-    def __init__(self, rank: int, size: int, links: dict[int, Link], wire: Wire, partition: Partition) -> None:
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        peers: Peers,
+        wire: Wire,
+        partition: Partition,
+    ) -> None:
         self.rank = rank
         self.size = size
         self.wire = wire
         self.spans: list[Span] = []
-        self._links = links
+        self._peers = peers
+        self._links = peers.links
         self._abort = wire.abort
         wire.watch = self.check_peers
         self._partition = partition
@@ -296,18 +331,18 @@ class HostComm:
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         check_reducible(array.dtype, op)
         what = self._enter(f"all_reduce({op})")
+        if array.nbytes > LARGE:
+            return self._reduce_directly(f"{what} of {array.dtype} {array.shape}", array, op)
         if self.rank:
             self._links[0].send(what, array)
             return self._links[0].receive(what)
-        total = array.copy()
-        for peer in range(1, self.size):
-            theirs = self._links[peer].receive(what)
-            if theirs.shape != total.shape or theirs.dtype != total.dtype:
+        theirs = self._from_all(what)
+        for peer, part in enumerate(theirs, 1):
+            if part.shape != array.shape or part.dtype != array.dtype:
                 raise ValueError(
-                    f"{what}: rank {peer} has {theirs.dtype} {theirs.shape}, rank 0 {total.dtype} {total.shape}."
+                    f"{what}: rank {peer} has {part.dtype} {part.shape}, rank 0 {array.dtype} {array.shape}."
                 )
-            REDUCE[op](total, theirs, out=total)
-        return self._to_all(what, total)
+        return self._to_all(what, _reduced([array, *theirs], op))
 
     def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
         (array if out is None else out)[...] = self.all_reduce(array, op)
@@ -320,41 +355,58 @@ class HostComm:
 
     def all_gather(self, array: Array) -> Array:
         what = self._enter("all_gather")
+        large = f"{what} of large arrays"
+        small = array.nbytes * self.size <= LARGE
+        own = np.array([len(array)], np.int64)
         if self.rank:
-            self._links[0].send(what, array)
-            return self._links[0].receive(what)
-        parts = [array, *(self._links[peer].receive(what) for peer in range(1, self.size))]
-        return self._to_all(what, np.concatenate(parts, axis=0))
+            self._links[0].send(what if small else large, array if small else own)
+            said, answer = self._answer(what, large)
+            if said == what:
+                return answer
+        else:
+            said_by_all = self._from_all(what, large)
+            if small and all(said == what for said, _ in said_by_all):
+                return self._to_all(what, np.concatenate([array, *(part for _, part in said_by_all)], axis=0))
+            answer = np.array([*own, *(len(part) if said == what else part[0] for said, part in said_by_all)], np.int64)
+            self._to_all(large, answer)
+        self._connect()
+        bounds = np.concatenate([[0], np.cumsum(answer)])
+        out = np.empty((bounds[-1], *array.shape[1:]), array.dtype)
+        for owner, (start, stop) in enumerate(pairwise(bounds)):
+            if start < stop:
+                if owner == self.rank:
+                    out[start:stop] = array
+                self._around(large, owner, out[start:stop])
+        return out
 
     def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
         array[...] = self.all_gather(array[bounds[self.rank] : bounds[self.rank + 1]])
 
     def exchange(self, parts: list[Array]) -> Array:
-        """See `Comm`; everything passes rank 0."""
         what = self._enter("exchange")
-        lengths = np.array([len(part) for part in parts], np.int64)
-        if self.rank:
-            self._links[0].send(what, lengths)
-            self._links[0].send(what, np.concatenate(parts))
-            return self._links[0].receive(what)
-        sent = [parts]
-        for peer in range(1, self.size):
-            theirs = self._links[peer].receive(what)
-            sent.append(np.split(self._links[peer].receive(what), np.cumsum(theirs)[:-1]))
-        for peer in range(1, self.size):
-            self._links[peer].send(what, np.concatenate([each[peer] for each in sent]))
-        return np.concatenate([each[0] for each in sent])
+        self._connect()
+        got = self._swap(what, parts)
+        return np.concatenate([parts[peer] if peer == self.rank else got[peer] for peer in range(self.size)])
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
         what = self._enter(f"broadcast({root})")
+        large = f"{what} of a large array"
+        said, value = what, array
         if self.rank == root:
             assert array is not None
             value = array.copy()
-            if self.rank:
-                self._links[0].send(what, value)
+            if value.nbytes > LARGE:
+                said = large
+            if root:
+                self._links[0].send(said, value if said == what else NOTHING)
         else:
-            value = self._links[0 if self.rank else root].receive(what)
-        return value if self.rank else self._to_all(what, value, but=root)
+            said, value = self._answer(what, large, root if self.rank == 0 else 0)
+        if not self.rank:
+            self._to_all(said, value if said == what else NOTHING, but=root)
+        if said == what:
+            return value
+        self._connect()
+        return self._around(large, root, value if self.rank == root else None)
 
     def agree(self, value: Any, root: int = 0) -> Any:
         if self.rank != root:
@@ -368,11 +420,15 @@ class HostComm:
     def stream(self, rows: Rows) -> Iterator[Block]:
         """See `Comm`; a thread receives the next block while the caller works on this one."""
         what = self._enter("stream")
+        in_ring = self._partition.n_rows * rows.n_features * rows.dtype.itemsize > LARGE
+        if in_ring:
+            self._connect()
         self._streaming = True
         ready: queue.Queue[Block | BaseException] = queue.Queue(maxsize=1)
         gone = threading.Event()
         here = contextvars.copy_context()  # its share of the cores
-        pump = threading.Thread(target=here.run, args=(self._pump, what, rows, ready, gone), daemon=True)
+        way = self._around if in_ring else self._by_star
+        pump = threading.Thread(target=here.run, args=(self._pump, way, what, rows, ready, gone), daemon=True)
         pump.start()
         try:
             for _ in self.spans:
@@ -387,13 +443,13 @@ class HostComm:
     def stream_length(self) -> int:
         return len(self.spans)
 
-    def check_peers(self, waiting_for: int = -1) -> None:
+    def check_peers(self, waiting_for: Collection[int] = ()) -> None:
         """Raise PeerLost if a linked rank has gone while this one waits for something else.
 
-        The link that is waited for tells by itself, and may hold a last message to read first.
+        The links that are waited for tell by themselves, and may hold a last message to read first.
         """
         for link in self._links.values():
-            if link.peer != waiting_for and link.hung_up():
+            if link.peer not in waiting_for and link.hung_up():
                 raise PeerLost(f"rank {link.peer} closed its connection.")
 
     def leave(self) -> None:
@@ -411,11 +467,91 @@ class HostComm:
         self._calls += 1
         return f"{name} #{self._calls}"
 
+    def _connect(self) -> None:
+        """Connect all ranks with each other, once in a session; all of them call it."""
+        if self._peers.connected or self.size == 2:
+            return
+        what = f"connecting all ranks #{self._calls}"
+        if not self.rank:
+            hosts = [["", 0], *(parse_json(said.tobytes()) for said in self._from_all(what))]
+            self._to_all(what, np.frombuffer(json.dumps(hosts).encode(), np.uint8))
+        else:
+            here = self._peers.hosts or (self._links[0].host,)
+            with listen(*here) as server:
+                own = json.dumps([here[0], server.getsockname()[1]]).encode()
+                self._links[0].send(what, np.frombuffer(own, np.uint8))
+                addresses = [(host, port) for host, port in parse_json(self._links[0].receive(what).tobytes())]
+                self._links.update(meet(self.rank, addresses, server, self.wire))
+        self._peers.connected = True
+
+    def _from_all(self, what: str, instead: str | None = None) -> list[Any]:
+        """What rank 0 gets from the others, in rank order."""
+        return [
+            together(self.wire, what, self._links[peer].receiving(what, instead=instead))[0]
+            for peer in range(1, self.size)
+        ]
+
+    def _answer(self, what: str, instead: str, peer: int = 0) -> tuple[str, Any]:
+        """What rank 0, or another one, says of a collective: the array, or that it takes the other way."""
+        answer: tuple[str, Any] = together(self.wire, what, self._links[peer].receiving(what, instead=instead))[0]
+        return answer
+
     def _to_all(self, what: str, array: np.ndarray, but: int = 0) -> np.ndarray:
-        for peer, link in self._links.items():
+        for peer in range(1, self.size):
             if peer != but:
-                link.send(what, array)
+                self._links[peer].send(what, array)
         return array
+
+    def _around(self, what: str, owner: int, array: np.ndarray | None) -> np.ndarray:
+        """An array on its way around the ring from its owner, the last rank before which passes it on no more.
+
+        Each link has the arrays in one order, so ranks that wait for each other never make a whole ring.
+        """
+        after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        if self.rank == owner:
+            assert array is not None
+            self._links[after].send(what, array)
+            return array
+        if after == owner:
+            move = self._links[before].receiving(what, array)
+        else:
+            move = relay(self._links[before], self._links[after], what, array)
+        got: np.ndarray = together(self.wire, what, move)[0]
+        return got
+
+    def _by_star(self, what: str, owner: int, array: np.ndarray | None) -> np.ndarray:
+        """An array on its way from its owner over rank 0 to all."""
+        if array is None:
+            array = self._links[owner if self.rank == 0 else 0].receive(what)
+        if self.rank == 0:
+            self._to_all(what, array, but=owner)
+        elif self.rank == owner:
+            self._links[0].send(what, array)
+        return array
+
+    def _swap(self, what: str, parts: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
+        """Give each other rank its part, and get one from each, all at the same time."""
+        # Each begins with the next rank, so that no rank is the first of all.
+        peers = [(self.rank + step) % self.size for step in range(1, self.size)]
+        sending = [self._links[peer].sending(what, parts[peer]) for peer in peers]
+        receiving = [self._links[peer].receiving(what) for peer in peers]
+        return dict(zip(peers, together(self.wire, what, *receiving, *sending)[: len(peers)], strict=True))
+
+    def _reduce_directly(self, what: str, array: np.ndarray, op: str) -> np.ndarray:
+        self._connect()
+        flat = np.ascontiguousarray(array).reshape(-1)
+        parts = np.array_split(flat, self.size)
+        got = self._swap(what, parts)
+        own = _reduced([parts[peer] if peer == self.rank else got[peer] for peer in range(self.size)], op)
+        del got
+        out = np.empty_like(flat)
+        places = np.array_split(out, self.size)
+        places[self.rank][...] = own
+        peers = [(self.rank + step) % self.size for step in range(1, self.size)]
+        sending = [self._links[peer].sending(what, own) for peer in peers]
+        receiving = [self._links[peer].receiving(what, places[peer]) for peer in peers]
+        together(self.wire, what, *receiving, *sending)
+        return out.reshape(array.shape)
 
     def _next(self, ready: queue.Queue[Block | BaseException]) -> Block | BaseException:
         while True:
@@ -424,10 +560,18 @@ class HostComm:
             except queue.Empty:
                 self._abort.check()
 
-    def _pump(self, what: str, rows: Rows, ready: queue.Queue[Block | BaseException], gone: threading.Event) -> None:
+    def _pump(
+        self,
+        way: Callable[[str, int, Array | None], Array],
+        what: str,
+        rows: Rows,
+        ready: queue.Queue[Block | BaseException],
+        gone: threading.Event,
+    ) -> None:
         try:
             for span in self.spans:
-                item = Block(span.start, span.stop, self._relay(what, rows, span))
+                own = rows.read(span.start, span.stop) if self.rank == span.owner else None
+                item = Block(span.start, span.stop, way(what, span.owner, own))
                 while not gone.is_set():
                     try:
                         ready.put(item, timeout=0.2)
@@ -444,14 +588,10 @@ class HostComm:
                 except queue.Full:
                     continue
 
-    def _relay(self, what: str, rows: Rows, span: Span) -> Array:
-        """One span on its way from its owner over rank 0 to all."""
-        if self.rank == span.owner:
-            x = rows.read(span.start, span.stop)
-        else:
-            x = self._links[span.owner if self.rank == 0 else 0].receive(what)
-        if self.rank == 0:
-            return self._to_all(what, x, but=span.owner)
-        if self.rank == span.owner:
-            self._links[0].send(what, x)
-        return x
+
+def _reduced(parts: Sequence[np.ndarray], op: str) -> np.ndarray:
+    """A new array, of parts in rank order: maxima of 0 and -0 are the same on any way."""
+    total = parts[0].copy()
+    for part in parts[1:]:
+        REDUCE[op](total, part, out=total)
+    return total

@@ -2,7 +2,8 @@
 
 ::
 
-    open    sockets to rank 0, authenticated, inside TLS where the cluster has it
+    open    sockets to rank 0, authenticated, inside TLS where the cluster has it; those between other ranks are made in
+            the first run that needs them
     begin   the communicator of one run over them; on GPUs NCCL's is made in the first run
     close   at the end of the last run
 
@@ -16,9 +17,10 @@ import socket
 from typing import Any
 
 from mgclust.engine.abort import Abort
-from mgclust.engine.comm import Comm, HostComm
+from mgclust.engine.comm import Comm, HostComm, Peers
+from mgclust.engine.meeting import accept, dial
 from mgclust.engine.partition import Partition
-from mgclust.engine.wire import Link, Wire, accept, dial
+from mgclust.engine.wire import Wire
 
 __all__ = ["Session"]
 
@@ -30,7 +32,7 @@ class Session:
     ----------
     rank, size : int
         This rank and how many there are; at least two.
-    links : mapping of int to Link
+    peers : Peers
         As of `HostComm`.
     wire : Wire
         What the links share.
@@ -38,13 +40,20 @@ class Session:
         Of rank 0, under which its worker is known.
     """
 
-    def __init__(self, rank: int, size: int, links: dict[int, Link], wire: Wire, address: str) -> None:
-        self._rank, self._size, self._links, self._wire, self._address = rank, size, links, wire, address
+    def __init__(self, rank: int, size: int, peers: Peers, wire: Wire, address: str) -> None:
+        self._rank, self._size, self._peers, self._wire, self._address = rank, size, peers, wire, address
+        self._links = peers.links
         self._gpus: Any = None  # mgclust.engine.cuda.Communicator
 
     @classmethod
     def open(
-        cls, rank: int, size: int, wire: Wire, address: tuple[str, int], listener: socket.socket | None = None
+        cls,
+        rank: int,
+        size: int,
+        wire: Wire,
+        address: tuple[str, int],
+        listener: socket.socket | None = None,
+        hosts: tuple[str, ...] = (),
     ) -> Session:
         """Meet the other ranks.
 
@@ -56,11 +65,14 @@ class Session:
             Where rank 0 listens.
         listener : socket.socket, optional
             On rank 0; closed here.
+        hosts : tuple of str, optional
+            Where this rank can listen to others: the address by which they know it, and what it listens on where this
+            machine does not have that one. By default the address from which it reaches rank 0.
         """
         if listener is None:
-            return cls(rank, size, {0: dial(address, wire, rank)}, wire, address[0])
+            return cls(rank, size, Peers({0: dial(address, wire, rank)}, hosts), wire, address[0])
         with listener:
-            return cls(rank, size, accept(listener, wire, size), wire, address[0])
+            return cls(rank, size, Peers(accept(listener, wire, size), hosts), wire, address[0])
 
     def begin(self, partition: Partition, abort: Abort, timeout: float) -> HostComm:
         """The communicator of CPU ranks for one run.
@@ -75,7 +87,7 @@ class Session:
             Seconds that a collective may take.
         """
         self._wire.abort, self._wire.timeout = abort, timeout
-        return HostComm(self._rank, self._size, self._links, self._wire, partition)
+        return HostComm(self._rank, self._size, self._peers, self._wire, partition)
 
     def on_gpus(self, host: HostComm) -> Comm:
         """The communicator of GPUs for the same run.

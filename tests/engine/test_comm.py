@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 
 from mgclust.data import open_dataset
-from mgclust.engine import wire as wire_module
+from mgclust.engine import comm, meeting
 from mgclust.engine.abort import Abort
 from mgclust.engine.dask import local_cluster
+from mgclust.engine.meeting import accept, dial, listen, meet
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, run_rank
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.session import Session
-from mgclust.engine.wire import Link, PeerLost, Wire, accept, dial, listen
+from mgclust.engine.wire import Link, PeerLost, Wire, relay, together, waited_for
 from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from support import rank_jobs
 
@@ -37,8 +38,15 @@ def contexts():
     return connect["ssl_context"], listens["ssl_context"]
 
 
+@pytest.fixture(params=["star", "peers"])
+def way(request, monkeypatch):
+    """Every array over rank 0, or every array as a large one."""
+    monkeypatch.setattr(comm, "LARGE", 1 << 30 if request.param == "star" else -1)
+    return request.param
+
+
 @contextlib.contextmanager
-def sessions_of(size):
+def sessions_of(size, tls=()):
     """Of all ranks; None of a single one."""
     if size == 1:
         yield [None]
@@ -47,7 +55,9 @@ def sessions_of(size):
     address = listener.getsockname()
     with ThreadPoolExecutor(size) as pool:
         opening = [
-            pool.submit(Session.open, rank, size, Wire(b"key", Abort(), SOON), address, None if rank else listener)
+            pool.submit(
+                Session.open, rank, size, Wire(b"key", Abort(), SOON, *tls), address, None if rank else listener
+            )
             for rank in range(size)
         ]
     sessions = [each.result() for each in opening]
@@ -56,13 +66,13 @@ def sessions_of(size):
         session.close()
 
 
-def run_threads(function, size, x=None, *, parameters=None, timeout=100.0, memory_limit=None, aborts=None):
+def run_threads(function, size, x=None, *, parameters=None, timeout=100.0, memory_limit=None, aborts=None, tls=()):
     """Results of all ranks, exceptions included."""
     dataset = open_dataset(np.arange(5000.0).reshape(-1, 2) if x is None else x)
     partition = Partition.plan(dataset.shape[0], size)
     aborts = aborts or [Abort() for _ in range(size)]
     spec = RunSpec(function, parameters or {}, memory_limit=memory_limit, timeout=timeout)
-    with sessions_of(size) as sessions, ThreadPoolExecutor(size) as pool:
+    with sessions_of(size, tls) as sessions, ThreadPoolExecutor(size) as pool:
 
         def one(rank):
             try:
@@ -76,7 +86,7 @@ def run_threads(function, size, x=None, *, parameters=None, timeout=100.0, memor
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_collectives(size):
+def test_collectives(size, way):
     sums, highest, lowest, gathered, sent, agreed, empty = run_threads(rank_jobs.collectives, size)[0]
     np.testing.assert_array_equal(sums, np.arange(5) * sum(range(1, size + 1)))
     np.testing.assert_array_equal(highest, [size - 1, 0])
@@ -90,7 +100,7 @@ def test_collectives(size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_stream_takes_every_block_to_every_rank_in_global_order(size):
+def test_stream_takes_every_block_to_every_rank_in_global_order(size, way):
     x = np.random.default_rng(0).normal(size=(7500, 3)).astype(np.float32)
     seen = run_threads(rank_jobs.streamed, size, x)[0]
     assert len(seen) == size
@@ -108,7 +118,7 @@ def test_stream_takes_every_block_to_every_rank_in_global_order(size):
 
 
 @pytest.mark.slow
-def test_equal_bits_on_any_number_of_ranks_resident_or_not():
+def test_equal_bits_on_any_number_of_ranks_resident_or_not(way):
     x = np.random.default_rng(1).normal(size=(5500, 5)).astype(np.float32)
     row = 5 * 4 * 1024
     results = {
@@ -124,7 +134,7 @@ def test_equal_bits_on_any_number_of_ranks_resident_or_not():
         assert mean.tobytes() == reference[1].tobytes()
 
 
-def test_ranks_without_rows_take_part():
+def test_ranks_without_rows_take_part(way):
     sums, _, _ = run_threads(rank_jobs.gram, 4, np.random.default_rng(1).normal(size=(30, 2)))[0]
     assert sums.shape == (30,)
 
@@ -135,18 +145,18 @@ def test_sum_of_floats_is_refused(size):
         assert isinstance(error, (TypeError, PeerLost))
 
 
-def test_collective_inside_a_stream_is_refused():
+def test_collective_inside_a_stream_is_refused(way):
     errors = run_threads(rank_jobs.early, 2)
     assert any(type(error) is RuntimeError and "before stream()" in str(error) for error in errors)
 
 
-def test_ranks_in_different_collectives_are_told():
+def test_ranks_in_different_collectives_are_told(way):
     errors = run_threads(rank_jobs.disagree, 2)
     assert any("ranks disagree" in str(error) for error in errors)
 
 
 @pytest.mark.parametrize("failing", [0, 2])
-def test_failure_of_one_rank_ends_all_at_once(failing):
+def test_failure_of_one_rank_ends_all_at_once(failing, way):
     began = time.monotonic()
     errors = run_threads(rank_jobs.fail_on, 3, parameters={"rank": failing})
     assert time.monotonic() - began < SOON
@@ -213,7 +223,7 @@ def hears(sock) -> bytes:
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_strangers_do_not_keep_ranks_out(encrypted, monkeypatch):
     """One that drips, more that are silent than there may be, and garbage: all before the true rank."""
-    monkeypatch.setattr(wire_module, "HANDSHAKE_SECONDS", 60.0)
+    monkeypatch.setattr(meeting, "HANDSHAKE_SECONDS", 60.0)
     tls = contexts() if encrypted else ()
     server, wire = listen("127.0.0.1"), Wire(b"key", Abort(), 60.0, *tls)
     address = server.getsockname()
@@ -246,7 +256,7 @@ def test_a_dripping_stranger_is_given_one_limit(monkeypatch):
     server = listen("127.0.0.1")
     with ThreadPoolExecutor(1) as pool, socket.create_connection(server.getsockname()) as stranger:
         with monkeypatch.context() as patch:
-            patch.setattr(wire_module, "HANDSHAKE_SECONDS", 0.5)
+            patch.setattr(meeting, "HANDSHAKE_SECONDS", 0.5)
             links = pool.submit(accept, server, Wire(b"key", Abort(), 100.0), 2)
             began = time.monotonic()
             with pytest.raises(OSError):
@@ -281,7 +291,7 @@ def test_a_proof_of_earlier_opens_nothing():
     """What a rank has said in one handshake, said again in another."""
     server, abort = listen("127.0.0.1"), Abort()
     wire = Wire(b"key", abort, SOON)
-    number, nonce = struct.pack("!I", 1), bytes(32)
+    number, nonce = struct.pack("!II", 1, 0), bytes(32)
     first = number + nonce + wire.proof(b"dial", number, nonce)
     with ThreadPoolExecutor(1) as pool:
         links = pool.submit(accept, server, wire, 2)
@@ -305,7 +315,7 @@ def test_a_rank_0_that_says_nothing_is_given_up():
     silent = socket.create_server(("127.0.0.1", 0))
     began = time.monotonic()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PeerLost, match=r"no handshake within 0\.3 s"):
-        patch.setattr(wire_module, "HANDSHAKE_SECONDS", 0.3)
+        patch.setattr(meeting, "HANDSHAKE_SECONDS", 0.3)
         dial(silent.getsockname(), Wire(b"k", Abort(), 0.5), 1)
     assert time.monotonic() - began < SOON
     silent.close()
@@ -369,3 +379,153 @@ def test_bytes_are_counted_on_both_ends():
     (sent, received), (back, there) = seen.tolist()
     assert (sent, received) == (there, back)
     assert sent >= 8000
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("size", [2, 5])
+def test_both_ways_have_the_same_bits(size, encrypted, monkeypatch):
+    """Of random arrays with what depends on the order, 0 and -0, and of lengths with empty ones."""
+    tls = contexts() if encrypted else ()
+    monkeypatch.setattr(comm, "LARGE", 1 << 30)
+    star = run_threads(rank_jobs.many_collectives, size, tls=tls)[0]
+    monkeypatch.setattr(comm, "LARGE", -1)
+    direct = run_threads(rank_jobs.many_collectives, size, tls=tls)[0]
+    assert len(star) == size
+    for one, other in zip(star, direct, strict=True):
+        assert [array.dtype for array in one] == [array.dtype for array in other]
+        assert [array.shape for array in one] == [array.shape for array in other]
+        assert [array.tobytes() for array in one] == [array.tobytes() for array in other]
+
+
+def test_large_arrays_pass_no_rank_twice():
+    """Each rank sends and receives less than twice what is there in all; over rank 0 it would be seven times."""
+    for sent, received in run_threads(rank_jobs.bytes_of_large, 8)[0]:
+        assert max(*sent, *received) < 2 * rank_jobs.LARGE_BYTES
+        assert sum(sent) == sum(received) > 0
+
+
+def meeting_of(size, wires):
+    """Futures of what ranks 1 to `size` have, their ports, and what ends it."""
+    servers = [listen("127.0.0.1") for _ in range(size)]
+    addresses = [server.getsockname() for server in servers]
+    return servers, addresses, [(rank, addresses, servers[rank], wires[rank]) for rank in range(1, size)]
+
+
+def test_strangers_at_the_port_of_a_rank_are_turned_away():
+    """Silent ones, garbage, a wrong key; the key, but a rank that does not call this one, or has called another."""
+    wires = [Wire(b"right", Abort(), SOON) for _ in range(4)]
+    servers, addresses, given = meeting_of(4, wires)
+    wire = wires[2]
+
+    def first(caller, called, key=wire):
+        ranks, nonce = struct.pack("!II", caller, called), bytes(32)
+        return ranks + nonce + key.proof(b"dial", ranks, nonce)
+
+    wrong = first(3, 2, Wire(b"wrong", Abort(), SOON))
+    said = [b"", b"GET / HTTP/1.1\r\n" + b"x" * 100, wrong, first(1, 2), first(2, 2), first(7, 2), first(3, 1)]
+    strangers = [socket.create_connection(addresses[2], timeout=SOON) for _ in said]
+    for sock, words in zip(strangers, said, strict=True):
+        sock.sendall(words)
+    with ThreadPoolExecutor(3) as pool:
+        links = [each.result() for each in [pool.submit(meet, *each) for each in given]]
+    assert [sorted(each) for each in links] == [[2, 3], [1, 3], [1, 2]]
+    links[0][3].send("x", np.arange(3))
+    assert links[2][1].receive("x").tolist() == [0, 1, 2]
+    assert [hears(sock) for sock in strangers] == [b""] * len(said)
+    for each in [*servers, *strangers, *(link for those in links for link in those.values())]:
+        each.close()
+
+
+def test_a_rank_that_cannot_be_reached_is_named():
+    wires = [Wire(b"key", Abort(), SOON) for _ in range(3)]
+    servers, _, given = meeting_of(3, wires)
+    servers[1].close()
+    with pytest.raises(PeerLost, match=r"rank 2 cannot reach rank 1 at 127\.0\.0\.1:\d+: .* firewall"):
+        meet(*given[1])
+    for server in servers:
+        server.close()
+
+
+def test_no_port_stays_open_and_connections_are_made_once(monkeypatch):
+    opened = []
+    monkeypatch.setattr(comm, "listen", lambda *hosts: opened.append(listen(*hosts)) or opened[-1])
+    monkeypatch.setattr(comm, "LARGE", -1)
+    assert len(run_threads(rank_jobs.links_before_and_after, 4)[0]) == 2
+    assert len(opened) == 3
+    assert all(server.fileno() < 0 for server in opened)
+
+
+@pytest.mark.parametrize("leaving", [0, 2])
+def test_a_rank_that_leaves_in_the_middle_of_a_ring_ends_all(leaving, monkeypatch):
+    """Twenty times, each time after another number of blocks; no thread is left."""
+    monkeypatch.setattr(comm, "LARGE", -1)
+    before = threading.active_count()
+    x = np.ones((4 * 1024, 16), np.float32)
+    for after in range(20):
+        began = time.monotonic()
+        errors = run_threads(rank_jobs.leave_stream, 4, x, parameters={"rank": leaving, "after": after % 4})
+        assert time.monotonic() - began < SOON
+        for rank, error in enumerate(errors):
+            assert isinstance(error, InputError if rank == leaving else PeerLost)
+    assert threading.active_count() <= before + 1  # a pump looks up five times a second
+
+
+def test_who_waits_for_whom_in_a_ring(monkeypatch):
+    """The rank behind the one that hangs, whichever gives up first."""
+    monkeypatch.setattr(comm, "LARGE", -1)
+    ended = threading.Semaphore(0)
+
+    def hang(context):
+        if context.rank == 1:
+            for _ in range(3):
+                assert ended.acquire(timeout=SOON)
+            return
+        try:
+            context.comm.all_gather(np.zeros(9))
+        finally:
+            ended.release()
+
+    errors = run_threads(hang, 4, timeout=0.6)
+    waits = {rank: waited_for(error)[1] for rank, error in enumerate(errors) if isinstance(error, Exception)}
+    assert any(isinstance(error, CollectiveTimeout) for error in errors)
+    assert 1 not in waits or waits[1] == []
+    assert waits[0] == [1]
+
+
+def pair(wire):
+    """Two ends of a connection."""
+    with listen("127.0.0.1") as server:
+        there = socket.create_connection(server.getsockname())
+        return Link(server.accept()[0], wire, 1), Link(there, wire, 0)
+
+
+def test_an_array_is_passed_on_before_it_has_arrived():
+    wire = Wire(b"k", Abort(), SOON)
+    (first, second), (third, fourth) = pair(wire), pair(wire)
+    array = np.arange(3_000_000)
+    with ThreadPoolExecutor(1) as pool:
+        passing = pool.submit(together, Wire(b"k", Abort(), SOON), "x", relay(second, third, "x"))
+        sending, receiving = first.sending("x", array), fourth.receiving("x")
+        got = together(wire, "x", receiving, sending)[0]
+        np.testing.assert_array_equal(passing.result()[0], array)
+    np.testing.assert_array_equal(got, array)
+    for link in (first, second, third, fourth):
+        link.close()
+
+
+def test_both_directions_of_a_link_at_once():
+    """More than buffers hold: one after the other, both ends would wait for ever."""
+    wires = [Wire(b"k", Abort(), 10.0) for _ in range(2)]
+    one, other = pair(wires[0])
+    arrays = [np.arange(1 << 21) + number for number in range(2)]
+
+    def swap(link, array, wire):
+        return together(wire, "x", link.sending("x", array), link.receiving("x"))[1]
+
+    other._wire = wires[1]
+    with ThreadPoolExecutor(1) as pool:
+        there = pool.submit(swap, other, arrays[1], wires[1])
+        np.testing.assert_array_equal(swap(one, arrays[0], wires[0]), arrays[1])
+        np.testing.assert_array_equal(there.result(), arrays[0])
+    one.close()
+    other.close()

@@ -338,3 +338,69 @@ def counted(context):
     context.comm.all_reduce(np.zeros(1000, np.int64))
     passed = np.array([wire.sent, wire.received]) - before
     return context.comm.all_gather(passed[None])
+
+
+def many_collectives(context):
+    """What every rank has of some of each, of arrays that differ from rank to rank."""
+    comm, rank, size = context.comm, context.rank, context.size
+    rng = np.random.default_rng(rank)
+    zeros = np.where(rng.random(1000) < 0.5, 0.0, -0.0)
+    got = [comm.all_reduce(rng.integers(-9, 9, (7, 11, 3)))]
+    got += [comm.all_reduce(zeros, op) for op in ("max", "min")]
+    got.append(comm.all_reduce(rng.random(2).astype(np.float32)[::-1], "max"))
+    got += [comm.all_gather(rng.random((length, 3))) for length in (rank, 5 * (rank == size - 1), 5 * (rank == 0), 2)]
+    got += [comm.exchange([rng.random((length * peer * rank % 4, 2)) for peer in range(size)]) for length in range(3)]
+    got += [comm.broadcast(rng.random((3, 3)) if rank == root else None, root) for root in range(size)]
+    shares = np.full(2 * size, -1.0)
+    shares[2 * rank : 2 * rank + 2] = rng.random(2)
+    comm.queue_gather(shares, [2 * peer for peer in range(size + 1)])
+    got.append(shares)
+    got += [block.x.copy() for block in comm.stream(context.rows)]
+    context.comm.barrier()
+    return [comm.agree(got, each) for each in range(size)]
+
+
+LARGE_BYTES = 1 << 23
+
+
+def bytes_of_large(context):
+    """Bytes that ranks send and receive in collectives of so many bytes in all: each a row of both for all ranks."""
+    comm, rank, size = context.comm, context.rank, context.size
+    comm.exchange([np.zeros(1)] * size)  # connects them
+    numbers, seen = np.zeros(LARGE_BYTES // 8, np.int64), []
+    calls = [
+        lambda: comm.all_reduce(numbers),
+        lambda: comm.all_gather(numbers[: len(numbers) // size]),
+        lambda: comm.all_gather(numbers if rank == 3 else numbers[:0]),
+        lambda: comm.exchange([numbers[: len(numbers) // size**2]] * size),
+        lambda: comm.broadcast(numbers if rank == 5 else None, 5),
+    ]
+    for call in calls:
+        before = np.array([comm.wire.sent, comm.wire.received])
+        call()
+        passed = np.array([comm.wire.sent, comm.wire.received]) - before
+        seen.append(comm.all_gather(passed[None]).T.tolist())
+    return seen
+
+
+def links_before_and_after(context):
+    """Both ends of all connections, after one large array and after others."""
+    seen = []
+    for _ in range(2):
+        context.comm.all_gather(np.zeros(9))
+        links = context.comm._links
+        assert sorted(links) == [rank for rank in range(context.size) if rank != context.rank]
+        seen.append(sorted(link._sock.getsockname() + link._sock.getpeername() for link in links.values()))
+    assert seen[0] == seen[1]
+    return seen
+
+
+def leave_stream(context, rank, after):
+    """One rank fails after so many blocks."""
+    for number, _ in enumerate(context.comm.stream(context.rows)):
+        if context.rank == rank and number == after:
+            raise InputError("k=3 should be < 2; ask for less.")
+    context.comm.barrier()
+    if context.rank == rank:
+        raise InputError("k=3 should be < 2; ask for less.")
+    context.comm.barrier()

@@ -38,7 +38,7 @@ from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, Done, Report, gathered, refuse
 from mgclust.engine.rows import share_of
 from mgclust.engine.silence import Awake, Silence
-from mgclust.engine.wire import PeerLost, SessionLost
+from mgclust.engine.wire import PeerLost, SessionLost, too_late, waited_for
 from mgclust.errors import ClusterUnavailableError, CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
 from mgclust.progress import WAITING
 
@@ -414,7 +414,8 @@ class Driver:
                     except (WorkerLost, RunFailed) as error:
                         return error
                 before = [error for error in failures if isinstance(error, SessionLost)]
-                return (lost or clear or causes or before or failures)[0]
+                late = [] if before else self._late(values)
+                return (lost or clear or late or causes or before or failures)[0]
             try:
                 self._look(pending)
                 event = self._events.get(timeout=0.1)
@@ -424,6 +425,22 @@ class Driver:
                 continue
             if isinstance(event, int) and event in pending:
                 values[event] = self._value(event, pending.pop(event))
+
+    def _late(self, values: dict[int, Any]) -> list[CollectiveTimeout]:
+        """The rank for which the others wait, found from rank to rank: most wait for one that waits itself."""
+        waits = {rank: waited_for(value.error) for rank, value in values.items() if isinstance(value, tasks.Failure)}
+        seen: set[int] = set()
+        ahead = [rank for rank, value in values.items() if isinstance(getattr(value, "error", None), CollectiveTimeout)]
+        while ahead:
+            rank = ahead.pop()
+            seen.add(rank)
+            what, peers = waits.get(rank, ("", []))
+            for peer in peers:
+                if not waits.get(peer, ("", []))[1]:
+                    return [CollectiveTimeout(too_late(peer, self._first.spec.timeout, what))]
+                if peer not in seen:
+                    ahead.append(peer)
+        return []
 
     def _restarted(self, values: dict[int, Any]) -> list[WorkerLost | RunFailed]:
         """Ranks without a session, though others have begun: their workers died and were given their tasks again."""

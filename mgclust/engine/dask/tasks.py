@@ -37,10 +37,11 @@ from scipy.sparse import csr_array
 
 from mgclust.engine.abort import Abort
 from mgclust.engine.devices import cores, gpus, why_no_gpu
+from mgclust.engine.meeting import listen
 from mgclust.engine.rank import Assignment, run_rank
 from mgclust.engine.rows import Beside, Source
 from mgclust.engine.session import Session
-from mgclust.engine.wire import SessionLost, Wire, listen
+from mgclust.engine.wire import SessionLost, Wire
 from mgclust.errors import MgclustError, RunFailed
 from mgclust.kernels.toolkit import threads
 
@@ -161,9 +162,7 @@ def expect(name: str, first: str, dask_worker: Any) -> int:
     dask_worker.loop.call_later(OPENING_SECONDS, _end_unopened, address, seat)
     if address != first:
         return 0
-    # The address by which the others know this worker, and that on which it listens where the first is not this
-    # machine's, as behind address translation.
-    seat.listener = listen(get_address_host(address), get_address_host(dask_worker.listen_address))
+    seat.listener = listen(*_hosts(dask_worker))
     return seat.listener.getsockname()[1]
 
 
@@ -178,7 +177,8 @@ async def open_session(
             raise SessionLost(f"worker {address} restarted, or works for another client now.")
         wire = Wire(key, seat.abort, timeout, *_tls(dask_worker, address))
         listener, seat.listener = seat.listener, None
-        seat.session = await asyncio.to_thread(Session.open, ranks[address], len(ranks), wire, meeting, listener)
+        given = ranks[address], len(ranks), wire, meeting, listener, _hosts(dask_worker)
+        seat.session = await asyncio.to_thread(Session.open, *given)
         if _SEATS.get(address) is not seat:
             seat.end("another session has the worker")
         return None
@@ -378,6 +378,15 @@ def _orphaned(worker: Worker) -> Any:
         return task is None or task.state in ("cancelled", "released", "forgotten")
 
     return orphaned
+
+
+def _hosts(worker: Worker) -> tuple[str, str]:
+    """Where a rank listens to others.
+
+    The address by which the others know its worker, and that on which this listens where the first is not this
+    machine's, as behind address translation.
+    """
+    return get_address_host(worker.address), get_address_host(worker.listen_address)
 
 
 def _tls(worker: Worker, address: str) -> tuple[Any, Any]:
