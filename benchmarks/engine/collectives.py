@@ -1,15 +1,31 @@
-"""How many bytes each rank sends and receives in a collective of CPU ranks.
+"""Bytes and seconds of collectives of CPU ranks: over rank 0, and from rank to rank.
 
-bytes       4, 16 and 64 ranks as threads of one process, over real sockets: 8 MiB in each collective (64 KiB with
+bytes       4, 8, 16 and 64 ranks as threads of one process, over real sockets: 8 MiB in each collective (64 KiB with
             `--mib 0.0625`), counted in messages, before encryption. Of each collective the rank that sends most, the
             one that receives most, and their mean. `per_payload` is the worst of both over the bytes of the payload
+seconds     with `--seconds`: 8 ranks as processes of this machine, the median of some calls, at several payloads
+links       with `--mbit 1000`: the same with each rank in a network namespace of its own (needs root, ip and tc), whose
+            link to one switch carries so many Mbit/s each way: there the network is the limit, not the cores
+
+`--way star` sends everything over rank 0, as all collectives did before they went from rank to rank: the exchange of
+that way is in this file. `--way peers` sends even the smallest array directly; the default is what runs do.
 
     python -m benchmarks.engine.collectives --out benchmarks/results/engine/collectives_cpu.json
+    python -m benchmarks.engine.collectives --way star --out benchmarks/results/engine/collectives_cpu_star.json
+    python -m benchmarks.engine.collectives --seconds --out benchmarks/results/engine/collectives_seconds.json
+    python -m benchmarks.engine.collectives --mbit 1000 --out benchmarks/results/engine/collectives_links.json
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import secrets
 import statistics
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +36,7 @@ import numpy as np
 from benchmarks.support import record as bench
 from mgclust import kernels
 from mgclust.data import open_dataset
+from mgclust.engine import comm as comm_module
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import HostComm
 from mgclust.engine.meeting import listen
@@ -30,19 +47,38 @@ from mgclust.engine.wire import Wire
 
 FEATURES = 64
 LIMIT = 300.0  # seconds
+WAYS = {"star": 1 << 62, "peers": -1, "default": comm_module.LARGE}  # bytes up to which arrays go over rank 0
+NETWORK = "10.78.0"
+
+
+def star_exchange(comm: HostComm, parts: list[Any]) -> Any:
+    """`HostComm.exchange` over rank 0."""
+    what, links = comm._enter("exchange"), comm._links
+    lengths = np.array([len(part) for part in parts], np.int64)
+    if comm.rank:
+        links[0].send(what, lengths)
+        links[0].send(what, np.concatenate(parts))
+        return links[0].receive(what)
+    sent = [parts]
+    for peer in range(1, comm.size):
+        theirs = links[peer].receive(what)
+        sent.append(np.split(links[peer].receive(what), np.cumsum(theirs)[:-1]))
+    for peer in range(1, comm.size):
+        links[peer].send(what, np.concatenate([each[peer] for each in sent]))
+    return np.concatenate([each[0] for each in sent])
 
 
 class Payload:
     """What one rank brings to each collective: so many bytes in all, whatever the number of ranks."""
 
-    def __init__(self, comm: HostComm, total: int) -> None:
-        self.comm, rank, size = comm, comm.rank, comm.size
+    def __init__(self, comm: HostComm, total: int, way: str) -> None:
+        self.comm, self.way, rank, size = comm, way, comm.rank, comm.size
         self.sums = np.arange(total // 8, dtype=np.int64) + rank
         self.share = np.full(total // size // 8, rank, np.int64)
         self.parts = [np.full(total // size // size // 8, rank * size + peer, np.int64) for peer in range(size)]
-        n_rows = total // (4 * FEATURES)
+        n_rows = max(1, total // (4 * FEATURES))
         # Fewer rows a block than a run would have: every rank is to own some.
-        self.partition = Partition(n_rows, max(1, n_rows // 64), size)
+        self.partition = comm._partition = Partition(n_rows, max(1, n_rows // 64), size)
         x = np.arange(n_rows * FEATURES, dtype=np.float32).reshape(n_rows, FEATURES)
         self.rows = Rows(
             open_dataset(x), *self.partition.rows_of(rank), dtype=np.dtype(np.float32), kernels=kernels.load("cpu"),
@@ -66,7 +102,10 @@ class Payload:
 
     def exchange(self) -> None:
         """Arrays of all ranks for all ranks that are the payload together."""
-        self.comm.exchange(self.parts)
+        if self.way == "star":
+            star_exchange(self.comm, self.parts)
+        else:
+            self.comm.exchange(self.parts)
 
     def broadcast(self) -> None:
         """The payload, from the last rank."""
@@ -105,9 +144,9 @@ def on_all(pool: ThreadPoolExecutor, calls: list[Callable[[], Any]]) -> None:
         future.result()
 
 
-def count(record: bench.Record, size: int, total: int) -> None:
+def count(record: bench.Record, size: int, total: int, way: str) -> None:
     with threads(size) as (comms, wires, pool):
-        payloads = list(pool.map(lambda comm: Payload(comm, total), comms))
+        payloads = list(pool.map(lambda comm: Payload(comm, total, way), comms))
         for name in COLLECTIVES:
             calls = [getattr(payload, name) for payload in payloads]
             on_all(pool, calls)  # what is opened once does not count
@@ -123,14 +162,139 @@ def count(record: bench.Record, size: int, total: int) -> None:
             )  # fmt: skip
 
 
+def _rank(pipe: Any, namespace: str, host: str) -> None:
+    """Be a rank, in a network namespace if it has a name; times what it is told to."""
+    if namespace:
+        libc, number = ctypes.CDLL(None, use_errno=True), os.open(f"/run/netns/{namespace}", os.O_RDONLY)
+        if libc.setns(number, 0):
+            raise OSError(ctypes.get_errno(), f"the network namespace {namespace} cannot be entered")
+        os.close(number)
+    rank, size, address = pipe.recv()
+    listener = None
+    if rank == 0:
+        listener = listen(host)
+        pipe.send(listener.getsockname())
+        address = pipe.recv()
+    else:
+        address = pipe.recv()
+    wire = Wire(b"key", Abort(), LIMIT)
+    session = Session.open(rank, size, wire, address, listener, (host,))
+    with contextlib.suppress(EOFError):
+        while True:
+            name, total, way, calls = pipe.recv()
+            comm_module.LARGE = WAYS[way]
+            comm = session.begin(Partition.plan(size, size), wire.abort, LIMIT)
+            call = getattr(Payload(comm, total, way), name)
+            call()
+            seconds = []
+            for _ in range(calls):
+                comm.barrier()
+                began = time.perf_counter()
+                call()
+                seconds.append(time.perf_counter() - began)
+            pipe.send(seconds)
+    session.close()
+
+
+@contextmanager
+def processes(size: int, namespaces: list[str], hosts: list[str]) -> Iterator[list[Any]]:
+    """Pipes to so many ranks, connected."""
+    spawn = multiprocessing.get_context("spawn")
+    os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
+    pipes, started = [], []
+    for rank in range(size):
+        here, there = spawn.Pipe()
+        process = spawn.Process(target=_rank, args=(there, namespaces[rank], hosts[rank]), daemon=True)
+        process.start()
+        there.close()
+        pipes.append(here)
+        started.append(process)
+    for rank, pipe in enumerate(pipes):
+        pipe.send((rank, size, None))
+    address = pipes[0].recv()
+    for pipe in pipes:
+        pipe.send(address)
+    yield pipes
+    for pipe in pipes:
+        pipe.close()
+    for process in started:
+        process.join(10)
+
+
+@contextmanager
+def network(size: int, mbit: int) -> Iterator[tuple[list[str], list[str]]]:
+    """Namespaces behind one switch, whose links carry so much each way, and their addresses."""
+    prefix = f"mgc{secrets.token_hex(2)}"
+    names = [f"{prefix}-{rank}" for rank in range(size)]
+    switch = f"{prefix}-switch"
+
+    def run(*words: str) -> None:
+        subprocess.run(words, check=True, capture_output=True)
+
+    def limit(namespace: str, device: str) -> None:
+        limits = f"rate {mbit}mbit burst 128kb latency 50ms"
+        run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *limits.split())
+
+    try:
+        run("ip", "netns", "add", switch)
+        run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", switch, "link", "set", "bridge", "up")
+        for rank, name in enumerate(names):
+            port = f"port{rank}"
+            run("ip", "netns", "add", name)
+            run("ip", "-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", port, "netns", switch)
+            run("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
+            run("ip", "-n", name, "addr", "add", f"{NETWORK}.{rank + 1}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                run("ip", "-n", name, "link", "set", device, "up")
+            limit(name, "eth0")
+            limit(switch, port)
+        yield names, [f"{NETWORK}.{rank + 1}" for rank in range(size)]
+    finally:
+        for name in (*names, switch):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def clock(record: bench.Record, size: int, totals: list[int], mbit: int, rounds: int) -> None:
+    """Seconds of both ways, alternating, at each payload; the slowest rank counts."""
+    with contextlib.ExitStack() as stack:
+        names, hosts = stack.enter_context(network(size, mbit)) if mbit else ([""] * size, ["127.0.0.1"] * size)
+        pipes = stack.enter_context(processes(size, names, hosts))
+        for total in totals:
+            for name in COLLECTIVES:
+                found: dict[str, list[float]] = {"star": [], "peers": []}
+                for _ in range(rounds):
+                    for way, seen in found.items():
+                        for pipe in pipes:
+                            pipe.send((name, total, way, 3 if total >= 1 << 20 else 20))
+                        seen += [max(each) for each in zip(*(pipe.recv() for pipe in pipes), strict=True)]
+                star, peers = (statistics.median(found[way]) for way in ("star", "peers"))
+                link = f", {mbit} Mbit/s" if mbit else ""
+                record.add(
+                    f"{size} ranks{link}, {name} of {total} bytes", payload=total, star_seconds=star,
+                    peers_seconds=peers, times_as_fast=star / peers,
+                )  # fmt: skip
+
+
 def main() -> None:
     parser = bench.parser(__doc__)
-    parser.add_argument("--ranks", default="4,16,64")
-    parser.add_argument("--mib", type=float, default=8.0, help="payload of each collective")
+    parser.add_argument("--ranks", help="how many; by default those above")
+    parser.add_argument("--mib", type=float, default=8.0, help="payload of each collective whose bytes are counted")
+    parser.add_argument("--way", choices=WAYS, default="default")
+    parser.add_argument("--seconds", action="store_true", help="seconds in place of bytes")
+    parser.add_argument("--mbit", type=int, default=0, help="seconds on links of so many Mbit/s")
+    parser.add_argument("--kib", default="", help="payloads that are timed")
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     record = bench.Record(__doc__, options.out)
-    for size in map(int, options.ranks.split(",")):
-        count(record, size, int(options.mib * (1 << 20)))
+    if options.seconds or options.mbit:
+        totals = [int(float(kib) * 1024) for kib in (options.kib or "1,16,64,256,1024,8192").split(",")]
+        for size in map(int, (options.ranks or "8").split(",")):
+            clock(record, size, totals, options.mbit, options.rounds)
+        return
+    comm_module.LARGE = WAYS[options.way]
+    for size in map(int, (options.ranks or "4,8,16,64").split(",")):
+        count(record, size, int(options.mib * (1 << 20)), options.way)
 
 
 if __name__ == "__main__":

@@ -236,7 +236,7 @@ class SoloComm:
 
 @dataclass
 class Peers:
-    """What connects a rank to others, for runs one after the other."""
+    """Links of a rank to others, for runs one after the other."""
 
     links: dict[int, Link]  # of rank 0: to all others; of others: to rank 0, and to all once `connected`
     hosts: tuple[str, ...] = ()  # where this rank can listen: the address that others know first; () finds out
@@ -485,14 +485,14 @@ class HostComm:
         self._peers.connected = True
 
     def _from_all(self, what: str, instead: str | None = None) -> list[Any]:
-        """What rank 0 gets from the others, in rank order."""
+        """Receive on rank 0 from all others, in rank order."""
         return [
             together(self.wire, what, self._links[peer].receiving(what, instead=instead))[0]
             for peer in range(1, self.size)
         ]
 
     def _answer(self, what: str, instead: str, peer: int = 0) -> tuple[str, Any]:
-        """What rank 0, or another one, says of a collective: the array, or that it takes the other way."""
+        """Receive what rank 0, or another one, says of a collective: the array, or that it takes the other way."""
         answer: tuple[str, Any] = together(self.wire, what, self._links[peer].receiving(what, instead=instead))[0]
         return answer
 

@@ -1,4 +1,4 @@
-"""How ranks meet: each connection is authenticated, inside TLS where the cluster has it.
+"""Meeting of ranks: each connection is authenticated, inside TLS where the cluster has it.
 
 ::
 

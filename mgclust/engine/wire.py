@@ -117,7 +117,7 @@ class Link:
         return array
 
     def sending(self, what: str, array: np.ndarray) -> Move:
-        """What `send` does, for `together`."""
+        """Send as `send` does, for `together`."""
         array = np.ascontiguousarray(array)
         header = json.dumps([what, array.dtype.str, list(array.shape)]).encode()
         yield from self._write(memoryview(LENGTH.pack(len(header)) + header), what)
@@ -125,7 +125,7 @@ class Link:
             yield from self._write(_bytes(array), what)
 
     def receiving(self, what: str, out: np.ndarray | None = None, instead: str | None = None) -> Move:
-        """What `receive` does, for `together`.
+        """Receive as `receive` does, for `together`.
 
         Parameters
         ----------
@@ -270,7 +270,7 @@ def relay(source: Link, to: Link, what: str, out: np.ndarray | None = None) -> M
 
 
 def together(wire: Wire, what: str, *moves: Move) -> list[Any]:
-    """What messages return that are under way at the same time.
+    """Send and receive messages at the same time; what each returns.
 
     Parameters
     ----------
@@ -339,7 +339,7 @@ def too_late(peer: int, timeout: float, what: str) -> str:
 
 
 def _ready(waiting: dict[int, tuple[Link, int]], what: str) -> list[int]:
-    """Which of them can go on, or none after a moment."""
+    """Find those that can go on, or none after a moment."""
     events: dict[int, int] = {}
     numbers: dict[int, int] = {}
     for place, (link, event) in waiting.items():

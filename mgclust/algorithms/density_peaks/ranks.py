@@ -225,7 +225,7 @@ def density_peaks(
 
 
 def _on_a_line(context: Context) -> bool:
-    """Whether rows of several features (up to 1,024) lie in a line: the nearer nine tenths of some of them, about."""
+    """Find whether rows of several features (up to 1,024) lie in a line: the nearer nine tenths of some of them."""
     n, d = context.dataset_shape
     if not 1 < d <= MOST_LINE_FEATURES:
         return False

@@ -381,7 +381,7 @@ def _orphaned(worker: Worker) -> Any:
 
 
 def _hosts(worker: Worker) -> tuple[str, str]:
-    """Where a rank listens to others.
+    """Addresses at which a rank listens to others.
 
     The address by which the others know its worker, and that on which this listens where the first is not this
     machine's, as behind address translation.
