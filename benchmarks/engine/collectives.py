@@ -1,17 +1,17 @@
-"""Bytes and seconds of collectives of CPU ranks: over rank 0, and from rank to rank.
+"""Bytes and seconds of collectives of CPU ranks: over rank 0 ("star"), and from rank to rank ("peers").
 
 bytes       4, 8, 16 and 64 ranks as threads of one process, over real sockets: 8 MiB in each collective (64 KiB with
-            `--mib 0.0625`), counted in messages, before encryption. Of each collective the rank that sends most, the
-            one that receives most, and their mean. `per_payload` is the worst of both over the bytes of the payload
+            `--mib 0.0625`), counted in messages, before encryption. Of each collective and way the bytes of the rank
+            that sends or receives most, which one that is, the mean of all, and the former over the payload
 seconds     with `--seconds`: 8 ranks as processes of this machine, the median of some calls, at several payloads
 links       with `--mbit 1000`: the same with each rank in a network namespace of its own (needs root, ip and tc), whose
             link to one switch carries so many Mbit/s each way: there the network is the limit, not the cores
 
-`--way star` sends everything over rank 0, as all collectives did before they went from rank to rank: the exchange of
-that way is in this file. `--way peers` sends even the smallest array directly; the default is what runs do.
+The star is what all collectives were before they went from rank to rank: they still have it for small arrays, but
+the exchange, whose star is in this file. Both ways have the same ranks, the same connections and the same barrier
+before each call; the slowest rank counts.
 
     python -m benchmarks.engine.collectives --out benchmarks/results/engine/collectives_cpu.json
-    python -m benchmarks.engine.collectives --way star --out benchmarks/results/engine/collectives_cpu_star.json
     python -m benchmarks.engine.collectives --seconds --out benchmarks/results/engine/collectives_seconds.json
     python -m benchmarks.engine.collectives --mbit 1000 --out benchmarks/results/engine/collectives_links.json
 """
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import multiprocessing
 import os
 import secrets
@@ -46,9 +47,14 @@ from mgclust.engine.session import Session
 from mgclust.engine.wire import Wire
 
 FEATURES = 64
+KIB = "1,16,32,64,128,256,512,1024,2048,4096,8192"  # of payloads that are timed
 LIMIT = 300.0  # seconds
-WAYS = {"star": 1 << 62, "peers": -1, "default": comm_module.LARGE}  # bytes up to which arrays go over rank 0
+WAYS = {"star": 1 << 62, "peers": -1}  # bytes up to which arrays go over rank 0
 NETWORK = "10.78.0"
+
+
+def take(way: str) -> None:
+    comm_module.LARGE = comm_module.LARGE_ON_ONE_HOST = WAYS[way]
 
 
 def star_exchange(comm: HostComm, parts: list[Any]) -> Any:
@@ -144,22 +150,27 @@ def on_all(pool: ThreadPoolExecutor, calls: list[Callable[[], Any]]) -> None:
         future.result()
 
 
-def count(record: bench.Record, size: int, total: int, way: str) -> None:
+def count(record: bench.Record, size: int, total: int) -> None:
     with threads(size) as (comms, wires, pool):
-        payloads = list(pool.map(lambda comm: Payload(comm, total, way), comms))
         for name in COLLECTIVES:
-            calls = [getattr(payload, name) for payload in payloads]
-            on_all(pool, calls)  # what is opened once does not count
-            before = [(wire.sent, wire.received) for wire in wires]
-            on_all(pool, calls)
-            sent = [wire.sent - first for wire, (first, _) in zip(wires, before, strict=True)]
-            received = [wire.received - first for wire, (_, first) in zip(wires, before, strict=True)]
-            worst = max(*sent, *received)
-            record.add(
-                f"{size} ranks, {name}", payload=total, most_sent=max(sent), most_sent_by=sent.index(max(sent)),
-                most_received=max(received), most_received_by=received.index(max(received)),
-                mean_sent=statistics.mean(sent), per_payload=worst / total,
-            )  # fmt: skip
+            found: dict[str, Any] = {}
+            for way in WAYS:
+                take(way)
+                payloads = pool.map(Payload, comms, itertools.repeat(total), itertools.repeat(way))
+                calls = [getattr(payload, name) for payload in payloads]
+                on_all(pool, calls)  # what is opened once does not count
+                before = [(wire.sent, wire.received) for wire in wires]
+                on_all(pool, calls)
+                moved = [
+                    max(wire.sent - sent, wire.received - received)
+                    for wire, (sent, received) in zip(wires, before, strict=True)
+                ]
+                mean = statistics.mean(wire.sent - sent for wire, (sent, _) in zip(wires, before, strict=True))
+                found |= {
+                    f"{way}_most_bytes": max(moved), f"{way}_most_bytes_of_rank": moved.index(max(moved)),
+                    f"{way}_mean_bytes_sent": mean, f"{way}_per_payload": max(moved) / total,
+                }  # fmt: skip
+            record.add(f"{size} ranks, {name}", payload=total, **found)
 
 
 def _rank(pipe: Any, namespace: str, host: str) -> None:
@@ -182,13 +193,15 @@ def _rank(pipe: Any, namespace: str, host: str) -> None:
     with contextlib.suppress(EOFError):
         while True:
             name, total, way, calls = pipe.recv()
-            comm_module.LARGE = WAYS[way]
             comm = session.begin(Partition.plan(size, size), wire.abort, LIMIT)
             call = getattr(Payload(comm, total, way), name)
+            take(way)
             call()
             seconds = []
             for _ in range(calls):
+                take("star")
                 comm.barrier()
+                take(way)
                 began = time.perf_counter()
                 call()
                 seconds.append(time.perf_counter() - began)
@@ -266,7 +279,7 @@ def clock(record: bench.Record, size: int, totals: list[int], mbit: int, rounds:
                 for _ in range(rounds):
                     for way, seen in found.items():
                         for pipe in pipes:
-                            pipe.send((name, total, way, 3 if total >= 1 << 20 else 20))
+                            pipe.send((name, total, way, 5 if total >= 1 << 20 else 20))
                         seen += [max(each) for each in zip(*(pipe.recv() for pipe in pipes), strict=True)]
                 star, peers = (statistics.median(found[way]) for way in ("star", "peers"))
                 link = f", {mbit} Mbit/s" if mbit else ""
@@ -280,7 +293,6 @@ def main() -> None:
     parser = bench.parser(__doc__)
     parser.add_argument("--ranks", help="how many; by default those above")
     parser.add_argument("--mib", type=float, default=8.0, help="payload of each collective whose bytes are counted")
-    parser.add_argument("--way", choices=WAYS, default="default")
     parser.add_argument("--seconds", action="store_true", help="seconds in place of bytes")
     parser.add_argument("--mbit", type=int, default=0, help="seconds on links of so many Mbit/s")
     parser.add_argument("--kib", default="", help="payloads that are timed")
@@ -288,13 +300,12 @@ def main() -> None:
     options = parser.parse_args()
     record = bench.Record(__doc__, options.out)
     if options.seconds or options.mbit:
-        totals = [int(float(kib) * 1024) for kib in (options.kib or "1,16,64,256,1024,8192").split(",")]
+        totals = [int(float(kib) * 1024) for kib in (options.kib or KIB).split(",")]
         for size in map(int, (options.ranks or "8").split(",")):
             clock(record, size, totals, options.mbit, options.rounds)
         return
-    comm_module.LARGE = WAYS[options.way]
     for size in map(int, (options.ranks or "4,8,16,64").split(",")):
-        count(record, size, int(options.mib * (1 << 20)), options.way)
+        count(record, size, int(options.mib * (1 << 20)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ A `mgclust.engine.run_spec.RunSpec` describes the run, the same for the caller a
 ``certificates`` makes what a cluster with TLS needs, and ``tls`` keeps its connections from breaking each other.
 
 context             what the function sees of its run; ``partition`` says which rank owns which rows
-comm, cuda          collectives, and those of GPUs
+comm, cuda          collectives, and those of GPUs; ``nccl_network`` says on which network, and whether at all
 wire, meeting       the sockets between processes, and how two ranks connect
 session             what connects the ranks, kept between runs of one client
 checkpoint          what a run needs to resume; ``checkpoint_files`` are its files

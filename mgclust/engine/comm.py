@@ -36,7 +36,10 @@ from mgclust.json_text import parse_json
 __all__ = ["Comm", "HostComm", "Peers", "SoloComm", "check_reducible"]
 
 Array = Any
-LARGE = 1 << 16  # bytes of an array, of all ranks together, up to which it goes over rank 0
+# Bytes of an array, of all ranks together, up to which it goes over rank 0, where links are the limit and where all
+# ranks share the cores of one host: benchmarks/engine/collectives.py has both ways on either side of these.
+LARGE = 1 << 16
+LARGE_ON_ONE_HOST = 1 << 21
 NOTHING = np.empty(0, np.uint8)
 REDUCE: dict[str, Callable[..., np.ndarray]] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -241,6 +244,7 @@ class Peers:
     links: dict[int, Link]  # of rank 0: to all others; of others: to rank 0, and to all once `connected`
     hosts: tuple[str, ...] = ()  # where this rank can listen: the address that others know first; () finds out
     connected: bool = False  # whether all ranks are connected with each other
+    one_host: bool = False  # whether all ranks have the address of rank 0, once they have met
 
 
 class HostComm:
@@ -248,14 +252,14 @@ class HostComm:
 
     ::
 
-        up to LARGE bytes            star    rank 0 adds, joins or passes on; one message there and one back
+        small arrays                 star    rank 0 adds, joins or passes on; one message there and one back
         gathers, broadcast, stream   ring    an array goes from rank to rank, each passing it on while it arrives
         sums                         direct  rank r gets the r-th part of all, adds in rank order, and gives it to all
         exchange                     direct  each rank to each
 
     So no rank sends or receives much more than it has or gets. The ranks other than 0 are connected with each other
     when they first need it. Where only some ranks know how long an array is, messages over rank 0 say which way it
-    takes.
+    takes. Exchanges have no messages over rank 0, where they would wait for each other.
 
     Parameters
     ----------
@@ -276,14 +280,7 @@ class HostComm:
         What `stream` yields, once the ranks have met.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        size: int,
-        peers: Peers,
-        wire: Wire,
-        partition: Partition,
-    ) -> None:
+    def __init__(self, rank: int, size: int, peers: Peers, wire: Wire, partition: Partition) -> None:
         self.rank = rank
         self.size = size
         self.wire = wire
@@ -313,7 +310,9 @@ class HostComm:
         """
         limit, self.wire.timeout = self.wire.timeout, math.inf
         try:
-            least = self._least(f"the start of run {run}", np.array([span_rows], np.int64))
+            own = np.array([span_rows, all(link.local for link in self._links.values())], np.int64)
+            least, one_host = self._least(f"the start of run {run}", own).tolist()
+            self._peers.one_host = bool(one_host)
         except PeerLost as error:
             raise SessionLost(str(error)) from error
         finally:
@@ -321,28 +320,33 @@ class HostComm:
         self.spans = list(self._partition.spans(least)) if least else []
         return least > 0
 
-    def _least(self, what: str, own: np.ndarray) -> int:
+    def _least(self, what: str, own: np.ndarray) -> np.ndarray:
         if self.rank:
             self._links[0].send(what, own)
-            return int(self._links[0].receive(what)[0])
+            return self._links[0].receive(what)
         theirs = [self._links[peer].receive(what) for peer in range(1, self.size)]
-        return int(self._to_all(what, np.min([own, *theirs], axis=0))[0])
+        return self._to_all(what, np.min([own, *theirs], axis=0))
+
+    def _is_large(self, nbytes: int) -> bool:
+        return nbytes > (LARGE_ON_ONE_HOST if self._peers.one_host else LARGE)
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         check_reducible(array.dtype, op)
         what = self._enter(f"all_reduce({op})")
-        if array.nbytes > LARGE:
+        if self._is_large(array.nbytes):
             return self._reduce_directly(f"{what} of {array.dtype} {array.shape}", array, op)
         if self.rank:
             self._links[0].send(what, array)
             return self._links[0].receive(what)
-        theirs = self._from_all(what)
-        for peer, part in enumerate(theirs, 1):
+        total = array.copy()
+        for peer in range(1, self.size):
+            part = self._links[peer].receive(what)
             if part.shape != array.shape or part.dtype != array.dtype:
                 raise ValueError(
                     f"{what}: rank {peer} has {part.dtype} {part.shape}, rank 0 {array.dtype} {array.shape}."
                 )
-        return self._to_all(what, _reduced([array, *theirs], op))
+            REDUCE[op](total, part, out=total)
+        return self._to_all(what, total)
 
     def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
         (array if out is None else out)[...] = self.all_reduce(array, op)
@@ -356,7 +360,7 @@ class HostComm:
     def all_gather(self, array: Array) -> Array:
         what = self._enter("all_gather")
         large = f"{what} of large arrays"
-        small = array.nbytes * self.size <= LARGE
+        small = not self._is_large(array.nbytes * self.size)
         own = np.array([len(array)], np.int64)
         if self.rank:
             self._links[0].send(what if small else large, array if small else own)
@@ -369,18 +373,17 @@ class HostComm:
                 return self._to_all(what, np.concatenate([array, *(part for _, part in said_by_all)], axis=0))
             answer = np.array([*own, *(len(part) if said == what else part[0] for said, part in said_by_all)], np.int64)
             self._to_all(large, answer)
-        self._connect()
-        bounds = np.concatenate([[0], np.cumsum(answer)])
+        bounds = [0, *np.cumsum(answer).tolist()]
         out = np.empty((bounds[-1], *array.shape[1:]), array.dtype)
-        for owner, (start, stop) in enumerate(pairwise(bounds)):
-            if start < stop:
-                if owner == self.rank:
-                    out[start:stop] = array
-                self._around(large, owner, out[start:stop])
+        out[bounds[self.rank] : bounds[self.rank + 1]] = array
+        self._gather_around(large, out, bounds)
         return out
 
     def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
-        array[...] = self.all_gather(array[bounds[self.rank] : bounds[self.rank + 1]])
+        if self._is_large(array.nbytes) and array.flags.c_contiguous:
+            self._gather_around(self._enter("queue_gather"), array, bounds)
+        else:
+            array[...] = self.all_gather(array[bounds[self.rank] : bounds[self.rank + 1]])
 
     def exchange(self, parts: list[Array]) -> Array:
         what = self._enter("exchange")
@@ -395,7 +398,7 @@ class HostComm:
         if self.rank == root:
             assert array is not None
             value = array.copy()
-            if value.nbytes > LARGE:
+            if self._is_large(value.nbytes):
                 said = large
             if root:
                 self._links[0].send(said, value if said == what else NOTHING)
@@ -420,6 +423,7 @@ class HostComm:
     def stream(self, rows: Rows) -> Iterator[Block]:
         """See `Comm`; a thread receives the next block while the caller works on this one."""
         what = self._enter("stream")
+        # On one host as well: it is never slower there.
         in_ring = self._partition.n_rows * rows.n_features * rows.dtype.itemsize > LARGE
         if in_ring:
             self._connect()
@@ -454,7 +458,11 @@ class HostComm:
 
     def leave(self) -> None:
         # Whatever was sent has been read then: the next run finds nothing of this one.
-        self.barrier()
+        what = self._enter("leave")
+        if self.rank:
+            # A rank that rank 0 has told already may close its end before this one is told.
+            self.wire.watch = lambda waiting_for: None
+        self._least(what, np.zeros(1, np.int64))
 
     def abort(self) -> None:
         for link in self._links.values():
@@ -518,6 +526,13 @@ class HostComm:
             move = relay(self._links[before], self._links[after], what, array)
         got: np.ndarray = together(self.wire, what, move)[0]
         return got
+
+    def _gather_around(self, what: str, array: np.ndarray, bounds: Sequence[int]) -> None:
+        """Fill in an array of which each rank has its part, as `queue_gather`."""
+        self._connect()
+        for owner, (start, stop) in enumerate(pairwise(bounds)):
+            if start < stop:
+                self._around(what, owner, array[start:stop])
 
     def _by_star(self, what: str, owner: int, array: np.ndarray | None) -> np.ndarray:
         """An array on its way from its owner over rank 0 to all."""

@@ -16,7 +16,6 @@ most three spans ahead, so that a cancelled run stops within a few tiles.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import threading
 import time
@@ -30,6 +29,7 @@ from cupy.cuda import nccl
 
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import HostComm, SoloComm, check_reducible
+from mgclust.engine.nccl_network import choose_interface
 from mgclust.engine.partition import Partition, Span
 from mgclust.engine.rows import Block, Rows
 from mgclust.errors import CollectiveTimeout, DeviceUnavailableError, RunFailed
@@ -101,17 +101,17 @@ class Communicator:
     ----------
     host : HostComm
         Connected to the same ranks.
-    address : str
-        Of rank 0, under which its worker is known.
+    addresses : sequence of str
+        Of this rank, as of `mgclust.engine.nccl_network.choose_interface`.
     """
 
-    def __init__(self, host: HostComm, address: str) -> None:
+    def __init__(self, host: HostComm, addresses: Sequence[str]) -> None:
         if not nccl.available:
             raise DeviceUnavailableError(
                 "several GPUs need NCCL, which CuPy cannot load here; install mgclust[gpu-cu13] (or "
                 "gpu-cu12), which brings it, or use one GPU with client=None."
             )
-        _limit_sockets(address)
+        choose_interface(addresses)
         # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older one 0.1 s; both
         # then carry as much. NCCL looks once in a process, before it first connects.
         os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")
@@ -391,19 +391,6 @@ class NcclComm:
                 f"rank {self.rank} waited longer than timeout={self._timeout:g} s in {what}; another rank "
                 "hangs or is much slower."
             )
-
-
-def _limit_sockets(address: str) -> None:
-    """Keep NCCL's ports to this machine where no other can ever have a rank; and open none that answers any client.
-
-    NCCL reads the variables once in a process, before it first connects. What the administrator has set stays.
-    """
-    # By default each process lists its communicators to every connection to its port 28028.
-    os.environ.setdefault("NCCL_RAS_ENABLE", "0")
-    # Workers of a cluster whose scheduler and workers are on loopback addresses have all their peers here, for good.
-    with contextlib.suppress(ValueError):  # a name
-        if ipaddress.ip_address(address).is_loopback:
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", "=lo")
 
 
 def _nccl_type(dtype: np.dtype) -> int:

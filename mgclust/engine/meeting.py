@@ -187,7 +187,10 @@ class _Handshakes:
     def call(self, peer: int, address: tuple[str, int]) -> None:
         """Begin to connect to another rank."""
         self._addresses[peer] = address
-        family, kind, protocol, _, end = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+        try:
+            family, kind, protocol, _, end = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+        except OSError as error:
+            raise self._unreachable(peer, error) from error
         sock = _prompt(socket.socket(family, kind, protocol))
         sock.connect_ex(end)  # what is wrong with it, `_reach` is told
         pending = _Pending(sock.fileno(), time.monotonic() + HANDSHAKE_SECONDS, proven=True, called=peer)
@@ -230,15 +233,18 @@ class _Handshakes:
             self._drop(pending)
         except (OSError, ValueError) as error:
             if pending.called is not None and _final(error):
-                host, port = self._addresses[pending.called]
-                raise PeerLost(
-                    f"rank {self._rank} cannot reach rank {pending.called} at {host}:{port}: {error}; is there a "
-                    "firewall between workers?"
-                ) from error
+                raise self._unreachable(pending.called, error) from error
             self._drop(pending)
         else:
             if self._selector.get_key(pending.number).events != events:
                 self._selector.modify(pending.number, events, pending)
+
+    def _unreachable(self, peer: int, error: Exception) -> PeerLost:
+        host, port = self._addresses[peer]
+        return PeerLost(
+            f"rank {self._rank} cannot reach rank {peer} at {host}:{port}: {error}; is there a firewall between "
+            "workers?"
+        )
 
     def _drop_oldest(self) -> None:
         """Drop the oldest that has proven nothing, or the oldest of all."""

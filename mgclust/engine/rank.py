@@ -102,7 +102,7 @@ def run_rank(
     beside : Source, optional
         Rows of which each rank has a share beside its own.
     """
-    prepared, report = _prepare(assignment, source)
+    prepared, report = _prepare(assignment, source, session)
     span_rows = report.span_rows if prepared is not None and not report.bad else 0
     if session is None:
         if not span_rows:
@@ -124,11 +124,13 @@ def run_rank(
     return Done(report, value, {"connect": connected, **timings}, delivered)
 
 
-def _prepare(assignment: Assignment, source: Source) -> tuple[_Prepared | None, Report]:
+def _prepare(assignment: Assignment, source: Source, session: Session | None = None) -> tuple[_Prepared | None, Report]:
     """Load this rank's rows; find every reason to refuse before the first collective."""
     began = time.perf_counter()
     report = Report(device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname())
     try:
+        if session is not None and assignment.device == "cuda":
+            session.check_gpus()
         kernels = kernel_modules.load(assignment.device)
         spec, partition = assignment.spec, assignment.partition
         start, stop = partition.rows_of(assignment.rank)

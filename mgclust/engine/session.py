@@ -16,11 +16,13 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from mgclust.engine import nccl_network
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import Comm, HostComm, Peers
 from mgclust.engine.meeting import accept, dial
 from mgclust.engine.partition import Partition
 from mgclust.engine.wire import Wire
+from mgclust.errors import DeviceUnavailableError
 
 __all__ = ["Session"]
 
@@ -36,12 +38,10 @@ class Session:
         As of `HostComm`.
     wire : Wire
         What the links share.
-    address : str
-        Of rank 0, under which its worker is known.
     """
 
-    def __init__(self, rank: int, size: int, peers: Peers, wire: Wire, address: str) -> None:
-        self._rank, self._size, self._peers, self._wire, self._address = rank, size, peers, wire, address
+    def __init__(self, rank: int, size: int, peers: Peers, wire: Wire) -> None:
+        self._rank, self._size, self._peers, self._wire = rank, size, peers, wire
         self._links = peers.links
         self._gpus: Any = None  # mgclust.engine.cuda.Communicator
 
@@ -70,9 +70,9 @@ class Session:
             machine does not have that one. By default the address from which it reaches rank 0.
         """
         if listener is None:
-            return cls(rank, size, Peers({0: dial(address, wire, rank)}, hosts), wire, address[0])
+            return cls(rank, size, Peers({0: dial(address, wire, rank)}, hosts), wire)
         with listener:
-            return cls(rank, size, Peers(accept(listener, wire, size), hosts), wire, address[0])
+            return cls(rank, size, Peers(accept(listener, wire, size), hosts), wire)
 
     def begin(self, partition: Partition, abort: Abort, timeout: float) -> HostComm:
         """The communicator of CPU ranks for one run.
@@ -100,8 +100,15 @@ class Session:
         from mgclust.engine.cuda import Communicator, NcclComm
 
         if self._gpus is None:
-            self._gpus = Communicator(host, self._address)
+            own = *self._peers.hosts, *(link.host for link in self._links.values())
+            self._gpus = Communicator(host, own)
         return NcclComm(host, self._gpus)
+
+    def check_gpus(self) -> None:
+        """Raise DeviceUnavailableError where this rank and another must not use NCCL; some ranks may not find out."""
+        encrypted = self._wire.client_tls is not None
+        if encrypted and not all(link.local for link in self._links.values()) and not nccl_network.is_permitted():
+            raise DeviceUnavailableError(nccl_network.refusal())
 
     @property
     def broken(self) -> bool:

@@ -34,7 +34,7 @@ __all__ = ["Link", "Move", "PeerLost", "SessionLost", "Wire", "relay", "together
 POLL_SECONDS = 0.1  # seconds between two looks at the abort flag
 LENGTH = struct.Struct("!I")
 LARGEST_HEADER = 1 << 16
-PIECE = 1 << 18  # bytes that a rank which passes an array on receives before it sends them
+PIECE = 1 << 16  # bytes that a rank which passes an array on receives before it sends them
 
 
 class PeerLost(RunFailed):
@@ -99,6 +99,13 @@ class Link:
         Limits of its waits.
     peer : int
         The other end's rank.
+
+    Attributes
+    ----------
+    host : str
+        The address of this end.
+    local : bool
+        Whether both ends have one address, and so are on one host.
     """
 
     def __init__(self, sock: socket.socket, wire: Wire, peer: int) -> None:
@@ -106,6 +113,10 @@ class Link:
         self._sock = sock
         self._wire = wire
         self.peer = peer
+        self.host, self.local = "", False
+        with contextlib.suppress(OSError):  # closed meanwhile
+            self.host = sock.getsockname()[0]
+            self.local = self.host == sock.getpeername()[0]
 
     def send(self, what: str, array: np.ndarray) -> None:
         """Send an array as part of the collective ``what``."""
@@ -152,12 +163,6 @@ class Link:
     def fileno(self) -> int:
         """Its file descriptor; -1 once this end is closed."""
         return self._sock.fileno()
-
-    @property
-    def host(self) -> str:
-        """The address of this end."""
-        host: str = self._sock.getsockname()[0]
-        return host
 
     def close(self) -> None:
         """Close this end; the other one notices at once."""

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import psutil
 import pytest
 
 from mgclust.data import open_dataset
@@ -38,10 +39,16 @@ def contexts():
     return connect["ssl_context"], listens["ssl_context"]
 
 
+def force(monkeypatch, largest):
+    """Have arrays of up to so many bytes go over rank 0, whichever hosts the ranks are on."""
+    monkeypatch.setattr(comm, "LARGE", largest)
+    monkeypatch.setattr(comm, "LARGE_ON_ONE_HOST", largest)
+
+
 @pytest.fixture(params=["star", "peers"])
 def way(request, monkeypatch):
     """Every array over rank 0, or every array as a large one."""
-    monkeypatch.setattr(comm, "LARGE", 1 << 30 if request.param == "star" else -1)
+    force(monkeypatch, 1 << 30 if request.param == "star" else -1)
     return request.param
 
 
@@ -382,13 +389,13 @@ def test_bytes_are_counted_on_both_ends():
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("size", [2, 5, 8])
 def test_both_ways_have_the_same_bits(size, encrypted, monkeypatch):
     """Of random arrays with what depends on the order, 0 and -0, and of lengths with empty ones."""
     tls = contexts() if encrypted else ()
-    monkeypatch.setattr(comm, "LARGE", 1 << 30)
+    force(monkeypatch, 1 << 30)
     star = run_threads(rank_jobs.many_collectives, size, tls=tls)[0]
-    monkeypatch.setattr(comm, "LARGE", -1)
+    force(monkeypatch, -1)
     direct = run_threads(rank_jobs.many_collectives, size, tls=tls)[0]
     assert len(star) == size
     for one, other in zip(star, direct, strict=True):
@@ -449,8 +456,10 @@ def test_a_rank_that_cannot_be_reached_is_named():
 def test_no_port_stays_open_and_connections_are_made_once(monkeypatch):
     opened = []
     monkeypatch.setattr(comm, "listen", lambda *hosts: opened.append(listen(*hosts)) or opened[-1])
-    monkeypatch.setattr(comm, "LARGE", -1)
+    force(monkeypatch, -1)
+    before = psutil.Process().num_fds()
     assert len(run_threads(rank_jobs.links_before_and_after, 4)[0]) == 2
+    assert psutil.Process().num_fds() == before
     assert len(opened) == 3
     assert all(server.fileno() < 0 for server in opened)
 
@@ -458,7 +467,7 @@ def test_no_port_stays_open_and_connections_are_made_once(monkeypatch):
 @pytest.mark.parametrize("leaving", [0, 2])
 def test_a_rank_that_leaves_in_the_middle_of_a_ring_ends_all(leaving, monkeypatch):
     """Twenty times, each time after another number of blocks; no thread is left."""
-    monkeypatch.setattr(comm, "LARGE", -1)
+    force(monkeypatch, -1)
     before = threading.active_count()
     x = np.ones((4 * 1024, 16), np.float32)
     for after in range(20):
@@ -472,7 +481,7 @@ def test_a_rank_that_leaves_in_the_middle_of_a_ring_ends_all(leaving, monkeypatc
 
 def test_who_waits_for_whom_in_a_ring(monkeypatch):
     """The rank behind the one that hangs, whichever gives up first."""
-    monkeypatch.setattr(comm, "LARGE", -1)
+    force(monkeypatch, -1)
     ended = threading.Semaphore(0)
 
     def hang(context):
