@@ -88,6 +88,11 @@ class Declaration:
         "copy": Boolean(help="Has no effect: what is given is never changed."),
     }
 
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "__init__" in cls.__dict__:  # Python names it where an argument is none of its parameters
+            cls.__init__.__qualname__ = f"{cls.__qualname__.removesuffix('Options')}.__init__"
+
     @classmethod
     def summary(cls) -> str:
         """Purpose of the method in a line: the first one of its docstring."""

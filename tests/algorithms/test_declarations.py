@@ -33,3 +33,10 @@ def test_help_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr.strip() == "[]" and "--dc-fraction" in done.stdout and "--strategy" in done.stdout
+
+
+@pytest.mark.parametrize("estimator", METHODS.values())
+def test_an_argument_that_is_no_parameter_is_refused_by_the_name_of_the_estimator(estimator):
+    message = rf"^{estimator.__name__}\.__init__\(\) got an unexpected keyword argument 'clusters'"
+    with pytest.raises(TypeError, match=message):
+        estimator(clusters=3)
