@@ -91,7 +91,7 @@ class Declaration:
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         if "__init__" in cls.__dict__:  # Python names it where an argument is none of its parameters
-            cls.__init__.__qualname__ = f"{cls.__qualname__.removesuffix('Options')}.__init__"
+            inspect.unwrap(cls.__init__).__qualname__ = f"{cls.__qualname__.removesuffix('Options')}.__init__"
 
     @classmethod
     def summary(cls) -> str:
