@@ -95,7 +95,7 @@ def adaptive_affinity_propagation(
     listed = is_listed(context, algorithm, affinity, saved)
     with context.stage("similarities"):
         similarities = similarities_of(context, affinity, seed, stored=not listed)
-        rows = rows_of(context, similarities, algorithm, listed)
+        rows = rows_of(context, similarities, algorithm, listed, can_end=preference is None)
         different = different_rows(context) if affinity in AFFINITIES else None
     with context.stage("preference"):
         middle = median(context, similarities, with_diagonal=False)

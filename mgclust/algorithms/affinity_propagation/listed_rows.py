@@ -18,8 +18,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mgclust.algorithms.affinity_propagation.column_rows import ColumnRows
 from mgclust.algorithms.affinity_propagation.message_rows import SPARSE, DenseRows, MessageRows
-from mgclust.algorithms.affinity_propagation.similarity_matrix import BLOCK_BYTES, LATER_NOISE, Similarities
+from mgclust.algorithms.affinity_propagation.similarity_matrix import (
+    BLOCK_BYTES,
+    LATER_NOISE,
+    ComputedSimilarities,
+    Similarities,
+)
 from mgclust.engine.checkpoint import Ragged, Saved
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
@@ -69,6 +75,7 @@ class Pace:
     # Similarities that longer lists would take for each one of chosen columns, from which on these are chosen at once.
     choice_pace: float
     least_saved: int  # bytes: lists become shorter where that gives back more
+    most_own: float  # of the elements that there is room for: with more own ones, few columns take the lists' place
 
 
 PACES = {
@@ -82,6 +89,7 @@ PACES = {
         search_pace=0.0,
         choice_pace=4.0,
         least_saved=16 << 20,
+        most_own=0.5,
     ),
     "cuda": Pace(
         long_list=4096,
@@ -93,6 +101,7 @@ PACES = {
         search_pace=6.0,
         choice_pace=4.0,
         least_saved=1 << 29,
+        most_own=0.3,
     ),
 }
 
@@ -106,8 +115,11 @@ class ListedRows(MessageRows):
     hot: ClassVar[dict[str, int]] = {**MessageRows.hot, "hot_place": -1, "hot_s": 0}
     messages: ListedMessages
 
-    def __init__(self, context: Context, similarities: Similarities, *, keep_lists: bool) -> None:
+    def __init__(
+        self, context: Context, similarities: Similarities, *, keep_lists: bool, can_end: bool = False
+    ) -> None:
         super().__init__(context, similarities)
+        self._can_end = can_end and isinstance(similarities, ComputedSimilarities)
         self._kernels = load_lists(context.kernels.device)
         self._keep_lists, self._pace = keep_lists, PACES[context.kernels.device]
         xp, n, m, dtype = context.kernels.xp, context.dataset_shape[0], len(context.rows), context.dtype
@@ -194,7 +206,9 @@ class ListedRows(MessageRows):
         messages, xp, pace = self.messages, self.context.kernels.xp, self._pace
         # Where one list is too short now, those that are nearly so would each stop an iteration soon.
         used, undecided = messages.own + xp.maximum(messages.read, 0), messages.undecided > 0
-        nearly = (used > pace.nearly_short * messages.length) & (messages.floor > -xp.inf)
+        # Not where memory has been short: there all lists are nearly used up.
+        share = math.inf if self._tight else pace.nearly_short
+        nearly = (used > share * messages.length) & (messages.floor > -xp.inf)
         rows = xp.flatnonzero(nearly | undecided)
         self._lost += pace.search_pace * len(rows) / len(self._rows)
         return rows, xp.where(undecided, messages.wanted, messages.floor)[rows]
@@ -261,6 +275,8 @@ class ListedRows(MessageRows):
         if read > self._pace.read_far * m + own and self._chosen >= INTERVAL:
             self._choose_active(messages.slack, max(SHORTEST_LIST, read // m))
         self._drop_unused()
+        if self._can_end and int(self.context.comm.all_reduce(np.array([int(self._nearly_full())]), "max")[0]):
+            return ColumnRows(self)
         if self._keep_lists:
             return self
         dense = 2 * m * padded(messages.n) * self.context.dtype.itemsize
@@ -269,6 +285,10 @@ class ListedRows(MessageRows):
         mine = np.array([int(self._lost > PATIENCE), int(not fits)])
         slow_somewhere, too_large = self.context.comm.all_reduce(mine, "max")
         return self._dense() if slow_somewhere and not too_large else self
+
+    def _nearly_full(self) -> bool:
+        """Tell whether own elements will soon take more memory than there is."""
+        return int(self.messages.own.sum()) > self._pace.most_own * self._largest_room()
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
         """See `MessageRows`."""

@@ -178,11 +178,15 @@ class MessagePassing:
     def save(self, control: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
         """Save the messages, with what the caller needs beside them; after an iteration, the preference set.
 
+        Nothing where the rows are of a form that is not saved: then what was saved last stays.
+
         Parameters
         ----------
         control, arrays : mapping
             As for `Checkpointer.save`.
         """
+        if not self.rows.can_be_saved:
+            return
         own = {
             "sigma": self._sigma,
             "damping": self._damping,

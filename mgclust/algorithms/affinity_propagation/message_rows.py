@@ -36,6 +36,7 @@ class MessageRows(ABC):
     # arrays of `messages` that a checkpoint holds once: all ranks have the same
     replicated: ClassVar[tuple[str, ...]] = ("c", "r_diagonal", "a_diagonal", "last_exemplars")
     hot: ClassVar[dict[str, int]] = {"hot_column": -1, "hot_e": 0, "hot_a": 0}
+    can_be_saved = True
     messages: Any
 
     def __init__(self, context: Context, similarities: Similarities) -> None:

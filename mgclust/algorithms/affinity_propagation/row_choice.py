@@ -45,10 +45,12 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
     return listed
 
 
-def rows_of(context: Context, similarities: Similarities, algorithm: str, listed: bool) -> MessageRows:
-    """Rows before their first iteration."""
+def rows_of(
+    context: Context, similarities: Similarities, algorithm: str, listed: bool, *, can_end: bool = False
+) -> MessageRows:
+    """Rows before their first iteration; of a run whose preference only falls, lists can end as few columns."""
     if listed:
-        return ListedRows(context, similarities, keep_lists=algorithm == "sparse")
+        return ListedRows(context, similarities, keep_lists=algorithm == "sparse", can_end=can_end)
     return DenseRows(context, similarities)
 
 

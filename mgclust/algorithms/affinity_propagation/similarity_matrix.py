@@ -27,6 +27,7 @@ import numpy as np
 from mgclust.algorithms.common.pair_matrix import order_statistics
 from mgclust.algorithms.common.preparation import DOT_CONDITION, MIN_FEATURES_FOR_DOT, prepare_rows
 from mgclust.engine.spmd import Context
+from mgclust.kernels.affinity_propagation.columns import load_columns
 from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import padded
 from mgclust.kernels.pairs.metrics import METRICS
@@ -111,7 +112,7 @@ class Similarities(ABC):
 
     @abstractmethod
     def of_columns(self, rows: Array, columns: Array) -> Array:
-        """Some columns of some own rows: shape (len(rows), len(columns)); -inf on the diagonal."""
+        """Some columns, ascending, of some own rows: shape (len(rows), len(columns)); -inf on the diagonal."""
 
     @abstractmethod
     def add_noise(self) -> None:
@@ -209,6 +210,7 @@ class ComputedSimilarities(Similarities):
         self._factor, self._norm = AFFINITIES[affinity][1], norm
         self._y = context.gather_rows(np.arange(context.dataset_shape[0]))
         self._range: list[tuple[float, float]] | None = None  # of all blocks, once they have passed
+        self._most: Array | None = None  # what `add_positive_products` has found
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """See `Similarities`."""
@@ -265,17 +267,44 @@ class ComputedSimilarities(Similarities):
         )
         return self._drawn(s, numbers)
 
-    def of_columns(self, rows: Array, columns: Array) -> Array:
-        """See `Similarities`."""
+    def of_columns(self, rows: Array, columns: Array, draws: int | None = None) -> Array:
+        """See `Similarities`; with the noise of so many later draws, by default of all."""
         numbers = rows + self.context.rows.start
         s = self.context.kernels.xp.empty((len(rows), len(columns)), self.context.dtype)
         self._lists.similarities_of_columns(
             self._y[numbers], numbers, self._y[columns], columns, norm=self._norm, factor=self._factor, seed=self.seed,
             out=s,
         )  # fmt: skip
-        for draw in range(1, self.draws + 1):
+        for draw in range(1, (self.draws if draws is None else draws) + 1):
             self._lists.jitter_pairs(s, numbers, columns, seed=self.seed, draw=draw, tiny=LATER_NOISE)
         return s
+
+    def add_positive(self, u: Array, sigma: float, scale: float, out: Array) -> None:
+        """Add to each column the sum over own rows of max(0, sigma S - u) in fixed point.
+
+        Parameters
+        ----------
+        u : array of shape (own rows,), the similarities' type
+        sigma, scale : float
+            rint(value * scale) is added.
+        out : int64 array of shape (at least n,)
+        """
+        kernels, n, first = (
+            load_columns(self.context.kernels.device),
+            self.context.dataset_shape[0],
+            self.context.rows.start,
+        )
+        m, numbers = len(u), {"sigma": sigma, "scale": scale, "out": out}
+        if not self.draws:
+            self._most = kernels.add_positive_products(
+                self._y[first : first + m], self._y, u, self._most, norm=self._norm, factor=self._factor,
+                first_row=first, seed=self.seed, **numbers,
+            )  # fmt: skip
+            if self._most is not None:
+                return
+        for start in range(0, m, step := self.rows_at_once()):
+            stop = min(start + step, m)
+            kernels.add_positive(self._block(start, stop), u[start:stop], n=n, **numbers)
 
     def add_noise(self) -> None:
         """See `Similarities`."""

@@ -11,6 +11,7 @@ from mgclust.kernels.pairs.gpu_launch import direct, is_low, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = [
+    "SIDE",
     "jitter",
     "jitter_lists",
     "jitter_pairs",
@@ -18,6 +19,9 @@ __all__ = [
     "similarities",
     "similarities_of_columns",
     "similarities_of_rows",
+    "split_rows",
+    "start_split",
+    "tie_tiny",
 ]
 
 Array = Any
@@ -35,7 +39,7 @@ def similarities(
     if not len(x) or not len(y):
         return
     real = x.dtype.type
-    place = (np.int32(first_row), np.int32(y_start), np.uint64(seed), _tiny(x, 100), np.int64(out.shape[1]), out)
+    place = (np.int32(first_row), np.int32(y_start), np.uint64(seed), tie_tiny(x, 100), np.int64(out.shape[1]), out)
     if norm == "l2-dot" and x.dtype == np.float32:
         _split_similarities(x, y, first_row == y_start, (real(factor), *place))
     elif is_low(x, norm):
@@ -56,14 +60,14 @@ def _split_similarities(x: Array, y: Array, same_place: bool, place: tuple[Any, 
     """Use tensor cores (``similarity.cu``); where the columns are the rows, each pair of tiles once."""
     m, k = len(x), len(y)
     symmetric = same_place and m == k and x.data.ptr == y.data.ptr
-    sides = [_split_rows(rows) for rows in ((x,) if symmetric else (x, y))]
+    sides = [split_rows(rows) for rows in ((x,) if symmetric else (x, y))]
     tiles = (-(-k // SIDE), -(-m // SIDE))
     grid = (tiles[0] * (tiles[0] + 1) // 2,) if symmetric else tiles
     arguments = (*sides[0], *sides[-1], np.int32(sides[0][0].shape[1]), np.bool_(symmetric), *place)
-    _start_split("similarities_split", grid, arguments)
+    start_split("similarities_split", grid, arguments)
 
 
-def _split_rows(rows: Array) -> tuple[Any, ...]:
+def split_rows(rows: Array) -> tuple[Any, ...]:
     """Rows as ``similarity.cu`` takes them: halves hi and lo, scales, squared lengths, how many."""
     m, d = rows.shape
     width = -(-d // SLAB) * SLAB
@@ -75,7 +79,7 @@ def _split_rows(rows: Array) -> tuple[Any, ...]:
     return hi, lo, unscale, norms, np.int32(m)
 
 
-def _start_split(name: str, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+def start_split(name: str, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
     """Start a kernel of ``similarity.cu``."""
     kernel = compiled("affinity_propagation/similarity.cu", "float32").get_function(name)
     kernel.max_dynamic_shared_size_bytes = SPLIT_SHARED
@@ -96,7 +100,7 @@ def jitter_rows(s: Array, numbers: Array, *, n: int, first_row: int = 0, seed: i
     kernel(
         (columns, _rows_of_grid(s.shape[0], columns)),
         (THREADS,),
-        (*sizes, np.uint64(seed), np.uint32(draw), _tiny(s, tiny)),
+        (*sizes, np.uint64(seed), np.uint32(draw), tie_tiny(s, tiny)),
     )
 
 
@@ -104,14 +108,14 @@ def jitter_pairs(s: Array, numbers: Array, columns: Array, *, seed: int, draw: i
     if s.size:
         kernel = compiled("affinity_propagation/chosen_pairs.cu", s.dtype.name).get_function("jitter_pairs")
         sizes, wide = tuple(map(np.int32, s.shape)), columns.astype(np.int64)
-        noise = (np.uint64(seed), np.uint32(draw), _tiny(s, tiny))
+        noise = (np.uint64(seed), np.uint32(draw), tie_tiny(s, tiny))
         kernel((-(-s.size // THREADS),), (THREADS,), (s, *sizes, numbers, wide, *noise))
 
 
 def jitter_lists(s: Array, bounds: Array, numbers: Array, columns: Array, *, seed: int, draw: int, tiny: float) -> None:
     if len(numbers):
         kernel = compiled("affinity_propagation/chosen_pairs.cu", s.dtype.name).get_function("jitter_lists")
-        noise = (np.uint64(seed), np.uint32(draw), _tiny(s, tiny))
+        noise = (np.uint64(seed), np.uint32(draw), tie_tiny(s, tiny))
         kernel((len(numbers),), (THREADS,), (s, bounds, numbers, columns, *noise))
 
 
@@ -121,7 +125,7 @@ def similarities_of_rows(
     if not len(x) or not len(y):
         return
     real = x.dtype.type
-    place = (np.uint64(seed), _tiny(x, 100), np.int64(out.shape[1]), out[:, y_start:])
+    place = (np.uint64(seed), tie_tiny(x, 100), np.int64(out.shape[1]), out[:, y_start:])
     if norm == "l2-dot" and x.dtype == np.float32:
         _chosen(x, numbers, y, cp.arange(y_start, y_start + len(y)), real(factor), *place)
     elif is_low(x, norm):
@@ -137,7 +141,7 @@ def similarities_of_columns(
     if not out.size:
         return
     real, wide = x.dtype.type, columns.astype(np.int64)
-    noise = (np.uint64(seed), _tiny(x, 100))
+    noise = (np.uint64(seed), tie_tiny(x, 100))
     if norm == "l2-dot" and x.dtype == np.float32:
         _chosen(x, numbers, y, wide, real(factor), *noise, np.int64(out.shape[1]), out)
         return
@@ -148,12 +152,13 @@ def similarities_of_columns(
 
 def _chosen(x: Array, rows: Array, y: Array, columns: Array, *arguments: Any) -> None:
     """Products on tensor cores for rows and columns whose numbers ascend."""
-    sides = (*_split_rows(x), *_split_rows(y))
+    sides = (*split_rows(x), *split_rows(y))
     grid = (-(-len(y) // SIDE), -(-len(x) // SIDE))
-    _start_split("similarities_chosen", grid, (*sides, np.int32(sides[0].shape[1]), rows, columns, *arguments))
+    start_split("similarities_chosen", grid, (*sides, np.int32(sides[0].shape[1]), rows, columns, *arguments))
 
 
-def _tiny(s: Array, times: float) -> Any:
+def tie_tiny(s: Array, times: float) -> Any:
+    """The offset of the tie noise in a matrix's type."""
     return s.dtype.type(times * np.finfo(s.dtype).tiny)
 
 

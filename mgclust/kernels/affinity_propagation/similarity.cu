@@ -15,6 +15,7 @@
 // 1.9 ms, the reading of tiles 0.5, the final sums 1.0, the noise and the two stores 1.8: they add up, nothing hides.
 #include "pairs/pairs.cuh"
 #include "toolkit/tie_noise.cuh"
+#include "affinity_propagation/messages.cuh"
 #include <cuda_fp16.h>
 
 #define SIDE 128
@@ -160,6 +161,56 @@ __device__ __forceinline__ void tile_products(float (&sum)[4][4][4], __half* sta
     }
 }
 
+// The similarities of a tile without noise, from its products.
+__device__ __forceinline__ void finish_tile(float* tile, const float (&sum)[4][4][4], const Side& x, const Side& y, int row0,
+                                            int column0, float factor, int warp_row, int warp_column, int lane) {
+    float column_unscale[8], column_norms[8];
+#pragma unroll
+    for (int q = 0; q < 8; ++q) {
+        const int column = min(column0 + warp_column + q / 2 * 8 + (lane & 3) * 2 + (q & 1), y.rows - 1);
+        column_unscale[q] = y.unscale[column];
+        column_norms[q] = y.norms[column];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int r = warp_row + i * 16 + half * 8 + (lane >> 2), row = min(row0 + r, x.rows - 1);
+            const float norm = x.norms[row], unscale = x.unscale[row];
+#pragma unroll
+            for (int q = 0; q < 8; ++q) {
+                const float dot = sum[i][q / 2][half * 2 + (q & 1)] * (unscale * column_unscale[q]);
+                const float s = fmaxf(fmaf(-2.0f, dot, norm + column_norms[q]), 0.0f);
+                tile[r * TILE_PITCH + warp_column + q / 2 * 8 + (lane & 3) * 2 + (q & 1)] = -factor * s;
+            }
+        }
+}
+
+// The noise of a tile whose first pair has these numbers: [SIDE][SIDE / 16].
+__device__ __forceinline__ void draw_words(uint4* words, const Noise& noise, int row, int column) {
+#pragma unroll
+    for (int q = 0; q < SIDE * SIDE / 16 / THREADS; ++q) {
+        const int at = q * THREADS + threadIdx.x;
+        words[at] = noise.words(row + at / (SIDE / 16), column + at % (SIDE / 16) * 16);
+    }
+}
+
+// One similarity of the tile with its noise: row r of it, and column c = part + lane.
+__device__ __forceinline__ float with_noise(float v, const uint4* words, const Noise& noise, int r, int c, unsigned int byte) {
+    const unsigned int word = reinterpret_cast<const unsigned int*>(words)[r * (SIDE / 4) + c / 4];
+    // The byte as a float, by way of the digits of 2^23 + byte.
+    return noise.add_finite(v, __uint_as_float(__byte_perm(word, 0x4B000000u, byte)) - 8388608.0f);
+}
+
+// Blocks number the tiles on and above the diagonal.
+__device__ __forceinline__ void tile_above(int64 at, int& tile_row, int& tile_column) {
+    int64 j = (int64)((sqrt(8.0 * (double)at + 1.0) - 1.0) * 0.5);
+    while (j * (j + 1) / 2 > at) --j;
+    while ((j + 1) * (j + 2) / 2 <= at) ++j;
+    tile_column = (int)j;
+    tile_row = (int)(at - j * (j + 1) / 2);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
 similarities_split(const __half* x_hi, const __half* x_lo, const float* x_unscale, const float* x_norms, int m,
                    const __half* y_hi, const __half* y_lo, const float* y_unscale, const float* y_norms, int k, int width,
@@ -171,14 +222,7 @@ similarities_split(const __half* x_hi, const __half* x_lo, const float* x_unscal
     uint4* words = reinterpret_cast<uint4*>(raw + SIDE * TILE_PITCH * 4); // [SIDE][SIDE / 16]
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     int tile_row = blockIdx.y, tile_column = blockIdx.x;
-    if (symmetric) {                                                      // blocks number the tiles on and above the diagonal
-        const int64 at = blockIdx.x;
-        int64 j = (int64)((sqrt(8.0 * (double)at + 1.0) - 1.0) * 0.5);
-        while (j * (j + 1) / 2 > at) --j;
-        while ((j + 1) * (j + 2) / 2 <= at) ++j;
-        tile_column = (int)j;
-        tile_row = (int)(at - j * (j + 1) / 2);
-    }
+    if (symmetric) tile_above(blockIdx.x, tile_row, tile_column);
     const int row0 = tile_row * SIDE, column0 = tile_column * SIDE;
     const Side x{x_hi, x_lo, x_unscale, x_norms, m}, y{y_hi, y_lo, y_unscale, y_norms, k};
 
@@ -188,26 +232,7 @@ similarities_split(const __half* x_hi, const __half* x_lo, const float* x_unscal
     float sum[4][4][4] = {};
     tile_products(sum, stages, x, y, row0, column0, width, mirrored, warp_row, warp_column, lane);
 
-    float column_unscale[8], column_norms[8];
-#pragma unroll
-    for (int q = 0; q < 8; ++q) {
-        const int column = min(column0 + warp_column + q / 2 * 8 + (lane & 3) * 2 + (q & 1), k - 1);
-        column_unscale[q] = y.unscale[column];
-        column_norms[q] = y.norms[column];
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int r = warp_row + i * 16 + half * 8 + (lane >> 2), row = min(row0 + r, m - 1);
-            const float norm = x.norms[row], unscale = x.unscale[row];
-#pragma unroll
-            for (int q = 0; q < 8; ++q) {
-                const float dot = sum[i][q / 2][half * 2 + (q & 1)] * (unscale * column_unscale[q]);
-                const float s = fmaxf(fmaf(-2.0f, dot, norm + column_norms[q]), 0.0f);
-                tile[r * TILE_PITCH + warp_column + q / 2 * 8 + (lane & 3) * 2 + (q & 1)] = -factor * s;
-            }
-        }
+    finish_tile(tile, sum, x, y, row0, column0, factor, warp_row, warp_column, lane);
 
     const Noise noise{seed, 0, tiny};
     const unsigned int byte = 0x7440u | (lane & 3);
@@ -216,11 +241,7 @@ similarities_split(const __half* x_hi, const __half* x_lo, const float* x_unscal
         const int rows0 = turned ? column0 : row0, columns0 = turned ? row0 : column0;
         const int rows = min(SIDE, (turned ? k : m) - rows0), columns = min(SIDE, (turned ? m : k) - columns0);
         __syncthreads();    // the tile is complete; the words are no longer read
-#pragma unroll
-        for (int q = 0; q < SIDE * SIDE / 16 / THREADS; ++q) {
-            const int at = q * THREADS + threadIdx.x;
-            words[at] = noise.words(first_row + rows0 + at / (SIDE / 16), y_start + columns0 + at % (SIDE / 16) * 16);
-        }
+        draw_words(words, noise, first_row + rows0, y_start + columns0);
         __syncthreads();
         const int row_step = turned ? 1 : TILE_PITCH, column_step = turned ? TILE_PITCH : 1;
         float* to = out + (int64)rows0 * stride + y_start + columns0 + lane;
@@ -230,13 +251,84 @@ similarities_split(const __half* x_hi, const __half* x_lo, const float* x_unscal
 #pragma unroll
             for (int part = 0; part < SIDE; part += 32) {
                 const int c = part + lane;
-                const unsigned int word = reinterpret_cast<const unsigned int*>(words)[r * (SIDE / 4) + c / 4];
-                // The byte as a float, by way of the digits of 2^23 + byte.
-                const float u = __uint_as_float(__byte_perm(word, 0x4B000000u, byte)) - 8388608.0f;
-                const float v = noise.add_finite(tile[r * row_step + c * column_step], u);
+                const float v = with_noise(tile[r * row_step + c * column_step], words, noise, r, c, byte);
                 if (c < columns) __stcs(to + (int64)r * stride + part, c == diagonal + r ? -infinity() : v);
             }
         }
+    }
+}
+
+// The sums over rows of max(0, sigma S - u) in fixed point, without writing S. `most` has the largest S of each tile and of
+// the turned one, [tiles of rows][tiles of columns]; where they are known, tiles without a positive term are left out.
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+add_positive_split(const __half* x_hi, const __half* x_lo, const float* x_unscale, const float* x_norms, int m,
+                   const __half* y_hi, const __half* y_lo, const float* y_unscale, const float* y_norms, int k, int width,
+                   bool symmetric, float factor, int first_row, uint64 seed, float tiny, const float* u,
+                   const float* least_u, float sigma, double scale, float* most, bool known, uint64* sums) {
+    extern __shared__ __align__(16) unsigned char raw[];
+    __shared__ uint64 totals[SIDE];
+    __shared__ ubits largest;
+    float* tile = reinterpret_cast<float*>(raw);
+    uint4* words = reinterpret_cast<uint4*>(raw + SIDE * TILE_PITCH * 4);
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, across = (k + SIDE - 1) / SIDE;
+    int tile_row = blockIdx.y, tile_column = blockIdx.x;
+    if (symmetric) tile_above(blockIdx.x, tile_row, tile_column);
+    const int row0 = tile_row * SIDE, column0 = tile_column * SIDE;
+    const auto largest_of = [&](bool turned) {
+        return most + (turned ? (int64)tile_column * across + tile_row : (int64)tile_row * across + tile_column);
+    };
+    bool needed = true, turned_needed = symmetric && row0 != column0;
+    if (known) {    // rounded, the term of the largest S and the least u is not below any other
+        needed = fmaf(sigma, *largest_of(false), -least_u[tile_row]) > 0;
+        turned_needed = turned_needed && fmaf(sigma, *largest_of(true), -least_u[tile_column]) > 0;
+    }
+    if (!needed && !turned_needed) return;
+    const Side x{x_hi, x_lo, x_unscale, x_norms, m}, y{y_hi, y_lo, y_unscale, y_norms, k};
+    const int warp_row = (warp >> 2) * 64, warp_column = (warp & 3) * 32;
+    {
+        float sum[4][4][4] = {};
+        tile_products(sum, reinterpret_cast<__half*>(raw), x, y, row0, column0, width, first_row + row0 > column0, warp_row,
+                      warp_column, lane);
+        finish_tile(tile, sum, x, y, row0, column0, factor, warp_row, warp_column, lane);
+    }
+    const Noise noise{seed, 0, tiny};
+    const unsigned int byte = 0x7440u | (lane & 3);
+    for (int turned = 0; turned < 2; ++turned) {
+        if (!(turned ? turned_needed : needed)) continue;
+        // Turned: the tile's columns are rows of the matrix.
+        const int rows0 = turned ? column0 : row0, columns0 = turned ? row0 : column0;
+        const int rows = min(SIDE, (turned ? k : m) - rows0), columns = min(SIDE, (turned ? m : k) - columns0);
+        __syncthreads();    // the tile is complete; words and totals are no longer read
+        draw_words(words, noise, first_row + rows0, columns0);
+        if (threadIdx.x < SIDE) totals[threadIdx.x] = 0;
+        if (threadIdx.x == 0) largest = 0;
+        __syncthreads();
+        const int row_step = turned ? 1 : TILE_PITCH, column_step = turned ? TILE_PITCH : 1;
+        const int diagonal = first_row + rows0 - columns0;
+        uint64 total[SIDE / 32] = {};
+        float best = -infinity();
+        for (int r = warp; r < rows; r += THREADS / 32) {
+            const float minus_u = -u[rows0 + r];
+#pragma unroll
+            for (int part = 0; part < SIDE; part += 32) {
+                const int c = part + lane;
+                const float v = with_noise(tile[r * row_step + c * column_step], words, noise, r, c, byte);
+                if (c >= columns || c == diagonal + r) continue;
+                best = fmaxf(best, v);
+                const float term = fmaf(sigma, v, minus_u);
+                if (term > 0) total[part / 32] += (uint64)__double2ll_rn((double)term * scale);
+            }
+        }
+#pragma unroll
+        for (int part = 0; part < SIDE; part += 32)
+            if (total[part / 32]) atomicAdd(totals + part + lane, total[part / 32]);
+        if (!known) {
+            best = number_of(real(), __reduce_max_sync(FULL, (unsigned)ordered(best)));
+            if (lane == 0) atomicMax(&largest, ordered(best));
+        }
+        __syncthreads();
+        if (threadIdx.x < columns && totals[threadIdx.x]) atomicAdd(sums + columns0 + threadIdx.x, totals[threadIdx.x]);
+        if (!known && threadIdx.x == 0) *largest_of(turned) = number_of(real(), largest);
     }
 }
 

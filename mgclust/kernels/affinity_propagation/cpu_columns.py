@@ -1,0 +1,253 @@
+"""Message passing on some columns, on the CPU. What they are, and why this is exact: `columns`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.kernels.affinity_propagation.columns import ColumnMessages
+from mgclust.kernels.affinity_propagation.cpu_listed import finish_availability
+from mgclust.kernels.affinity_propagation.cpu_messages import enter
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.simd import WIDTH, load, splat
+from mgclust.kernels.toolkit.simd_steps import add_fixed, fixed, fma, lanes_above, positive_part
+from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_count
+
+__all__ = [
+    "add_positive",
+    "add_positive_products",
+    "finish_columns",
+    "pass_column_rows",
+    "place_listed",
+    "replay",
+]
+
+Array = Any
+
+
+def add_positive(s: Array, u: Array, *, n: int, sigma: float, scale: float, out: Array) -> None:
+    flat, width, rows = s.reshape(-1), s.shape[1], rows_of_a_task(s.shape[1])
+    tasks = -(-len(s) // rows)
+    threads = max(1, min(thread_count(), tasks))
+    sums = np.zeros((threads, width), np.int64)
+
+    def task(index: int, thread: int) -> None:
+        start, stop = index * rows, min((index + 1) * rows, len(s))
+        sum_positive(flat, width, start, stop, u, s.dtype.type(sigma), scale, sums[thread])
+
+    run_tasks(tasks, task, threads)
+    out[:n] += sums.sum(axis=0)[:n]
+
+
+def add_positive_products(
+    x: Array, y: Array, u: Array, most: Array | None, *, norm: str, factor: float, first_row: int, seed: int,
+    sigma: float, scale: float, out: Array,
+) -> Array | None:  # fmt: skip
+    return None
+
+
+def finish_columns(messages: ColumnMessages, *, damping: float) -> None:
+    real = messages.s.dtype.type
+    finish_availability(messages.c, messages.a_column, real(damping), real(1.0 - damping))
+
+
+def pass_column_rows(
+    messages: ColumnMessages,
+    rows: Array,
+    *,
+    again: bool,
+    outside: float,
+    sigma: float,
+    next_sigma: float,
+    damping: float,
+    next_damping: float,
+    scale: float,
+    negligible: float,
+) -> None:
+    m, n, real = messages, messages.n, messages.s.dtype.type
+    if again:
+        damping = 1.0  # A stays
+    size = rows_of_a_task(64 + 8 * len(m.columns))
+    tasks = -(-len(rows) // size)
+    threads = max(1, min(thread_count(), tasks))
+    sums, most = np.zeros((threads, n), np.int64), np.zeros(threads, np.int64)
+    bits = m.sums.view(np.float64)[n : 2 * n]
+
+    def task(index: int, thread: int) -> None:
+        filled = sweep_columns(
+            rows[index * size : (index + 1) * size], m.first_row, m.columns, m.s, m.a, m.a_column, m.nearest,
+            real(outside), m.c, m.u, m.hot_column, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.a_diagonal,
+            m.r_diagonal, m.preference, real(sigma), real(next_sigma), real(damping), real(1.0 - damping),
+            float(next_damping), float(scale), real(negligible), sums[thread], bits, m.slack, m.undecided,
+        )  # fmt: skip
+        most[thread] = max(most[thread], filled)
+
+    run_tasks(tasks, task, threads)
+    m.sums[:n] += sums.sum(axis=0)
+    m.sums[2 * n] += np.count_nonzero(m.undecided[rows])
+    m.hot_most[0] = max(m.hot_most[0], most.max())
+
+
+def place_listed(begin: Array, own: Array, column: Array, values: Array, where: Array, out: Array) -> None:
+    find_places(begin, own, column, values, where, out)
+
+
+def replay(s: Array, a: Array, c: Array, u: Array, first: int, sigmas: list[float], dampings: list[float]) -> None:
+    real = s.dtype.type
+    numbers = np.array(sigmas, real), np.array(dampings, real), np.array([1.0 - each for each in dampings], real)
+    rows = rows_of_a_task(max(1, s.shape[1] * len(sigmas)))
+
+    def task(index: int, _: int) -> None:
+        repeat(index * rows, min((index + 1) * rows, len(s)), s, a, c, u, first, *numbers)
+
+    run_tasks(-(-len(s) // rows), task)
+
+
+@compiled
+def sum_positive(s: Any, width: int, start: int, stop: int, u: Any, sigma: Any, scale: float, sums: Any) -> None:
+    """Add max(0, R) of rows start..stop-1, without E; -inf on the diagonal and in the padding adds nothing."""
+    sigmas, zero = splat(sigma), s.dtype.type(0)
+    for i in range(start, stop):
+        minus_u = splat(-u[i])
+        for k in range(0, width, WIDTH):
+            r = fma(sigmas, load(s, i * width + k), minus_u)
+            if lanes_above(r, zero):
+                add_fixed(sums, k, positive_part(r), scale)
+
+
+@inlined
+def _renew(
+    i: int, a: Any, a_column: Any, u: Any, hot_column: Any, hot_place: Any, hot_s: Any, hot_e: Any, hot_a: Any,
+    damping: Any, j: int, j_place: int, similarity: Any, step: Any, negligible: Any,
+) -> int:  # fmt: skip
+    """E <- damping E, and step added at column j (-1: nowhere); how many places are filled then."""
+    real = hot_e.dtype.type
+    kept, found, h = 0, j < 0, 0
+    while h < hot_column.shape[1] and hot_column[i, h] >= 0:
+        k, e, place = hot_column[i, h], damping * hot_e[i, h], hot_place[i, h]
+        if k == j:
+            e += step
+            found = True
+        elif abs(e) <= negligible * max(abs(u), abs(hot_s[i, h])):
+            # Without E the column is as any other: it goes where it belongs, or stays with E = 0, which is the same.
+            if place >= 0:
+                a[i, place] = hot_a[i, h]
+                h += 1
+                continue
+            e = real(0)
+        hot_column[i, kept], hot_place[i, kept], hot_s[i, kept] = k, place, hot_s[i, h]
+        hot_e[i, kept], hot_a[i, kept] = e, hot_a[i, h]
+        kept += 1
+        h += 1
+    filled = h
+    if not found:
+        hot_column[i, kept], hot_place[i, kept], hot_s[i, kept] = j, j_place, similarity
+        hot_e[i, kept], hot_a[i, kept] = step, a[i, j_place]
+        a[i, j_place] = real(-np.inf)
+        kept += 1
+    for h in range(kept, filled):
+        hot_column[i, h] = -1
+    return kept
+
+
+@compiled
+def sweep_columns(
+    rows: Any,
+    first_row: int,
+    columns: Any,
+    s: Any,
+    a: Any,
+    a_column: Any,
+    nearest: Any,
+    outside: Any,
+    c: Any,
+    u: Any,
+    hot_column: Any,
+    hot_place: Any,
+    hot_s: Any,
+    hot_e: Any,
+    hot_a: Any,
+    a_diagonal: Any,
+    r_diagonal: Any,
+    preference: Any,
+    sigma: Any,
+    next_sigma: Any,
+    damping: Any,
+    rest: Any,
+    next_damping: float,
+    scale: float,
+    negligible: Any,
+    sums: Any,
+    bits: Any,
+    slack: Any,
+    undecided: Any,
+) -> int:
+    """`pass_column_rows` for some rows; R(k,k) goes to `bits`. Returns the most hot places that a row fills."""
+    real = s.dtype.type
+    zero = real(0)
+    most = 0
+    for t in range(len(rows)):
+        i = rows[t]
+        g, old_u = first_row + i, real(u[i])
+        m1, j, m2 = real(a_diagonal[g] + preference[g]), g, real(-np.inf)
+        place = -1
+        h = 0
+        while h < hot_column.shape[1] and hot_column[i, h] >= 0:
+            k = hot_column[i, h]
+            r = fma(sigma, hot_s[i, h], -old_u) - hot_e[i, h]
+            hot_a[i, h] = fma(damping, hot_a[i, h], rest * min(zero, c[k] - max(zero, r)))
+            m1, j, m2 = enter(m1, j, m2, hot_a[i, h] + hot_s[i, h], k)
+            h += 1
+        for p in range(len(columns)):
+            k = columns[p]
+            r = max(zero, fma(sigma, s[i, p], -old_u))
+            a[i, p] = fma(damping, a[i, p], rest * min(zero, c[k] - r))
+            m1, j, m2 = enter(m1, j, m2, a[i, p] + s[i, p], k)
+            if j == k:
+                place = p
+        slack[i] = m2 - nearest[i]
+        undecided[i] = 0
+        if not outside + nearest[i] < m2:
+            undecided[i] = 1
+            continue
+        next_u = next_damping * u[i] + (1.0 - next_damping) * m1
+        new_u = real(next_u)
+        u[i] = next_u
+        step = real(1.0 - next_damping) * (m2 - m1)
+        similarity = s[i, place] if place >= 0 else zero
+        filled = _renew(
+            i, a, a_column, new_u, hot_column, hot_place, hot_s, hot_e, hot_a, real(next_damping),
+            j if j != g else -1, place, similarity, step, negligible,
+        )  # fmt: skip
+        most = max(most, filled)
+        others = m1 if j != g else m2
+        bits[g] = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - np.float64(others))
+        for h in range(filled):  # what E adds to what R has without it
+            r = fma(next_sigma, hot_s[i, h], -new_u)
+            sums[hot_column[i, h]] += fixed(max(zero, r - hot_e[i, h]), scale) - fixed(max(zero, r), scale)
+    return most
+
+
+@compiled
+def find_places(begin: Any, own: Any, column: Any, values: Any, where: Any, out: Any) -> None:
+    """`place_listed`."""
+    for i in range(len(begin)):
+        for q in range(begin[i], begin[i] + own[i]):
+            if where[column[q]] >= 0:
+                out[i, where[column[q]]] = values[q]
+
+
+@compiled
+def repeat(
+    start: int, stop: int, s: Any, a: Any, c: Any, u: Any, first: int, sigmas: Any, dampings: Any, rests: Any
+) -> None:
+    """`replay` for rows start..stop-1."""
+    zero = s.dtype.type(0)
+    for i in range(start, stop):
+        for p in range(s.shape[1]):
+            availability = a[i, p]
+            for t in range(len(sigmas)):
+                r = max(zero, fma(sigmas[t], s[i, p], -u[t, first + i]))
+                availability = fma(dampings[t], availability, rests[t] * min(zero, c[t, p] - r))
+            a[i, p] = availability
