@@ -14,6 +14,7 @@ import pytest
 
 import mgclust.kernels
 from mgclust.kernels import Kernels, load
+from mgclust.kernels.affinity_propagation.columns import ColumnPassing
 from mgclust.kernels.affinity_propagation.listed import ListedPassing
 from mgclust.kernels.pairs.metrics import Metric
 
@@ -83,10 +84,11 @@ def test_devices_have_what_the_contract_says(concept, device):
     compare(expected, functions)
 
 
-def test_lists_have_what_their_contract_says():
-    functions, public = offered("affinity_propagation", "cpu", "cpu_listed")
+@pytest.mark.parametrize(("protocol", "stem"), [(ListedPassing, "cpu_listed"), (ColumnPassing, "cpu_columns")])
+def test_forms_of_messages_have_what_their_contracts_say(protocol, stem):
+    functions, public = offered("affinity_propagation", "cpu", stem)
     assert set(functions) == public
-    compare(functions_of(ListedPassing), functions)
+    compare(functions_of(protocol), functions)
 
 
 def compare(expected, functions):

@@ -25,7 +25,7 @@ struct Place { unsigned int x, y, z; };
 static Place threadIdx, blockIdx, blockDim;
 
 namespace block {
-enum Kind { RUNNING, BALLOT, SHUFFLE, LEAST, WARP, BLOCK, ENDED };
+enum Kind { RUNNING, BALLOT, SHUFFLE, LEAST, MOST, WARP, BLOCK, ENDED };
 struct Thread {
     ucontext_t context;
     std::vector<char> stack = std::vector<char>(1 << 15);
@@ -56,7 +56,7 @@ inline void thread_main() {
 inline bool answer_warp(Thread* lanes) {
     const Kind kind = lanes[0].kind;
     if (kind == RUNNING || kind == BLOCK || kind == ENDED) return false;
-    uint64_t ballot = 0, least = ~0ull, values[32];
+    uint64_t ballot = 0, least = ~0ull, most = 0, values[32];
     for (int l = 0; l < 32; ++l) {
         if (lanes[l].kind != kind) {
             fprintf(stderr, "the threads of a warp do not meet at the same intrinsic\n");
@@ -64,10 +64,15 @@ inline bool answer_warp(Thread* lanes) {
         }
         ballot |= (uint64_t)(lanes[l].value != 0) << l;
         least = std::min(least, lanes[l].value);
+        most = std::max(most, lanes[l].value);
         values[l] = lanes[l].value;
     }
     for (int l = 0; l < 32; ++l) {
-        lanes[l].answer = kind == BALLOT ? ballot : kind == LEAST ? least : kind == SHUFFLE ? values[lanes[l].from] : 0;
+        lanes[l].answer = kind == BALLOT    ? ballot
+                          : kind == LEAST   ? least
+                          : kind == MOST    ? most
+                          : kind == SHUFFLE ? values[lanes[l].from]
+                                            : 0;
         lanes[l].kind = RUNNING;
     }
     return true;
@@ -116,14 +121,18 @@ template <class... P, class... A> void launch(void (*kernel)(P...), int across, 
 inline unsigned int __ballot_sync(unsigned int, bool vote) { return (unsigned int)block::ask(block::BALLOT, vote); }
 inline bool __any_sync(unsigned int, bool vote) { return block::ask(block::BALLOT, vote) != 0; }
 inline unsigned int __reduce_min_sync(unsigned int, unsigned int v) { return (unsigned int)block::ask(block::LEAST, v); }
+inline unsigned int __reduce_max_sync(unsigned int, unsigned int v) { return (unsigned int)block::ask(block::MOST, v); }
 inline void __syncthreads() { block::ask(block::BLOCK); }
 inline void __syncwarp() { block::ask(block::WARP); }
-template <class T> inline T __shfl_xor_sync(unsigned int, T v, int step) {
+template <class T> inline T __shfl_sync(unsigned int, T v, int from) {
     uint64_t bits = 0;
     memcpy(&bits, &v, sizeof(T));
-    bits = block::ask(block::SHUFFLE, bits, (int)(threadIdx.x & 31) ^ step);
+    bits = block::ask(block::SHUFFLE, bits, from & 31);
     memcpy(&v, &bits, sizeof(T));
     return v;
+}
+template <class T> inline T __shfl_xor_sync(unsigned int mask, T v, int step) {
+    return __shfl_sync(mask, v, (int)(threadIdx.x & 31) ^ step);
 }
 inline int __ffs(unsigned int v) { return __builtin_ffs((int)v); }
 inline int __ffsll(long long v) { return __builtin_ffsll(v); }
@@ -131,8 +140,15 @@ inline int __popc(unsigned int v) { return __builtin_popcount(v); }
 inline float __int_as_float(int v) { float f; memcpy(&f, &v, 4); return f; }
 inline int __float_as_int(float f) { int v; memcpy(&v, &f, 4); return v; }
 inline long long __double_as_longlong(double f) { long long v; memcpy(&v, &f, 8); return v; }
+inline float __uint_as_float(unsigned int v) { float f; memcpy(&f, &v, 4); return f; }
+inline double __longlong_as_double(long long v) { double f; memcpy(&f, &v, 8); return f; }
+inline long long __double2ll_rn(double v) { return llrint(v); }
+inline int atomicMax(int* at, int v) { const auto old = *at; *at = std::max(old, v); return old; }
 inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long v) { const auto old = *at; *at += v; return old; }
 inline unsigned long long atomicOr(unsigned long long* at, unsigned long long v) { const auto old = *at; *at |= v; return old; }
 inline int min(int a, int b) { return std::min(a, b); }
 inline int max(int a, int b) { return std::max(a, b); }
+using std::fabs;
 using std::fma;
+using std::fmax;
+using std::fmin;

@@ -61,7 +61,7 @@ class File:
         stem = "-".join([Path(file).stem, dtype, norm, *map(str, defines.values())])
         source, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
         source.write_text(code)
-        flags = ["-std=c++17", "-O1", "-mfma", "-ffp-contract=off", "-w", "-shared", "-fPIC"]
+        flags = ["-std=c++17", "-O1", "-mfma", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-I", FOLDER]
         subprocess.run([compiler(), *flags, "-o", library, source], check=True, timeout=100)
         self._library = ctypes.CDLL(str(library))
 

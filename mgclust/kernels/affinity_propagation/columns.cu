@@ -3,7 +3,7 @@
 //
 //   pass_column_rows    a warp a row: A of hot and of kept columns, the two largest of A + S; u, E, R(k,k); what E adds
 //                       to the sums
-//   add_positive        the sums of max(0, R) without E, of rows whose similarities are there
+//   sum_positive        the sums of max(0, R) without E, of rows whose similarities are there
 //   place_listed        A of some columns, from lists
 //   replay              A of some columns through several iterations, a thread a pair
 #include "pairs/pairs.cuh"
@@ -12,7 +12,7 @@
 
 #define WARPS 8         // rows of a block
 #define THREADS (32 * WARPS)
-#define STRIP 64        // rows that a thread of add_positive goes through
+#define STRIP 64        // rows that a thread of sum_positive goes through
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 pass_column_rows(const int64* rows, int m, int n, int first_row, int places, const int* __restrict__ columns, int kept,
@@ -115,7 +115,7 @@ pass_column_rows(const int64* rows, int m, int n, int first_row, int places, con
 
 // A thread a column, blockIdx.y a strip of rows.
 extern "C" __global__ void __launch_bounds__(THREADS)
-add_positive(const real* s, int rows, int n, int64 stride, const real* __restrict__ u, double sigma_, double scale,
+sum_positive(const real* s, int rows, int n, int64 stride, const real* __restrict__ u, double sigma_, double scale,
              uint64* sums) {
     const int k = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * STRIP;
     if (k >= n) return;

@@ -23,7 +23,7 @@ __all__ = [
 Array = Any
 THREADS = 256  # of a block in columns.cu and listed.cu
 ROWS = 8  # of a block in columns.cu: WARPS
-STRIP = 64  # rows that a thread of add_positive goes through
+STRIP = 64  # rows that a thread of sum_positive goes through
 
 
 def add_positive(s: Array, u: Array, *, n: int, sigma: float, scale: float, out: Array) -> None:
@@ -31,7 +31,7 @@ def add_positive(s: Array, u: Array, *, n: int, sigma: float, scale: float, out:
         sizes = (np.int32(len(s)), np.int32(n), np.int64(s.shape[1]))
         arguments = (s, *sizes, u, np.float64(sigma), np.float64(scale), out)
         grid = (-(-n // THREADS), -(-len(s) // STRIP))
-        _columns(s).get_function("add_positive")(grid, (THREADS,), arguments)
+        _columns(s).get_function("sum_positive")(grid, (THREADS,), arguments)
 
 
 def add_positive_products(
