@@ -85,9 +85,11 @@ class ColumnRows(MessageRows):
             slack=xp.zeros(m, self.context.dtype),
             undecided=xp.zeros(m, "uint8"),
         )
-        old.s = xp.zeros(0, self.context.dtype)
+        # Whoever holds the lists still shall not hold these.
+        old.s, old.active_s = xp.zeros(0, self.context.dtype), xp.zeros((m, 0), self.context.dtype)
         self.context.kernels.memory.give_back()
         self._take(max(FIRST_COLUMNS, 2 * len(old.active)))
+        old.active = xp.zeros(0, "int32")
 
     def pass_rows(self, **numbers: float) -> None:
         """See `MessageRows`."""

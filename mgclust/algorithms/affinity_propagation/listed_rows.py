@@ -101,7 +101,7 @@ PACES = {
         search_pace=6.0,
         choice_pace=4.0,
         least_saved=1 << 29,
-        most_own=0.3,
+        most_own=0.2,
     ),
 }
 

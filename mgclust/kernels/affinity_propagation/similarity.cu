@@ -258,6 +258,13 @@ similarities_split(const __half* x_hi, const __half* x_lo, const float* x_unscal
     }
 }
 
+// sigma S - u as the files of messages have it, which are compiled so that what is below the normal numbers becomes 0.
+__device__ __forceinline__ float term_of(float sigma, float s, float minus_u) {
+    float term;
+    asm("fma.rn.ftz.f32 %0, %1, %2, %3;" : "=f"(term) : "f"(sigma), "f"(s), "f"(minus_u));
+    return term;
+}
+
 // The sums over rows of max(0, sigma S - u) in fixed point, without writing S. `most` has the largest S of each tile and of
 // the turned one, [tiles of rows][tiles of columns]; where they are known, tiles without a positive term are left out.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
@@ -315,7 +322,7 @@ add_positive_split(const __half* x_hi, const __half* x_lo, const float* x_unscal
                 const float v = with_noise(tile[r * row_step + c * column_step], words, noise, r, c, byte);
                 if (c >= columns || c == diagonal + r) continue;
                 best = fmaxf(best, v);
-                const float term = fmaf(sigma, v, minus_u);
+                const float term = term_of(sigma, v, minus_u);
                 if (term > 0) total[part / 32] += (uint64)__double2ll_rn((double)term * scale);
             }
         }
