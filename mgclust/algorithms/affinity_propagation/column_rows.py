@@ -35,7 +35,7 @@ SPAN = 64  # iterations of a part of the course
 
 @dataclass
 class Span:
-    """What happened to A in some iterations: of each sigma, damping, c and u, as the update of A had them."""
+    """A part of the course: sigma, damping, c and u of some iterations, as the update of A had them."""
 
     c: Array  # shape (SPAN, n)
     u: Array  # shape (SPAN, own rows)

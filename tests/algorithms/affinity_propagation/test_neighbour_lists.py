@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -160,6 +162,27 @@ def test_lists_become_shorter_before_they_are_refused(trace, monkeypatch):
     closed.assert_called()
     assert less[0].exactness_["lists_shortened"] > whole[0].exactness_["lists_shortened"]
     same(whole, less)
+
+
+def test_short_memory_makes_lists_of_undecided_rows_alone(monkeypatch):
+    """All lists are nearly used up then: one row that asked for more had all others ask, too."""
+    rng = np.random.default_rng(0)
+    X = 3 * rng.normal(size=(20, 8))[rng.integers(20, size=700)] + rng.normal(size=(700, 8))
+    made, original = [], listed_rows.ListedRows._make_lists
+
+    def make(self, rows, wanted):
+        if self._tight:
+            made.append(len(rows) / 700)
+        original(self, rows, wanted)
+
+    pace = replace(listed_rows.PACES["cuda"], long_list=16, most_own=math.inf)
+    monkeypatch.setitem(listed_rows.PACES, "cpu", pace)
+    monkeypatch.setattr(listed_rows.ListedRows, "_make_lists", make)
+    monkeypatch.setattr(listed_rows.ListedRows, "_largest_room", lambda self: 700**2 // 4)
+    given = {"profile": "fast", "algorithm": "sparse", "device": "cpu", "client": None}
+    with contextlib.suppress(InsufficientMemoryError):
+        AdaptiveAffinityPropagation(**given).fit(X)
+    assert len(made) > 3 and np.mean(made) < 0.03
 
 
 def test_columns_are_chosen_where_they_decide_with_fewer_similarities():
