@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from mgclust.algorithms.density_peaks.near_linear import tree_bytes
 from mgclust.kernels import load
 from mgclust.kernels.low_dimension.box_tree import BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import SPACING, GaussianGrid, grid_convolve, plan_gaussian_grid
@@ -226,3 +228,18 @@ def test_plan_says_what_it_costs():
     assert plan.spacing == SPACING / 2
     assert min(plan.shape) >= 94 and max(plan.shape) <= 108
     assert plan.memory == 40 * plan.cells and plan.fraction_bits == 37
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_a_tree_takes_no_more_memory_than_is_estimated(d, dtype):
+    n = 100_000
+    x = np.random.default_rng(0).normal(size=(n, d)).astype(dtype)
+    places = cpu.low_dimension.curve(x)
+    tracemalloc.start()
+    tree = BoxTree.build(x, places, np)
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    beside = places.nbytes + x.nbytes  # another copy of the rows, as they were gathered
+    assert len(tree.index) == n and most + beside <= tree_bytes(n, 0, d, x.itemsize, vectors=0)
+    assert kept <= tree_bytes(n, 0, d, x.itemsize, vectors=10**9) - 10**9 + 20_000

@@ -27,14 +27,13 @@ from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES, BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["NearLinear", "is_taken", "most_cells"]
+__all__ = ["NearLinear", "is_taken", "most_cells", "tree_bytes"]
 
 Array = Any
 
 WORTH_IT = 10_000  # rows from which "auto" takes this path
 RHO_TOLERANCE = 1e-6
 BYTES_PER_CELL = 40
-BYTES_PER_ROW = 96  # rows, tree, and what a search keeps, in float32
 CELLS_PER_ROW = 32
 LEAST_CELLS, MOST_CELLS = 1 << 21, 1 << 24
 
@@ -49,6 +48,17 @@ def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
             f"or 'correlation'; there are n_features={d} and metric='{metric.name}'. Use algorithm='brute' or 'auto'."
         )
     return possible and (algorithm == "grid" or (algorithm == "auto" and n >= WORTH_IT))
+
+
+def tree_bytes(n: int, sample: int, d: int, itemsize: int, *, vectors: int) -> int:
+    """Most bytes at once of trees and of what is found with them, beside the rows that a rank holds.
+
+    A tree is made from four arrays of its rows, beside their sorted places; it keeps two, the boxes and the row
+    numbers. First there is that of all rows, then one of a sample beside it, then the searches: `vectors` is what they
+    have.
+    """
+    made, kept = 64 + 4 * d * itemsize, 9 + 17 * d * itemsize // 8
+    return max(made * n, kept * n + made * sample, kept * n + vectors)
 
 
 def most_cells(n: int) -> int:

@@ -456,9 +456,8 @@ def estimate(
             what["sorted tile"] = TILE_BYTES * (2 + 8 // itemsize)
         return Estimate(0, sum(what.values()), what, TILE_BYTES)
     histogram = what["histogram"] = 2 * 8 * BINS
-    what["sample"] = sample_sizes(n, d, near_linear=near)[-1] * (
-        d * itemsize + near * near_linear.BYTES_PER_ROW * itemsize // 4
-    )
+    sample = sample_sizes(n, d, near_linear=near)[-1]
+    what["sample"] = sample * d * itemsize
     if pairs:
         what["random pairs"] = random_pairs_bytes(pairs, d, itemsize)
     if k:
@@ -466,7 +465,8 @@ def estimate(
     if choice:
         what["rows that choose dc_fraction"] = choice_rows(n) * (d * itemsize + CHOICE_BYTES_PER_ROW)
     if near:
-        what["tree"] = near_linear.BYTES_PER_ROW * n * itemsize // 4
+        vectors = what["vectors of n"] + (8 + itemsize) * n  # and gamma, and the distances of delta as they were found
+        what["tree"] = near_linear.tree_bytes(n, sample, d, itemsize, vectors=vectors) - what["vectors of n"]
         what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)
     return Estimate(
         0, sum(what.values()), what, histogram + near_linear.BYTES_PER_CELL * near_linear.LEAST_CELLS * near
