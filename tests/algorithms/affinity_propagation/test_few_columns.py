@@ -193,7 +193,7 @@ def test_same_bits_on_ranks(early, size, monkeypatch):
     assert len(ended) == 1
     cluster = LocalCluster(n_workers=size, processes=False, threads_per_worker=1, dashboard_address=None)
     with cluster, Client(cluster, set_as_default=False) as client:
-        more = AdaptiveAffinityPropagation(client=client, n_workers=size, **given).fit(X)
+        more = AdaptiveAffinityPropagation(device="cpu", client=client, n_workers=size, **given).fit(X)
     assert len(ended) == 1 + size
     assert (more.labels_ == one.labels_).all() and more.n_iter_ == one.n_iter_
     for name, column in one.scan_.items():
