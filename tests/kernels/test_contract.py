@@ -80,7 +80,7 @@ def test_devices_have_what_the_contract_says(concept, device):
     expected = contract(concept)
     functions, public = offered(concept, device)
     assert set(functions) == set(expected)
-    assert public - set(expected) <= {"LEAST_BOXED", "NEIGHBORS", "PRODUCT_REACH"}
+    assert public - set(expected) <= {"LEAST_BOXED", "MOST_OFFERED", "NEIGHBORS", "PRODUCT_REACH"}
     compare(expected, functions)
 
 

@@ -12,6 +12,9 @@ the rows, however it is computed. Here, 4096 candidates at a time::
 Every one of the 4096 is picked or dropped, so that there are at most n / 4096 steps; most of the others go with them,
 and a million rows that make a thousand canopies take three or four steps. Where few go with them, a rank puts its rows
 into boxes once: from then on a step looks at what is near its picks alone (`mark_near`). Rows never move.
+
+Where nearly all candidates of a step are picked, thousands of steps could follow, which cost a GPU and its collectives
+more than their work does. So ranks then offer more at once, and each picks among them 4096 at a time.
 """
 
 from __future__ import annotations
@@ -35,6 +38,10 @@ Array = Any
 STEP = 4096  # candidates
 # Of the candidates: where a step leaves more, about ten or more such steps follow, which take longer than making boxes.
 MANY_LEFT = 7 / 8
+MANY_PICKED = 7 / 8  # of the candidates of a step: the next one has more
+GROWTH = 4
+# At most this share of all rows are candidates of a larger step, whose own pairs every rank compares.
+LARGEST_SHARE = 1 / 64
 
 
 class Picked(NamedTuple):
@@ -135,7 +142,8 @@ class Candidates:
             priority = priorities(self.rows, seed, xp)
             order = xp.argsort(priority)
             self._keep(order, priority)
-        self._zeros, self._ones = xp.zeros(len(self.rows), dtype="int32"), xp.ones(STEP, dtype="int32")
+        self._zeros = xp.zeros(len(self.rows), dtype="int32")
+        self._ones = xp.ones(max(STEP, kernels.canopy.MOST_OFFERED), dtype="int32")
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -226,6 +234,8 @@ def pick_centers(
     comm, kernels, (n, d) = context.comm, context.kernels, context.dataset_shape
     norm, threshold = measure.norm, threshold_of(measure, t2, context.dtype)
     room = int(comm.all_reduce(np.array([context.free // 4], np.int64), "min")[0])
+    most = _most_offered(context, room)
+    offers = STEP
     rows: list[np.ndarray] = []
     x: list[Array] = []
     count = steps = 0
@@ -237,10 +247,17 @@ def pick_centers(
             candidates.drop_near(x[0][first : first + STEP], norm, threshold)
     while True:
         context.progress(1 - len(candidates) / max(1, len(context.rows)), n_canopies=count)
-        numbers, offered = _offered(context, candidates)
+        numbers, offered = _offered(context, candidates, offers)
         if not len(numbers):
             break
-        chosen = _independent(kernels, offered, norm, threshold)
+        if len(offered) > STEP:
+            chosen = kernels.xp.asarray(greedy_centers(kernels, offered, norm=norm, threshold=threshold))
+        else:
+            chosen = _independent(kernels, offered, norm, threshold)
+        if len(chosen) >= MANY_PICKED * len(numbers):
+            offers = max(STEP, min(GROWTH * offers, most))
+        else:
+            offers = STEP
         rows.append(kernels.memory.to_host(numbers[chosen]))
         x.append(offered[chosen])
         candidates.drop_near(x[-1], norm, threshold)
@@ -254,6 +271,13 @@ def pick_centers(
         if context.checkpoint.due():
             context.checkpoint.save({"steps": steps}, {"centers": np.concatenate(rows)})
     return Picked(np.concatenate(rows), kernels.xp.concatenate(x), steps)
+
+
+def _most_offered(context: Context, room: int) -> int:
+    """Candidates of the largest step, the same on every rank, whose free memory is at least four times `room`."""
+    n, d = context.dataset_shape
+    of_memory = room // 4 // ((1 + context.comm.size) * (d * context.dtype.itemsize + 16))
+    return min(context.kernels.canopy.MOST_OFFERED, int(LARGEST_SHARE * n), of_memory)
 
 
 def _rows_in_order(context: Context, numbers: np.ndarray) -> Array:
@@ -292,15 +316,15 @@ def greedy_centers(kernels: Kernels, x: Array, *, norm: str, threshold: float) -
     return np.concatenate(picked)
 
 
-def _offered(context: Context, candidates: Candidates) -> tuple[Array, Array]:
-    """Numbers and rows of the first candidates of all ranks, in order of priority."""
+def _offered(context: Context, candidates: Candidates, count: int) -> tuple[Array, Array]:
+    """Numbers and rows of the first `count` candidates of all ranks, in order of priority."""
     comm, xp = context.comm, context.kernels.xp
-    own = candidates.priority[:STEP]
+    own = candidates.priority[:count]
     if comm.size == 1:
-        return candidates.rows[:STEP], candidates.take(len(own))
+        return candidates.rows[:count], candidates.take(len(own))
     offered = comm.all_gather(own)
-    if len(offered) > STEP:
-        last = xp.sort(offered)[STEP - 1]
+    if len(offered) > count:
+        last = xp.sort(offered)[count - 1]
         own, offered = own[own <= last], offered[offered <= last]
     order = xp.argsort(offered)
     rows = comm.all_gather(candidates.rows[: len(own)]) if candidates.shuffled else offered

@@ -27,6 +27,10 @@ class Canopy(Protocol):
     def LEAST_BOXED(self) -> int:
         """Rows from which on `row_boxes` and `mark_near` are faster than `border`, where many calls follow."""
 
+    @property
+    def MOST_OFFERED(self) -> int:
+        """Candidates of a step where nearly all are picked: more than `first_independent` takes, in parts."""
+
     def first_independent(self, x: Array, *, norm: str, threshold: float, out: Array) -> None:
         """Pick rows in their order, each that no picked row before it is near (s < threshold).
 

@@ -247,3 +247,18 @@ def test_centers_that_mark_rows_in_boxes_are_the_same(order, monkeypatch):
     assert marked
     assert (alone.cluster_centers_indices_ == boxed.cluster_centers_indices_).all()
     assert alone.n_steps_ == boxed.n_steps_ and (alone.memberships_ != boxed.memberships_).nnz == 0
+
+
+@pytest.mark.parametrize("order", ["index", "random"])
+def test_larger_steps_pick_the_same(order, monkeypatch):
+    X = np.random.default_rng(4).normal(size=(9000, 3))
+    options = {"order": order, "random_state": 2}
+    alone = fit(X, 0.1, 0.05, **options)
+    monkeypatch.setattr(canopy_centers, "STEP", 64)
+    plain = fit(X, 0.1, 0.05, **options)
+    monkeypatch.setattr(cpu.canopy, "MOST_OFFERED", 1000)
+    monkeypatch.setattr(canopy_centers, "LARGEST_SHARE", 1 / 10)
+    larger = fit(X, 0.1, 0.05, **options)
+    assert larger.n_steps_ < plain.n_steps_ / 2
+    assert (alone.cluster_centers_indices_ == larger.cluster_centers_indices_).all()
+    assert (alone.memberships_ != larger.memberships_).nnz == 0
