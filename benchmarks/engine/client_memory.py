@@ -1,11 +1,12 @@
 """How much the client's memory grows while rows of a Dask array are clustered, and where the arrays of the result are.
 
-Two workers of one thread; rows are made on them, in float32, around eight points of a plane. The process that is looked
-at has the client and the scheduler, so what passes either counts. Its resident memory is read every 5 ms; what it
+Two workers of one thread, or of one GPU each; rows are made on them, in float32, around eight points of a plane. The
+process that is looked at has the client and the scheduler, so what passes either counts. Its resident memory is read every 5 ms; what it
 reached above that before the fit stands beside the bytes of the result's arrays. Each item runs in a process of its
 own, after a small fit, which imports and compiles.
 
     python -m benchmarks.engine.client_memory --out client_memory_cpu.json
+    python -m benchmarks.engine.client_memory --gpus 2 --rows 1000000000 --only "fuzzy c-means" --out NAME.json
 """
 
 from __future__ import annotations
@@ -68,23 +69,37 @@ def rows(client: Any, n: int) -> Any:
     import dask.array as da
     from distributed import wait
 
-    angle = da.random.default_rng(1).integers(0, 8, n, chunks=CHUNK) * (2 * 3.141592653589793 / 8)
-    noise = da.random.default_rng(0).normal(scale=0.5, size=(n, 2), chunks=(CHUNK, 2))
-    X = client.persist((8 * da.stack([da.cos(angle), da.sin(angle)], axis=1) + noise).rechunk({1: 2}).astype("float32"))
+    lengths = da.core.normalize_chunks(CHUNK, (n,))
+    X = client.persist(da.map_blocks(_block, chunks=(*lengths, (2,)), dtype="float32", meta=_block(block_info=None)))
     wait(X)
     return X
 
 
-def measured(item: str) -> dict[str, Any]:
-    """Figures of one item."""
+def _block(block_info: Any) -> Any:
+    import numpy as np
+
+    if block_info is None:
+        return np.empty((0, 2), np.float32)
+    (start, stop), _ = block_info[None]["array-location"]
+    rng = np.random.default_rng(start)
+    angle = rng.integers(0, 8, stop - start) * np.float32(2 * np.pi / 8)
+    noise = rng.standard_normal((stop - start, 2), dtype=np.float32)
+    return 8 * np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32) + np.float32(0.5) * noise
+
+
+def measured(item: str, n: int, gpus: int) -> dict[str, Any]:
+    """Figures of one item of so many rows, on CPU workers where there are no `gpus`."""
     import numpy as np
     from distributed import Client, LocalCluster, futures_of, wait
 
+    if gpus:
+        from dask_cuda import LocalCUDACluster
+
     from mgclust import Canopy, DensityPeaks, FuzzyCMeans, nearest_neighbors, silhouette_samples
 
-    n = ITEMS[item]
     method, _, what = item.partition(", ")
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+    workers = {"n_workers": gpus or 2, "threads_per_worker": 1, "dashboard_address": None}
+    with (LocalCUDACluster if gpus else LocalCluster)(**workers) as cluster, Client(cluster) as client:
         few, X = rows(client, SMALL), rows(client, n)
         steps: dict[str, Callable[[Any], list[Any]]] = {
             "canopies": lambda X: _arrays(Canopy(4.0, 2.0, dtype="float32").fit(X), "labels_", "memberships_"),
@@ -138,6 +153,8 @@ def _quadrants(X: Any) -> Any:
 def main() -> None:
     parser = bench.parser(__doc__)
     parser.add_argument("--only", help="items, separated by semicolons")
+    parser.add_argument("--rows", type=int, help="in place of the number that each item has")
+    parser.add_argument("--gpus", type=int, default=0, help="so many workers with a GPU each")
     options = parser.parse_args()
     record = bench.Record(__doc__, options.out)
     for item in options.only.split(";") if options.only else ITEMS:
@@ -146,7 +163,7 @@ def main() -> None:
             "if __name__ == '__main__':\n"
             "    warnings.simplefilter('ignore')\n"
             "    from benchmarks.engine.client_memory import measured\n"
-            f"    print('found', json.dumps(measured({item!r})))"
+            f"    print('found', json.dumps(measured({item!r}, {options.rows or ITEMS[item]}, {options.gpus})))"
         )
         out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
         lines = [line for line in out.stdout.splitlines() if line.startswith("found ")]
