@@ -1,9 +1,9 @@
 """How much the client's memory grows while rows of a Dask array are clustered, and where the arrays of the result are.
 
 Two workers of one thread, or of one GPU each; rows are made on them, in float32, around eight points of a plane. The
-process that is looked at has the client and the scheduler, so what passes either counts. Its resident memory is read every 5 ms; what it
-reached above that before the fit stands beside the bytes of the result's arrays. Each item runs in a process of its
-own, after a small fit, which imports and compiles.
+process that is looked at has the client and the scheduler, so what passes either counts. Its resident memory is read
+every 5 ms; what it reached above that before the fit stands beside the bytes of the result's arrays. Each item runs in
+a process of its own, after a small fit, which imports and compiles.
 
     python -m benchmarks.engine.client_memory --out client_memory_cpu.json
     python -m benchmarks.engine.client_memory --gpus 2 --rows 1000000000 --only "fuzzy c-means" --out NAME.json

@@ -18,7 +18,15 @@ from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import WIDTH, first_lane, store, values_below
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
-__all__ = ["LEAST_BOXED", "MOST_OFFERED", "first_independent", "mark_near", "row_boxes", "spanning_trees", "write_within"]
+__all__ = [
+    "LEAST_BOXED",
+    "MOST_OFFERED",
+    "first_independent",
+    "mark_near",
+    "row_boxes",
+    "spanning_trees",
+    "write_within",
+]
 
 Array = Any
 LEAST_BOXED = 1 << 20  # of 300,000 x 6 the boxes took longer than what they saved, of 1,000,000 x 6 a little less

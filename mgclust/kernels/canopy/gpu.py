@@ -12,7 +12,15 @@ from mgclust.kernels.pairs.gpu_column_boxes import box_mark, box_write, boxes_fo
 from mgclust.kernels.pairs.gpu_launch import SIDE, direct, is_low, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled
 
-__all__ = ["LEAST_BOXED", "MOST_OFFERED", "first_independent", "mark_near", "row_boxes", "spanning_trees", "write_within"]
+__all__ = [
+    "LEAST_BOXED",
+    "MOST_OFFERED",
+    "first_independent",
+    "mark_near",
+    "row_boxes",
+    "spanning_trees",
+    "write_within",
+]
 
 Array = Any
 LEAST_BOXED = 1 << 16  # fewer are compared before boxes are made
