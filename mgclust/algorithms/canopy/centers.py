@@ -254,10 +254,8 @@ def pick_centers(
             chosen = kernels.xp.asarray(greedy_centers(kernels, offered, norm=norm, threshold=threshold))
         else:
             chosen = _independent(kernels, offered, norm, threshold)
-        if len(chosen) >= MANY_PICKED * len(numbers):
-            offers = max(STEP, min(GROWTH * offers, most))
-        else:
-            offers = STEP
+        many = len(chosen) >= MANY_PICKED * len(numbers)
+        offers = max(STEP, min(GROWTH * offers, most)) if many else STEP
         rows.append(kernels.memory.to_host(numbers[chosen]))
         x.append(offered[chosen])
         candidates.drop_near(x[-1], norm, threshold)
