@@ -99,7 +99,7 @@ def run(out, client, size, name, case, small, options, single) -> None:
 
     def fit(source, **more):
         start = time.perf_counter()
-        model = DensityPeaks(n_clusters=k, device=device, client=client, algorithm="brute", **more)
+        model = DensityPeaks(n_clusters=k, device=device, client=client, n_workers=size, algorithm="brute", **more)
         model.fit(str(source))
         return model, time.perf_counter() - start
 

@@ -237,3 +237,17 @@ def test_in_process_runs_do_not_import_dask():
         [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)}
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_notes_survive_exceptions_that_lose_them():
+    class Compiled(Exception):
+        def __reduce__(self):
+            return Exception, ("invalid argument",)
+
+    from mgclust.engine.dask.tasks import Failure
+
+    found = Failure.of(Compiled("invalid argument"), 1, "tcp://127.0.0.1:1").error
+    assert isinstance(found, RunFailed) and "rank 1 (tcp://127.0.0.1:1) failed: Compiled: invalid argument" in str(
+        found
+    )
+    assert "on rank 1" in "".join(found.__notes__)

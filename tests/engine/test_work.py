@@ -83,3 +83,15 @@ def test_small_data_take_one_rank_unless_more_are_asked_for(client, model, rows,
     model.set_params(n_workers=3).fit(rows)
     assert model.result_.hardware["ranks"] == 3 and "fewer_because" not in model.result_.hardware
     np.testing.assert_array_equal(model.labels_, labels)
+
+
+def test_work_of_density_peaks_by_their_path():
+    from mgclust.algorithms.density_peaks.estimator import _work_of
+
+    few, many = (300_000, 2), (300_000, 128)
+    assert _work_of(few, "euclidean", "auto").unit == "rows"
+    assert _work_of(few, "euclidean", "auto").ranks("cuda") == 1
+    assert _work_of(few, "manhattan", "auto").ranks("cuda") > 1
+    # Two GPUs were faster with 300,000 rows of many features, and took as long with 100,000.
+    assert _work_of(many, "euclidean", "auto").ranks("cuda") > 1
+    assert _work_of((100_000, 128), "euclidean", "auto").ranks("cuda") == 1

@@ -140,11 +140,11 @@ def test_same_bits_on_several_gpus(size, tmp_path):
             np.save(path, X)
             for options in ({"algorithm": "brute"}, {"density": "cutoff"}, {"dtype": "float64"}):
                 one = fit(X, n_clusters=7, **options)
-                assert_same_bits(fit(path, client=client, n_clusters=7, **options), one)
+                assert_same_bits(fit(path, client=client, n_workers=size, n_clusters=7, **options), one)
             weights = rng.exponential(size=len(X))
             one, many = (
-                DensityPeaks(7, device="cuda", client=where, halo=True).fit(X, sample_weight=weights)
-                for where in (None, client)
+                DensityPeaks(7, device="cuda", client=where, n_workers=ranks, halo=True).fit(X, sample_weight=weights)
+                for where, ranks in ((None, None), (client, size))
             )
             assert_same_bits(many, one)
         X = sets["2-D"][:9000]

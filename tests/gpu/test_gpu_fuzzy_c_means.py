@@ -351,3 +351,15 @@ def test_rows_packed_a_few_at_a_time_give_the_same_bits(gpu, products, monkeypat
             patch.setattr(fuzzy, "SCRATCH_BYTES", 1)
             patch.setattr(fuzzy, "TILE_NUMBERS", 1)
             np.testing.assert_array_equal(sums(gpu, x, centres[None], 1024, 4096), whole)
+
+
+@pytest.mark.parametrize("d, c", [(2, 8), (32, 16)])
+def test_launches_of_few_groups_give_the_same_bits(gpu, monkeypatch, d, c):
+    # A grid's last dimension holds 65,535 groups, which 500 million rows of two features exceed.
+    from mgclust.kernels.fuzzy_c_means import gpu as fuzzy
+
+    x = rows(50_000, d, "float32")
+    centres = x[:c][None]
+    whole = sums(gpu, x, centres, 1024, 4096)
+    monkeypatch.setattr(fuzzy, "MOST_PIECES", 9)
+    np.testing.assert_array_equal(sums(gpu, x, centres, 1024, 4096), whole)

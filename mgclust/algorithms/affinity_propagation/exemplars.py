@@ -26,9 +26,8 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer"]
 
-# On CPUs two ranks are faster than one from some 1,500 rows on. An iteration of 60,000 rows takes 11.7 ms on a GPU, on
-# two and four 0.13 to 0.15 ms beside its share of that.
-PAIRS_OF_A_RANK = {"cpu": 2e6, "cuda": 4e7}
+# On CPUs two ranks are faster than one from some 1,500 rows on, on GPUs of 30,000 rows, and slower of 10,000.
+PAIRS_OF_A_RANK = {"cpu": 2e6, "cuda": 4e8}
 CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference"
 
 

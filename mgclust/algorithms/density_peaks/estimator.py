@@ -16,6 +16,7 @@ import numpy as np
 from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.weights import RowWeights, WeightedClusterer, on_host
+from mgclust.algorithms.density_peaks import near_linear
 from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, LEAST_K, most_neighbors
 from mgclust.algorithms.density_peaks.decision_graph import (
     assign_labels,
@@ -44,16 +45,27 @@ from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, Work, run
 from mgclust.errors import InputError
-from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import check_parameters
 from mgclust.result import Result
 
 __all__ = ["DensityPeaks"]
 
-# On CPUs two ranks are faster than one from some 10,000 rows of 8 features on. On GPUs with less a rank has no rows.
-PRODUCTS_OF_A_RANK = {"cpu": 4e8, "cuda": 1e7}
+# On CPUs two ranks are faster than one from some 10,000 rows of 8 features on. On GPUs two were 1.4 and 1.5 times as
+# fast with 300,000 rows of 8 and of 128 features, and not at all with 100,000: tensor cores take little more time for
+# more features. By trees and grids, two took as long as one with 10,000,000 rows.
+PRODUCTS_OF_A_RANK, TENSOR_PRODUCTS_OF_A_RANK, SAME_TIME = 4e8, 5e12, 256
+ROWS_OF_A_RANK = {"cpu": 1024, "cuda": 1e7}  # on CPUs all ranks that have a block of rows
 LIGHTEST, HEAVIEST = 1e-20, 1e20  # weights: float32 holds sums of them
+
+
+def _work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
+    """Work of a run whose distances are not given."""
+    n, d = shape
+    if near_linear.is_taken(shape, METRICS[metric], algorithm):
+        return Work(n, "rows", ROWS_OF_A_RANK)
+    least = {"cpu": PRODUCTS_OF_A_RANK, "cuda": TENSOR_PRODUCTS_OF_A_RANK * d / (d + SAME_TIME)}
+    return Work(n * n * d, "features of pairs of rows", least)
 
 
 def _has_rows(model: DensityPeaks) -> bool:
@@ -479,9 +491,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             pairs=parameters["sample_size"] or 0,
         )
         d, metric = inputs.dataset.shape[1], parameters["metric"]
-        # Trees and grids, which take few features, and given distances do other work.
-        pairs = d > MOST_FEATURES and metric != "precomputed"
-        work = Work(n * n * d, "features of pairs of rows", PRODUCTS_OF_A_RANK) if pairs else None
+        work = None
+        if metric != "precomputed":
+            work = _work_of((n, d), metric, "brute" if weights is not None else parameters["algorithm"])
         shift = _may_shift(metric)
         by_row = _by_row(weights)
         return RunSpec(

@@ -122,10 +122,15 @@ class Failure:
         if not isinstance(error, MgclustError):
             error.add_note(f"on rank {rank} ({address}):\n{''.join(traceback.format_exception(error))}")
         error.__cause__ = error.__context__ = None
+        notes = list(getattr(error, "__notes__", ()))
         try:
-            pickle.loads(pickle.dumps(error))
+            arrived = list(getattr(pickle.loads(pickle.dumps(error)), "__notes__", ()))
         except Exception:
+            arrived = None
+        if arrived != notes:  # compiled exceptions, such as those of CUDA, lose them
             error = RunFailed(f"rank {rank} ({address}) failed: {type(error).__name__}: {error}")
+            for note in notes:
+                error.add_note(note)
         return cls(error)
 
 

@@ -192,7 +192,8 @@ def _sums_in_warps(
     x: Array, centers: Array, weights: Array | None, first_row: int, block_rows: int, out: Array
 ) -> None:
     (models, c, d), group = centers.shape, _group_of(GROUP_ROWS, block_rows)
-    most = max(1, SCRATCH_BYTES // (4 * models * (c * d + c + 3))) * GROUP_ROWS
+    groups = max(1, SCRATCH_BYTES // (4 * models * (c * d + c + 3)))
+    most = min(groups, MOST_PIECES) * group
     partial = cp.empty((-(-min(most, len(x)) // group), models, c * d + c + 3), x.dtype)
     add = compiled("fuzzy_c_means/fuzzy.cu", x.dtype.name, POWER=0).get_function("add_pieces")
     for start in range(0, len(x), most):
@@ -216,7 +217,8 @@ def _sums_in_one(
     length = c * d + c + 3
     group = _group_rows(block_rows, layout, d)
     fused = _fused(x.dtype.name, d, layout, exponents.power)
-    step = max(1, SCRATCH_BYTES // (8 * models * length * (block_rows // group))) * block_rows
+    groups = min(SCRATCH_BYTES // (8 * models * length), MOST_PIECES)
+    step = max(1, groups // (block_rows // group)) * block_rows
     start = 0
     while start < len(x):
         # A launch ends where a block of rows does.
