@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -239,15 +240,13 @@ def test_in_process_runs_do_not_import_dask():
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_notes_survive_exceptions_that_lose_them():
-    class Compiled(Exception):
-        def __reduce__(self):
-            return Exception, ("invalid argument",)
+def test_notes_survive_exceptions_that_lose_them(monkeypatch):
+    from mgclust.engine.dask import tasks
 
-    from mgclust.engine.dask.tasks import Failure
-
-    found = Failure.of(Compiled("invalid argument"), 1, "tcp://127.0.0.1:1").error
-    assert isinstance(found, RunFailed) and "rank 1 (tcp://127.0.0.1:1) failed: Compiled: invalid argument" in str(
-        found
-    )
+    # As CuPy's exceptions arrive, which are compiled and keep their arguments alone.
+    arriving = SimpleNamespace(dumps=repr, loads=lambda text: ArithmeticError("invalid argument"))
+    monkeypatch.setattr(tasks, "pickle", arriving)
+    found = tasks.Failure.of(ArithmeticError("invalid argument"), 1, "tcp://127.0.0.1:1").error
+    assert isinstance(found, RunFailed)
+    assert str(found) == "rank 1 (tcp://127.0.0.1:1) failed: ArithmeticError: invalid argument"
     assert "on rank 1" in "".join(found.__notes__)
