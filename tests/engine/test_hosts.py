@@ -8,11 +8,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +20,7 @@ from mgclust import DensityPeaks, load_result
 from mgclust.cli import run_command
 from mgclust.errors import InputError
 from mgclust.service.settings import Settings
+from support.network_hosts import network_hosts
 
 pytest.importorskip("cryptography")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -85,57 +82,8 @@ print(json.dumps([job.wait().info for job in jobs]))
 @pytest.fixture(scope="module")
 def hosts():
     """A function that starts a command on a host; it ends with the hosts."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces take root and the program ip")
-    prefix = f"mgclust-{secrets.token_hex(4)}"
-    names = {host: f"{prefix}-{host}" for host in ("switch", *HOSTS)}
-    running = []
-
-    def ip(*words):
-        return subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
-
-    def start(host, command, certificates=None, output=subprocess.PIPE, **environment):
-        if certificates is not None:
-            environment |= {
-                f"MGCLUST_TLS_{name}": str(certificates / file)
-                for name, file in (("CA", "ca.pem"), ("CERT", "cert.pem"), ("KEY", "key.pem"))
-            }
-        process = subprocess.Popen(
-            ["ip", "netns", "exec", names[host], *map(str, command)],
-            env={**os.environ, "NUMBA_NUM_THREADS": "2", **environment},
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            text=True,
-        )
-        running.append(process)
-        return process
-
-    try:
-        try:
-            ip("netns", "add", names["switch"])
-            ip("-n", names["switch"], "link", "add", "bridge", "type", "bridge")
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"network namespaces are not permitted here: {error.stderr.strip()}")
-        ip("-n", names["switch"], "link", "set", "bridge", "up")
-        for host, address in ADDRESSES.items():
-            ip("netns", "add", names[host])
-            ip("-n", names[host], "link", "add", "eth0", "type", "veth", "peer", "name", host, "netns", names["switch"])
-            ip("-n", names["switch"], "link", "set", host, "master", "bridge", "up")
-            ip("-n", names[host], "addr", "add", f"{address}/24", "dev", "eth0")
-            for device in ("eth0", "lo"):
-                ip("-n", names[host], "link", "set", device, "up")
+    with network_hosts(ADDRESSES) as start:
         yield start
-    finally:
-        for process in running:
-            process.terminate()
-        for process in running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            process.kill()
-            process.communicate()
-        for name in names.values():
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
 @pytest.fixture(scope="module")
