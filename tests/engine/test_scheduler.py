@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import dask
@@ -91,6 +92,9 @@ def test_a_scheduler_without_mgclust(elsewhere, expected):
     fitted = model(client).fit(X)
     assert fitted.result_.hardware["workers"] == 2
     np.testing.assert_array_equal(fitted.labels_, expected)
+    port = client.scheduler_info()["services"]["dashboard"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/mgclust") as answer:
+        assert "<td>fuzzy-c-means</td>" in answer.read().decode()
 
 
 @pytest.mark.slow

@@ -263,7 +263,7 @@ def _workers(client: Any, wanted: int, on_progress: Callable[[dict[str, Any]], N
     began, name = time.monotonic(), uuid.uuid4().hex
     try:
         while True:
-            answer = ask(client, "ask", run=name, client=client.id, least=wanted, most=wanted)
+            answer = ask(client, "ask", run=name, client=client.id, least=wanted, most=wanted, method="")
             there = len(answer["all"])
             if there >= wanted and len(found := _offers(client)) >= wanted:
                 return found
