@@ -19,6 +19,7 @@ from typing import Any
 
 from mgclust.engine import tls
 from mgclust.engine.devices import cores, gpus, why_no_gpu
+from mgclust.engine.run_spec import Work
 from mgclust.engine.safe_path import safe_path
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from mgclust.progress import WAITING, paced
@@ -50,6 +51,7 @@ def connect(
     device: str = "auto",
     n_workers: int | None = None,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
+    work: Work | None = None,
 ) -> Iterator[Cluster]:
     """The ranks that a run will have.
 
@@ -74,6 +76,9 @@ def connect(
     on_progress : callable, optional
         Told about twice a second that workers are missing, as of `mgclust.engine.spmd.run`; what it raises ends the
         wait.
+    work : Work, optional
+        Of the run without a number for which this is: an adaptive cluster without workers is told at once how many it
+        should start.
 
     Yields
     ------
@@ -120,7 +125,8 @@ def connect(
                 f"client={client!r} should be a synchronous distributed.Client (asynchronous=False); with an "
                 "asynchronous one, await mgclust.submit(model, X)."
             )
-        offers = _workers(client, n_workers or 1, paced(on_progress))
+        growth = work.growth(device) if work is not None and n_workers is None else 1
+        offers = _workers(client, n_workers or 1, growth, paced(on_progress))
         workers = tuple(offers)
         device = _common_device(offers, workers, device)
         yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact)
@@ -253,8 +259,13 @@ def patience(answer: Mapping[str, Any]) -> float:
     return ADAPTIVE_TIMEOUT if answer["adaptive"] else WORKERS_TIMEOUT
 
 
-def _workers(client: Any, wanted: int, on_progress: Callable[[dict[str, Any]], None] | None) -> dict[str, Any]:
-    """Offers of the workers by address, in order; waits until there are enough, which an adaptive cluster is told."""
+def _workers(
+    client: Any, wanted: int, growth: int, on_progress: Callable[[dict[str, Any]], None] | None
+) -> dict[str, Any]:
+    """Offers of the workers by address, in order; waits until there are enough.
+
+    An adaptive cluster is told how many these are, or to how many it should grow.
+    """
     from mgclust.engine.dask.scheduler import ask, tell
 
     found = _offers(client)
@@ -263,7 +274,8 @@ def _workers(client: Any, wanted: int, on_progress: Callable[[dict[str, Any]], N
     began, name = time.monotonic(), uuid.uuid4().hex
     try:
         while True:
-            answer = ask(client, "ask", run=name, client=client.id, least=wanted, most=wanted, method="")
+            most = max(wanted, growth)
+            answer = ask(client, "ask", run=name, client=client.id, least=wanted, most=most, method="")
             there = len(answer["all"])
             if there >= wanted and len(found := _offers(client)) >= wanted:
                 return found
