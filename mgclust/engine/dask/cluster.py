@@ -63,8 +63,8 @@ def connect(
     Parameters
     ----------
     client : "auto", None, "local", distributed.Client, cluster object of Dask, str or Cluster
-        "auto": the active Dask client, where there is one, else this process. None: this process, without
-        Dask. "local": a new cluster of this machine, one worker a GPU (or a core, with ``device="cpu"``),
+        "auto": the active Dask client, where there is one, else this process; in a task of Dask, which has a worker's
+        thread, this process. None: this process, without Dask. "local": a new cluster of this machine, one worker a GPU (or a core, with ``device="cpu"``),
         closed on leaving. A Client: its cluster. A cluster object, such as a ``LocalCluster``: itself. A scheduler's
         address: that cluster; for ``tls://`` the certificates come from MGCLUST_TLS_CA, MGCLUST_TLS_CERT and
         MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier `connect` found, as it is.
@@ -102,7 +102,7 @@ def connect(
         yield client if n_workers is None else replace(client, size=n_workers, exact=True)
         return
     if isinstance(client, str) and client == "auto":
-        client = _active_client()
+        client = None if _holds_a_thread() else _active_client()
     if client is None:
         if n_workers not in (None, 1):
             raise InputError(f"n_workers={n_workers} needs a cluster; pass client='local' to start one here.")
@@ -111,6 +111,8 @@ def connect(
     tls.guard()
     given, exact = client, n_workers is not None
     with contextlib.ExitStack() as stack:
+        if _holds_a_thread():
+            stack.enter_context(_without_its_thread())
         if isinstance(client, str):
             if client == "local":
                 stack.enter_context(safe_path())  # to its end: nannies may start workers again
@@ -130,6 +132,25 @@ def connect(
         workers = tuple(offers)
         device = _common_device(offers, workers, device)
         yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact)
+
+
+def _holds_a_thread() -> bool:
+    """Return whether this is a task of a Dask worker, which keeps a thread of it from the ranks' tasks."""
+    worker, pool = (sys.modules.get(f"distributed.{name}") for name in ("worker", "threadpoolexecutor"))
+    in_task = worker is not None and hasattr(worker.thread_state, "start_time")
+    return in_task and getattr(getattr(pool, "thread_state", None), "proceed", False)
+
+
+@contextlib.contextmanager
+def _without_its_thread() -> Iterator[None]:
+    """Give the thread of a task to other tasks for as long as the block: ranks may be placed on the same worker."""
+    from distributed import rejoin, secede
+
+    secede()
+    try:
+        yield
+    finally:
+        rejoin()
 
 
 def _active_client() -> Any:
