@@ -161,7 +161,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         shown = ProgressLine() if self.verbose and on_progress is None else contextlib.nullcontext(on_progress)
         with shown as receiver:
             report = worded(receiver, self.presentation.progress)
-            with connect(**self._place(), on_progress=report) as cluster:
+            with connect(**self._place(), on_progress=report, work=spec.work) as cluster:
                 if checkpoint is not None:
                     checkpoint = checkpoint.of_run(self._facts(spec, dataset, digest, cluster.device))
                     spec = replace(spec, checkpoint=checkpoint)

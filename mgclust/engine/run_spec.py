@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isinf
+from math import inf, isinf
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from mgclust.errors import InputError
 __all__ = ["RunSpec", "Work"]
 
 TIMEOUT = 300.0  # seconds
+STARTING_SECONDS = 5.0  # seconds of work that a worker should have to be started: about as long as a start takes
+MOST_STARTED = 16  # workers that a run asks for by itself: a cluster may have no maximum
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,14 @@ class Work:
         In words, in the plural: ``"edges"``.
     least : mapping of str to float
         Of a rank, by the kind of device; as measured. Infinite where a run on one rank is the fastest, whatever it has.
+    per_second : mapping of str to float
+        What one rank does in a second, roughly, by the kind of device; without it no worker is started for the run.
     """
 
     amount: float
     unit: str
     least: Mapping[str, float]
+    per_second: Mapping[str, float] = field(default_factory=dict)
 
     def ranks(self, device: str) -> int:
         """Most ranks that each have enough work; at least one.
@@ -45,6 +50,19 @@ class Work:
             Kind of theirs.
         """
         return max(1, int(self.amount // self.least[device]))
+
+    def growth(self, device: str) -> int:
+        """Number of workers to which an adaptive cluster should grow: each has `STARTING_SECONDS` of work or more.
+
+        Parameters
+        ----------
+        device : {"auto", "cpu", "cuda"}
+            Kind of theirs; "auto" if it is not known yet, which asks for no more than either would.
+        """
+        if device == "auto":
+            return min(self.growth("cpu"), self.growth("cuda"))
+        seconds = self.amount / self.per_second.get(device, inf)
+        return min(max(1, int(seconds // STARTING_SECONDS)), self.ranks(device), MOST_STARTED)
 
     def sentence(self, device: str) -> str:
         """Reason for which a run takes no more ranks than `ranks`.

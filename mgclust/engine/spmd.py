@@ -38,6 +38,7 @@ __all__ = ["Context", "Outcome", "RunSpec", "Work", "run", "stays_on_workers"]
 
 RETIRING_SECONDS = 10.0  # seconds between the decision to retire a worker and its end
 BUSY = "other runs had the others"
+NOT_GROWN = "within seconds the cluster did not grow to the {} workers that there is work for; n_workers= waits longer"
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _on_workers(
 
     least, most, retired, work = cluster.size if cluster.exact else 1, cluster.size, False, first.spec.work
     if work is not None and not cluster.exact:
-        most = min(most, work.ranks(cluster.device))
+        most = max(min(most, work.ranks(cluster.device)), work.growth(cluster.device))
     while True:
         began = time.monotonic()
         with Driver(cluster, replace(first, run=uuid.uuid4().hex), least, most, on_progress) as driver:
@@ -163,4 +164,6 @@ def _on_workers(
             found["fewer_because"] = BUSY
         elif work is not None and driver.size < min(cluster.size, driver.there):
             found["fewer_because"] = work.sentence(cluster.device)
+        elif driver.adaptive and driver.size < most:
+            found["fewer_because"] = NOT_GROWN.format(most)
         return Outcome(value, arrays, timings, found, driver.size)

@@ -332,3 +332,19 @@ def test_a_cluster_object_leaves_the_callers_client_open():
             with connect(cluster, "cpu") as found:
                 assert found.client is own
             assert own.submit(len, "abc").result() == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "ranks"), [("auto", 1), ("own", 4), ("address", 4)])
+def test_a_fit_in_a_task_of_dask_does_not_wait_for_its_own_thread(client, where, ranks):
+    """Workers have one thread: by default the fit stays in the task, else it lets the ranks have the thread."""
+    X = np.random.default_rng(0).normal(size=(600, 2))
+    expected = DensityPeaks(3, client=None, device="cpu").fit(X).labels_
+    tasks = client.map(rank_jobs.fit_in_a_task, [X] * 3, [where] * 3, pure=False)
+    try:
+        for future in tasks:
+            found, labels = future.result(120)
+            assert found == ranks
+            np.testing.assert_array_equal(labels, expected)
+    finally:
+        client.cancel(tasks)

@@ -218,7 +218,7 @@ def leased():
 
 
 def ask(plugin, run, least, most=None, client="a"):
-    return asyncio.run(plugin.ask(run, client, least, most or least))
+    return asyncio.run(plugin.ask(run, client, least, most or least, "toy"))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_fixed_cluster_whose_figures_are_read_stays_fixed():
         distributed.LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         distributed.Client(cluster, set_as_default=False) as own,
     ):
-        asked = {"run": "run", "client": own.id, "least": 2, "most": 2}
+        asked = {"run": "run", "client": own.id, "least": 2, "most": 2, "method": "toy"}
         assert not questions.ask(own, "ask", **asked)["adaptive"]
         port = cluster.scheduler.http_server.port
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/counts.json") as answer:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import dask
@@ -22,8 +23,8 @@ from mgclust import FastNewman, FuzzyCMeans, silhouette_samples
 from mgclust.algorithms.common.weights import RowWeights
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.dask.scheduler import workers_of
-from mgclust.engine.spmd import RunSpec, run
+from mgclust.engine.dask.scheduler import ask, workers_of
+from mgclust.engine.spmd import RunSpec, Work, run
 from mgclust.errors import ClusterUnavailableError, InputError, RunFailed
 from support import rank_jobs
 from support.waiting import wait_for
@@ -91,6 +92,9 @@ def test_a_scheduler_without_mgclust(elsewhere, expected):
     fitted = model(client).fit(X)
     assert fitted.result_.hardware["workers"] == 2
     np.testing.assert_array_equal(fitted.labels_, expected)
+    port = client.scheduler_info()["services"]["dashboard"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/mgclust") as answer:
+        assert "<td>fuzzy-c-means</td>" in answer.read().decode()
 
 
 @pytest.mark.slow
@@ -245,3 +249,24 @@ def test_an_adaptive_cluster_grows_for_a_fit_and_shrinks_after(expected):
             fits = list(pool.map(lambda size: model(own, size).fit(X), (1, 2, None)))
         assert all(np.array_equal(fitted.labels_, expected) for fitted in fits)
         wait_for(lambda: not workers_of(own), 60)
+
+
+@pytest.mark.slow
+def test_an_adaptive_cluster_grows_for_a_run_without_a_number_that_has_work_for_it():
+    """Where each worker has seconds of it; within seconds the run begins on what there is, and says so."""
+    work = Work(17.0, "edges", {"cpu": 1.0, "cuda": 1.0}, {"cpu": 1.0, "cuda": 1.0})  # of 17 seconds: for 3 workers
+    with (
+        distributed.LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster, set_as_default=False) as own,
+    ):
+        assert ask(own, "give_back", run="none")
+        patience = cluster.scheduler.plugins["mgclust-leases"].ask.__func__.__globals__
+        patience["PATIENCE_SECONDS"] = 30.0  # so long may starts take while other tests run
+        for maximum, there, why in ((3, 3, ""), (2, 2, "did not grow to the 3 workers")):
+            cluster.adapt(minimum=0, maximum=maximum, interval="200ms", wait_count=3)
+            with connect(own, "cpu", work=work) as ranks:
+                found = run(RunSpec(rank_jobs.where, work=work), open_dataset(X), ranks)
+            assert (found.ranks, found.hardware["workers"]) == (there, there)
+            assert why in found.hardware.get("fewer_because", "")
+            wait_for(lambda: not workers_of(own), 60)
+            patience["PATIENCE_SECONDS"] = 10.0

@@ -28,6 +28,24 @@ def test_each_rank_has_the_least_work(amount, device, ranks):
     assert Work(amount, "edges", LEAST).ranks(device) == ranks
 
 
+@pytest.mark.parametrize(
+    ("amount", "device", "workers"),
+    [
+        (0, "cpu", 1),
+        (4900, "cpu", 1),  # less than five seconds for each of two
+        (5000, "cpu", 2),
+        (5000, "cuda", 1),  # on a GPU it takes half of five seconds
+        (5000, "auto", 1),
+        (1e5, "cuda", 10),
+        (1e9, "cpu", 16),  # a cluster may have no maximum
+    ],
+)
+def test_workers_that_are_worth_starting(amount, device, workers):
+    assert Work(amount, "edges", LEAST, {"cpu": 500.0, "cuda": 2000.0}).growth(device) == workers
+    assert Work(amount, "edges", LEAST).growth(device) == 1  # nothing is known
+    assert Work(amount, "edges", {"cpu": np.inf, "cuda": np.inf}, {"cpu": 1.0, "cuda": 1.0}).growth(device) == 1
+
+
 def test_the_sentence():
     found = Work(20_000_000, "edges", {"cuda": 32e6}).sentence("cuda")
     assert found.startswith(

@@ -28,6 +28,7 @@ __all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer"]
 
 # On CPUs two ranks are faster than one from some 1,500 rows on, on GPUs of 30,000 rows, and slower of 10,000.
 PAIRS_OF_A_RANK = {"cpu": 2e6, "cuda": 4e8}
+PAIRS_A_SECOND = {"cpu": 2e7, "cuda": 1e9}  # of a rank, in some hundred iterations of these measurements
 CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference"
 
 
@@ -70,7 +71,7 @@ class ExemplarClusterer(Clusterer):
         needed = kept[parameters["algorithm"]] if rows else estimate
         if isinstance(inputs.dataset, SparseDataset):
             needed = partial(estimate_of_pairs, pairs=len(inputs.dataset.values))
-        shift, work = self.affinity == "euclidean", Work(n**2, "pairs of rows", PAIRS_OF_A_RANK)
+        shift, work = self.affinity == "euclidean", Work(n**2, "pairs of rows", PAIRS_OF_A_RANK, PAIRS_A_SECOND)
         return RunSpec(ranks, arguments, needed, dtype, shift=shift, resident=rows, work=work)
 
     def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:

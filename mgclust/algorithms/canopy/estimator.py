@@ -45,6 +45,7 @@ FEW, MANY = 10, 200  # canopies that suggested thresholds give of most rows lie 
 # On CPUs two ranks are faster than one from some 100,000 rows of 2 features on. On two GPUs centres and memberships of
 # 10^6 rows of 2 features take 16 ms, on one 8; 300,000 rows of 128 features 0.95 s, on one 1.42.
 NUMBERS_OF_A_RANK = {"cpu": 1e5, "cuda": 2e6}
+NUMBERS_A_SECOND = {"cpu": 4e6, "cuda": 3e7}  # of a rank, in these measurements
 LINKAGE: dict[str, Constraint] = {
     "n_clusters": Integer(at_least=1, optional=True),
     "distance_threshold": Real(at_least=0, optional=True),
@@ -320,7 +321,7 @@ class Canopy(CanopyOptions, Clusterer):
         arguments = {name: parameters[name] for name in ("t1", "t2", "order", "metric")}
         arguments["seed"] = self._seed(parameters["random_state"])
         shift = not METRICS[parameters["metric"]].unit_rows
-        work = Work(math.prod(inputs.dataset.shape), "numbers in all rows", NUMBERS_OF_A_RANK)
+        work = Work(math.prod(inputs.dataset.shape), "numbers in all rows", NUMBERS_OF_A_RANK, NUMBERS_A_SECOND)
         return RunSpec(canopy, arguments, estimate, parameters["dtype"], shift=shift, work=work)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:

@@ -57,6 +57,7 @@ __all__ = ["FastNewman"]
 # On CPUs two and four ranks took 1.5 times as long as one, and more for each further edge. On two GPUs 20 million edges
 # took 1.5 times as long as on one, and 10^9 0.6 times: the lines through these and those of one meet at 54 million.
 EDGES_OF_A_RANK = {"cpu": inf, "cuda": 3e7}
+EDGES_A_SECOND = {"cuda": 2e8}  # of a rank, with 10^9 edges
 EXACT = {True: "int64", False: "float64"}
 
 
@@ -256,7 +257,7 @@ class FastNewman(FastNewmanOptions, Clusterer):
             "seed": self._seed(parameters["random_state"]),
         }
         need = partial(estimate, n=graph.n_nodes, levels=strategy == "parallel")
-        work = Work(graph.shape[0], "edges", EDGES_OF_A_RANK)
+        work = Work(graph.shape[0], "edges", EDGES_OF_A_RANK, EDGES_A_SECOND)
         return RunSpec(fast_newman, arguments, need, graph.dtype.name, work=work)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:

@@ -56,6 +56,9 @@ __all__ = ["DensityPeaks"]
 # more features. By trees and grids, two took as long as one with 10,000,000 rows.
 PRODUCTS_OF_A_RANK, TENSOR_PRODUCTS_OF_A_RANK, SAME_TIME = 4e8, 5e12, 256
 ROWS_OF_A_RANK = {"cpu": 1024, "cuda": 1e7}  # on CPUs all ranks that have a block of rows
+# Of a rank, with 30,000 rows of 8 features on four cores, and a million of 128 on a GPU.
+PRODUCTS_A_SECOND = {"cpu": 2e10, "cuda": 1e13}
+ROWS_A_SECOND = {"cpu": 6e5, "cuda": 2e7}  # by trees and grids, from 100,000 rows on two cores and 50 millions on a GPU
 LIGHTEST, HEAVIEST = 1e-20, 1e20  # weights: float32 holds sums of them
 
 
@@ -63,9 +66,9 @@ def _work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
     """Work of a run whose distances are not given."""
     n, d = shape
     if near_linear.is_taken(shape, METRICS[metric], algorithm):
-        return Work(n, "rows", ROWS_OF_A_RANK)
+        return Work(n, "rows", ROWS_OF_A_RANK, ROWS_A_SECOND)
     least = {"cpu": PRODUCTS_OF_A_RANK, "cuda": TENSOR_PRODUCTS_OF_A_RANK * d / (d + SAME_TIME)}
-    return Work(n * n * d, "features of pairs of rows", least)
+    return Work(n * n * d, "features of pairs of rows", least, PRODUCTS_A_SECOND)
 
 
 def _has_rows(model: DensityPeaks) -> bool:

@@ -42,6 +42,7 @@ COINCIDE = 0.03
 # On CPUs two ranks are faster than one from some 100,000 rows of 8 features, with 8 clusters, on. On GPUs an iteration
 # of 10^6 rows of 32 features, with 64, takes 0.12 ms on two beside its share of 0.41 ms, and 0.41 ms on four.
 PRODUCTS_OF_A_RANK = {"cpu": 3e6, "cuda": 1e8}
+PRODUCTS_A_SECOND = {"cpu": 1e8, "cuda": 5e10}  # of a rank, in all iterations of such fits, a hundred on GPUs
 LEAST_SHARE = 0.01  # of the mean number of rows: what has fewer is a tiny cluster
 ON_A_CENTER = 1e-12  # of the data's spread: rows that lie no farther from their centres are equal to them
 SINGLE_OF = 10  # a cluster of one row, or of two, is tiny where the mean of all is so many times as large
@@ -343,7 +344,7 @@ default="auto"
         euclidean = parameters["metric"] == "euclidean"
         moved = euclidean and inputs.dataset.dtype.itemsize > np.dtype(dtype).itemsize
         typical = None if weights is None or not moved else weights.heaviest(TYPICAL_ROWS)
-        work = Work(n * d * c, "features of rows times clusters", PRODUCTS_OF_A_RANK)
+        work = Work(n * d * c, "features of rows times clusters", PRODUCTS_OF_A_RANK, PRODUCTS_A_SECOND)
         by_row = {} if weights is None else {"weights": weights.array}
         return RunSpec(
             fuzzy_c_means,

@@ -19,6 +19,7 @@ from typing import Any
 
 from mgclust.engine import tls
 from mgclust.engine.devices import cores, gpus, why_no_gpu
+from mgclust.engine.run_spec import Work
 from mgclust.engine.safe_path import safe_path
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from mgclust.progress import WAITING, paced
@@ -50,6 +51,7 @@ def connect(
     device: str = "auto",
     n_workers: int | None = None,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
+    work: Work | None = None,
 ) -> Iterator[Cluster]:
     """The ranks that a run will have.
 
@@ -61,11 +63,12 @@ def connect(
     Parameters
     ----------
     client : "auto", None, "local", distributed.Client, cluster object of Dask, str or Cluster
-        "auto": the active Dask client, where there is one, else this process. None: this process, without
-        Dask. "local": a new cluster of this machine, one worker a GPU (or a core, with ``device="cpu"``),
-        closed on leaving. A Client: its cluster. A cluster object, such as a ``LocalCluster``: itself. A scheduler's
-        address: that cluster; for ``tls://`` the certificates come from MGCLUST_TLS_CA, MGCLUST_TLS_CERT and
-        MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier `connect` found, as it is.
+        "auto": the active Dask client, where there is one, else this process; in a task of Dask, which has a worker's
+        thread, this process. None: this process, without Dask. "local": a new cluster of this machine, one worker a GPU
+        (or a core, with ``device="cpu"``), closed on leaving. A Client: its cluster. A cluster object, such as a
+        ``LocalCluster``: itself. A scheduler's address: that cluster; for ``tls://`` the certificates come from
+        MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier
+        `connect` found, as it is.
     device : {"auto", "cpu", "cuda"}
         "auto": GPUs if every rank has one, else CPUs.
     n_workers : int, optional
@@ -74,6 +77,9 @@ def connect(
     on_progress : callable, optional
         Told about twice a second that workers are missing, as of `mgclust.engine.spmd.run`; what it raises ends the
         wait.
+    work : Work, optional
+        Of the run without a number for which this is: an adaptive cluster without workers is told at once how many it
+        should start.
 
     Yields
     ------
@@ -97,7 +103,7 @@ def connect(
         yield client if n_workers is None else replace(client, size=n_workers, exact=True)
         return
     if isinstance(client, str) and client == "auto":
-        client = _active_client()
+        client = None if _holds_a_thread() else _active_client()
     if client is None:
         if n_workers not in (None, 1):
             raise InputError(f"n_workers={n_workers} needs a cluster; pass client='local' to start one here.")
@@ -106,6 +112,8 @@ def connect(
     tls.guard()
     given, exact = client, n_workers is not None
     with contextlib.ExitStack() as stack:
+        if _holds_a_thread():
+            stack.enter_context(_without_its_thread())
         if isinstance(client, str):
             if client == "local":
                 stack.enter_context(safe_path())  # to its end: nannies may start workers again
@@ -120,10 +128,30 @@ def connect(
                 f"client={client!r} should be a synchronous distributed.Client (asynchronous=False); with an "
                 "asynchronous one, await mgclust.submit(model, X)."
             )
-        offers = _workers(client, n_workers or 1, paced(on_progress))
+        growth = work.growth(device) if work is not None and n_workers is None else 1
+        offers = _workers(client, n_workers or 1, growth, paced(on_progress))
         workers = tuple(offers)
         device = _common_device(offers, workers, device)
         yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact)
+
+
+def _holds_a_thread() -> bool:
+    """Return whether this is a task of a Dask worker, which keeps a thread of it from the ranks' tasks."""
+    worker, pool = (sys.modules.get(f"distributed.{name}") for name in ("worker", "threadpoolexecutor"))
+    in_task = worker is not None and hasattr(worker.thread_state, "start_time")
+    return in_task and getattr(getattr(pool, "thread_state", None), "proceed", False)
+
+
+@contextlib.contextmanager
+def _without_its_thread() -> Iterator[None]:
+    """Give the thread of a task to other tasks for as long as the block: ranks may be placed on the same worker."""
+    from distributed import rejoin, secede
+
+    secede()
+    try:
+        yield
+    finally:
+        rejoin()
 
 
 def _active_client() -> Any:
@@ -253,8 +281,13 @@ def patience(answer: Mapping[str, Any]) -> float:
     return ADAPTIVE_TIMEOUT if answer["adaptive"] else WORKERS_TIMEOUT
 
 
-def _workers(client: Any, wanted: int, on_progress: Callable[[dict[str, Any]], None] | None) -> dict[str, Any]:
-    """Offers of the workers by address, in order; waits until there are enough, which an adaptive cluster is told."""
+def _workers(
+    client: Any, wanted: int, growth: int, on_progress: Callable[[dict[str, Any]], None] | None
+) -> dict[str, Any]:
+    """Offers of the workers by address, in order; waits until there are enough.
+
+    An adaptive cluster is told how many these are, or to how many it should grow.
+    """
     from mgclust.engine.dask.scheduler import ask, tell
 
     found = _offers(client)
@@ -263,7 +296,8 @@ def _workers(client: Any, wanted: int, on_progress: Callable[[dict[str, Any]], N
     began, name = time.monotonic(), uuid.uuid4().hex
     try:
         while True:
-            answer = ask(client, "ask", run=name, client=client.id, least=wanted, most=wanted)
+            most = max(wanted, growth)
+            answer = ask(client, "ask", run=name, client=client.id, least=wanted, most=most, method="")
             there = len(answer["all"])
             if there >= wanted and len(found := _offers(client)) >= wanted:
                 return found

@@ -511,7 +511,7 @@ class Driver:
         enough = time.monotonic()
         while True:
             asked = {"run": self._run, "client": self._client.id, "least": self._least, "most": self._most}
-            answer = scheduler.ask(self._client, "ask", **asked)
+            answer = scheduler.ask(self._client, "ask", **asked, method=self._method)
             self._identities, self._all_workers = answer["workers"], answer["all"]
             self.there, self.adaptive = len(self._all_workers), answer["adaptive"]
             if self._identities:

@@ -1,13 +1,15 @@
 """Leases of workers, and of which sessions they are, kept on the scheduler: runs of all clients have disjoint workers.
 
-A plugin of the scheduler, which the first client sends it by value: it needs no mgclust there. So nothing of mgclust is
-imported here, and clients ask by operations that take and return plain values. `mgclust.engine.dask.scheduler` is their
-side.
+A plugin of the scheduler, which the first client sends it by value: it needs no mgclust there. So of mgclust only the
+page is imported here, which is sent with it, and clients ask by operations that take and return plain values.
+`mgclust.engine.dask.scheduler` is their side.
 
 First come, first served. A run that asks for a number of workers waits until so many are free, and those behind it
 wait, too. One without a number takes what is free of as many as there were: at once where that is all, else after
 `PATIENCE_SECONDS`, for which workers may be given back or started; several such runs that wait share what is free. What
 runs wait for is demand for an adaptive cluster, and leased workers are not retired.
+
+What ranks say of their progress passes the scheduler, so it can show all runs: `mgclust.engine.dask.runs_page`.
 
 A lease ends with its run, or once its client's connection is closed, or its client has been silent for
 `CLIENT_SILENCE_SECONDS`. Sessions end with their client, and with each of their workers.
@@ -22,11 +24,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 from distributed import SchedulerPlugin
 from distributed.comm.addressing import get_address_host
+
+from mgclust.engine.dask.runs_page import add_page
 
 __all__ = ["Leases"]
 
@@ -39,6 +43,10 @@ RETRY_SECONDS = 1.0  # seconds between two tries to reach a worker
 # Pages that show how many workers are wanted; they start none.
 MONITORS = ("distributed.http.scheduler.prometheus", "distributed.http.scheduler.json")
 REMEMBERED_RUNS = 10_000  # that are over; a question of theirs may come late
+SHOWN_RUNS = 20  # that are over
+TOPIC = "mgclust-progress"  # of the events of ranks, as in `mgclust.engine.dask.tasks`
+FIGURES = 12  # of an event that are shown
+NO_FIGURES = ("run", "worker", "stage", "fraction", "elapsed")  # of an event
 
 
 @dataclass
@@ -50,6 +58,10 @@ class _Lease:
     most: int  # more it does not take
     since: float
     workers: list[str] = field(default_factory=list)
+    number: int = 0  # in order of arrival, for people
+    method: str = ""  # empty: no run yet, but a client that looks for workers
+    changed: float = 0.0  # when it came or was given its workers
+    event: dict[str, Any] = field(default_factory=dict)  # the last one of its progress
 
 
 @dataclass
@@ -79,6 +91,8 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._monotonic, self._turn = monotonic, turn
         self._leases: dict[str, _Lease] = {}  # by run, in order of arrival
         self._over: deque[str] = deque(maxlen=REMEMBERED_RUNS)
+        self._numbers = count(1)
+        self._ended: deque[dict[str, Any]] = deque(maxlen=SHOWN_RUNS)
         self._sessions: dict[str, _Session] = {}
         self._heard: dict[str, tuple[float, float]] = {}  # when a client was heard of, and for how long not since
         self._clock = self._looked = 0.0  # seconds during which this process ran, as far as looks tell
@@ -96,20 +110,24 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         scheduler.handlers.update(
             {
                 "adaptive_target": self.adaptive_target,
-                "mgclust_1_ask": self.ask,
-                "mgclust_1_give_back": self.give_back,
-                "mgclust_1_keep": self.keep,
-                "mgclust_1_end": self.end,
+                "mgclust_2_ask": self.ask,
+                "mgclust_2_give_back": self.give_back,
+                "mgclust_2_keep": self.keep,
+                "mgclust_2_end": self.end,
             }
         )
+        with contextlib.suppress(Exception):  # no run fails for a page, whatever Dask's next version has changed
+            add_page(scheduler, self.runs)
 
     async def close(self) -> None:
         """End with the scheduler."""
         for task in self._tasks:
             task.cancel()
 
-    async def ask(self, run: str, client: str, least: int, most: int) -> dict[str, Any]:
+    async def ask(self, run: str, client: str, least: int, most: int, method: str) -> dict[str, Any]:
         """Queue a run, unless it is queued; wait until its turn has come, or it has been a while.
+
+        The method is for people.
 
         Returns
         -------
@@ -118,24 +136,26 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             again. ``all``: addresses of all that are there. ``adaptive``: whether the cluster grows on demand.
         """
         end = self._monotonic() + self._turn
-        if run not in self._over:
-            self._leases.setdefault(run, _Lease(client, least, most, self._now()))
+        if run not in self._over and run not in self._leases:
+            lease = _Lease(client, least, most, self._now(), number=next(self._numbers), method=str(method))
+            lease.changed = self._monotonic()
+            self._leases[run] = lease
         while True:
             self._changed.clear()
             self._serve()
-            lease = self._leases.get(run)  # None: it was interrupted, or its client has gone
-            if lease is None or lease.workers or self._monotonic() > end:
+            found = self._leases.get(run)  # None: it was interrupted, or its client has gone
+            if found is None or found.workers or self._monotonic() > end:
                 break
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
         there = self._there()
-        taken = {address: there.get(address, "") for address in (lease.workers if lease else ())}
+        taken = {address: there.get(address, "") for address in (found.workers if found else ())}
         return {"workers": taken, "all": sorted(there), "adaptive": self._is_adaptive()}
 
     async def give_back(self, run: str) -> bool:
         """End a run's lease, or its wait for one."""
         self._over.append(run)
-        self._leases.pop(run, None)
+        self._forget(run)
         self._changed.set()
         return True  # as None would mean that there is no such operation
 
@@ -160,6 +180,84 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         if not asks.startswith(MONITORS):
             self._adaptive = self._monotonic()
         return max(int(self._target(target_duration)), self._wanted())
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Note how far a run is; Dask tells of all events."""
+        if topic == TOPIC and isinstance(msg, dict):
+            lease = self._leases.get(str(msg.get("run")))
+            if lease is not None:
+                lease.event = msg
+
+    def runs(self) -> dict[str, Any]:
+        """Summary for people: runs that compute, that wait and for what, some that have ended, and the workers."""
+        there, leases = self._there(), list(self._leases.values())
+        waiting = [lease for lease in leases if not lease.workers]
+        of = {address: lease.number for lease in leases for address in lease.workers}
+        return {
+            "running": [self._shown(lease) for lease in leases if lease.workers],
+            "waiting": [
+                {**self._shown(lease), "waits_for": self._waits_for(lease, waiting[:i], len(there), of)}
+                for i, lease in enumerate(waiting)
+            ],
+            "ended": list(reversed(self._ended)),
+            "workers": [
+                {
+                    "address": worker.address,
+                    "name": worker.name,
+                    "run": of.get(worker.address, 0),
+                    "memory": worker.metrics.get("memory"),
+                    "memory_limit": worker.memory_limit,
+                    "gpu_memory": worker.metrics.get("gpu_memory_used"),
+                    "gpu_memory_total": worker.metrics.get("gpu-memory-total"),
+                    "gpu_percent": worker.metrics.get("gpu_utilization"),
+                }
+                for worker in sorted(self._scheduler.workers.values(), key=lambda each: each.address)
+            ],
+        }
+
+    def _shown(self, lease: _Lease) -> dict[str, Any]:
+        event = lease.event
+        figures = [(name, value) for name, value in event.items() if name not in NO_FIGURES and value is not None]
+        return {
+            "number": lease.number,
+            "method": lease.method,
+            "client": lease.client,
+            "host": self._host_of(lease.client),
+            "least": lease.least,
+            "most": lease.most,
+            "workers": list(lease.workers),
+            "stage": event.get("stage", "begins" if lease.workers else ""),
+            "fraction": event.get("fraction"),
+            "figures": dict(figures[:FIGURES]),
+            "seconds": self._monotonic() - lease.changed,
+        }
+
+    def _host_of(self, client: str) -> str:
+        """Address from which a client is connected, where Dask says so."""
+        try:
+            return str(get_address_host(self._scheduler.client_comms[client].comm.peer_address))
+        except Exception:
+            return ""
+
+    def _waits_for(self, lease: _Lease, ahead: list[_Lease], there: int, of: dict[str, int]) -> str:
+        """Say what a run that waits needs, and who has it."""
+        if there < lease.least:
+            return f"workers to start: {there} of {lease.least} are there"
+        numbers = sorted(set(of.values()))
+        reasons = []
+        if numbers:
+            reasons.append(f"the workers of {', '.join(f'#{number}' for number in numbers)}")
+        if before := [each.number for each in ahead if each.least <= there]:
+            reasons.append(f"its turn after {', '.join(f'#{number}' for number in before)}")
+        if there < lease.most and self._is_adaptive():
+            reasons.append(f"workers to start, for a few seconds: {there} are there")
+        return "; ".join(reasons) or "its turn"
+
+    def _forget(self, run: str) -> None:
+        """End a lease; what had workers stays on the page for a while."""
+        lease = self._leases.pop(run, None)
+        if lease is not None and lease.workers and lease.method:
+            self._ended.append(self._shown(lease))
 
     def _wanted(self) -> int:
         return sum(len(lease.workers) or lease.most for lease in self._leases.values())
@@ -193,7 +291,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
     def _drop(self, client: str) -> None:
         for run, lease in list(self._leases.items()):
             if lease.client == client:
-                del self._leases[run]
+                self._forget(run)
         self._heard.pop(client, None)
         self._changed.set()
 
@@ -223,7 +321,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             if not size:
                 break
             sharing -= lease.least < lease.most
-            lease.workers = self._choose(lease.client, free, size, there)
+            lease.workers, lease.changed = self._choose(lease.client, free, size, there), self._monotonic()
             free.difference_update(lease.workers)
 
     def _share(self, lease: _Lease, free: int, there: int, sharing: int, now: float) -> int:

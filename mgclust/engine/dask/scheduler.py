@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 from distributed import Client
 
-from mgclust.engine.dask import leases
+from mgclust.engine.dask import leases, runs_page
 from mgclust.errors import ClusterUnavailableError, InputError
 
 __all__ = ["ANSWER_SECONDS", "ask", "gone", "is_open", "tell", "workers_of"]
@@ -70,7 +70,7 @@ def ask(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **giv
     InputError
         The scheduler does not take plugins, or has that of another version of mgclust.
     """
-    operation, answer = f"mgclust_1_{question}", None
+    operation, answer = f"mgclust_2_{question}", None
     if "mgclust_leases" in vars(client):
         answer = _answer(client, operation, seconds, **given)
     if answer is None:  # as of an operation that a scheduler does not know; it may be another one by now
@@ -141,9 +141,11 @@ def _address(client: Client) -> str:
 def _plugin() -> bytes:
     """`Leases`, to be loaded where there is no mgclust."""
     with _LOCK:
-        cloudpickle.register_pickle_by_value(leases)
+        for module in (leases, runs_page):
+            cloudpickle.register_pickle_by_value(module)
         try:
             plugin: bytes = cloudpickle.dumps(leases.Leases())
         finally:
-            cloudpickle.unregister_pickle_by_value(leases)
+            for module in (leases, runs_page):
+                cloudpickle.unregister_pickle_by_value(module)
     return plugin
