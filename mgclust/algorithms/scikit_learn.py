@@ -1,9 +1,9 @@
 """Scikit-learn, as far as estimators are derived from it and use its checks, imported in a third of the time.
 
-`sklearn.base` imports all of `scipy.stats`, pandas where that is installed, and, by ``from numpy import *``, the
-compiler interface `numpy.f2py`, of which it uses nothing before a function is called that no estimator here calls. They
-have stand-ins while it is imported, and are removed from `sys.modules` afterwards: a later ``import`` of them is an
-ordinary one.
+`sklearn.base` imports all of `scipy.stats`, pandas where that is installed, and, by ``from numpy import *``,
+`numpy.f2py` and `numpy.testing`, of which it uses nothing before a function is called that no estimator here calls.
+They have stand-ins while it is imported, and are removed from `sys.modules` afterwards: a later ``import`` of them is
+an ordinary one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def deferred(*names: str) -> Iterator[None]:
             _withdraw(each)
 
 
-with deferred("pandas", "scipy.stats", "numpy.f2py"):
+with deferred("pandas", "scipy.stats", "numpy.f2py", "numpy.testing"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils.metaestimators import available_if

@@ -66,9 +66,9 @@ def test_a_fit_needs_neither_pandas_nor_statistics():
         "import sys, numpy\n"
         "from mgclust import DensityPeaks\n"
         "DensityPeaks(2, client=None, device='cpu').fit(numpy.random.default_rng(0).random((200, 2)))\n"
-        "print(sorted({'pandas', 'scipy.stats', 'numpy.f2py', 'dask', 'matplotlib'} & set(sys.modules)))\n"
+        "print(sorted({'pandas', 'scipy.stats', 'numpy.f2py', 'numpy.testing', 'dask', 'matplotlib'} & set(sys.modules)))\n"
         "import scipy, scipy.stats, numpy.f2py, pandas, sklearn.utils.fixes as fixes\n"
-        "assert callable(numpy.f2py.run_main)\n"
+        "assert callable(numpy.f2py.run_main) and callable(numpy.testing.assert_array_equal)\n"
         "print(scipy.stats.norm.name, fixes.scipy.stats is scipy.stats, fixes.pd.DataFrame is pandas.DataFrame)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
