@@ -1,14 +1,16 @@
 """Calls of other projects' gallery scripts that run on mgclust, and what differs.
 
 Scripts of the galleries of scikit-learn, scikit-fuzzy, networkx and igraph, unmodified, each in a process of its own,
-with ``python -m mgclust.accel`` and without. They are not part of mgclust: `--sources` is a folder of the projects'
-sources, as ``pip download --no-deps --no-binary PROJECT PROJECT`` and ``tar xf`` leave them, or clones.
+with ``python -m mgclust.accel`` and without, in a copy of its folder, where galleries run them and some find their
+files. They are not part of mgclust: `--sources` is a folder of the projects' sources, as
+``pip download --no-deps --no-binary PROJECT PROJECT`` and ``tar xf`` leave them, or clones.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,7 +26,7 @@ LINKS = {
     "igraph": "https://github.com/igraph/python-igraph/blob/main/",
 }
 PROJECTS = ("scikit-fuzzy", "networkx", "igraph")  # beside scikit-learn, which all records name
-# With calls that are replaced, and (marked) without any: these run as before.
+# The first eleven have calls that are replaced, and no other script of the four galleries has. The others have none.
 SCRIPTS = [
     ("scikit-learn", "examples/cluster/plot_affinity_propagation.py"),
     ("scikit-learn", "examples/cluster/plot_cluster_comparison.py"),
@@ -57,10 +59,11 @@ def find(sources: Path, script: str) -> Path | None:
 
 def run(script: Path, switch: list[str]) -> tuple[float, subprocess.CompletedProcess[str]]:
     """Seconds and outcome of a script."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = shutil.copytree(script.parent, Path(temporary) / "gallery")
         here = {**os.environ, "MPLBACKEND": "Agg", "PYTHONHASHSEED": "0"}
         begin = time.perf_counter()
-        command = [sys.executable, *switch, str(script)]
+        command = [sys.executable, *switch, script.name]
         try:
             done = subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, timeout=LONGEST)
         except subprocess.TimeoutExpired:

@@ -1,8 +1,9 @@
 """Scikit-learn, as far as estimators are derived from it and use its checks, imported in a third of the time.
 
-`sklearn.base` imports all of `scipy.stats`, and pandas where that is installed, of which it uses nothing before a
-function is called that no estimator here calls. Both have stand-ins while it is imported, and are removed from
-`sys.modules` afterwards: a later ``import`` of them is an ordinary one.
+`sklearn.base` imports all of `scipy.stats`, pandas where that is installed, and, by ``from numpy import *``,
+`numpy.f2py` and `numpy.testing`, of which it uses nothing before a function is called that no estimator here calls.
+They have stand-ins while it is imported, and are removed from `sys.modules` afterwards: a later ``import`` of them is
+an ordinary one.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def _withdraw(module: _StandIn) -> None:
     """Let the next import of it be an ordinary one."""
     if sys.modules.get(module.__name__) is module:
         del sys.modules[module.__name__]
+    package, _, name = module.__name__.rpartition(".")
+    if package and vars(sys.modules[package]).get(name) is module:
+        delattr(sys.modules[package], name)
 
 
 @contextmanager
@@ -56,6 +60,9 @@ def deferred(*names: str) -> Iterator[None]:
     stand_ins = [_StandIn(name) for name in missing]
     for each in stand_ins:
         sys.modules[each.__name__] = each
+        package, _, name = each.__name__.rpartition(".")
+        if package:
+            setattr(sys.modules[package], name, each)  # as an import does
     try:
         yield
     finally:
@@ -63,7 +70,7 @@ def deferred(*names: str) -> Iterator[None]:
             _withdraw(each)
 
 
-with deferred("pandas", "scipy.stats"):
+with deferred("pandas", "scipy.stats", "numpy.f2py", "numpy.testing"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils.metaestimators import available_if

@@ -144,7 +144,7 @@ def _draw_thresholds(ax: Axes, result: Result, rho: np.ndarray, delta: np.ndarra
         if limits["delta_min"] is not None:
             ax.axhline(float(limits["delta_min"]), **style)
         return
-    if "significance" in result.arrays:
+    if "significance" in result.arrays or (result.diagnostics.get("dc_choice") or {}).get("separated"):
         return  # a test set them apart
     product = rho * delta
     rest = np.delete(product, centers).max(initial=0.0)

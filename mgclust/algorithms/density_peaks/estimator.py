@@ -86,7 +86,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     n_clusters : int, optional
         Number of clusters: the rows with the largest ``rho * delta`` become centres. Without it, and without
         `rho_min` and `delta_min`, the number is found by `automatic_count`: the largest drop of
-        ``log(rho * delta)``.
+        ``log(rho * delta)``, or by `dc_fraction`.
     dc : float, optional
         Cut-off distance, in the units of the metric. Found from `dc_fraction` if left out.
     dc_fraction : float or "auto", default="auto"
@@ -96,7 +96,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
         "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001: the one at which, and beside which, a number of clusters
         stands out best in the decision graph of a third of the rows (3072 to 16384), and 0.02 unless its drop is at
-        least 2 and a third more than that of the number that 0.02 finds. It is 0.02 where that choice has no say or no
+        least 2 and a third more than that of the number that 0.02 finds. Where no number stands out, the clusters are
+        those that sparser rows separate, if these rows show any, and so they are where they are more and show twice as
+        clearly: `mgclust.algorithms.density_peaks.separation`. dc_fraction is 0.02 where that choice has no say or no
         meaning: with `n_clusters`, `rho_min`, `delta_min` or ``sample_weight`` given, with another `density` than
         "gaussian", and with ``metric="precomputed"``.
     dc_method : {"exact", "sample"}, default="exact"
@@ -172,7 +174,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         How "auto" has chosen it: the "rows" that were looked at, the fractions that were "tried" with dc, number of
         clusters and drop of ``rho * delta`` behind it, and the "numbers" of clusters that stood out best, with the
         geometric mean of their drops at two neighbouring fractions, and the fraction to ask for. Both are empty where
-        few rows, or many equal ones, leave 0.02 alone.
+        few rows, or many equal ones, leave 0.02 alone. "separated" is None, or the clusters are those that sparser rows
+        separate: "n_clusters" of these rows, "dc_fraction", and the "ratio" by which the last one exceeds the next.
     rho_, delta_ : ndarray of shape (n_samples,), float64
         Density without the row itself; distance to the nearest denser row.
     nearest_higher_ : ndarray of shape (n_samples,), int64
@@ -226,6 +229,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
     presentation = DensityPeaksPresentation()
     stability_: dict[str, Any] | None
+    dc_choice_: dict[str, Any] | None
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
@@ -315,6 +319,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             labels = assign_labels(np, self.nearest_higher_, centers)
             drop = gamma_drop(np, self.rho_, self.delta_, centers)
         self._relabel(centers, labels, None)
+        if self.dc_choice_ is not None:
+            self.dc_choice_ = {**self.dc_choice_, "separated": None}
         chosen_by: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
         if indices is not None:
             chosen_by["indices"] = centers.tolist()

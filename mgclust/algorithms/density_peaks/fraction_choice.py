@@ -11,11 +11,14 @@ is 2 at least, and a third more than what the number at the first fraction has a
 
 The numbers of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
 
+Where no number stands out by rho * delta, clusters that sparser rows separate count (`separation`), of the same number
+if they are other ones; where one does, they have to be more, and clearer.
+
 Cost. All fractions share each distance of a pass over the pairs of some rows, a third of all (3,072 at least and
-16,384 at most), which also keeps each row's nearest ones: they find its nearest denser row for nearly all rows,
-whatever the densities. On a GPU, each fraction takes its own two passes over these pairs. The dc of a fraction is that
-of 512 rows, within a bin of a histogram; the dc of the fraction that is chosen is found by all rows, as if the
-fraction had been given.
+16,384 at most). Another pass finds each row's nearest ones: among them is its nearest denser row for nearly all rows,
+whatever the densities, and they are the graph of `separation`. On a GPU, each fraction takes its own pass for its
+density. The dc of a fraction is that of 512 rows, within a bin of a histogram; the dc of the fraction that is chosen
+is found by all rows, as if the fraction had been given.
 
 Where 0.02 of the pairs are equal, all are fractions of the pairs that differ: dc would be 0 otherwise.
 """
@@ -27,8 +30,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.algorithms.density_peaks.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import (
     MOST_AUTOMATIC_CENTERS,
+    clear_drop,
     density_order,
     largest_gamma,
     log_drops,
@@ -36,6 +41,19 @@ from mgclust.algorithms.density_peaks.decision_graph import (
 )
 from mgclust.algorithms.density_peaks.equal_rows import first_of_equal
 from mgclust.algorithms.density_peaks.pair_quantile import sample_quantiles
+from mgclust.algorithms.density_peaks.separation import (
+    LEAST_NEIGHBORS,
+    MOST_NEIGHBORS,
+    Separated,
+    best_number,
+    cluster_of_peaks,
+    dimension_of,
+    least_within,
+    neighbors_of,
+    prominences,
+    separated,
+    tree_of,
+)
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 from mgclust.kernels.pairs.neighbors import nearest_known
@@ -47,10 +65,12 @@ Array = Any
 FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
 LEAST_WITHIN = 5  # rows within dc, on the average
 CLEARER, LEAST_DROP = 4 / 3, 2.0
+SURE_RATIO = 2.0  # of separated clusters where a number stands out by rho * delta
 LEAST_ROWS, MOST_ROWS = 3072, 16384
 DC_ROWS = 512
+FEW_NEIGHBORS = 8  # among which nearly all rows have a denser one: more take longer to look at
 BLOCK_ROWS = 8192  # columns between two looks at whether the run was cancelled
-BYTES_PER_ROW = 512  # densities and nearest rows
+BYTES_PER_ROW = 2048  # densities, nearest rows, and the pairs of these between clusters
 MOST_SHOWN = 5
 
 
@@ -67,8 +87,10 @@ def choice_rows(n: int) -> int:
     return min(n, max(LEAST_ROWS, min(n // 3, MOST_ROWS)))
 
 
-def choose_fraction(context: Context, measure: Metric, seed: int) -> dict[str, Any]:
-    """Choose one of `FRACTIONS`, on every rank.
+def choose_fraction(
+    context: Context, measure: Metric, seed: int, *, on_a_line: bool
+) -> tuple[dict[str, Any], Separated | None]:
+    """Choose one of `FRACTIONS`, on every rank, and whether clusters are those that sparser rows separate.
 
     Parameters
     ----------
@@ -77,13 +99,17 @@ def choose_fraction(context: Context, measure: Metric, seed: int) -> dict[str, A
     measure : Metric
     seed : int
         Of the sample.
+    on_a_line : bool
+        The rows have one feature, whatever the number of columns is.
 
     Returns
     -------
-    dict
+    choice : dict
         "dc_fraction", the choice; "rows" of the sample; the decision graphs that were "tried", and the "numbers" of
         clusters that stood out, with their evidence; whether these are fractions of the pairs of "different" rows, for
-        0.02 of all are equal: all that JSON can hold.
+        0.02 of all are equal; what is "separated" by sparser rows, None unless it counts: all that JSON can hold.
+    separated : Separated or None
+        By what all rows are to be clustered then.
     """
     xp, n = context.kernels.xp, context.dataset_shape[0]
     m = choice_rows(n)
@@ -92,21 +118,95 @@ def choose_fraction(context: Context, measure: Metric, seed: int) -> dict[str, A
     # In random order: where columns came nearer and nearer to a row, each would change the list of its nearest ones.
     x = context.gather_rows(ascending)[xp.asarray(np.searchsorted(ascending, chosen))]
     few = x[:DC_ROWS]
-    wanted = [fraction for fraction in FRACTIONS if fraction == FRACTIONS[0] or fraction * (m - 1) >= LEAST_WITHIN]
-    cuts, different = sample_quantiles(context, few, measure.norm, wanted)
-    usable = [(fraction, measure.distance(s)) for fraction, s in zip(wanted, cuts, strict=True) if s > 0]
-    graphs = []
-    if len(usable) > 1 and usable[0][0] == FRACTIONS[0]:
-        densities = _densities(context, measure, x, [dc for _, dc in usable])
-        for (fraction, dc), (rho, delta) in zip(usable, densities, strict=True):
-            gamma = rho * delta
-            drops = np.zeros(MOST_AUTOMATIC_CENTERS)
-            largest = largest_gamma(np, gamma, min(m, MOST_AUTOMATIC_CENTERS + 1))
-            found = log_drops(gamma[largest], number_of_different(np, delta))
-            drops[: len(found)] = found
-            graphs.append(Graph(fraction, dc, drops))
+    cuts, different = sample_quantiles(context, few, measure.norm, FRACTIONS[: least_within(m, FRACTIONS)])
+    usable = [(fraction, measure.distance(s)) for fraction, s in zip(FRACTIONS, cuts, strict=False) if s > 0]
     unknown = {"dc_fraction": FRACTIONS[0], "rows": m, "different": different, "tried": [], "numbers": []}
-    return unknown | judge(graphs)
+    if len(usable) < 2 or usable[0][0] != FRACTIONS[0]:
+        return unknown | {"separated": None}, None
+    near = _nearest_rows(context, measure, x, min(MOST_NEIGHBORS, m - 1))
+    graphs, densities, ranked, number = [], [], [], 1
+    drawn = _densities(context, measure, x, [dc for _, dc in usable], near)
+    for (fraction, dc), (rho, delta) in zip(usable, drawn, strict=True):
+        gamma = rho * delta
+        drops = np.zeros(MOST_AUTOMATIC_CENTERS)
+        largest = largest_gamma(np, gamma, min(m, MOST_AUTOMATIC_CENTERS + 1))
+        number = number_of_different(np, delta)
+        found = log_drops(gamma[largest], number)
+        drops[: len(found)] = found
+        graphs.append(Graph(fraction, dc, drops))
+        densities.append(rho)
+        ranked.append(largest)
+    counted = [graph for graph in graphs if graph.fraction == FRACTIONS[0] or graph.fraction * (m - 1) >= LEAST_WITHIN]
+    choice = unknown | judge(counted)
+    which = next(at for at, graph in enumerate(graphs) if graph.fraction == choice["dc_fraction"])
+    first, centers = graphs[which], ranked[which]
+    n_clusters = int(first.drops.argmax()) + 2
+    features = 1 if on_a_line else context.dataset_shape[1]
+    least = clear_drop(n_clusters, number, n_features=features, squares=measure.is_square)
+    sure = choice["dc_fraction"] != FRACTIONS[0] or first.drops.max() >= np.log(least)
+    better = None
+    if features > 1:  # in one, places without rows are as wide in noise
+        better = _separated(context, measure, x, chosen, near, densities, centers[:n_clusters], sure=sure)
+    if better is None:
+        return choice | {"separated": None}, None
+    at, count, ratio, clusters = better
+    told = {"n_clusters": count, "dc_fraction": usable[at][0], "ratio": ratio}
+    return choice | {"dc_fraction": usable[at][0], "separated": told}, clusters
+
+
+def _separated(
+    context: Context,
+    measure: Metric,
+    x: Array,
+    numbers: np.ndarray,
+    near: Neighbors,
+    densities: list[np.ndarray],
+    centers: np.ndarray,
+    *,
+    sure: bool,
+) -> tuple[int, int, float, Separated] | None:
+    """Other clusters, which sparser rows separate: of which density, how many, how clearly; and they.
+
+    Where the number of `centers` by rho * delta is `sure`, they have to be more, and twice as clear; as many have to
+    be other ones: two of these centres, which are rows of x, lie in one of them, or one in none.
+    """
+    xp, host = context.kernels.xp, context.kernels.memory.to_host
+    first = first_of_equal(x, xp.arange(len(x)), xp)
+    kinds = xp.flatnonzero(first == xp.arange(len(x)))  # one of equal rows
+    m = len(kinds)
+    if m <= LEAST_NEIGHBORS:
+        return None
+    if m < len(x):
+        near = _nearest_rows(context, measure, x[kinds], neighbors_of(m))
+    kinds = host(kinds)
+    s, index = (host(context.comm.all_gather(each[:, : neighbors_of(m)].copy())) for each in near)
+    dimension = dimension_of(measure.distances(s[:, :2].astype("float64"), np))
+    trees = [tree_of(rho[kinds], index) for rho in densities]
+    prominence = [prominences(tree, dimension) for tree in trees]
+    found = best_number(prominence)
+    if found is None:
+        return None
+    at, count, ratio = found
+    if sure and (count <= len(centers) or ratio < SURE_RATIO):
+        return None
+    cluster = cluster_of_peaks(trees[at], prominence[at], count)
+    if count == len(centers):
+        of_centers = cluster[trees[at].peak[np.searchsorted(kinds, host(first)[centers])]]
+        if len(set(of_centers.tolist()) - {-1}) == count:
+            return None  # they are the same
+    return at, count, ratio, separated(trees[at], prominence[at], cluster, numbers[kinds], s[:, -1])
+
+
+def _nearest_rows(context: Context, measure: Metric, x: Array, k: int) -> Neighbors:
+    """The k nearest other rows of own ones of the rows x, which every rank has."""
+    xp, own = context.kernels.xp, _own(context, len(x))
+    shape, rows = (own.stop - own.start, k), xp.arange(own.start, own.stop)
+    near = Neighbors(xp.full(shape, xp.inf, dtype=x.dtype), xp.full(shape, -1, dtype="int64"))
+    for start, columns in _blocks(context, x):
+        context.kernels.pairs.nearest_rows(
+            x[own], columns, norm=measure.norm, y_start=start, near=near.s, near_index=near.index, rows=rows
+        )
+    return near
 
 
 def judge(graphs: list[Graph]) -> dict[str, Any]:
@@ -140,12 +240,11 @@ def judge(graphs: list[Graph]) -> dict[str, Any]:
 
 
 def _densities(
-    context: Context, measure: Metric, x: Array, cuts: list[float]
+    context: Context, measure: Metric, x: Array, cuts: list[float], near: Neighbors
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """rho and delta of the rows x, which every rank has, at each dc."""
     xp, kernels = context.kernels.xp, context.kernels
-    densities, near = _pair_densities(context, measure, x, cuts)
-    for rho in densities:
+    for rho in _pair_densities(context, measure, x, cuts):
         order = density_order(xp, rho)
         best = context.comm.all_gather(_nearest_higher(context, measure, x, order, near))
         densest = int(xp.argmin(order))
@@ -166,36 +265,25 @@ def _blocks(context: Context, x: Array) -> Iterator[tuple[int, Array]]:
         yield start, x[start : start + BLOCK_ROWS]
 
 
-def _pair_densities(
-    context: Context, measure: Metric, x: Array, cuts: list[float]
-) -> tuple[Array, tuple[Array, Array] | None]:
-    """Gaussian densities at each dc by one pass over all pairs, and the nearest rows of own ones if they are kept."""
+def _pair_densities(context: Context, measure: Metric, x: Array, cuts: list[float]) -> Array:
+    """Gaussian densities at each dc, by one pass over all pairs."""
     xp, pairs, own = context.kernels.xp, context.kernels.pairs, _own(context, len(x))
     mine = x[own]
     sums = xp.zeros((len(cuts), len(mine)), dtype="float64")
-    near: dict[str, Array] = {}
-    if pairs.NEIGHBORS:
-        shape = (len(mine), pairs.NEIGHBORS)
-        near = {"near": xp.full(shape, xp.inf, dtype=x.dtype), "near_index": xp.full(shape, -1, dtype="int64")}
     how: dict[str, Any] = {"norm": measure.norm, "power": measure.power, "scales": [measure.scale(dc) for dc in cuts]}
     alike = first_of_equal(x, xp.arange(own.start, own.stop), xp)
     for start, columns in _blocks(context, x):
-        pairs.gaussian_sums(mine, columns, **how, out=sums, rows=alike, y_start=start, **near)
-    every = context.comm.all_gather(xp.ascontiguousarray(sums.T))
-    return xp.ascontiguousarray(every.T), (near["near"], near["near_index"]) if near else None
+        pairs.gaussian_sums(mine, columns, **how, out=sums, rows=alike, y_start=start)
+    return xp.ascontiguousarray(context.comm.all_gather(xp.ascontiguousarray(sums.T)).T)
 
 
-def _nearest_higher(
-    context: Context, measure: Metric, x: Array, order: Array, near: tuple[Array, Array] | None
-) -> Array:
+def _nearest_higher(context: Context, measure: Metric, x: Array, order: Array, near: Neighbors) -> Array:
     """Reduced distance of each own row to its nearest denser one."""
     xp, own = context.kernels.xp, _own(context, len(x))
     best = xp.full(own.stop - own.start, xp.inf, dtype=x.dtype)
-    which = xp.arange(own.start, own.stop)
-    if near is not None:
-        known, _, certain = nearest_known(order, order[own], *near, xp)
-        best[certain] = known[certain]
-        which = which[~certain]
+    known, _, certain = nearest_known(order, order[own], near.s[:, :FEW_NEIGHBORS], near.index[:, :FEW_NEIGHBORS], xp)
+    best[certain] = known[certain]
+    which = xp.arange(own.start, own.stop)[~certain]
     s, at = xp.full(len(which), xp.inf, dtype=x.dtype), xp.full(len(which), -1, dtype="int64")
     mine, own_order = x[which], order[which]
     for start, columns in _blocks(context, x):

@@ -71,7 +71,7 @@ class DensityPeaksPresentation(Presentation):
     }
     captions = {
         "decision_graph": "Each point is a row. Centres are dense and far from anything denser; the numbers are "
-        "their labels. The dashed line is what set them apart, unless a test of their significance did.",
+        "their labels. The dashed line is what set them apart, unless sparser rows or a test of significance did.",
     }
     decision_graph = (Axis("rho", "density rho"), Axis("delta", "distance delta to a denser row"))
 
@@ -129,7 +129,7 @@ class DensityPeaksPresentation(Presentation):
             [each["dc_fraction"], number_text(each["dc"]), each["n_clusters"], f"{each['drop']:.3g}"]
             for each in choice["tried"]
         ]
-        chosen = [row[0] for row in tried].index(choice["dc_fraction"])
+        chosen = next((at for at, row in enumerate(tried) if row[0] == choice["dc_fraction"]), None)
         numbers = [[each["n_clusters"], each["dc_fraction"], f"{each['drop']:.3g}"] for each in choice["numbers"]]
         return [
             *tables,
@@ -155,8 +155,11 @@ class DensityPeaksPresentation(Presentation):
         if choice := result.diagnostics.get("dc_choice"):
             others = [each for each in choice["numbers"] if each["n_clusters"] != result.scores["n_clusters"]]
             named = [f"{each['n_clusters']} (at {each['dc_fraction']:g}, drop {each['drop']:.3g})" for each in others]
-            chosen = "chosen" if choice["tried"] else "no other tried: few rows, or many equal ones"
+            any_tried = choice["tried"] or choice.get("separated")
+            chosen = "chosen" if any_tried else "no other tried: few rows, or many equal ones"
             lines.append(("fraction", f"{choice['dc_fraction']:g} of the pairs within dc, {chosen}"))
+            if found := choice.get("separated"):
+                lines.append(("separated", f"by sparser rows, {found['ratio']:.3g} times as clearly as another number"))
             lines += [("others", ", ".join(named))] if named else []
         return lines
 

@@ -61,6 +61,7 @@ from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, choice_r
 from mgclust.algorithms.density_peaks.given_pairs import GivenPairs, measure_of
 from mgclust.algorithms.density_peaks.pair_quantile import BINS, different_rank, sample_sizes
 from mgclust.algorithms.density_peaks.random_pairs import random_pair_quantile, random_pairs_bytes
+from mgclust.algorithms.density_peaks.separation import Separated, clusters_of
 from mgclust.algorithms.density_peaks.significance import CLEAR_NEIGHBORS, Peaks, significant_clusters
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
@@ -144,7 +145,8 @@ def density_peaks(
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
         elif state.cut is None and (density != "knn" or (halo and significance is None)):
             if choice:
-                state.choice = choose_fraction(context, measure, seed)
+                line = "on_a_line" in exactness
+                state.choice, state.separated = choose_fraction(context, measure, seed, on_a_line=line)
             state.cut = _find_cutoff(
                 context, measure, passes, dc_fraction, state, exact=dc_method == "exact", pairs=sample_size, seed=seed
             )
@@ -193,6 +195,8 @@ def density_peaks(
             standing = _standing_out(context, passes, measure, norm, near, on_a_line="on_a_line" in exactness)
             joined = int((np.bincount(labels[standing]) > 1).sum())
             peaks = topography.peaks._replace(standing=len(standing), joined=joined)
+        elif state.separated is not None:
+            chosen, labels = clusters_of(xp, state.separated, rho, rho * delta, state.best, nearest)
         else:
             chosen = choose_centers(xp, rho, delta, **centers)
             labels = assign_labels(xp, nearest, chosen)
@@ -235,8 +239,8 @@ def _on_a_line(context: Context) -> bool:
     far = xp.abs(x - xp.median(x, axis=0)).max(axis=1)
     x = x[xp.argsort(far)[: -(-9 * len(numbers) // 10)]]
     x = x - x.mean(axis=0)
-    spread = np.linalg.eigvalsh(context.kernels.memory.to_host(x @ x.T))
-    return len(spread) > 2 and bool(spread[-2] <= LINE_SPREAD * spread[-1])
+    spread = np.linalg.eigvalsh(context.kernels.memory.to_host(x.T @ x if d < len(x) else x @ x.T))
+    return len(x) > 2 and bool(spread[-2] <= LINE_SPREAD * spread[-1])
 
 
 def _fraction(given: float | None, state: DensityState) -> float:
@@ -360,6 +364,7 @@ class DensityState:
 
     exactness: dict[str, Any] = field(default_factory=dict)  # how it was found, for `DensityPeaks.exactness_`
     choice: dict[str, Any] | None = None  # see `choose_fraction`
+    separated: Separated | None = None
     cut: CutoffDistance | None = None
     # rho, best, nearest: of shape (n,) or None: density; reduced distance and index of the nearest denser row.
     # On the device of every rank.
@@ -377,7 +382,9 @@ class DensityState:
             return cls()
         to_device = context.kernels.memory.to_device
         cut = saved.control["cut"]
-        state = cls(saved.control["exactness"], saved.control["choice"], None if cut is None else CutoffDistance(*cut))
+        state = cls(saved.control["exactness"], saved.control["choice"])
+        state.cut = None if cut is None else CutoffDistance(*cut)
+        state.separated = None if (kept := saved.control["separated"]) is None else Separated(*kept)
         arrays = {name: to_device(array) for name, array in saved.arrays.items()}
         if dim := saved.control["dim"]:
             state.log_density = LogDensity(*dim, *(arrays.pop(f"density_{name}") for name in PER_ROW))
@@ -403,6 +410,7 @@ class DensityState:
             {
                 "exactness": self.exactness,
                 "choice": self.choice,
+                "separated": self.separated,
                 "cut": self.cut,
                 "neighbors": near["s"].shape[1] if near else 0,
                 "dim": None if self.log_density is None else self.log_density[:2],

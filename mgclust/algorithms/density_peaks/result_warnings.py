@@ -154,8 +154,14 @@ def _of_count(model: DensityPeaks, drop: float) -> list[str]:
     # The test takes no weights, and errors of densities mean little where most rows have an equal one.
     testable = vars(model).get("_weights") is None and n >= max(FEWEST_ROWS, len(model.rho_) / 2)
     test = f", or {SECOND_OPINION}" if testable else ""
+    found = (model.dc_choice_ or {}).get("separated")
+    these = ""
+    if found:
+        these = (
+            f"These {model.n_clusters_} clusters are those that sparser rows separate, by {found['ratio']:.3g} times. "
+        )
     return [
-        f"the centres do not stand out: {why}. "
+        f"the centres do not stand out: {why}. {these}"
         f"Look at the decision graph; give n_clusters, or thresholds, or try {others}{test}."
     ]
 

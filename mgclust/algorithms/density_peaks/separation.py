@@ -1,0 +1,259 @@
+r"""Clusters that sparser rows separate: a second look at the densities that choose ``dc_fraction``.
+
+``rho * delta`` favours dense clusters, and takes two dense places of one long cluster for two. Here the clusters are
+those of the graph that joins each row to its nearest ones: rows are added by decreasing density, a cluster begins with
+each row that no denser one is joined to, and where two meet, the less dense peak becomes part of the other (the
+zero-dimensional persistence of ToMATo: Chazal, Guibas, Oudot, Skraba, Persistence-based clustering in Riemannian
+manifolds, J. ACM 60:41, 2013). How far a peak p stands out of the saddle s at which it does::
+
+    Z = 2 (sqrt(rho_p) - sqrt(rho_s)) 2^(d / 4) / sqrt(2),    rho_s = 0 where its cluster meets no denser one
+
+Twice the root of a count has variance 1 whatever its mean is, and a sum of ``exp(-(r / dc)^2)`` in d dimensions has
+2^(-d / 2) times the variance of a count; d is the intrinsic dimension (TwoNN), at most 4, and the unit that of d = 2.
+Uniform and normal noise of 1,000 to 4,000 rows has peaks up to Z = 2.3 beside the highest.
+
+With Z_k the k-th largest at a fraction, k clusters count by ``(max(Z_k, 1) / max(Z_k+1, 1))^k``, the power because
+the few largest of many values lie farthest apart, and by the geometric mean over two neighbouring fractions, at one of
+which Z_k is `LEAST_Z` at least; the mean ratio, without the power, has to be `LEAST_RATIO`.
+
+Clusters of all rows. Each peak of the sample, merged ones too, is followed to the peak of all rows: up the links to
+nearest denser rows, while these are nearer than the nearest rows of the sample that it exceeded. The link of each such
+row is cut, and it begins its cluster, or is part of the one that the saddles lead to; all others follow their links.
+
+Equal rows of the sample are one in the graph, with the density of all. All of it is the same on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.algorithms.density_peaks.decision_graph import assign_labels
+from mgclust.algorithms.density_peaks.intrinsic_dimension import two_nearest_dimension
+from mgclust.kernels.masks import any_true
+
+__all__ = [
+    "LEAST_NEIGHBORS",
+    "MOST_NEIGHBORS",
+    "Separated",
+    "Tree",
+    "best_number",
+    "cluster_of_peaks",
+    "clusters_of",
+    "dimension_of",
+    "least_within",
+    "neighbors_of",
+    "prominences",
+    "separated",
+    "tree_of",
+]
+
+Array = Any
+
+LEAST_NEIGHBORS, MOST_NEIGHBORS, NEIGHBOR_SHARE = 6, 16, 0.02  # that a row is joined to; the share of the sample
+LEAST_Z, CERTAIN_Z, LEAST_RATIO = 2.6, 6.0, 1.5
+LEAST_WITHIN = 2  # rows within dc, on the average; the two largest fractions always count
+MOST_DIMENSION = 4.0
+MOST_CLUSTERS = 256
+
+
+class Tree(NamedTuple):
+    """Peaks of a sample, and how they merge."""
+
+    rows: np.ndarray  # (p,): of the sample, densest first
+    rho: np.ndarray  # (p,)
+    saddle: np.ndarray  # (p,): density where it meets a denser one; 0: nowhere
+    into: np.ndarray  # (p,): the peak it becomes part of there; -1: nowhere
+    peak: np.ndarray  # (m,): the one that each row of the sample leads to
+
+
+class Separated(NamedTuple):
+    """Peaks of the sample that all rows are clustered by, as lists."""
+
+    rows: list[int]  # of all
+    cluster: list[int]  # of each: 0, 1, ..., by decreasing prominence, these first
+    reach: list[float]  # reduced distance within which no row of the sample exceeds it
+
+
+def neighbors_of(m: int) -> int:
+    """Nearest rows that each of m is joined to."""
+    return min(max(round(NEIGHBOR_SHARE * m), LEAST_NEIGHBORS), MOST_NEIGHBORS, m - 1)
+
+
+def least_within(m: int, fractions: tuple[float, ...]) -> int:
+    """Count the descending fractions at which there are neighbours enough."""
+    return max(2, sum(fraction * (m - 1) >= LEAST_WITHIN for fraction in fractions))
+
+
+def tree_of(rho: np.ndarray, near: np.ndarray) -> Tree:
+    """Find the peaks of a graph, and at which density they merge.
+
+    Parameters
+    ----------
+    rho : float64 array of shape (m,)
+    near : int64 array of shape (m, k)
+        The rows that each is joined to, both ways.
+
+    Returns
+    -------
+    Tree
+    """
+    m = len(rho)
+    by_density = np.argsort(-rho, kind="stable")
+    place = np.empty(m, np.int64)
+    place[by_density] = np.arange(m)
+    joined = place[near]  # by place from here on
+    best = joined.min(axis=1)
+    up = np.empty(m, np.int64)
+    up[place] = np.minimum(best, place)
+    while True:
+        further = up[up]
+        if np.array_equal(further, up):
+            break
+        up = further
+    row, column = np.nonzero(up[joined] != up[place][:, None])
+    one, other = place[row], joined[row, column]
+    low = np.maximum(one, other)
+    peaks, number = np.unique(up, return_inverse=True)
+    a, b = number[one], number[other]
+    key = np.minimum(a, b) * len(peaks) + np.maximum(a, b)
+    order = np.argsort(low, kind="stable")
+    _, first = np.unique(key[order], return_index=True)  # the densest border of each pair
+    edges = order[np.sort(first)]
+    parent, into, saddle = list(range(len(peaks))), np.full(len(peaks), -1), np.zeros(len(peaks))
+
+    def root(peak: int) -> int:
+        while parent[peak] != peak:
+            parent[peak] = parent[parent[peak]]
+            peak = parent[peak]
+        return peak
+
+    for a_peak, b_peak, at in zip(a[edges].tolist(), b[edges].tolist(), low[edges].tolist(), strict=True):
+        stays, goes = sorted((root(a_peak), root(b_peak)))
+        if stays != goes:
+            parent[goes] = into[goes] = stays
+            saddle[goes] = rho[by_density[at]]
+    rows = by_density[peaks]
+    return Tree(rows, rho[rows], saddle, into, number[place])
+
+
+def prominences(tree: Tree, dimension: float) -> np.ndarray:
+    """Z of each peak."""
+    scale = 2 ** (min(max(dimension, 1.0), MOST_DIMENSION) / 4) / np.sqrt(2)
+    return np.asarray(2 * scale * (np.sqrt(tree.rho) - np.sqrt(tree.saddle)))
+
+
+def dimension_of(s: np.ndarray) -> float:
+    """Intrinsic dimension by distances to the two nearest of different rows, shape (m, 2)."""
+    apart = s[:, 0] > 0
+    return two_nearest_dimension(np.log(s[apart, 1] / s[apart, 0]))
+
+
+def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
+    """Find the number of clusters that sparser rows separate best.
+
+    Parameters
+    ----------
+    prominence : list of ndarray
+        Z of the peaks at each fraction.
+
+    Returns
+    -------
+    at, n_clusters, ratio : int, int, float
+        The fraction's position; two clusters at least. None where no number stands out.
+    """
+    z = np.zeros((len(prominence), MOST_CLUSTERS + 1))
+    for row, values in zip(z, prominence, strict=True):
+        largest = np.sort(values)[::-1][: len(row)]
+        row[: len(largest)] = largest
+    clipped = np.log(np.clip(z, 1.0, CERTAIN_Z))
+    gap = clipped[:, 1:-1] - clipped[:, 2:]  # behind 2, 3, ... clusters
+    both = (gap[:-1] + gap[1:]) / 2
+    number = np.arange(2, gap.shape[1] + 2)
+    evidence = np.where(np.maximum(z[:-1], z[1:])[:, 1:-1] >= LEAST_Z, both * number, -np.inf)
+    at, which = (int(each) for each in np.unravel_index(evidence.argmax(), evidence.shape))
+    if evidence[at, which] <= 0 or both[at, which] < np.log(LEAST_RATIO):
+        return None
+    return at + int(gap[at + 1, which] > gap[at, which]), which + 2, float(np.exp(both[at, which]))
+
+
+def cluster_of_peaks(tree: Tree, prominence: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Number the most prominent peaks, and give the others the cluster that they become part of; -1: none."""
+    cluster = np.full(len(prominence), -1)
+    cluster[np.argsort(-prominence, kind="stable")[:n_clusters]] = np.arange(n_clusters)
+    for peak, into in enumerate(tree.into.tolist()):  # densest first: the cluster of that one is known
+        if cluster[peak] < 0 <= into:
+            cluster[peak] = cluster[into]
+    return cluster
+
+
+def separated(
+    tree: Tree, prominence: np.ndarray, cluster: np.ndarray, rows: np.ndarray, reach: np.ndarray
+) -> Separated:
+    """Keep the peaks that have a cluster.
+
+    Parameters
+    ----------
+    tree : Tree
+    prominence : ndarray of shape (p,)
+    cluster : int64 array of shape (p,)
+        From `cluster_of_peaks`.
+    rows : int64 array of shape (m,)
+        Number of each row of the sample among all.
+    reach : ndarray of shape (m,)
+        Reduced distance to the farthest row that each is joined to.
+
+    Returns
+    -------
+    Separated
+    """
+    # Where two lead to one peak of all rows, the first decides.
+    order = np.argsort(-prominence, kind="stable")
+    kept = order[cluster[order] >= 0]
+    own = tree.rows[kept]
+    return Separated(rows[own].tolist(), cluster[kept].tolist(), reach[own].tolist())
+
+
+def clusters_of(
+    xp: Any, found: Separated, rho: Array, gamma: Array, best: Array, nearest: Array
+) -> tuple[np.ndarray, Array]:
+    """Cluster all rows.
+
+    Parameters
+    ----------
+    xp : module
+    found : Separated
+    rho, gamma : float64 arrays of shape (n,)
+    best : array of shape (n,)
+        Reduced distance of each row to its nearest denser one.
+    nearest : int64 array of shape (n,)
+        That row; -1: none.
+
+    Returns
+    -------
+    centers : ndarray of shape (n_clusters,), int64
+        The densest peak of each, by decreasing gamma; the densest row is one of them.
+    labels : int32 array of shape (n,)
+    """
+    at, reach = xp.asarray(found.rows), xp.asarray(found.reach)
+    while True:
+        going = (best[at] < reach) & (nearest[at] >= 0)
+        if not any_true(going):
+            break
+        at = xp.where(going, nearest[at], at)
+    roots: dict[int, int] = {}
+    for row, cluster in zip(at.tolist(), found.cluster, strict=True):
+        roots.setdefault(row, cluster)
+    roots.setdefault(int(rho.argmax()), found.cluster[0])
+    rows = np.array(sorted(roots), np.int64)
+    of_root = np.array([roots[row] for row in rows.tolist()])
+    density, product = (np.array(each[xp.asarray(rows)].tolist()) for each in (rho, gamma))
+    heads: dict[int, int] = {}
+    for head in np.argsort(-density, kind="stable").tolist():  # of equal densities the lower row comes first
+        heads.setdefault(int(of_root[head]), head)
+    ranked = sorted(heads.values(), key=lambda head: (-product[head], rows[head]))
+    number = np.empty(int(of_root.max()) + 1, np.int32)
+    number[of_root[ranked]] = np.arange(len(ranked))
+    labels = xp.asarray(number[of_root])[assign_labels(xp, nearest, rows)]
+    return rows[ranked], labels

@@ -1,0 +1,198 @@
+"""Clusters that sparser rows separate: against plain loops, on shapes whose truth is known, and on any ranks."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_circles, make_moons
+from sklearn.metrics import adjusted_rand_score
+
+from mgclust import DensityPeaks, load_result
+from mgclust.algorithms import base
+from mgclust.algorithms.density_peaks import fraction_choice, separation
+from mgclust.algorithms.density_peaks.separation import Separated, best_number, clusters_of, prominences, tree_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::mgclust.errors.ClusteringWarning"),
+    pytest.mark.xdist_group("workers"),
+]
+
+
+def fit(X, device="cpu", **parameters):
+    return DensityPeaks(device=device, client=None, **parameters).fit(X)
+
+
+def half_rings():
+    """Two half rings that reach into each other; by rho * delta six clusters."""
+    return make_moons(2000, noise=0.06, random_state=0)
+
+
+def unequal(seed=0):
+    """Three dense clusters and five sparse ones, of a twentieth of the rows each."""
+    rng = np.random.default_rng(seed)
+    centers = [(150, 350), (180, 400), (210, 350), (390, 310), (390, 400), (440, 350), (490, 310), (490, 400)]
+    y = np.repeat(np.arange(8), [2000] * 3 + [100] * 5)
+    return np.array(centers)[y] + np.where(y < 3, 5, 8)[:, None] * rng.standard_normal((len(y), 2)), y
+
+
+def rings():
+    """A ring in a ring; by rho * delta three clusters."""
+    return make_circles(1500, noise=0.05, factor=0.5, random_state=0)
+
+
+def merged(rho, near):
+    """Peaks, the density where each meets a denser one, and that one: row by row, by decreasing density."""
+    m = len(rho)
+    joined = [set() for _ in range(m)]
+    for row, others in enumerate(near.tolist()):
+        for other in others:
+            joined[row].add(other)
+            joined[other].add(row)
+    cluster, saddle, into = {}, {}, {}
+    order = sorted(range(m), key=lambda row: (-rho[row], row))
+    place = {row: at for at, row in enumerate(order)}
+
+    def peak_of(row):
+        while cluster[row] != row:
+            row = cluster[row]
+        return row
+
+    for row in order:
+        met = sorted({peak_of(other) for other in joined[row] if other in cluster}, key=place.get)
+        cluster[row] = met[0] if met else row
+        for other in met[1:]:
+            cluster[other], saddle[other], into[other] = met[0], rho[row], met[0]
+    return {row: (saddle.get(row, 0.0), into.get(row)) for row in range(m) if saddle.get(row) or cluster[row] == row}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_peaks_and_saddles_equal_plain_loops(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.random((300, 2))
+    d = np.linalg.norm(X[:, None] - X, axis=2)
+    rho = np.exp(-((d / 0.1) ** 2)).sum(axis=1) - 1
+    np.fill_diagonal(d, np.inf)
+    near = np.argsort(d, axis=1)[:, :6]
+    tree = tree_of(rho, near)
+    expected = merged(rho, near)
+    found = {}
+    for at, row in enumerate(tree.rows.tolist()):
+        if tree.saddle[at] < tree.rho[at]:  # others are no peaks of the graph
+            found[row] = (tree.saddle[at], None if tree.into[at] < 0 else int(tree.rows[tree.into[at]]))
+    assert found.keys() == {row for row, (saddle, _) in expected.items() if saddle < rho[row]} and len(found) > 5
+    for row, (saddle, into) in found.items():
+        assert saddle == expected[row][0] and into == expected[row][1]
+    assert (tree.rho == rho[tree.rows]).all() and (np.diff(tree.rho) <= 0).all()
+
+
+def test_the_number_with_the_largest_ratio_at_two_fractions():
+    falls = np.array([9.0, 8.0, 7.5, 1.0, 0.9])
+    assert best_number([falls, falls]) == (0, 3, pytest.approx(6.0))  # a Z above 6 is as sure as one of 6
+    weaker = np.array([9.0, 8.0, 3.0, 2.4])
+    assert best_number([weaker, falls])[:2] == (1, 3)
+    assert best_number([np.array([30.0, 2.3, 2.2, 0.4]), np.array([20.0, 2.2, 0.5])]) is None  # as noise has
+    assert best_number([np.array([30.0]), np.array([20.0])]) is None
+    assert best_number([np.array([5.0, 4.0, 3.2, 2.8, 2.4]), np.array([4.0, 3.5, 3.0, 2.7, 2.3])]) is None
+
+
+def test_prominence_is_twice_the_root_in_a_plane():
+    own = np.arange(2)
+    tree = separation.Tree(own, np.array([25.0, 9.0]), np.array([0.0, 4.0]), np.array([-1, 0]), own)
+    np.testing.assert_allclose(prominences(tree, 2.0), [10.0, 2.0])
+    np.testing.assert_allclose(prominences(tree, 50.0), np.sqrt(2) * np.array([10.0, 2.0]))
+
+
+@pytest.mark.parametrize("make", [half_rings, unequal, rings], ids=lambda make: make.__name__)
+def test_shapes_and_unequal_clusters(make, device):
+    X, y = make()
+    model = fit(X, device, random_state=0)
+    assert model.n_clusters_ == y.max() + 1 and adjusted_rand_score(y, model.labels_) > 0.99
+    told = model.dc_choice_["separated"]
+    assert told["n_clusters"] == model.n_clusters_ and told["ratio"] > 1.5
+    assert told["dc_fraction"] == model.dc_fraction_ == model.dc_choice_["dc_fraction"]
+    assert adjusted_rand_score(y, fit(X, device, dc_fraction=0.02).labels_) < 0.9
+    again = fit(X, device, dc_fraction=model.dc_fraction_)
+    for name in ("rho_", "delta_", "nearest_higher_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(again, name))
+
+
+@pytest.mark.parametrize("make", [half_rings, unequal], ids=lambda make: make.__name__)
+def test_centers_are_the_densest_rows_of_their_clusters(make):
+    X, _ = make()
+    model = fit(X, random_state=0)
+    centers, labels = model.cluster_centers_indices_, model.labels_
+    np.testing.assert_array_equal(labels[centers], np.arange(model.n_clusters_))
+    assert int(model.rho_.argmax()) in centers
+    gamma = (model.rho_ * model.delta_)[centers]
+    assert (np.diff(gamma) <= 0).all()
+    np.testing.assert_array_equal(model.predict(X[::50]), labels[::50])
+    followed = np.array([row for row in range(len(X)) if labels[row] == labels[model.nearest_higher_[row]]])
+    assert len(followed) > 0.98 * len(X)  # the others are peaks
+
+
+def test_a_cut_link_begins_a_cluster_or_a_part_of_one():
+    """Rows along a line: three peaks, of which the last two are one cluster; followed up to the peak of all rows."""
+    rho = np.array([5.0, 9.0, 4.0, 3.0, 6.0, 2.0, 1.0, 7.0, 3.0])
+    nearest = np.array([1, -1, 1, 4, 1, 4, 7, 4, 7])
+    nearest[4], nearest[7] = 7, 1
+    best = np.array([1.0, 99.0, 1, 1, 9, 1, 1, 36, 1])
+    found = Separated([1, 8, 3], [0, 1, 1], [4.0, 4.0, 4.0])  # rows 8 and 3 lead to the peaks 7 and 4
+    centers, labels = clusters_of(np, found, rho, rho * np.sqrt(best), best, nearest)
+    assert centers.tolist() == [1, 7] and labels.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1]
+    lost = Separated([8, 7], [0, 1], [4.0, 4.0])  # both lead to 7; the densest row is of the first
+    centers, labels = clusters_of(np, lost, rho, rho * np.sqrt(best), best, nearest)
+    assert centers.tolist() == [1] and not labels.any()
+
+
+def test_a_clear_number_stays_unless_more_are_separated(monkeypatch):
+    X, y = unequal()
+    assert fit(X, random_state=0).n_clusters_ == 8
+    monkeypatch.setattr(fraction_choice, "SURE_RATIO", 99.0)
+    model = fit(X, random_state=0)
+    assert model.n_clusters_ == 3 and model.dc_choice_["separated"] is None
+    assert adjusted_rand_score(y, model.labels_) < 0.9
+
+
+def test_equal_rows_are_one_in_the_graph():
+    X, y = half_rings()
+    twice = np.concatenate([X, X[:200], X[:200], np.repeat(X[:1], 30, axis=0)])
+    model = fit(twice)
+    assert model.dc_choice_["separated"]["n_clusters"] == 2
+    assert adjusted_rand_score(y, model.labels_[: len(X)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("draw", "shape"), [("random", (1000, 2)), ("standard_normal", (1000, 2)), ("random", (400, 1))]
+)
+def test_noise_has_none(draw, shape):
+    for seed in range(10):
+        model = fit(getattr(np.random.default_rng(seed), draw)(shape))
+        assert model.dc_choice_["separated"] is None and model.result_.warnings
+
+
+def test_it_is_in_the_result(tmp_path):
+    X, _ = half_rings()
+    model = fit(X)
+    model.result_.save(tmp_path / "out")
+    result = load_result(tmp_path / "out")
+    assert json.loads(json.dumps(result.diagnostics["dc_choice"]))["separated"] == model.dc_choice_["separated"]
+    lines = dict(model.presentation.summary(result))
+    assert lines["separated"].startswith("by sparser rows, ")
+    (text,) = result.warnings
+    assert "These 2 clusters are those that sparser rows separate, by " in text
+    model.select_centers()
+    assert model.dc_choice_["separated"] is None and "separated" not in dict(model.presentation.summary(model.result_))
+    assert "sparser" not in model.result_.warnings[0]
+
+
+def test_any_ranks_find_the_same(ranks, monkeypatch):
+    X, _ = unequal()
+    X = X[np.random.default_rng(0).permutation(len(X))].astype("float32")
+    one = fit(X, random_state=0)
+    monkeypatch.setattr(base, "connect", lambda **_: ranks(3))
+    several = fit(X, random_state=0)
+    assert one.dc_choice_ == several.dc_choice_ and one.n_clusters_ == 8
+    np.testing.assert_array_equal(one.labels_, several.labels_)
+    np.testing.assert_array_equal(one.cluster_centers_indices_, several.cluster_centers_indices_)
