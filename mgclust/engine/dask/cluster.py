@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from mgclust.engine.safe_path import safe_path
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from mgclust.progress import WAITING, paced
 
-__all__ = ["Cluster", "connect", "patience", "too_few"]
+__all__ = ["Cluster", "check_workers", "connect", "patience", "too_few"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
@@ -278,6 +278,28 @@ def too_few(client: Any, found: int, wanted: int, seconds: float) -> ClusterUnav
 def patience(answer: Mapping[str, Any]) -> float:
     """Seconds to wait for workers that are missing, after an answer of `mgclust.engine.dask.leases.Leases.ask`."""
     return ADAPTIVE_TIMEOUT if answer["adaptive"] else WORKERS_TIMEOUT
+
+
+def check_workers(client: Any, addresses: Iterable[str], device: str) -> None:
+    """Refuse workers that have come since `connect` has looked, where a run cannot have them.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    addresses : iterable of str
+        All workers of the run.
+    device : {"cpu", "cuda"}
+        Kind of its devices.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        One of them has no GPU, or not one of its own.
+    InputError
+        One cannot import mgclust.
+    """
+    offers = _offers(client)
+    _common_device(offers, tuple(address for address in addresses if address in offers), device)
 
 
 def _workers(
