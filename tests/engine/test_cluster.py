@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import time
+from types import SimpleNamespace
 
 import dask
 import distributed
@@ -332,6 +333,23 @@ def test_a_cluster_object_leaves_the_callers_client_open():
             with connect(cluster, "cpu") as found:
                 assert found.client is own
             assert own.submit(len, "abc").result() == 3
+
+
+@pytest.mark.slow
+def test_workers_that_come_later_are_looked_at_too(client, monkeypatch):
+    """As those of an adaptive cluster, which a run waits for."""
+    with connect(client, "cpu") as found:
+        pass
+    grown = cluster_module.Cluster(1, "cuda", client, found.workers[:1])
+    reason = "3 of 4 workers have no GPU, the first is"
+    offers = {each: SimpleNamespace(gpu="", why_no_gpu="no driver") for each in found.workers}
+    offers[found.workers[0]] = SimpleNamespace(gpu="GPU-1", why_no_gpu="")
+    monkeypatch.setattr(cluster_module, "_offers", lambda client: offers)
+    spec = spmd.RunSpec(rank_jobs.where, work=spmd.Work(1e9, "edges", {"cuda": 1.0}, {"cuda": 1.0}))
+    with pytest.raises(DeviceUnavailableError, match=reason):
+        spmd.run(spec, open_dataset(np.ones((9, 2))), grown)
+    with connect(client, "cpu", n_workers=4) as every:  # all have been given back
+        assert spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), every).ranks == 4
 
 
 @pytest.mark.slow

@@ -84,6 +84,7 @@ class Driver:
     def __init__(self, cluster: Cluster, first: Assignment, least: int, most: int, on_progress: Emit | None) -> None:
         self._client: Client = cluster.client
         self._least, self._most = least, most
+        self._known = set(cluster.workers)
         self.size, self.there, self.adaptive = least, 0, False
         self._first = first
         self._identities: dict[str, str] = {}  # of the run's workers by address
@@ -516,6 +517,8 @@ class Driver:
             self.there, self.adaptive = len(self._all_workers), answer["adaptive"]
             if self._identities:
                 self.size = len(self._identities)
+                if not self._identities.keys() <= self._known:
+                    clusters.check_workers(self._client, self._identities, self._first.device)
                 self._first = replace(self._first, partition=Partition.plan(self._first.partition.n_rows, self.size))
                 return
             if self.there >= self._least:
