@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.sparse import issparse
+from sklearn.datasets import make_moons
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, Canopy, DensityPeaks, FuzzyCMeans
 from mgclust.algorithms import base
@@ -31,6 +32,11 @@ def groups(sizes, d, spread, seed) -> np.ndarray:
 def unlike(n, seed) -> np.ndarray:
     """Similarities without any structure: messages oscillate."""
     return -np.random.default_rng(seed).random((n, n)).astype("float32")
+
+
+def half_rings(n) -> np.ndarray:
+    """Two half rings, found by the sparser rows between them."""
+    return make_moons(n, noise=0.06, random_state=0)[0].astype("float32")
 
 
 # Blocks hold 1,024 rows.
@@ -109,6 +115,7 @@ CASES = {
         {"algorithm": "grid", "dtype": "float64"},
         (2, 3),
     ),
+    "separated clusters": (DensityPeaks, lambda: half_rings(1200), {}, (1, 2, 3)),
     "canopies": (
         Canopy,
         lambda: np.random.default_rng(0).normal(size=(30_000, 3)),
