@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.affinity_propagation import gpu_similarities as similarities
 from mgclust.kernels.fuzzy_c_means import gpu_few_centers as few_centers
 from mgclust.kernels.fuzzy_c_means import gpu_products as fuzzy_products
 from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
@@ -20,7 +19,7 @@ from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES
 from mgclust.kernels.pairs import gpu_products as pair_products
 from mgclust.kernels.pairs.column_boxes import MOST_FEATURES as BOX_FEATURES
 from mgclust.kernels.pairs.gpu_launch import FEW_PAIRS, LOW_DIMENSIONS, few_features
-from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper
+from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper, is_hopper
 
 __all__ = ["LISTS", "begin"]
 
@@ -152,7 +151,7 @@ def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: in
         yield compiled("affinity_propagation/few_features.cu", dtype.name, DIM=d), "similarities_low"
     elif dtype == np.float32:
         split = compiled("affinity_propagation/similarity.cu", "float32")
-        if similarities.is_hopper():
+        if is_hopper():
             packed = compiled_for_hopper("affinity_propagation/similarity_hopper.cu")
             yield from ((packed, "pack_rows"), (packed, "similarities_packed"))
         else:

@@ -2,7 +2,8 @@
 
 `messages` has the equations and what a rank keeps of all pairs; `listed`, how it keeps lists instead, with functions of
 their own. On the CPU `cpu` calls `cpu_similarities` and `cpu_messages`; `cpu_listed` passes messages on lists, which
-`cpu_lists` makes. On a GPU `gpu` starts ``few_features.cu``, ``similarity.cu`` and ``messages.cu``.
+`cpu_lists` makes. On a GPU `gpu` starts ``few_features.cu``, ``similarity.cu`` (``similarity_hopper.cu`` where it
+can) and ``messages.cu``.
 """
 
 from __future__ import annotations
