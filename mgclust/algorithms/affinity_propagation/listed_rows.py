@@ -12,6 +12,7 @@ similarities than longer lists.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ from mgclust.engine.checkpoint import Ragged, Saved
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.errors import InsufficientMemoryError
-from mgclust.kernels.affinity_propagation.listed import ListedMessages, load_lists
+from mgclust.kernels.affinity_propagation.listed import ListedMessages, Step, load_lists
 from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, PADDING, Vectors, padded
 
 __all__ = ["LIST_GROWTH", "ListedRows", "first_length"]
@@ -140,7 +141,7 @@ class ListedRows(MessageRows):
             hot_s=xp.zeros((m, HOT_COLUMNS), dtype),
             active=xp.zeros(0, "int32"),
             active_s=xp.zeros((m, 0), dtype),
-            outside=xp.zeros(1, f"uint{8 * dtype.itemsize}"),
+            outside=xp.zeros(2, f"uint{8 * dtype.itemsize}"),
             wanted=xp.zeros(m, dtype),
             slack=xp.zeros(m, dtype),
             read=xp.zeros(m, "int64"),
@@ -161,13 +162,9 @@ class ListedRows(MessageRows):
         for start, s in self.similarities.blocks():
             self._list(self._rows[start : start + len(s)], s, self._floors(s, None))
 
-    def pass_rows(self, **numbers: float) -> None:
+    def queue(self, steps: Sequence[Step], *, passed: bool) -> None:
         """See `MessageRows`."""
-        self._kernels.pass_listed_rows(self.messages, self._rows, again=False, **numbers)
-
-    def halted(self) -> bool:
-        """See `MessageRows`."""
-        return self.context.kernels.device == "cpu" and bool(self.messages.progress[0])
+        self._kernels.pass_listed_iterations(self.messages, steps, passed=passed, meet=self.meet)
 
     def finished(self, queued: int) -> int:
         """See `MessageRows`."""

@@ -111,15 +111,7 @@ class MessagePassing:
             # All ranks queue as many: each meets the others in its sum.
             queued = steps[: self._ahead]
             self.rows.make_room(len(queued))
-            for slot, each in queued:
-                if not passed:
-                    self.rows.pass_rows(**each)
-                passed = False
-                comm.queue_reduce(messages.sums, out=messages.totals)
-                damping, scale = each["next_damping"], each["scale"]
-                kernels.affinity_propagation.pass_columns(messages, damping=damping, scale=scale, slot=slot)
-                if self.rows.halted():
-                    break
+            self.rows.queue(queued, passed=passed)
             comm.settle()
             done = self.rows.finished(len(queued))
             passed = done < len(queued)

@@ -308,7 +308,7 @@ def test_ranks_that_learn_late_of_undecided_rows(monkeypatch):
         return found
 
     monkeypatch.setattr(MessagePassing, "iterate", iterate)
-    monkeypatch.setattr(listed_rows.ListedRows, "halted", lambda self: False)
+    monkeypatch.setattr(cpu_listed, "is_halted", lambda messages: False)
     one = AffinityPropagation(client=None, device="cpu", **options).fit(X)
     cluster = LocalCluster(n_workers=2, processes=False, threads_per_worker=1, dashboard_address=None)
     with cluster, Client(cluster, set_as_default=False) as client:
