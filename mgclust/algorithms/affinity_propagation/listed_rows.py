@@ -272,7 +272,7 @@ class ListedRows(MessageRows):
         if read > self._pace.read_far * m + own and self._chosen >= INTERVAL:
             self._choose_active(messages.slack, max(SHORTEST_LIST, read // m))
         self._drop_unused()
-        if self._can_end and int(self.context.comm.all_reduce(np.array([int(self._nearly_full())]), "max")[0]):
+        if self._can_end and int(self.context.comm.all_reduce(np.array([int(self._nearly_full(own))]), "max")[0]):
             return ColumnRows(self)
         if self._keep_lists:
             return self
@@ -283,9 +283,9 @@ class ListedRows(MessageRows):
         slow_somewhere, too_large = self.context.comm.all_reduce(mine, "max")
         return self._dense() if slow_somewhere and not too_large else self
 
-    def _nearly_full(self) -> bool:
-        """Tell whether own elements will soon take more memory than there is."""
-        return int(self.messages.own.sum()) > self._pace.most_own * self._largest_room()
+    def _nearly_full(self, own: int) -> bool:
+        """Tell whether own elements, so many, will soon take more memory than there is."""
+        return own > self._pace.most_own * self._largest_room()
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
         """See `MessageRows`."""

@@ -25,6 +25,7 @@ __all__ = [
     "jitter_pairs",
     "jitter_rows",
     "list_similar",
+    "module_of",
     "move_lists",
     "move_own",
     "nearest_flagged",
@@ -123,11 +124,13 @@ def _row_blocks(rows: int) -> int:
     return -(-rows * LANES // THREADS)
 
 
+def module_of(dtype: str, active: bool) -> Module:
+    """The kernels of ``listed.cu``; those that know of no active columns take fewer registers."""
+    return compiled("affinity_propagation/listed.cu", dtype, ACTIVE=int(active), LANES=LANES)
+
+
 def _listed(messages: ListedMessages) -> Module:
-    """The kernels of ``listed.cu``; those that know of no active columns have more rows under way."""
-    return compiled(
-        "affinity_propagation/listed.cu", messages.s.dtype.name, ACTIVE=int(len(messages.active) > 0), LANES=LANES
-    )
+    return module_of(messages.s.dtype.name, len(messages.active) > 0)
 
 
 def count_similar(s: Array, low: Array, *, out: Array) -> None:

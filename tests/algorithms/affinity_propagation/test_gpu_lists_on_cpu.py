@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support import cuda_on_cpu
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms.affinity_propagation import estimator, listed_rows
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
 from mgclust.kernels.affinity_propagation import cpu, cpu_listed
+from support import cuda_on_cpu
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="there is no C++ compiler")
 
