@@ -49,7 +49,8 @@ def pass_listed_iterations(
     module, slots = _listed(m), [slot for slot, _ in steps]
     # What all iterations share is brought together once: a device goes through one in less time than that takes here.
     rows_before, rows_after = _arguments_of_rows(m, m.begin, again=False)
-    columns = (np.int32(m.n), m.totals, m.sums, m.progress, m.c, m.r_diagonal, m.a_diagonal)
+    columns = (np.int32(m.n), m.totals, m.sums, m.progress, m.c, m.r_diagonal, m.a_diagonal, m.exemplars)
+    columns += (m.last_exemplars, m.counts, m.a_column, m.active, np.int32(len(m.active)), m.outside)
     pass_rows, pass_columns = module.get_function("pass_listed_rows"), module.get_function("pass_listed_columns")
     row_blocks, blocks, threads = (_row_blocks(len(m.begin)),), (-(-m.n // THREADS),), (THREADS,)
     # Slots are used in turn.
@@ -65,10 +66,9 @@ def pass_listed_iterations(
             pass_rows(row_blocks, threads, (*rows_before, np.int32(turn), *rows_after, *_numbers(**numbers)))
         meet()
         turn = 1 - turn
-        found = (m.exemplars[slot], m.last_exemplars, m.counts[slot])
-        following = (m.a_column, m.active, np.int32(len(m.active)), m.outside[turn:], np.bool_(at + 1 < len(steps)))
+        following = (np.int32(slot), np.int32(turn), np.bool_(at + 1 < len(steps)))
         last = (np.float64(numbers["next_damping"]), np.float64(numbers["scale"]))
-        pass_columns(blocks, threads, (*columns, *found, *following, *last))
+        pass_columns(blocks, threads, (*columns, *following, *last))
 
 
 def pass_listed_rows(

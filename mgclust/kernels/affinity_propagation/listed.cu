@@ -8,9 +8,9 @@
 //   pass_listed_columns      c, A(k,k) and the exemplars; and begin_listed of the next iteration
 //
 // All do nothing behind an iteration that has undecided rows. Sums are of integers, by atomics: any order gives the
-// same bits. A row is a chain of dependent steps (its list, c of its columns, their maximum, and what follows from that),
-// so what counts is how many rows are under way. A row has a hot column and some ten own elements at most times, too few
-// for the 32 lanes of a warp: these pass several rows, and go through their steps together.
+// same bits. A row is a chain of dependent steps (its list, c of its columns, their maximum, and what follows), so what
+// counts is how many rows are under way. A row has a hot column and some ten own elements at most times, too few for
+// the 32 lanes of a warp: these pass several rows, and go through their steps together.
 #include "pairs/pairs.cuh"
 #include "affinity_propagation/messages.cuh"
 #include "affinity_propagation/hot_columns.cuh"
@@ -496,12 +496,12 @@ pass_listed_rows(const int64* rows, int m, int n, int first_row, int places, con
 }
 
 // What pass_columns of messages.cu does for the columns; and, if there is `more`, what begin_listed does for the next
-// iteration, whose number for `outside` is 0 so far.
+// iteration, whose turn it is then: its number of `outside` is 0 so far.
 extern "C" __global__ void __launch_bounds__(THREADS)
 pass_listed_columns(int n, const uint64* totals, uint64* sums, int64* progress, real* c, double* r_diagonal,
-                    double* a_diagonal, unsigned char* now, unsigned char* last, uint64* counts, real* a_column,
-                    const int* __restrict__ active, int n_active, ubits* outside, bool more, double damping,
-                    double scale) {
+                    double* a_diagonal, unsigned char* exemplars, unsigned char* last, uint64* counts, real* a_column,
+                    const int* __restrict__ active, int n_active, ubits* outside, int slot, int turn, bool more,
+                    double damping, double scale) {
     const int k = blockIdx.x * THREADS + threadIdx.x;
     if (totals[2 * (int64)n]) {     // a rank has undecided rows: this iteration is not finished yet
         if (k == 0) progress[0] = 1;
@@ -510,7 +510,8 @@ pass_listed_columns(int n, const uint64* totals, uint64* sums, int64* progress, 
     if (k == 0) progress[1] += 1;
     bool exemplar = false, differs = false;
     if (k < n)
-        finish_exemplar(k, n, totals, sums, c, r_diagonal, a_diagonal, now, last, damping, scale, exemplar, differs);
-    count_exemplars(exemplar, differs, counts);
-    if (more) finish_column(k, n, c, a_column, active, n_active, outside, damping);
+        finish_exemplar(k, n, totals, sums, c, r_diagonal, a_diagonal, exemplars + (int64)slot * n, last, damping,
+                        scale, exemplar, differs);
+    count_exemplars(exemplar, differs, counts + 2 * slot);
+    if (more) finish_column(k, n, c, a_column, active, n_active, outside + turn, damping);
 }

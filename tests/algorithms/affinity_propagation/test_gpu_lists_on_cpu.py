@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -19,11 +21,6 @@ def modules(tmp_path_factory):
     names = ("affinity_propagation.gpu", "affinity_propagation.gpu_listed")
     with cuda_on_cpu.gpu_modules(tmp_path_factory.mktemp("kernels"), *names) as found:
         yield found
-
-
-@pytest.fixture
-def gpu_listed(modules):
-    return modules[1]
 
 
 @pytest.fixture
@@ -67,24 +64,32 @@ def rows(kind: str, n: int) -> np.ndarray:
     return rng.integers(4, size=(n, 3)).astype(float)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.fixture(params=[True, False], ids=["active", "lists"])
+def active(request, monkeypatch):
+    """With active columns, as few as may be, and without: kernels of their own."""
+    if not request.param:
+        never = replace(listed_rows.PACES["cpu"], most_active=0, read_far=1 << 30)
+        monkeypatch.setitem(listed_rows.PACES, "cpu", never)
+    return request.param
+
+
+@pytest.mark.parametrize(("lanes", "dtype"), [(8, "float32"), (4, "float32"), (8, "float64"), (16, "float32")])
 @pytest.mark.parametrize("kind", ["blobs", "noise", "clump", "duplicates"])
-@pytest.mark.parametrize("lanes", [4, 8, 16])
-@pytest.mark.quick("8-blobs-float32", "8-clump-float64")
-def test_affinity_propagation(trace, gpu_listed, monkeypatch, lanes, kind, dtype):
-    monkeypatch.setattr(gpu_listed, "LANES", lanes)
+@pytest.mark.quick("lists-blobs-8-float32")
+def test_affinity_propagation(trace, modules, monkeypatch, active, kind, lanes, dtype):
+    monkeypatch.setattr(modules[1], "LANES", lanes)
     given = {"dtype": dtype, "damping": 0.8, "max_iter": 40, "device": "cpu", "client": None}
-    dense = trace(AffinityPropagation(algorithm="dense", **given), rows(kind, 100))
-    lists = trace(AffinityPropagation(algorithm="sparse", **given), rows(kind, 100))
+    dense = trace(AffinityPropagation(algorithm="dense", **given), rows(kind, 90))
+    lists = trace(AffinityPropagation(algorithm="sparse", **given), rows(kind, 90))
     assert lists[1] == dense[1] and (lists[0].labels_ == dense[0].labels_).all()
     assert lists[0].exactness_["algorithm"] == "sparse" and lists[0].exactness_["rows_searched"] > 0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("profile", ["code", "fast"])
-@pytest.mark.quick("fast-float32")
-def test_a_scan(trace, profile, dtype):
-    given = {"dtype": dtype, "device": "cpu", "client": None, "max_iter": 300, "profile": profile}
+@pytest.mark.quick("lists-fast-float32")
+def test_a_scan(trace, active, profile, dtype):
+    given = {"dtype": dtype, "device": "cpu", "client": None, "max_iter": 240, "profile": profile}
     dense = trace(AdaptiveAffinityPropagation(algorithm="dense", **given), rows("clump", 60))
     lists = trace(AdaptiveAffinityPropagation(algorithm="sparse", **given), rows("clump", 60))
     assert lists[1] == dense[1] and (lists[0].labels_ == dense[0].labels_).all()
