@@ -298,12 +298,21 @@ class ListedRows(MessageRows):
     def restore(self, saved: Saved) -> None:
         """See `MessageRows`."""
         super().restore(saved)
+        self._fill_first_places()
         empty: dict[str, Any] = {"own_count": "int64", "own_column": "int32", "own_a": self.context.dtype}
         own = (np.concatenate([np.zeros(0, kind), *saved.blocks(name)]) for name, kind in empty.items())
         # Noise may have raised a floor above the last of its own elements.
         limits, floor = np.finfo(self.context.dtype), self.messages.floor
         floor = floor - abs(floor) * 8 * limits.eps - 8000 * limits.tiny
         self._remake(floor, *map(self.context.kernels.memory.to_device, own))
+
+    def _fill_first_places(self) -> None:
+        """Bring hot columns to the first places of their rows: a GPU once left free ones between them."""
+        messages, xp = self.messages, self.context.kernels.xp
+        places = xp.arange(messages.hot_column.shape[1])
+        order = xp.argsort(xp.where(messages.hot_column < 0, len(places), 0) + places, axis=1)
+        for name in ("hot_column", "hot_e", "hot_a"):
+            setattr(messages, name, xp.take_along_axis(getattr(messages, name), order, axis=1))
 
     def _dense(self) -> DenseRows:
         """The same messages with all elements."""
