@@ -98,7 +98,7 @@ def pass_listed_iterations(
 
 
 def is_halted(messages: ListedMessages) -> bool:
-    """Whether what follows would do nothing."""
+    """Tell whether what follows would do nothing."""
     return bool(messages.progress[0])
 
 

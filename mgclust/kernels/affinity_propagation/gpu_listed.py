@@ -49,8 +49,8 @@ def pass_listed_iterations(
     module, slots = _listed(m), [slot for slot, _ in steps]
     # What all iterations share is brought together once: a device goes through one in less time than that takes here.
     rows_before, rows_after = _arguments_of_rows(m, m.begin, again=False)
-    columns = (np.int32(m.n), m.totals, m.sums, m.progress, m.c, m.r_diagonal, m.a_diagonal, m.exemplars)
-    columns += (m.last_exemplars, m.counts, m.a_column, m.active, np.int32(len(m.active)), m.outside)
+    vectors = (m.totals, m.sums, m.progress, m.c, m.r_diagonal, m.a_diagonal, m.exemplars, m.last_exemplars, m.counts)
+    columns = (np.int32(m.n), *vectors, m.a_column, m.active, np.int32(len(m.active)), m.outside)
     pass_rows, pass_columns = module.get_function("pass_listed_rows"), module.get_function("pass_listed_columns")
     row_blocks, blocks, threads = (_row_blocks(len(m.begin)),), (-(-m.n // THREADS),), (THREADS,)
     # Slots are used in turn.
