@@ -64,10 +64,11 @@ def connect(
     ----------
     client : "auto", None, "local", distributed.Client, cluster object of Dask, str or Cluster
         "auto": the active Dask client, where there is one, else this process; in a task of Dask, which has a worker's
-        thread, this process. None: this process, without Dask. "local": a new cluster of this machine, one worker a GPU (or a core, with ``device="cpu"``),
-        closed on leaving. A Client: its cluster. A cluster object, such as a ``LocalCluster``: itself. A scheduler's
-        address: that cluster; for ``tls://`` the certificates come from MGCLUST_TLS_CA, MGCLUST_TLS_CERT and
-        MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier `connect` found, as it is.
+        thread, this process. None: this process, without Dask. "local": a new cluster of this machine, one worker a
+        GPU (or a core, with ``device="cpu"``), closed on leaving. A Client: its cluster. A cluster object, such as a
+        ``LocalCluster``: itself. A scheduler's address: that cluster; for ``tls://`` the certificates come from
+        MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier
+        `connect` found, as it is.
     device : {"auto", "cpu", "cuda"}
         "auto": GPUs if every rank has one, else CPUs.
     n_workers : int, optional
