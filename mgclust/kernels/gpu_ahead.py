@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.affinity_propagation import gpu_similarities as similarities
 from mgclust.kernels.affinity_propagation.gpu_listed import module_of as module_of_lists
 from mgclust.kernels.fuzzy_c_means import gpu_few_centers as few_centers
 from mgclust.kernels.fuzzy_c_means import gpu_products as fuzzy_products
@@ -152,7 +153,11 @@ def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: in
         yield compiled("affinity_propagation/few_features.cu", dtype.name, DIM=d), "similarities_low"
     elif dtype == np.float32:
         split = compiled("affinity_propagation/similarity.cu", "float32")
-        yield from ((split, "split_rows"), (split, "similarities_split"))
+        if similarities.is_hopper():
+            packed = compiled_for_hopper("affinity_propagation/similarity_hopper.cu")
+            yield from ((packed, "pack_rows"), (packed, "similarities_packed"))
+        else:
+            yield from ((split, "split_rows"), (split, "similarities_split"))
     else:
         yield compiled("pairs/many_features.cu", dtype.name), "similarities"
     messages = compiled("affinity_propagation/messages.cu", dtype.name)
@@ -166,7 +171,7 @@ def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: in
         lists = compiled("affinity_propagation/lists.cu", dtype.name)
         yield from ((lists, name) for name in ("count_similar", "list_similar", "move_own", "nearest_flagged"))
         if d > LOW_DIMENSIONS and dtype == np.float32:
-            yield split, "similarities_chosen"
+            yield from ((split, "split_rows"), (split, "similarities_chosen"))
         yield lists, "move_columns"
         yield lists, "move_lists"
         listed = module_of_lists(dtype.name, active=True)  # once few clusters are left

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -78,6 +80,39 @@ def test_similarities(gpu, cpu, d, norm, dtype):
                 on_gpu[rows], part, first_row=rows.start, y_start=first, out=pieces[rows], **options
             )
     np.testing.assert_array_equal(gpu.memory.to_host(pieces), ours)
+
+
+@pytest.mark.parametrize("kind", ["clusters", "twins", "tiny", "not finite"])
+@pytest.mark.parametrize(("n", "d"), [(1, 120), (100, 50), *((2100, d) for d in (17, 120, 128, 129, 784))])
+def test_similarities_on_hopper_are_those_of_other_devices(gpu, monkeypatch, n, d, kind):
+    from mgclust.kernels.affinity_propagation import gpu_similarities
+
+    if not gpu_similarities.is_hopper():
+        pytest.skip("needs compute capability 9.0")
+    x = points(n, d, "float32")
+    if kind == "twins":
+        x[n // 2 :] = x[: n - n // 2]
+    if kind == "tiny":
+        x *= np.float32(1e-22)
+    if kind == "not finite":
+        x[n // 2, d // 2], x[n // 3, 0] = np.inf, np.nan
+        x[0] = 3e38
+    on_gpu = gpu.memory.to_device(x)
+    middle = n // 2 // 128 * 128
+    found = []
+    for hopper in (True, False):
+        monkeypatch.setattr(gpu_similarities, "is_hopper", lambda hopper=hopper: hopper)
+        for width, cuts in ((padded(n), (0, n)), (n + 3, (0, n)), (padded(n), (0, middle, n))):
+            out = gpu.xp.full((n, width), 7, "float32")
+            pieces = [slice(*cut) for cut in itertools.pairwise(cuts) if cut[1] > cut[0]]
+            for rows, columns in itertools.product(pieces, pieces):
+                place = {"first_row": rows.start, "y_start": columns.start, "out": out[rows]}
+                gpu.affinity_propagation.similarities(
+                    on_gpu[rows], on_gpu[columns], norm="l2-dot", factor=0.25, seed=(5 << 32) + 9, **place
+                )
+            found.append(gpu.memory.to_host(out))
+    for ours, theirs in zip(found[:3], found[3:], strict=True):
+        np.testing.assert_array_equal(ours.view("int32"), theirs.view("int32"))
 
 
 @pytest.mark.parametrize("d", [40, 120, 784])

@@ -95,7 +95,7 @@ def test_every_kernel_that_python_names_exists(gpu):
 @pytest.mark.parametrize("hopper", [True, False])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
 def test_kernels_that_are_compiled_ahead_exist(gpu, monkeypatch, method, hopper):
-    for products in (gpu.ahead.pair_products, gpu.ahead.fuzzy_products):
+    for products in (gpu.ahead.pair_products, gpu.ahead.fuzzy_products, gpu.ahead.similarities):
         monkeypatch.setattr(products, "is_hopper", lambda: hopper)
     for d, dtype in itertools.product([1, 2, 3, 8, 16, 17, 128, 1024], ["float32", "float64"]):
         arguments = {"numbers": [300 if d == 128 else 8], "m": 2.0}

@@ -8,7 +8,7 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.pairs.gpu_launch import direct, is_low, launch, run_length
-from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
+from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, is_hopper, multiprocessors
 
 __all__ = [
     "SIDE",
@@ -29,6 +29,8 @@ THREADS = 256  # of a block in few_features.cu, similarity.cu and chosen_pairs.c
 SIDE = 128  # of a tile in pairs/many_features.cu and similarity.cu
 SLAB = 32  # features of a stage in similarity.cu
 SPLIT_SHARED = max(2 * 4 * SIDE * (SLAB + 8) * 2, SIDE * 133 * 4 + SIDE * SIDE)  # bytes of its blocks
+CHUNK = 64  # features of a tile in similarity_hopper.cu
+PACKED_THREADS, PACKED_SHARED = 384, 227 * 1024  # of its blocks
 LARGEST_GRID_Y = 65535
 NO_NUMBERS = np.uint64(0)  # a null pointer: rows follow each other
 
@@ -60,11 +62,35 @@ def _split_similarities(x: Array, y: Array, same_place: bool, place: tuple[Any, 
     """Use tensor cores (``similarity.cu``); where the columns are the rows, each pair of tiles once."""
     m, k = len(x), len(y)
     symmetric = same_place and m == k and x.data.ptr == y.data.ptr
+    if is_hopper():
+        _packed_similarities(x, y, symmetric, place)
+        return
     sides = [split_rows(rows) for rows in ((x,) if symmetric else (x, y))]
     tiles = (-(-k // SIDE), -(-m // SIDE))
     grid = (tiles[0] * (tiles[0] + 1) // 2,) if symmetric else tiles
     arguments = (*sides[0], *sides[-1], np.int32(sides[0][0].shape[1]), np.bool_(symmetric), *place)
     start_split("similarities_split", grid, arguments)
+
+
+def _packed_similarities(x: Array, y: Array, symmetric: bool, place: tuple[Any, ...]) -> None:
+    """Have ``similarity_hopper.cu`` compute the same bits in less time."""
+    sides = [_pack_rows(rows) for rows in ((x,) if symmetric else (x, y))]
+    kernel = compiled_for_hopper("affinity_propagation/similarity_hopper.cu").get_function("similarities_packed")
+    kernel.max_dynamic_shared_size_bytes = PACKED_SHARED
+    arguments = (*sides[0], *sides[-1], np.int32(x.shape[1]), np.bool_(symmetric), *place)
+    kernel((multiprocessors(),), (PACKED_THREADS,), arguments, shared_mem=PACKED_SHARED)
+
+
+def _pack_rows(rows: Array) -> tuple[Any, ...]:
+    """Rows as ``similarity_hopper.cu`` takes them: halves in tiles, scales, squared lengths, how many."""
+    m, d = rows.shape
+    chunks, tiles = -(-d // CHUNK), -(-m // SIDE)
+    packed = cp.empty(tiles * chunks * SIDE * CHUNK * 4, cp.uint8)
+    unscale, norms = (cp.empty(tiles * SIDE, cp.float32) for _ in range(2))
+    kernel = compiled_for_hopper("affinity_propagation/similarity_hopper.cu").get_function("pack_rows")
+    sizes = (np.int32(m), np.int32(d), np.int32(chunks))
+    kernel((tiles * SIDE // (THREADS // 32),), (THREADS,), (rows, *sizes, packed, unscale, norms))
+    return packed, unscale, norms, np.int32(m)
 
 
 def split_rows(rows: Array) -> tuple[Any, ...]:

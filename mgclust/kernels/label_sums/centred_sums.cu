@@ -54,7 +54,7 @@ extern "C" __global__ void pack_about(const float* x, const int64* which, const 
 }
 
 #define FAR 16.f                // times the root mean square distance
-#define BITS 30                 // of a distance: four of them fit into 32
+#define BITS 30                 // of a distance
 
 __device__ __forceinline__ float approximate_root(float s) {
     float root;
@@ -77,8 +77,13 @@ struct Distances {
     __device__ __forceinline__ float4 columns_at(int t, int four) const {
         return __ldg(reinterpret_cast<const float4*>(y_norms + t * ROWS + column_of(4 * four)));
     }
-    __device__ __forceinline__ unsigned int integer(float s, int h) const {
-        return __float2uint_rn(approximate_root(s) * factor[h]);
+    // rint(distance * factor) by additions, as conversions take as long as roots. v is below 2^30, so 2^30 + v rounds it to a
+    // multiple of 2^7, whose number is in the last digits. What is left is exact, at most 2^6, and 1.5 x 2^23 rounds it to
+    // an integer, halves to even ones; multiples of 2^7 are even, so the sum is v, rounded likewise.
+    __device__ __forceinline__ void add_integer(float s, int h, unsigned int& coarse, unsigned int& fine) const {
+        const float v = __fmul_rn(approximate_root(s), factor[h]), large = v + 1073741824.f;
+        coarse += __float_as_uint(large);
+        fine += __float_as_uint((v - (large - 1073741824.f)) + 12582912.f);
     }
     __device__ __forceinline__ void tile(float (&c)[VALUES], int t) {
         float least = infinity(), most[2] = {0, 0};
@@ -95,12 +100,19 @@ struct Distances {
             }
         }
         if (__any_sync(0xffffffffu, least < 0 || !(most[0] < beyond[0]) || !(most[1] < beyond[1]))) decide(c, t);
+        unsigned int coarse[2] = {0, 0}, fine[2] = {0, 0};
 #pragma unroll
         for (int i = 0; i < VALUES; i += 8)
 #pragma unroll
             for (int h = 0; h < 2; ++h)
-                total[h] += integer(c[i + 2 * h], h) + integer(c[i + 2 * h + 1], h) + integer(c[i + 4 + 2 * h], h) +
-                            integer(c[i + 4 + 2 * h + 1], h);
+#pragma unroll
+                for (int j = 0; j < 4; ++j) add_integer(c[i + 2 * h + (j & 1) + 4 * (j >> 1)], h, coarse[h], fine[h]);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const unsigned int added = VALUES / 2;
+            total[h] += (uint64)(coarse[h] - added * 0x4E800000u) << 7;
+            total[h] += (int64)(int)(fine[h] - added * 0x4B400000u);
+        }
     }
     // Doubtful pairs become 0 in c, and what they are is added to the total.
     __device__ __forceinline__ void decide(float (&c)[VALUES], int t) {

@@ -20,6 +20,7 @@
 #define VALUES 64        // of a tile in each thread
 #define BLOCK_THREADS 384
 #define SHARED_BYTES (225 * 1024)
+#define STAYING 2        // chunks of rows that stay in shared memory while columns pass
 
 __device__ __forceinline__ unsigned short to_half(float v) {
     unsigned short h;
@@ -103,22 +104,25 @@ __device__ __forceinline__ int row_of(int i) {
 }
 __device__ __forceinline__ int column_of(int i) { return (i >> 2) * 8 + 2 * (threadIdx.x & 3) + (i & 1); }
 
-// Calls op.tile(values, t) with the products of a block's rows and the columns of every tile t in [begin, end), then
-// op.end(), in the groups that multiply. Nothing may follow: the first group has few registers left. EITHER: values are
-// the same whichever side is the rows.
-template <int PRODUCTS, bool EITHER = false, class Op>
-__device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const unsigned char* columns, int chunks,
-                                            int row_tile, int begin, int end, Op& op) {
-    const int halves = PRODUCTS == 3 ? 2 : 1, part = halves * HALF_BYTES, stage_bytes = 2 * part;
-    const int stages = (SHARED_BYTES - 2048) / stage_bytes;
+// FEW: rows of at most STAYING chunks stay in shared memory while the columns pass, and the two groups take turns: one
+// multiplies, the other reduces what it has multiplied. Rows of more features come again with every tile.
+template <int PRODUCTS, bool EITHER, bool FEW, class Op>
+__device__ __forceinline__ void sweep_chunks(const unsigned char* rows, const unsigned char* columns, int chunks,
+                                             int row_tile, int begin, int end, Op& op) {
+    const int halves = PRODUCTS == 3 ? 2 : 1, part = halves * HALF_BYTES;
+    const int stage_bytes = FEW ? part : 2 * part;
+    const int stages = (SHARED_BYTES - 2048 - (FEW ? STAYING * part : 0)) / stage_bytes;
+    // Else a group that has its turn would wait for stages that the other has not read.
+    static_assert(!FEW || STAYING <= stages, "a tile of columns fits");
     extern __shared__ unsigned char shared[];
-    const unsigned int base = (shared_address(shared) + 1023) & ~1023u;
-    const unsigned int full = base + stages * stage_bytes, empty = full + 8 * stages;
+    const unsigned int own = (shared_address(shared) + 1023) & ~1023u, base = own + (FEW ? STAYING * part : 0);
+    const unsigned int full = base + stages * stage_bytes, empty = full + 8 * stages, own_full = empty + 8 * stages;
     if (threadIdx.x == 0) {
         for (int s = 0; s < stages; ++s) {
             barrier_init(full + 8 * s, 1);
             barrier_init(empty + 8 * s, 2);
         }
+        barrier_init(own_full, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
@@ -127,27 +131,35 @@ __device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const uns
     if (group < 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x != 0) return;
+        if (FEW && begin < end) {
+            barrier_expect(own_full, chunks * part);
+            for (int c = 0; c < chunks; ++c)
+                bulk_copy(own + c * part, rows + row_tile * stride + c * 2 * HALF_BYTES, part, own_full);
+        }
         int stage = 0, parity = 1;
         for (int t = begin; t < end; ++t)
             for (int c = 0; c < chunks; ++c) {
                 const unsigned int to = base + stage * stage_bytes, ready = full + 8 * stage;
                 barrier_wait(empty + 8 * stage, parity);
                 barrier_expect(ready, stage_bytes);
-                bulk_copy(to, rows + row_tile * stride + c * 2 * HALF_BYTES, part, ready);
-                bulk_copy(to + part, columns + t * stride + c * 2 * HALF_BYTES, part, ready);
+                bulk_copy(to, columns + t * stride + c * 2 * HALF_BYTES, part, ready);
+                if (!FEW) bulk_copy(to + part, rows + row_tile * stride + c * 2 * HALF_BYTES, part, ready);
                 if (++stage == stages) { stage = 0; parity ^= 1; }
             }
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    if (FEW && begin < end) barrier_wait(own_full, 0);
+    if (FEW && group == 1) asm volatile("bar.arrive 3, 256;" ::: "memory");
     int turn = 0;  // of two rounds through the stages
     float values[VALUES], low[VALUES], low_too[EITHER ? VALUES : 1];  // of the columns' low halves, of the rows'
     for (int t = begin; t < end; ++t) {
+        if (FEW) asm volatile("bar.sync %0, 256;" ::"r"(3 + group) : "memory");
         for (int c = 0; c < chunks; ++c) {
             const int stage = turn < stages ? turn : turn - stages;
             barrier_wait(full + 8 * stage, turn >= stages);
-            const unsigned int a = base + stage * stage_bytes + group * (HALF_BYTES / 2);
-            const unsigned int b = base + stage * stage_bytes + part;
+            const unsigned int b = base + stage * stage_bytes;
+            const unsigned int a = (FEW ? own + c * part : b + part) + group * (HALF_BYTES / 2);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
             for (int k = 0; k < CHUNK / 16; ++k) {
@@ -167,6 +179,7 @@ __device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const uns
             }
             if (++turn == 2 * stages) turn = 0;
         }
+        if (FEW && (group == 0 || t + 1 < end)) asm volatile("bar.arrive %0, 256;" ::"r"(4 - group) : "memory");
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         const int last = turn > stages ? turn - stages : turn > 0 ? turn : stages;
         if ((threadIdx.x & 127) == 0) barrier_arrive(empty + 8 * (last - 1));
@@ -176,4 +189,14 @@ __device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const uns
         op.tile(values, t);
     }
     op.end();
+}
+
+// Calls op.tile(values, t) with the products of a block's rows and the columns of every tile t in [begin, end), then
+// op.end(), in the groups that multiply. Nothing may follow: the first group has few registers left. EITHER: values are
+// the same whichever side is the rows.
+template <int PRODUCTS, bool EITHER = false, class Op>
+__device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const unsigned char* columns, int chunks,
+                                            int row_tile, int begin, int end, Op& op) {
+    if (chunks <= STAYING) sweep_chunks<PRODUCTS, EITHER, true>(rows, columns, chunks, row_tile, begin, end, op);
+    else sweep_chunks<PRODUCTS, EITHER, false>(rows, columns, chunks, row_tile, begin, end, op);
 }
