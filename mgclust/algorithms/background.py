@@ -15,6 +15,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from mgclust.algorithms.base import Clusterer, Progress
+from mgclust.engine.dask.cluster import leave_pool
 from mgclust.errors import InputError, RunCancelled
 
 __all__ = ["FitFuture", "submit"]
@@ -87,6 +88,7 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     """
     if not isinstance(model, Clusterer):
         raise InputError(f"model={type(model).__name__} should be an estimator of mgclust, such as DensityPeaks().")
+    leave_pool(model.client)
     future = FitFuture()
 
     def told(event: dict[str, Any]) -> None:

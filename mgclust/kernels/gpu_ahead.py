@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.affinity_propagation.gpu_listed import module_of as module_of_lists
 from mgclust.kernels.fuzzy_c_means import gpu_few_centers as few_centers
 from mgclust.kernels.fuzzy_c_means import gpu_products as fuzzy_products
 from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
@@ -164,13 +165,16 @@ def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: in
     sums = compiled("label_sums/label_sums.cu", dtype.name)
     yield from ((sums, "best_columns"), (sums, "same_label_sums"))
     if arguments.get("algorithm") != "dense" and shape[0] >= LISTED_ROWS:
-        listed, lists = (compiled(f"affinity_propagation/{file}.cu", dtype.name) for file in ("listed", "lists"))
-        yield from ((listed, "begin_listed"), (listed, "pass_listed_rows"))
+        listed = module_of_lists(dtype.name, active=False)
+        yield from ((listed, name) for name in ("begin_listed", "pass_listed_rows", "pass_listed_columns"))
+        lists = compiled("affinity_propagation/lists.cu", dtype.name)
         yield from ((lists, name) for name in ("count_similar", "list_similar", "move_own", "nearest_flagged"))
         if d > LOW_DIMENSIONS and dtype == np.float32:
             yield from ((split, "split_rows"), (split, "similarities_chosen"))
         yield lists, "move_columns"
         yield lists, "move_lists"
+        listed = module_of_lists(dtype.name, active=True)  # once few clusters are left
+        yield from ((listed, name) for name in ("pass_listed_rows", "begin_listed", "pass_listed_columns"))
 
 
 def _fast_newman(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:

@@ -25,7 +25,7 @@ struct Place { unsigned int x, y, z; };
 static Place threadIdx, blockIdx, blockDim;
 
 namespace block {
-enum Kind { RUNNING, BALLOT, SHUFFLE, LEAST, MOST, WARP, BLOCK, ENDED };
+enum Kind { RUNNING, BALLOT, SHUFFLE, LEAST, MOST, WARP, BLOCK, COUNT, ENDED };
 struct Thread {
     ucontext_t context;
     std::vector<char> stack = std::vector<char>(1 << 15);
@@ -55,7 +55,7 @@ inline void thread_main() {
 // Answers a warp whose threads have all asked the same.
 inline bool answer_warp(Thread* lanes) {
     const Kind kind = lanes[0].kind;
-    if (kind == RUNNING || kind == BLOCK || kind == ENDED) return false;
+    if (kind == RUNNING || kind == BLOCK || kind == COUNT || kind == ENDED) return false;
     uint64_t ballot = 0, least = ~0ull, most = 0, values[32];
     for (int l = 0; l < 32; ++l) {
         if (lanes[l].kind != kind) {
@@ -99,8 +99,11 @@ inline void run(int count, const std::function<void()>& what) {
         for (int first = 0; first < count; first += 32) answered |= answer_warp(&threads[first]);
         if (answered) continue;
         bool waiting = false;
+        uint64_t votes = 0;
+        for (Thread& thread : threads) votes += thread.kind == COUNT && thread.value;
         for (Thread& thread : threads)
-            if (thread.kind == BLOCK) {
+            if (thread.kind == BLOCK || thread.kind == COUNT) {
+                thread.answer = votes;
                 thread.kind = RUNNING;
                 waiting = true;
             }
@@ -123,6 +126,7 @@ inline bool __any_sync(unsigned int, bool vote) { return block::ask(block::BALLO
 inline unsigned int __reduce_min_sync(unsigned int, unsigned int v) { return (unsigned int)block::ask(block::LEAST, v); }
 inline unsigned int __reduce_max_sync(unsigned int, unsigned int v) { return (unsigned int)block::ask(block::MOST, v); }
 inline void __syncthreads() { block::ask(block::BLOCK); }
+inline int __syncthreads_count(bool vote) { return (int)block::ask(block::COUNT, vote); }
 inline void __syncwarp() { block::ask(block::WARP); }
 template <class T> inline T __shfl_sync(unsigned int, T v, int from) {
     uint64_t bits = 0;
@@ -143,7 +147,13 @@ inline long long __double_as_longlong(double f) { long long v; memcpy(&v, &f, 8)
 inline float __uint_as_float(unsigned int v) { float f; memcpy(&f, &v, 4); return f; }
 inline double __longlong_as_double(long long v) { double f; memcpy(&f, &v, 8); return f; }
 inline long long __double2ll_rn(double v) { return llrint(v); }
+struct alignas(16) float4 { float x, y, z, w; };
+template <class T> inline T __ldcs(const T* at) { return *at; }
+template <class T> inline void __stcs(T* at, T v) { *at = v; }
+inline int atomicAdd(int* at, int v) { const auto old = *at; *at += v; return old; }
 inline int atomicMax(int* at, int v) { const auto old = *at; *at = std::max(old, v); return old; }
+inline unsigned int atomicMax(unsigned int* at, unsigned int v) { const auto old = *at; *at = std::max(old, v); return old; }
+inline unsigned long long atomicMax(unsigned long long* at, unsigned long long v) { const auto old = *at; *at = std::max(old, v); return old; }
 inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long v) { const auto old = *at; *at += v; return old; }
 inline unsigned long long atomicOr(unsigned long long* at, unsigned long long v) { const auto old = *at; *at |= v; return old; }
 inline int min(int a, int b) { return std::min(a, b); }

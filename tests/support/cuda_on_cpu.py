@@ -31,7 +31,7 @@ REALS = {"float32": "float", "float64": "double"}
 NORMS = {"l2": "NORM_L2", "l1": "NORM_L1"}
 NUMBERS = {
     "int": ctypes.c_int, "int64": ctypes.c_longlong, "uint64": ctypes.c_ulonglong,
-    "float": ctypes.c_float, "double": ctypes.c_double,
+    "float": ctypes.c_float, "double": ctypes.c_double, "bool": ctypes.c_bool,
 }  # fmt: skip
 
 

@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 from unittest import mock
 
-import distributed
 import numpy as np
 import psutil
 
-from mgclust import DensityPeaks
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs
 from mgclust.engine.checkpoint import Ragged
 from mgclust.engine.memory import Estimate
@@ -408,9 +406,14 @@ def leave_stream(context, rank, after):
     context.comm.barrier()
 
 
-def fit_in_a_task(rows, client):
+def fit_in_a_task(rows, client, beside):
     """Number of ranks and labels of a fit in a task of Dask, whose worker's process has a client of its own."""
+    import distributed
+
+    from mgclust import DensityPeaks, submit
+
     own = distributed.get_client()
     chosen = {"auto": "auto", "own": own, "address": own.scheduler.address}[client]
-    model = DensityPeaks(3, client=chosen, device="cpu", n_workers=None if client == "auto" else 4).fit(rows)
+    model = DensityPeaks(3, client=chosen, device="cpu", n_workers=None if client == "auto" else 4)
+    model = submit(model, rows).result() if beside else model.fit(rows)
     return model.result_.hardware["ranks"], model.labels_

@@ -12,6 +12,7 @@ similarities than longer lists.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ from mgclust.engine.checkpoint import Ragged, Saved
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.errors import InsufficientMemoryError
-from mgclust.kernels.affinity_propagation.listed import ListedMessages, load_lists
+from mgclust.kernels.affinity_propagation.listed import ListedMessages, Step, load_lists
 from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, PADDING, Vectors, padded
 
 __all__ = ["LIST_GROWTH", "ListedRows", "first_length"]
@@ -140,7 +141,7 @@ class ListedRows(MessageRows):
             hot_s=xp.zeros((m, HOT_COLUMNS), dtype),
             active=xp.zeros(0, "int32"),
             active_s=xp.zeros((m, 0), dtype),
-            outside=xp.zeros(1, f"uint{8 * dtype.itemsize}"),
+            outside=xp.zeros(2, f"uint{8 * dtype.itemsize}"),
             wanted=xp.zeros(m, dtype),
             slack=xp.zeros(m, dtype),
             read=xp.zeros(m, "int64"),
@@ -161,13 +162,9 @@ class ListedRows(MessageRows):
         for start, s in self.similarities.blocks():
             self._list(self._rows[start : start + len(s)], s, self._floors(s, None))
 
-    def pass_rows(self, **numbers: float) -> None:
+    def queue(self, steps: Sequence[Step], *, passed: bool) -> None:
         """See `MessageRows`."""
-        self._kernels.pass_listed_rows(self.messages, self._rows, again=False, **numbers)
-
-    def halted(self) -> bool:
-        """See `MessageRows`."""
-        return self.context.kernels.device == "cpu" and bool(self.messages.progress[0])
+        self._kernels.pass_listed_iterations(self.messages, steps, passed=passed, meet=self.meet)
 
     def finished(self, queued: int) -> int:
         """See `MessageRows`."""
@@ -275,7 +272,7 @@ class ListedRows(MessageRows):
         if read > self._pace.read_far * m + own and self._chosen >= INTERVAL:
             self._choose_active(messages.slack, max(SHORTEST_LIST, read // m))
         self._drop_unused()
-        if self._can_end and int(self.context.comm.all_reduce(np.array([int(self._nearly_full())]), "max")[0]):
+        if self._can_end and int(self.context.comm.all_reduce(np.array([int(self._nearly_full(own))]), "max")[0]):
             return ColumnRows(self)
         if self._keep_lists:
             return self
@@ -286,9 +283,9 @@ class ListedRows(MessageRows):
         slow_somewhere, too_large = self.context.comm.all_reduce(mine, "max")
         return self._dense() if slow_somewhere and not too_large else self
 
-    def _nearly_full(self) -> bool:
-        """Tell whether own elements will soon take more memory than there is."""
-        return int(self.messages.own.sum()) > self._pace.most_own * self._largest_room()
+    def _nearly_full(self, own: int) -> bool:
+        """Tell whether own elements, so many, will soon take more memory than there is."""
+        return own > self._pace.most_own * self._largest_room()
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
         """See `MessageRows`."""
@@ -301,12 +298,21 @@ class ListedRows(MessageRows):
     def restore(self, saved: Saved) -> None:
         """See `MessageRows`."""
         super().restore(saved)
+        self._fill_first_places()
         empty: dict[str, Any] = {"own_count": "int64", "own_column": "int32", "own_a": self.context.dtype}
         own = (np.concatenate([np.zeros(0, kind), *saved.blocks(name)]) for name, kind in empty.items())
         # Noise may have raised a floor above the last of its own elements.
         limits, floor = np.finfo(self.context.dtype), self.messages.floor
         floor = floor - abs(floor) * 8 * limits.eps - 8000 * limits.tiny
         self._remake(floor, *map(self.context.kernels.memory.to_device, own))
+
+    def _fill_first_places(self) -> None:
+        """Bring hot columns to the first places of their rows: a GPU once left free ones between them."""
+        messages, xp = self.messages, self.context.kernels.xp
+        places = xp.arange(messages.hot_column.shape[1])
+        order = xp.argsort(xp.where(messages.hot_column < 0, len(places), 0) + places, axis=1)
+        for name in ("hot_column", "hot_e", "hot_a"):
+            setattr(messages, name, xp.take_along_axis(getattr(messages, name), order, axis=1))
 
     def _dense(self) -> DenseRows:
         """The same messages with all elements."""

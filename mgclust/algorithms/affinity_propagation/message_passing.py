@@ -28,7 +28,22 @@ Array = Any
 RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse is refused
 FEWEST_AHEAD = 4  # iterations that are queued after one that had undecided rows: where there was one, there are more
 MOST_AHEAD = 24  # and at most: rows rarely have more than 8 hot columns, and then 32 places are enough
+FEW_VALUES = 64  # that are added one by one
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
+
+
+def rounded_sum(values: np.ndarray) -> float:
+    """The sum of finite float64 values, rounded once, as of `math.fsum`; that takes a Python number for each."""
+    errors = []
+    while len(values) > FEW_VALUES:
+        half = len(values) // 2
+        one, other, odd = values[:half], values[half : 2 * half], values[2 * half :]
+        total = one + other
+        rounded = total - one
+        error = (one - (total - rounded)) + (other - rounded)  # one + other = total + error, exactly
+        errors.append(error[error != 0])
+        values = np.concatenate([total, odd])
+    return math.fsum(np.concatenate([values, *errors]).tolist())
 
 
 class Assignment(NamedTuple):
@@ -111,15 +126,7 @@ class MessagePassing:
             # All ranks queue as many: each meets the others in its sum.
             queued = steps[: self._ahead]
             self.rows.make_room(len(queued))
-            for slot, each in queued:
-                if not passed:
-                    self.rows.pass_rows(**each)
-                passed = False
-                comm.queue_reduce(messages.sums, out=messages.totals)
-                damping, scale = each["next_damping"], each["scale"]
-                kernels.affinity_propagation.pass_columns(messages, damping=damping, scale=scale, slot=slot)
-                if self.rows.halted():
-                    break
+            self.rows.queue(queued, passed=passed)
             comm.settle()
             done = self.rows.finished(len(queued))
             passed = done < len(queued)
@@ -225,7 +232,7 @@ class MessagePassing:
         chosen = kernels.memory.to_host(comm.all_gather(similarity.astype("float64")))
         own_preference = self._preference if preference is None else preference
         chosen[exemplars] = own_preference[exemplars]
-        return Assignment(exemplars, labels, math.fsum(chosen[labels >= 0]))
+        return Assignment(exemplars, labels, rounded_sum(chosen[labels >= 0]))
 
     def refine(
         self, assignments: Sequence[Assignment], preferences: Sequence[np.ndarray] | None = None
@@ -265,7 +272,9 @@ class MessagePassing:
         the bound where a row may have no pair with that k.
         """
         lowest, highest = self._similarities.lowest, self._similarities.highest
-        second = float(np.partition(preference, -2)[-2] if self._similarities.complete else preference.min())
+        second = float(preference.min())
+        if self._similarities.complete and second < preference.max():
+            second = float(np.partition(preference, -2)[-2])
         largest = min(highest - lowest + max(0.0, highest - second), highest - float(preference.min()))
         largest = max(largest, 1e-290)
         reach = max(highest - lowest, abs(lowest), abs(highest))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from mgclust.algorithms.affinity_propagation.similarity_matrix import Similarities
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
+from mgclust.kernels.affinity_propagation.listed import Step
 from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, Messages
 
 __all__ = ["DENSE", "SLOTS", "SPARSE", "DenseRows", "MessageRows"]
@@ -87,9 +89,34 @@ class MessageRows(ABC):
     def kept(self) -> int:
         """Count the pairs that are kept."""
 
-    @abstractmethod
+    def queue(self, steps: Sequence[Step], *, passed: bool) -> None:
+        """Queue iterations; those behind one that has undecided rows do nothing.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+            One for each.
+        passed : bool
+            The rows of the first have been passed, and those that were undecided again.
+        """
+        messages, kernels = self.messages, self.context.kernels.affinity_propagation
+        for slot, numbers in steps:
+            if not passed:
+                self.pass_rows(**numbers)
+            passed = False
+            self.meet()
+            damping, scale = numbers["next_damping"], numbers["scale"]
+            kernels.pass_columns(messages, damping=damping, scale=scale, slot=slot)
+            if self.halted():
+                break
+
+    def meet(self) -> None:
+        """Queue the sum over ranks, between rows and columns."""
+        self.context.comm.queue_reduce(self.messages.sums, out=self.messages.totals)
+
     def pass_rows(self, **numbers: float) -> None:
-        """See `mgclust.kernels.affinity_propagation.AffinityPropagation.pass_rows`."""
+        """See `mgclust.kernels.affinity_propagation.AffinityPropagation.pass_rows`; where `queue` asks for it."""
+        raise NotImplementedError
 
     def halted(self) -> bool:
         """Tell whether what is queued from now on does nothing, as far as that is known without settling the queue."""

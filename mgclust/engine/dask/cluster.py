@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from mgclust.engine.safe_path import safe_path
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from mgclust.progress import WAITING, paced
 
-__all__ = ["Cluster", "connect", "patience", "too_few"]
+__all__ = ["Cluster", "check_workers", "connect", "leave_pool", "patience", "too_few"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
@@ -64,8 +64,8 @@ def connect(
     ----------
     client : "auto", None, "local", distributed.Client, cluster object of Dask, str or Cluster
         "auto": the active Dask client, where there is one, else this process; in a task of Dask, which has a worker's
-        thread, this process. None: this process, without Dask. "local": a new cluster of this machine, one worker a GPU
-        (or a core, with ``device="cpu"``), closed on leaving. A Client: its cluster. A cluster object, such as a
+        thread, this process. None: this process, without Dask. "local": a new cluster of this machine, one worker a
+        GPU (or a core, with ``device="cpu"``), closed on leaving. A Client: its cluster. A cluster object, such as a
         ``LocalCluster``: itself. A scheduler's address: that cluster; for ``tls://`` the certificates come from
         MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier
         `connect` found, as it is.
@@ -135,11 +135,30 @@ def connect(
         yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact)
 
 
+def _in_a_task() -> bool:
+    """Return whether this is the thread of a task of a Dask worker."""
+    worker = sys.modules.get("distributed.worker")
+    return worker is not None and hasattr(worker.thread_state, "start_time")
+
+
 def _holds_a_thread() -> bool:
-    """Return whether this is a task of a Dask worker, which keeps a thread of it from the ranks' tasks."""
-    worker, pool = (sys.modules.get(f"distributed.{name}") for name in ("worker", "threadpoolexecutor"))
-    in_task = worker is not None and hasattr(worker.thread_state, "start_time")
-    return in_task and getattr(getattr(pool, "thread_state", None), "proceed", False)
+    """Return whether this is a task that keeps a thread of its worker from the ranks' tasks."""
+    pool = sys.modules.get("distributed.threadpoolexecutor")
+    return _in_a_task() and getattr(getattr(pool, "thread_state", None), "proceed", False)
+
+
+def leave_pool(client: Any) -> None:
+    """Give the thread of a task to other tasks for good, before it waits for a run elsewhere of a thread beside it.
+
+    Parameters
+    ----------
+    client : "auto", None, "local", distributed.Client, cluster object of Dask or str
+        Where that run is, as of `connect`.
+    """
+    if client is not None and client != "auto" and _holds_a_thread():
+        from distributed import secede
+
+        secede()
 
 
 @contextlib.contextmanager
@@ -160,9 +179,12 @@ def _active_client() -> Any:
     if distributed is None:
         return None
     try:
-        return distributed.Client.current()
+        client = distributed.Client.current()
     except ValueError:
         return None
+    # A task of this worker has made it, which may wait for this thread.
+    of_worker = any(worker._client is client for worker in distributed.Worker._instances)
+    return None if of_worker and client.id.startswith("Client-worker-") and not _in_a_task() else client
 
 
 def _local_device(device: str) -> str:
@@ -279,6 +301,28 @@ def too_few(client: Any, found: int, wanted: int, seconds: float) -> ClusterUnav
 def patience(answer: Mapping[str, Any]) -> float:
     """Seconds to wait for workers that are missing, after an answer of `mgclust.engine.dask.leases.Leases.ask`."""
     return ADAPTIVE_TIMEOUT if answer["adaptive"] else WORKERS_TIMEOUT
+
+
+def check_workers(client: Any, addresses: Iterable[str], device: str) -> None:
+    """Refuse workers that have come since `connect` has looked, where a run cannot have them.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    addresses : iterable of str
+        All workers of the run.
+    device : {"cpu", "cuda"}
+        Kind of its devices.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        One of them has no GPU, or not one of its own.
+    InputError
+        One cannot import mgclust.
+    """
+    offers = _offers(client)
+    _common_device(offers, tuple(address for address in addresses if address in offers), device)
 
 
 def _workers(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from mgclust.kernels.affinity_propagation.cpu_lists import (
     place_own,
     redraw_lists,
 )
-from mgclust.kernels.affinity_propagation.cpu_messages import enter
+from mgclust.kernels.affinity_propagation.cpu_messages import enter, pass_columns
 from mgclust.kernels.affinity_propagation.cpu_similarities import (
     jitter_lists,
     jitter_pairs,
@@ -27,7 +28,7 @@ from mgclust.kernels.affinity_propagation.cpu_similarities import (
     similarities_of_columns,
     similarities_of_rows,
 )
-from mgclust.kernels.affinity_propagation.listed import ListedMessages
+from mgclust.kernels.affinity_propagation.listed import ListedMessages, Step
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
@@ -65,6 +66,7 @@ __all__ = [
     "move_lists",
     "move_own",
     "nearest_flagged",
+    "pass_listed_iterations",
     "pass_listed_rows",
     "place_own",
     "redraw_lists",
@@ -79,6 +81,25 @@ AHEAD = 4  # rows: their lists lie anywhere, and are asked for that much earlier
 FEW = 8  # own elements that are faster one by one
 PER_ROW = 64  # elements that are passed in the time that a row takes beside
 LEAST_WORK = 1 << 17  # elements for each thread: less is not worth waking it
+
+
+def pass_listed_iterations(
+    messages: ListedMessages, steps: Sequence[Step], *, passed: bool, meet: Callable[[], None]
+) -> None:
+    rows = np.arange(len(messages.begin))
+    for slot, numbers in steps:
+        if not passed:
+            pass_listed_rows(messages, rows, again=False, **numbers)
+        passed = False
+        meet()
+        pass_columns(messages, damping=numbers["next_damping"], scale=numbers["scale"], slot=slot)
+        if is_halted(messages):
+            break
+
+
+def is_halted(messages: ListedMessages) -> bool:
+    """Tell whether what follows would do nothing."""
+    return bool(messages.progress[0])
 
 
 def pass_listed_rows(

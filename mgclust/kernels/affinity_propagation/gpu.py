@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy as cp
 import numpy as np
 
 from mgclust.kernels.affinity_propagation.gpu_similarities import jitter, similarities
@@ -42,7 +41,7 @@ def pass_rows(
 
 def pass_columns(messages: Vectors, *, damping: float, scale: float, slot: int) -> None:
     counts = messages.counts[slot]
-    cp.cuda.runtime.memsetAsync(counts.data.ptr, 0, counts.nbytes, cp.cuda.get_current_stream().ptr)
+    counts[...] = 0
     kernel = compiled("affinity_propagation/messages.cu", messages.c.dtype.name).get_function("pass_columns")
     sums = (messages.totals, messages.sums, messages.progress)
     vectors = (messages.c, messages.r_diagonal, messages.a_diagonal)

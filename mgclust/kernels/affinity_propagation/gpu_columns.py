@@ -8,6 +8,7 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.affinity_propagation.columns import ColumnMessages
+from mgclust.kernels.affinity_propagation.gpu_listed import module_of
 from mgclust.kernels.affinity_propagation.gpu_similarities import SIDE, split_rows, start_split, tie_tiny
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
 
@@ -67,7 +68,7 @@ def finish_columns(messages: ColumnMessages, *, damping: float) -> None:
     m = messages
     none = (m.columns, np.int32(0), m.a_column)  # active columns, and the largest a(k) of the others
     arguments = (np.int32(m.n), m.c, m.a_column, *none, m.progress, np.bool_(False), np.float64(damping))
-    kernel = compiled("affinity_propagation/listed.cu", m.s.dtype.name).get_function("begin_listed")
+    kernel = module_of(m.s.dtype.name, active=False).get_function("begin_listed")
     kernel((-(-m.n // THREADS),), (THREADS,), arguments)
 
 

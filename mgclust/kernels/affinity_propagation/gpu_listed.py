@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy as cp
@@ -14,7 +15,7 @@ from mgclust.kernels.affinity_propagation.gpu_similarities import (
     similarities_of_columns,
     similarities_of_rows,
 )
-from mgclust.kernels.affinity_propagation.listed import ListedMessages
+from mgclust.kernels.affinity_propagation.listed import ListedMessages, Step
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
 
 __all__ = [
@@ -24,9 +25,11 @@ __all__ = [
     "jitter_pairs",
     "jitter_rows",
     "list_similar",
+    "module_of",
     "move_lists",
     "move_own",
     "nearest_flagged",
+    "pass_listed_iterations",
     "pass_listed_rows",
     "place_own",
     "redraw_lists",
@@ -36,7 +39,37 @@ __all__ = [
 
 Array = Any
 THREADS = 256  # of a block in listed.cu and lists.cu
-ROWS = 8  # of a block in listed.cu: WARPS
+# Of a row in listed.cu; with active columns, which there are where clusters are few, rows have more own elements.
+LANES = {False: 8, True: 16}
+
+
+def pass_listed_iterations(
+    messages: ListedMessages, steps: Sequence[Step], *, passed: bool, meet: Callable[[], None]
+) -> None:
+    m, turn = messages, 0
+    module, slots = _listed(m), [slot for slot, _ in steps]
+    # What all iterations share is brought together once: a device goes through one in less time than that takes here.
+    rows_before, rows_after = _arguments_of_rows(m, m.begin, again=False)
+    vectors = (m.totals, m.sums, m.progress, m.c, m.r_diagonal, m.a_diagonal, m.exemplars, m.last_exemplars, m.counts)
+    columns = (np.int32(m.n), *vectors, m.a_column, m.active, np.int32(len(m.active)), m.outside)
+    pass_rows, pass_columns = module.get_function("pass_listed_rows"), module.get_function("pass_listed_columns")
+    row_blocks, blocks, threads = (_row_blocks(m, len(m.begin)),), (-(-m.n // THREADS),), (THREADS,)
+    # Slots are used in turn.
+    ends = [at for at in range(1, len(slots)) if slots[at] < slots[at - 1]]
+    for part in filter(None, (slots[: ends[0]], slots[ends[0] :]) if ends else (slots,)):
+        m.counts[part[0] : part[-1] + 1] = 0
+    if passed:
+        m.outside[...] = 0
+    else:
+        _begin(m, steps[0][1]["damping"], again=False)
+    for at, (slot, numbers) in enumerate(steps):
+        if row_blocks[0] and (at or not passed):
+            pass_rows(row_blocks, threads, (*rows_before, np.int32(turn), *rows_after, *_numbers(**numbers)))
+        meet()
+        turn = 1 - turn
+        following = (np.int32(slot), np.int32(turn), np.bool_(at + 1 < len(steps)))
+        last = (np.float64(numbers["next_damping"]), np.float64(numbers["scale"]))
+        pass_columns(blocks, threads, (*columns, *following, *last))
 
 
 def pass_listed_rows(
@@ -51,27 +84,54 @@ def pass_listed_rows(
     scale: float,
     negligible: float,
 ) -> None:
-    m, n, each = messages, np.int32(messages.n), len(rows)
-    arguments: tuple[Any, ...]
     if again:
         damping = 1.0  # A stays
-    module = compiled("affinity_propagation/listed.cu", m.s.dtype.name)
-    active = (m.active, np.int32(len(m.active)))
+    _begin(messages, damping, again=again)
+    if len(rows):
+        before, after = _arguments_of_rows(messages, rows, again=again)
+        numbers = _numbers(sigma, next_sigma, damping, next_damping, scale, negligible)
+        kernel = _listed(messages).get_function("pass_listed_rows")
+        kernel((_row_blocks(messages, len(rows)),), (THREADS,), (*before, np.int32(0), *after, *numbers))
+
+
+def _begin(messages: ListedMessages, damping: float, *, again: bool) -> None:
+    m = messages
     if len(m.active):
-        cp.cuda.runtime.memsetAsync(m.outside.data.ptr, 0, m.outside.nbytes, cp.cuda.get_current_stream().ptr)
-    waits = (m.progress, np.bool_(again))
-    arguments = (n, m.c, m.a_column, *active, m.outside, *waits, np.float64(damping))
-    module.get_function("begin_listed")((-(-messages.n // THREADS),), (THREADS,), arguments)
-    if not each:
-        return
-    sizes = (np.int32(each), n, np.int32(m.first_row), np.int32(m.hot_column.shape[1]))
-    lists = (m.begin, m.length, m.own, m.floor, m.column, m.s, m.a, m.a_column, m.active, m.active_s, active[1])
-    hot = (m.hot_column, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.hot_most)
-    vectors = (m.c, m.r_diagonal, m.a_diagonal, m.preference, m.sums)
-    found = (m.wanted, m.slack, m.read, m.undecided)
-    numbers = map(np.float64, (sigma, next_sigma, damping, next_damping, scale, negligible))
-    arguments = (rows, *sizes, *lists, m.outside, m.u, *hot, *vectors, *waits, *found, *numbers)
-    module.get_function("pass_listed_rows")((-(-each // ROWS),), (THREADS,), arguments)
+        m.outside[...] = 0
+    active = (m.active, np.int32(len(m.active)), m.outside)
+    arguments = (np.int32(m.n), m.c, m.a_column, *active, m.progress, np.bool_(again), np.float64(damping))
+    _listed(m).get_function("begin_listed")((-(-m.n // THREADS),), (THREADS,), arguments)
+
+
+def _arguments_of_rows(messages: ListedMessages, rows: Array, *, again: bool) -> tuple[tuple[Any, ...], ...]:
+    """Arguments of pass_listed_rows: those before the turn, and those behind it but for numbers."""
+    m = messages
+    sizes = map(np.int32, (len(rows), m.n, m.first_row, m.hot_column.shape[1]))
+    lists = (m.begin, m.length, m.own, m.floor, m.column, m.s, m.a, m.a_column)
+    active = (m.active, m.active_s, np.int32(len(m.active)), m.outside)
+    hot = (m.u, m.hot_column, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.hot_most)
+    vectors = (m.c, m.r_diagonal, m.a_diagonal, m.preference, m.sums, m.progress, np.bool_(again))
+    return (rows, *sizes, *lists, *active), (*hot, *vectors, m.wanted, m.slack, m.read, m.undecided)
+
+
+def _numbers(
+    sigma: float, next_sigma: float, damping: float, next_damping: float, scale: float, negligible: float
+) -> tuple[np.float64, ...]:
+    """The last arguments of pass_listed_rows."""
+    return tuple(map(np.float64, (sigma, next_sigma, damping, next_damping, scale, negligible)))
+
+
+def _row_blocks(messages: ListedMessages, rows: int) -> int:
+    return -(-rows * LANES[len(messages.active) > 0] // THREADS)
+
+
+def module_of(dtype: str, active: bool) -> Module:
+    """The kernels of ``listed.cu``; those that know of no active columns take fewer registers."""
+    return compiled("affinity_propagation/listed.cu", dtype, ACTIVE=int(active), LANES=LANES[active])
+
+
+def _listed(messages: ListedMessages) -> Module:
+    return module_of(messages.s.dtype.name, len(messages.active) > 0)
 
 
 def count_similar(s: Array, low: Array, *, out: Array) -> None:

@@ -1,4 +1,4 @@
-// What a warp knows of its row while it passes it, on lists (listed.cu) and on some columns (columns.cu).
+// What is known of a row while it is passed, on lists (listed.cu) and on some columns (columns.cu).
 #pragma once
 
 struct Found {      // the two largest of A + S; of the largest, its place among the own elements (-1: none) and S
@@ -16,7 +16,7 @@ __device__ __forceinline__ void take(Found& found, real v, int k, int place, rea
     }
 }
 
-// The hot columns of a row: a lane's own of the first 32 places, where all are, and how many of the first 32.
+// The hot columns of a row that a warp passes: a lane's own of the first 32 places, where all are, and how many of the first 32.
 struct Hot {
     const int* column;
     int places, mine, count, lane;

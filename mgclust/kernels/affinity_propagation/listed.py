@@ -41,6 +41,7 @@ any scale (all similarities of a row nearly equal) lists grow to whole rows: the
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,9 +50,11 @@ from mgclust.kernels.affinity_propagation.messages import Vectors
 if TYPE_CHECKING:
     from mgclust.kernels.affinity_propagation import cpu_listed, gpu_listed
 
-__all__ = ["ListedMessages", "ListedPassing", "load_lists"]
+__all__ = ["ListedMessages", "ListedPassing", "Step", "load_lists"]
 
 Array = Any
+# Of an iteration: the slot of its exemplars, and its numbers as ``pass_rows`` takes them.
+Step = tuple[int, Mapping[str, float]]
 
 
 @dataclass
@@ -76,7 +79,7 @@ class ListedMessages(Vectors):
     # shape (n_active,), int32, and (m, n_active), real: some columns, and S there; -inf on the diagonal
     active: Array
     active_s: Array
-    outside: Array  # shape (1,), unsigned and as wide as real: a GPU's, for the largest a(k) of the other columns
+    outside: Array  # shape (2,), unsigned and as wide as real: a GPU's, for the largest a(k) of the other columns
     # wanted, slack: of shape (m,), real: of undecided rows, the least similarity that their lists should have; of the
     # others, how far a(k) of a column has to be above to be looked at
     wanted: Array
@@ -164,6 +167,22 @@ class ListedPassing(Protocol):
         flags : uint8 array of shape (n,)
         out, out_s : arrays of shape (own rows,), int64 and the similarities' type
             The column, and its similarity; -1 where a list has none.
+        """
+
+    def pass_listed_iterations(
+        self, messages: ListedMessages, steps: Sequence[Step], *, passed: bool, meet: Callable[[], None]
+    ) -> None:
+        """Do iterations, of all own rows and of all columns, until one has undecided rows: ``progress`` tells.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+            One for each.
+        passed : bool
+            The rows of the first have been passed, and those that were undecided again.
+        meet : callable
+            Queues the sum over ranks, between rows and columns: all ranks call it as often, or all find out before that
+            what is left does nothing.
         """
 
     def pass_listed_rows(

@@ -181,21 +181,7 @@ pass_columns(int n, const uint64* totals, uint64* sums, int64* progress, real* c
         return;
     }
     if (k == 0) progress[1] += 1;
-    if (k < n) {
-        const double r = __longlong_as_double((int64)totals[n + k]), t = (double)(int64)totals[k] / scale;
-        const double a = damped(a_diagonal[k], t, damping);
-        sums[k] = 0;
-        sums[n + k] = 0;
-        c[k] = (real)(r + t);
-        r_diagonal[k] = r;
-        a_diagonal[k] = a;
-        exemplar = a + r > 0;
-        differs = exemplar != (last[k] != 0);
-        now[k] = last[k] = exemplar;
-    }
-    const int found = __syncthreads_count(exemplar), changed = __syncthreads_count(differs);
-    if (threadIdx.x == 0) {
-        if (found) atomicAdd(counts, (uint64)found);
-        if (changed) atomicAdd(counts + 1, (uint64)changed);
-    }
+    if (k < n)
+        finish_exemplar(k, n, totals, sums, c, r_diagonal, a_diagonal, now, last, damping, scale, exemplar, differs);
+    count_exemplars(exemplar, differs, counts);
 }

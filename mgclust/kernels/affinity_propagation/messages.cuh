@@ -35,7 +35,11 @@ __device__ __forceinline__ real number_of(double, uint64 u) {
     return __longlong_as_double((int64)(u >> 63 ? u & 0x7fffffffffffffffull : ~u));
 }
 
-// float32 by whole-warp instructions; -0 becomes 0, which is equal.
+// In float32, where maxima are of integers, -0 becomes 0, which is equal.
+__device__ __forceinline__ float positive_zero(float v) { return v + 0.0f; }
+__device__ __forceinline__ double positive_zero(double v) { return v; }
+
+// float32 by whole-warp instructions.
 __device__ __forceinline__ Top over_warp(Top t, float) {
     const ubits first = ordered(t.m1 + (real)0);
     const ubits best = __reduce_max_sync(FULL, (unsigned)first);
@@ -80,4 +84,30 @@ __device__ __forceinline__ bool counts(real e, real s, double u, double negligib
 
 __device__ __forceinline__ void add_positive(uint64* sums, int k, real r, double scale) {
     if (r > 0) atomicAdd(sums + k, (uint64)__double2ll_rn((double)r * scale));
+}
+
+// c, R(k,k), A(k,k) and the flag of one column, once its sums are those of all rows; `sums` becomes 0.
+__device__ __forceinline__ void finish_exemplar(int k, int n, const uint64* totals, uint64* sums, real* c,
+                                                double* r_diagonal, double* a_diagonal, unsigned char* now,
+                                                unsigned char* last, double damping, double scale, bool& exemplar,
+                                                bool& differs) {
+    const double r = __longlong_as_double((int64)totals[n + k]), t = (double)(int64)totals[k] / scale;
+    const double a = damped(a_diagonal[k], t, damping);
+    sums[k] = 0;
+    sums[n + k] = 0;
+    c[k] = (real)(r + t);
+    r_diagonal[k] = r;
+    a_diagonal[k] = a;
+    exemplar = a + r > 0;
+    differs = exemplar != (last[k] != 0);
+    now[k] = last[k] = exemplar;
+}
+
+// All threads of a block: how many exemplars there are, and how many rows differ from before.
+__device__ __forceinline__ void count_exemplars(bool exemplar, bool differs, uint64* counts) {
+    const int found = __syncthreads_count(exemplar), changed = __syncthreads_count(differs);
+    if (threadIdx.x == 0) {
+        if (found) atomicAdd(counts, (uint64)found);
+        if (changed) atomicAdd(counts + 1, (uint64)changed);
+    }
 }

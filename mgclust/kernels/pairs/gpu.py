@@ -19,6 +19,7 @@ from mgclust.kernels.pairs import LOG2_E, gpu_products
 from mgclust.kernels.pairs.density import add_both_ways
 from mgclust.kernels.pairs.gpu_column_boxes import box_border, box_count, box_nearest, boxes_for
 from mgclust.kernels.pairs.gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
+from mgclust.kernels.pairs.nearest_of_many import keep_nearest, leave_out
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = [
@@ -43,7 +44,7 @@ Array = Any
 NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `nearest_higher` passes over all pairs
 PRODUCT_REACH = 1.0
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
-SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # distances that are sorted together
+SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # distances that are looked at together
 VALUE_THREADS = 256  # of a block in stored_values.cu
 
 
@@ -183,13 +184,8 @@ def _sort_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near
         own = slice(start, start + SORTED_ROWS)
         for first in range(0, len(y), SORTED_COLUMNS):
             s = reduced_distances(x[own], y[first : first + SORTED_COLUMNS], norm=norm)
-            numbers = cp.broadcast_to(cp.arange(s.shape[1]) + (y_start + first), s.shape)
-            s[numbers == rows[own, None]] = np.inf
-            # Columns that were kept come first and have lower numbers: of equal ones, the order stays.
-            every, index = cp.concatenate([near[own], s], axis=1), cp.concatenate([near_index[own], numbers], axis=1)
-            order = cp.argsort(every, axis=1, kind="stable")[:, : near.shape[1]]
-            near[own] = cp.take_along_axis(every, order, axis=1)
-            near_index[own] = cp.where(cp.isfinite(near[own]), cp.take_along_axis(index, order, axis=1), -1)
+            leave_out(s, rows[own] - (y_start + first), cp)
+            keep_nearest(s, y_start + first, near[own], near_index[own], cp)
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mgclust import AffinityPropagation
 from mgclust.algorithms.affinity_propagation import estimator as affinity_propagation
+from mgclust.algorithms.affinity_propagation.message_passing import rounded_sum
 from mgclust.errors import InputError
 from mgclust.kernels.affinity_propagation import cpu
 from oracles import affinity_propagation as oracle
@@ -365,3 +367,12 @@ def test_bad_rows(rng):
     X[4, 1] = np.nan
     with pytest.raises(InputError, match="NaN"):
         fit(X)
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 65, 5000])
+def test_sums_are_rounded_once(count):
+    """Whatever the sizes and signs: as `math.fsum`, which adds one by one."""
+    rng = np.random.default_rng(count)
+    for values in (-rng.random(count), rng.normal(size=count) * 10.0 ** rng.integers(-18, 18, size=count)):
+        cancelling = np.concatenate([values, -values[: count // 3]])
+        assert rounded_sum(values) == math.fsum(values) and rounded_sum(cancelling) == math.fsum(cancelling)

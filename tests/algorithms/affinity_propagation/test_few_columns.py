@@ -120,7 +120,7 @@ def test_where_lists_fill_the_memory(monkeypatch, device):
     monkeypatch.setattr(listed_rows.ListedRows, "_largest_room", lambda self: 700**2 // 8)
     refused = AdaptiveAffinityPropagation(**given)
     with monkeypatch.context() as patched:
-        patched.setattr(listed_rows.ListedRows, "_nearly_full", lambda self: False)
+        patched.setattr(listed_rows.ListedRows, "_nearly_full", lambda self, own: False)
         with pytest.raises(InsufficientMemoryError, match="neighbour lists"):
             refused.fit(X)
     less = AdaptiveAffinityPropagation(**given).fit(X)

@@ -14,9 +14,12 @@ import pytest
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms.affinity_propagation import estimator, listed_rows, row_choice
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.data import open_dataset
 from mgclust.engine import partition
+from mgclust.engine.checkpoint import CheckpointConfig
+from mgclust.engine.checkpoint_files import Writer
 from mgclust.engine.comm import SoloComm
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.errors import InputError, InsufficientMemoryError, RunCancelled
 from mgclust.kernels.affinity_propagation import cpu_listed
 
 KINDS = ["blobs", "noise in the plane", "noise in 64 dimensions", "clump and far rows", "duplicates", "line"]
@@ -308,7 +311,7 @@ def test_ranks_that_learn_late_of_undecided_rows(monkeypatch):
         return found
 
     monkeypatch.setattr(MessagePassing, "iterate", iterate)
-    monkeypatch.setattr(listed_rows.ListedRows, "halted", lambda self: False)
+    monkeypatch.setattr(cpu_listed, "is_halted", lambda messages: False)
     one = AffinityPropagation(client=None, device="cpu", **options).fit(X)
     cluster = LocalCluster(n_workers=2, processes=False, threads_per_worker=1, dashboard_address=None)
     with cluster, Client(cluster, set_as_default=False) as client:
@@ -327,3 +330,42 @@ def test_rows_whose_reach_is_rounded():
     X[1::2] += 3.0
     given = {"n_clusters": 6, "damping": 0.95, "max_iter": 400, "dtype": "float32", "device": "cpu", "client": None}
     assert AffinityPropagation(**given).fit(X).n_clusters_ == 6
+
+
+def test_hot_columns_saved_at_any_places(monkeypatch, tmp_path):
+    """A run resumes where free places lie before and between those that are filled."""
+    data = open_dataset(rows("blobs", 150))
+    model = AdaptiveAffinityPropagation(
+        profile="fast", algorithm="sparse", device="cpu", client=None, max_iter=300, min_cluster_size=1
+    )
+    original, filled = listed_rows.ListedRows.saved, []
+    iterate, states = MessagePassing.iterate, []
+
+    def observed(self, dampings):
+        found = iterate(self, dampings)
+        states.append(self.messages.u.tobytes() + self.messages.c.tobytes())
+        return found
+
+    monkeypatch.setattr(MessagePassing, "iterate", observed)
+    whole = model.fit_dataset(data)
+    course = states.copy()
+
+    def saved(self):
+        if len(filled) == 12:
+            raise RunCancelled("enough")
+        replicated, of_rows = original(self)
+        filled.append(int((of_rows["hot_column"] >= 0).sum()))
+        places = {name: np.ascontiguousarray(of_rows[name][:, ::-1]) for name in ("hot_column", "hot_e", "hot_a")}
+        return replicated, of_rows | places
+
+    monkeypatch.setattr(Writer, "done", lambda self: bool(self.files()))
+    kept = {"checkpoint": CheckpointConfig(tmp_path / "kept", 0.0, 1.0)}
+    with monkeypatch.context() as patched:
+        patched.setattr(listed_rows.ListedRows, "saved", saved)
+        with pytest.raises(RunCancelled):
+            model.fit_dataset(data, **kept)
+    assert filled[-1] > 0
+    stages, states[:] = [], []
+    again = model.fit_dataset(data, lambda event: stages.append(event["stage"]), **kept)
+    assert "resume" in stages and 0 < len(states) < len(course)
+    assert states == course[-len(states) :] and (again.labels == whole.labels).all()
