@@ -65,7 +65,7 @@ Array = Any
 FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
 LEAST_WITHIN = 5  # rows within dc, on the average
 CLEARER, LEAST_DROP = 4 / 3, 2.0
-SURE_RATIO = 2.0  # of separated clusters where a number stands out by rho * delta
+SURE_RATIO = 2.0  # of separated clusters where a number stands out by rho * delta, or where they are fewer
 LEAST_ROWS, MOST_ROWS = 3072, 16384
 DC_ROWS = 512
 FEW_NEIGHBORS = 8  # among which nearly all rows have a denser one: more take longer to look at
@@ -167,8 +167,9 @@ def _separated(
 ) -> tuple[int, int, float, Separated] | None:
     """Other clusters, which sparser rows separate: of which density, how many, how clearly; and they.
 
-    Where the number of `centers` by rho * delta is `sure`, they have to be more, and twice as clear; as many have to
-    be other ones: two of these centres, which are rows of x, lie in one of them, or one in none.
+    Where the number of `centers` by rho * delta is `sure`, they have to be more, and twice as clear, and so they have
+    to be where they are fewer; as many have to be other ones: two of these centres, which are rows of x, lie in one of
+    them, or one in none.
     """
     xp, host = context.kernels.xp, context.kernels.memory.to_host
     first = first_of_equal(x, xp.arange(len(x)), xp)
@@ -187,7 +188,7 @@ def _separated(
     if found is None:
         return None
     at, count, ratio = found
-    if sure and (count <= len(centers) or ratio < SURE_RATIO):
+    if (sure and count <= len(centers)) or ((sure or count < len(centers)) and ratio < SURE_RATIO):
         return None
     cluster = cluster_of_peaks(trees[at], prominence[at], count)
     if count == len(centers):

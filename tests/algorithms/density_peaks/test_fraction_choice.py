@@ -83,7 +83,9 @@ def test_equals_the_oracle(name, metric, device):
         assert each["n_clusters"] == max(graph, key=graph.get)
         assert each["drop"] == pytest.approx(max(graph.values()), rel=1e-6)
     chosen, evidence = expected_choice(drops)
-    assert model.dc_fraction_ == choice["dc_fraction"] == tried[chosen]["dc_fraction"]
+    best = tried[chosen] if choice["separated"] is None else choice["separated"]  # see test_separation.py
+    assert model.dc_fraction_ == choice["dc_fraction"] == best["dc_fraction"]
+    assert (choice["separated"] is None) == ((name, metric) != ("blobs", "manhattan"))
     for each in choice["numbers"]:
         assert each["drop"] == pytest.approx(evidence[each["n_clusters"]], rel=1e-6)
     assert choice["numbers"][0]["drop"] == pytest.approx(max(evidence.values()), rel=1e-6)

@@ -157,7 +157,7 @@ def test_a_clear_number_stays_unless_more_are_separated(monkeypatch):
 
 def test_equal_rows_are_one_in_the_graph():
     X, y = half_rings()
-    twice = np.concatenate([X, X[:200], X[:200], np.repeat(X[:1], 30, axis=0)])
+    twice = np.concatenate([X, X[::10], np.repeat(X[:1], 20, axis=0)])
     model = fit(twice)
     assert model.dc_choice_["separated"]["n_clusters"] == 2
     assert adjusted_rand_score(y, model.labels_[: len(X)]) == 1
