@@ -51,6 +51,7 @@ STOP_GRACE_SECONDS = 20.0  # for an orderly end
 CLUSTER_WAIT_SECONDS = 300.0  # for a cluster that is unavailable
 FULL_DISK_WAIT_SECONDS = 20.0  # before the next attempt
 TEMPORARY_FOLDER = "tmp"  # in the attempt's folder; the runner removes it
+LONGEST_TEMPORARY_FOLDER = 100  # bytes of its path; with 127 and more NVIDIA's compiler keeps no headers for CuPy
 SIGN_SECONDS = 1.0  # between two signs of life
 NICE = 5  # the web process and other programs have priority on shared cores
 
@@ -175,6 +176,9 @@ def _writable(order: dict[str, Any]) -> dict[str, Beneath]:
         found[name] = Beneath(str(folder.parent), name)
     tempfile.tempdir = str(folder / TEMPORARY_FOLDER)
     os.environ |= {"TMPDIR": tempfile.tempdir, "DASK_TEMPORARY_DIRECTORY": tempfile.tempdir}  # of its workers
+    if len(os.fsencode(tempfile.tempdir)) > LONGEST_TEMPORARY_FOLDER:
+        os.chdir(tempfile.tempdir)
+        os.environ["TMPDIR"] = "."
     if "cache" in order:
         use_private_caches(order["cache"])
         found["cache"] = Beneath(order["cache"], "")

@@ -82,3 +82,24 @@ def test_the_log_of_a_job_is_its_own(tmp_path):
     assert (tmp_path / "first" / "log.txt").read_text() == ""
     assert (tmp_path / "first").stat().st_mode & 0o777 == 0o700  # other accounts read nothing of it
     assert (tmp_path / "first" / "log.txt").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("deep", [0, 150])
+def test_the_temporary_folder_has_a_short_name(tmp_path, deep):
+    # NVIDIA's compiler ends with an error where TMPDIR has 127 bytes or more.
+    folder = tmp_path / ("d" * deep or "d") / "attempt-1"
+    folder.mkdir(parents=True)
+    order = {"folder": str(folder), "checkpoint": str(tmp_path / "checkpoints" / "x"), "fetch": False}
+    (tmp_path / "checkpoints").mkdir()
+    code = (
+        "import json, os, subprocess, sys, tempfile\n"
+        "from mgclust.service.attempt import _writable\n"
+        "_writable(json.loads(sys.argv[1]))\n"
+        "there = 'import os, tempfile; print(os.path.realpath(tempfile.gettempdir()))'\n"
+        "print(subprocess.check_output([sys.executable, '-c', there], text=True).strip())\n"
+        "print(os.path.realpath(tempfile.gettempdir()), os.environ['TMPDIR'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(order)], capture_output=True, text=True)
+    of_children, own, named = done.stdout.split()
+    assert of_children == own == str((folder / "tmp").resolve()), done.stderr
+    assert len(named) < 127
