@@ -39,14 +39,22 @@ TYPICAL_ROWS = 1024  # heaviest rows, near which the origin should lie
 # Centres nearer to each other than this share of the rows' distance from them count as one: where fits on 24 known sets
 # fell together it was below 0.0005, in all others above 0.3 (`benchmarks.fuzzy_c_means.fuzzifier`).
 COINCIDE = 0.03
-# On CPUs two ranks are faster than one from some 100,000 rows of 8 features, with 8 clusters, on. On GPUs an iteration
-# of 10^6 rows of 32 features, with 64, takes 0.12 ms on two beside its share of 0.41 ms, and 0.41 ms on four.
-PRODUCTS_OF_A_RANK = {"cpu": 3e6, "cuda": 1e8}
+# On CPUs two ranks are faster than one from some 100,000 rows of 8 features, with 8 clusters, on. On two GPUs fits of
+# 3,000,000 rows of 8 features were 1.3 times as fast with 8 clusters, and of 300,000 of 128 not at all with 256: ranks
+# meet once for each before the first iteration.
+PRODUCTS_OF_A_RANK = 3e6
+FEATURES_OF_A_GPU, AS_MUCH_AGAIN = 1e7, 200  # numbers in rows; for so many clusters as much again
 PRODUCTS_A_SECOND = {"cpu": 1e8, "cuda": 5e10}  # of a rank, in all iterations of such fits, a hundred on GPUs
 LEAST_SHARE = 0.01  # of the mean number of rows: what has fewer is a tiny cluster
 ON_A_CENTER = 1e-12  # of the data's spread: rows that lie no farther from their centres are equal to them
 SINGLE_OF = 10  # a cluster of one row, or of two, is tiny where the mean of all is so many times as large
 MOST_AUTOMATIC_M = 2.0
+
+
+def _work_of(n: int, d: int, c: int) -> Work:
+    """Work of a run."""
+    least = {"cpu": PRODUCTS_OF_A_RANK, "cuda": FEATURES_OF_A_GPU * c * (1 + c / AS_MUCH_AGAIN)}
+    return Work(n * d * c, "features of rows times clusters", least, PRODUCTS_A_SECOND)
 
 
 class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClusterer):  # type: ignore[misc]
@@ -344,7 +352,7 @@ default="auto"
         euclidean = parameters["metric"] == "euclidean"
         moved = euclidean and inputs.dataset.dtype.itemsize > np.dtype(dtype).itemsize
         typical = None if weights is None or not moved else weights.heaviest(TYPICAL_ROWS)
-        work = Work(n * d * c, "features of rows times clusters", PRODUCTS_OF_A_RANK, PRODUCTS_A_SECOND)
+        work = _work_of(n, d, c)
         by_row = {} if weights is None else {"weights": weights.array}
         return RunSpec(
             fuzzy_c_means,
