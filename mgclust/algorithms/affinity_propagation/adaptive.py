@@ -48,7 +48,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         Candidates with a smaller cluster are not chosen, unless all have one.
     n_clusters_range : tuple of (int, int), optional
         The least and the largest number of clusters that are wanted, such as (5, 20); as text "5,20". The scan hurries
-        above it, ends below it, and only what lies within it is a candidate. Not with `preference`.
+        above it, ends below it, and only what lies within it is a candidate; it reaches to 2 or more. Not with
+        `preference`.
     device, client, n_workers, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
@@ -139,6 +140,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
                 f"n_clusters_range={wanted} needs a preference that falls, and preference keeps it; leave one of them "
                 "out."
             )
+        if wanted is not None and wanted[1] < 2:
+            raise InputError(f"n_clusters_range={wanted} should reach to 2 or more: a scan ends at 2 clusters.")
         if wanted is not None and wanted[0] > n:
             raise InputError(f"n_clusters_range={wanted} begins above the {n} rows; give fewer clusters.")
         return self._spec_of(adaptive_affinity_propagation, parameters, inputs, parameters["dtype"])

@@ -124,8 +124,13 @@ class PreferenceSearch:
         beside = [max(fewer, key=lambda each: each.n_clusters)] if fewer else []
         beside += [min(more, key=lambda each: each.n_clusters)] if more else []
         found = ", ".join(f"preference={each.preference:.8g} gives {each.n_clusters}" for each in beside)
+        unconverged = sum(not each.converged for each in self.tried)
+        remedy = (
+            f"{unconverged} of these runs had not converged: raise max_iter first, or damping (0.9, say)."
+            if 2 * unconverged > len(self.tried)
+            else "A larger damping (0.9, say), convergence_iter or max_iter may find others."
+        )
         return (
             f"n_clusters={self.wanted} was not met with {len(self.tried)} preferences: {found}; the labels are those "
-            f"of {self.tried[self.nearest].n_clusters} clusters. A larger damping (0.9, say), convergence_iter or "
-            "max_iter may find others."
+            f"of {self.tried[self.nearest].n_clusters} clusters. {remedy}"
         )

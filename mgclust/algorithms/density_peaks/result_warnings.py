@@ -155,14 +155,15 @@ def _of_count(model: DensityPeaks, drop: float) -> list[str]:
     testable = vars(model).get("_weights") is None and n >= max(FEWEST_ROWS, len(model.rho_) / 2)
     test = f", or {SECOND_OPINION}" if testable else ""
     found = (model.dc_choice_ or {}).get("separated")
-    these = ""
     if found:
-        these = (
-            f"These {model.n_clusters_} clusters are those that sparser rows separate, by {found['ratio']:.3g} times. "
-        )
+        return [
+            f"These {model.n_clusters_} clusters are those that sparser rows separate, {found['ratio']:.3g} times as "
+            f"clearly as another number; by rho * delta the centres do not stand out: {why}. Look at the clusters and "
+            f"the decision graph; where they do not fit, give n_clusters, or thresholds, or try {others}{test}."
+        ]
     return [
-        f"the centres do not stand out: {why}. {these}"
-        f"Look at the decision graph; give n_clusters, or thresholds, or try {others}{test}."
+        f"the centres do not stand out: {why}. Look at the decision graph; give n_clusters, or thresholds, or try "
+        f"{others}{test}."
     ]
 
 

@@ -272,6 +272,7 @@ def test_same_again(device):
         ),
         ({"n_clusters_range": "5"}, "n_clusters_range='5' should be two integers"),
         ({"n_clusters_range": (0, 3)}, "n_clusters_range=\\(0, 3\\) should be two integers"),
+        ({"n_clusters_range": (1, 1)}, "n_clusters_range=\\(1, 1\\) should reach to 2 or more"),
         ({"n_clusters_range": (30, 40)}, "begins above the 20 rows"),
         ({"n_clusters_range": (2, 4), "preference": -3.0}, "needs a preference that falls"),
     ],

@@ -51,3 +51,10 @@ def test_of_equally_near_ones_the_converged():
     for clusters, converged in ((0, True), (4, False), (6, True), (4, True)):
         found.tried.append(Tried(-1.0, clusters, 100, converged))
     assert found.nearest == 2
+
+
+@pytest.mark.parametrize("converged", [True, False])
+def test_runs_that_have_not_converged_are_the_first_remedy(converged):
+    tried = [Tried(preference, k, 100, converged) for preference, k in ((-2.0, 3), (-1.0, 6))]
+    problem = PreferenceSearch(4, 1000, -1.0, 0.0, -0.3, tried).problem()
+    assert ("raise max_iter first" in problem) != converged

@@ -181,7 +181,8 @@ def test_it_is_in_the_result(tmp_path):
     lines = dict(model.presentation.summary(result))
     assert lines["separated"].startswith("by sparser rows, ")
     (text,) = result.warnings
-    assert "These 2 clusters are those that sparser rows separate, by " in text
+    assert text.startswith("These 2 clusters are those that sparser rows separate, ")
+    assert "by rho * delta the centres do not stand out: " in text
     model.select_centers()
     assert model.dc_choice_["separated"] is None and "separated" not in dict(model.presentation.summary(model.result_))
     assert "sparser" not in model.result_.warnings[0]
