@@ -54,8 +54,8 @@ from mgclust.result import Result
 
 __all__ = ["FastNewman"]
 
-# On CPUs two and four ranks took 1.5 times as long as one, and more for each further edge. On two GPUs 20 million edges
-# took 1.5 times as long as on one, and 10^9 0.6 times: the lines through these and those of one meet at 54 million.
+# On CPUs two and four ranks took 1.5 times as long as one, and more for each further edge. Two GPUs took
+# 0.8 and 1.05 times as long as one for 20 million edges (two records), 0.8 times for 60 million, 0.6 for 10^9.
 EDGES_OF_A_RANK = {"cpu": inf, "cuda": 3e7}
 EDGES_A_SECOND = {"cuda": 2e8}  # of a rank, with 10^9 edges
 EXACT = {True: "int64", False: "float64"}

@@ -468,7 +468,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
         density, k, weights = self._density(parameters), parameters["k"], _unequal(inputs.weights)
         self._refuse_densities(parameters, density, n)
-        _refuse_pairs(parameters)
+        _refuse_pairs(parameters, n)
         if density == "knn" and k != "adaptive" and k >= n:
             raise InputError(f"k={k} should be < n_samples={n}: a row is not its own neighbour; ask for fewer.")
         if density == "knn" and weights is not None:
@@ -618,14 +618,19 @@ def _by_row(weights: RowWeights | None) -> dict[str, Any]:
     return {} if weights is None else {"weights": weights.array}
 
 
-def _refuse_pairs(parameters: dict[str, Any]) -> None:
-    """Refuse a number of random pairs where none are drawn."""
+def _refuse_pairs(parameters: dict[str, Any], n: int) -> None:
+    """Refuse a number of random pairs where none are drawn, or more than there are."""
     pairs = parameters["sample_size"]
     if pairs is None:
         return
     if parameters["dc_method"] != "sample" or parameters["metric"] == "precomputed":
         which = "metric='precomputed'" if parameters["metric"] == "precomputed" else "dc_method='exact'"
         raise InputError(f"sample_size={pairs} goes with dc_method='sample' of rows, not with {which}; leave it out.")
+    if pairs > n * (n - 1) // 2:
+        raise InputError(
+            f"sample_size={pairs} should be at most {n * (n - 1) // 2}, the pairs of {n} rows; dc_method='exact' takes "
+            "all of them."
+        )
 
 
 def _may_shift(metric: str) -> bool:

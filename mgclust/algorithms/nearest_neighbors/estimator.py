@@ -124,7 +124,8 @@ def nearest_neighbors(
     -------
     Neighborhoods
         The pair (distances, indices), each of shape (n_samples, n_neighbors), or (n_queries, n_neighbors); of equally
-        near rows the lower number comes first. The same bits on any number of workers. Of a Dask array Dask arrays.
+        near rows the lower number comes first. The same bits on any number of workers. On a cluster, Dask arrays of a
+        Dask array.
 
     Examples
     --------

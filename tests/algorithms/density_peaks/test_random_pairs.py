@@ -132,3 +132,9 @@ def test_clusters_are_those_of_the_exact_distance(device):
     with pytest.warns(ClusteringWarning):
         sampled = DensityPeaks(31, dc_method="sample", sample_size=20 * len(X), device=device, client=None).fit(X)
     assert adjusted_rand_score(sampled.labels_, exact.labels_) > 0.99
+
+
+def test_more_pairs_than_there_are_are_refused():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    with pytest.raises(InputError, match="sample_size=4951 should be at most 4950, the pairs of 100 rows"):
+        DensityPeaks(2, dc_method="sample", sample_size=4951, client=None, device="cpu").fit(X)
