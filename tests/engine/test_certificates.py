@@ -91,7 +91,7 @@ def test_a_run_on_a_cluster_with_these_certificates(scheduler, trusted):
     x = np.random.default_rng(5).normal(size=(3000, 2))
     with connect(scheduler, "cpu", n_workers=2) as found:
         assert found.size == 2
-    there = DensityPeaks(4, client=scheduler, device="cpu").fit(x)
+    there = DensityPeaks(4, client=scheduler, n_workers=2, device="cpu").fit(x)
     assert there.result_.hardware["ranks"] == 2
     here = DensityPeaks(4, client=None, device="cpu").fit(x)
     np.testing.assert_array_equal(there.labels_, here.labels_)

@@ -301,7 +301,7 @@ def test_queries_of_a_dask_array_give_dask_arrays(client, rows):
 
 @pytest.mark.slow
 def test_labels_of_a_fit_are_judged_on_the_workers(client, rows):
-    model = mgclust.DensityPeaks(client=client, device="cpu").fit(rows)
+    model = mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(rows)
     here = on_host(model.labels_)
     there = mgclust.silhouette_samples(rows, model.labels_, client=client, device="cpu")
     np.testing.assert_array_equal(
@@ -326,16 +326,18 @@ def test_chunks_of_other_lengths_are_refused(client, rows):
     with pytest.raises(
         InputError, match=r"a chunk of the Dask array has shape \(699, 2\), where X.chunks says \(700, 2"
     ):
-        mgclust.DensityPeaks(client=client, device="cpu").fit(rows.map_blocks(lose_a_row, dtype=np.float32))
+        mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(
+            rows.map_blocks(lose_a_row, dtype=np.float32)
+        )
 
 
 @pytest.mark.slow
 def test_masked_and_sparse_chunks(client, rows):
     masked = da.ma.masked_greater(rows, 8.0)
     with pytest.raises(InputError, match=rf"contains NaN or infinity .*: {(points() > 8).sum()} of 7000 values"):
-        mgclust.DensityPeaks(client=client, device="cpu").fit(masked)
+        mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(masked)
     sparse = rows.map_blocks(scipy.sparse.csr_array)
-    model = mgclust.DensityPeaks(client=client, device="cpu").fit(sparse)
+    model = mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(sparse)
     expected = mgclust.DensityPeaks(client=None, device="cpu").fit(points()).labels_
     np.testing.assert_array_equal(computed(model.labels_), expected)
 
@@ -343,14 +345,14 @@ def test_masked_and_sparse_chunks(client, rows):
 @pytest.mark.parametrize("made", [lambda client: dask.delayed([[1.0]]), lambda client: client.scatter([[1.0]])])
 def test_what_is_no_collection_of_rows_is_told_how_to_become_one(client, made):
     with pytest.raises(InputError, match=r"X is \w+ of (dask|distributed) in memory.*give dask.array.from_delayed"):
-        mgclust.DensityPeaks(client=client, device="cpu").fit(made(client))
+        mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(made(client))
 
 
 @pytest.mark.slow
 def test_a_data_frame_has_its_names_and_gives_arrays(client):
     frame = pd.DataFrame(points(), columns=["a", "b"])
     parts = client.persist(dd.from_pandas(frame, npartitions=4))
-    model = mgclust.DensityPeaks(client=client, device="cpu").fit(parts)
+    model = mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(parts)
     found = model.predict(parts)
     assert model.feature_names_in_.tolist() == ["a", "b"]
     assert is_dask(model.labels_) and len(model.labels_.chunks[0]) == 4
@@ -364,12 +366,12 @@ def test_a_client_that_ends_with_the_fit_and_an_array_of_this_process_give_numpy
     lazy = da.from_array(points(), chunks=(900, 2))
     assert isinstance(mgclust.DensityPeaks(client=address, device="cpu").fit(lazy).labels_, np.ndarray)
     assert isinstance(mgclust.DensityPeaks(client=None, device="cpu").fit(lazy).labels_, np.ndarray)
-    assert isinstance(mgclust.DensityPeaks(client=client, device="cpu").fit(points()).labels_, np.ndarray)
+    assert isinstance(mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(points()).labels_, np.ndarray)
 
 
 @pytest.mark.slow
 def test_a_result_is_saved_in_parts_and_computed_on_request(client, rows, tmp_path):
-    there = mgclust.DensityPeaks(client=client, device="cpu", halo=True).fit(rows)
+    there = mgclust.DensityPeaks(client=client, n_workers=4, device="cpu", halo=True).fit(rows)
     here = mgclust.DensityPeaks(client=None, device="cpu", halo=True).fit(points())
     for name, model in (("there", there), ("here", here)):
         model.result_.save(tmp_path / name)
@@ -400,7 +402,7 @@ def test_a_result_is_saved_in_parts_and_computed_on_request(client, rows, tmp_pa
 
 @pytest.mark.slow
 def test_a_lost_worker_is_an_error_of_what_it_held(client, rows):
-    model = mgclust.DensityPeaks(client=client, device="cpu").fit(rows)
+    model = mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(rows)
     holders = client.who_has(distributed.futures_of(model.labels_))
     address = next(iter(holders.values()))[0]
     pid = client.run(os.getpid, workers=[address])[address]
@@ -413,7 +415,7 @@ def test_a_lost_worker_is_an_error_of_what_it_held(client, rows):
         with pytest.raises(RunFailed, match="a Dask array is lost: its client is closed, or a worker"):
             method(*given)
     del asked, method
-    again = mgclust.DensityPeaks(client=client, device="cpu").fit(points())
+    again = mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(points())
     assert len(again.labels_) == 3500
     del model, again
     gc.collect()
@@ -486,7 +488,7 @@ def test_arrays_that_the_scheduler_never_hears_of_are_freed(client, rows, monkey
 
 @pytest.mark.slow
 def test_the_dashboard_has_the_method_and_the_seconds_of_its_stages(client, rows):
-    mgclust.DensityPeaks(client=client, device="cpu").fit(rows)
+    mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(rows)
 
     def told(dask_scheduler=None):
         return list(dask_scheduler.cumulative_worker_metrics)

@@ -84,7 +84,7 @@ def test_a_run_takes_as_many_ranks_as_its_work_is_for(client):
 @pytest.mark.parametrize(
     ("model", "rows", "reason"),
     [
-        (DensityPeaks(3), X, r"of 1 block\(s\) of rows"),
+        (DensityPeaks(3), X, "of 1,620,000 features of pairs of rows"),
         (AffinityPropagation(preference_quantile=0.1), X, "of 810,000 pairs of rows"),
         (
             FastNewman(random_state=0),
