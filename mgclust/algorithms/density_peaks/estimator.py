@@ -98,8 +98,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         stands out best in the decision graph of a third of the rows (3072 to 16384), and 0.02 unless its drop is at
         least 2 and a third more than that of the number that 0.02 finds. Where no number stands out, the clusters are
         those that sparser rows separate, if these rows show any, and so they are where they are more and show twice as
-        clearly: ``mgclust/algorithms/density_peaks/separation.py``. dc_fraction is 0.02 where that choice has no say or no
-        meaning: with `n_clusters`, `rho_min`, `delta_min` or ``sample_weight`` given, with another `density` than
+        clearly. dc_fraction is 0.02 where that choice has no say or no meaning: with `n_clusters`, `rho_min`,
+        `delta_min` or ``sample_weight`` given, with another `density` than
         "gaussian", and with ``metric="precomputed"``.
     dc_method : {"exact", "sample"}, default="exact"
         "sample" takes dc from the distances among at most 32768 rows (fewer of many features), or from those of
