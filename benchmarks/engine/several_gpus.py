@@ -12,8 +12,8 @@ labels, scores and centres says whether all have the same bits. Wanted on two GP
     communities of 20 million edges    1.3 times, or one GPU chosen by itself
     canopies 10,000,000 x 6    1.7 times
 
-Since these figures were set, one GPU has become four to eight times as fast, so what a call costs beside its work
-counts for more: the same methods with as much work as they then had stand beside them.
+Since these figures were set, one GPU has become three to eight times as fast in all but communities, so what a call
+costs beside its work counts for more: the same methods with as much work as they then had stand beside them.
 
     python -m benchmarks.engine.several_gpus --gpus 2 --out benchmarks/results/engine/several_gpus.json
 """
