@@ -25,6 +25,7 @@ from mgclust.algorithms.fuzzy_c_means.ranks import fuzzy_c_means
 from mgclust.algorithms.nearest_neighbors.ranks import search_neighbors
 from mgclust.algorithms.silhouette.estimator import silhouette
 from mgclust.kernels.toolkit import nvrtc_process
+from mgclust.kernels.toolkit.cuda_text import KERNEL, only_kernel
 
 FOLDER = Path(mgclust.kernels.__file__).parent
 FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*.cu"))
@@ -55,7 +56,7 @@ def gpu(monkeypatch):
 
 
 def kernels_in(gpu, code):
-    return {match["name"]: match.group() for match in gpu.compiler.KERNEL.finditer(code)}
+    return {match["name"]: match.group() for match in KERNEL.finditer(code)}
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -72,9 +73,9 @@ def test_every_kernel_of_a_file_is_found_whole(gpu, file):
 def test_a_kernel_is_compiled_without_the_others(gpu, file):
     code = (FOLDER / file).read_text()
     every = kernels_in(gpu, code)
-    rest = gpu.compiler.KERNEL.sub("", code)
+    rest = KERNEL.sub("", code)
     for name, text in every.items():
-        alone = gpu.compiler.only_kernel(code, name)
+        alone = only_kernel(code, name)
         assert alone.count("__global__") == 1
         assert text in alone
         assert len(alone) == len(rest) + len(text)

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -19,24 +18,10 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import nvrtc
 
+from mgclust.kernels.toolkit.cuda_text import constants_of, cuda_text, only_kernel
+
 __all__ = ["Module", "compile_ahead", "compiled", "compiled_for_hopper", "is_hopper", "multiprocessors", "or_null"]
 
-HEADERS = (
-    "pairs/split_products.cuh",
-    "pairs/pairs.cuh",
-    "fuzzy_c_means/memberships.cuh",
-    "fuzzy_c_means/approximations.cuh",
-    "toolkit/hashing.cuh",
-    "toolkit/tie_noise.cuh",
-    "affinity_propagation/messages.cuh",
-    "affinity_propagation/hot_columns.cuh",
-)
-NORMS = {"l2": "NORM_L2", "l2-dot": "NORM_DOT", "l1": "NORM_L1"}
-# A kernel in a file ends at the first brace that begins a line.
-KERNEL = re.compile(
-    r'^extern "C" __global__ void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s+)?(?P<name>\w+)\(.*?^}\n',
-    re.MULTILINE | re.DOTALL,
-)
 STANDARD = "--std=c++17"
 FEW_CORES = 2  # on which further processes would wait for each other
 PATIENCE = 60.0  # seconds for a program
@@ -76,11 +61,6 @@ class Module:
         return self._build(only_kernel(self._code, name), apart).get_function(name)
 
 
-def only_kernel(code: str, name: str) -> str:
-    """Code without all kernels but one."""
-    return KERNEL.sub(lambda kernel: kernel.group() if kernel["name"] == name else "", code)
-
-
 def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
     """Compile kernels side by side, while this thread continues; see `nvrtc_process`."""
     device = cp.cuda.Device().id
@@ -105,9 +85,7 @@ def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
     **defines : int
         Further constants, DIM for example.
     """
-    real = {"float32": "float", "float64": "double"}[dtype]
-    constants = {"REAL": real, "NORM": NORMS[norm], **defines}
-    return Module(_text(file, constants), _build)
+    return Module(cuda_text(file, constants_of(dtype, norm, **defines)), _build)
 
 
 @functools.cache
@@ -119,7 +97,7 @@ def compiled_for_hopper(file: str) -> Module:
     file : str
         As for `compiled`.
     """
-    return Module(_text(file, {"REAL": "float", "NORM": "NORM_L2"}), _build_for_hopper)
+    return Module(cuda_text(file, constants_of("float32")), _build_for_hopper)
 
 
 def _build(code: str, apart: bool = False) -> Any:
@@ -192,16 +170,6 @@ def _library() -> str:
     nvrtc.getVersion()
     with open("/proc/self/maps") as maps:
         return next((line.split(maxsplit=5)[-1].strip() for line in maps if "/libnvrtc.so" in line), "")
-
-
-def _text(file: str, constants: dict[str, Any]) -> str:
-    """A ``.cu`` file with its constants and shared headers as text: the cache on disk then sees a change to them."""
-    folder = Path(__file__).parents[1]
-    code = (folder / file).read_text()
-    for header in HEADERS:
-        text = (folder / header).read_text().replace("#pragma once", "")
-        code = code.replace(f'#include "{header}"', text)
-    return "".join(f"#define {name} {value}\n" for name, value in constants.items()) + code
 
 
 @functools.cache
