@@ -50,7 +50,7 @@ any. Damping 0.7, from iteration 40 on every 4 iterations, the pace initially 0.
     pace <- min(1.5 pace, 0.4) if K is what it was 4 iterations before, max(0.5 pace, 0.006) if not;  p <- p (1 + pace)
 
 unless numbers up to 100 were skipped in these 4 iterations, which have no candidate yet. Then the last step is taken
-back, three times in a row at most, p <- p / (1 + pace) and pace <- max(0.25 pace, 0.006): what lies between is passed
+back, three times in a row at most, p <- p / (1 + pace) and pace <- max(0.1 pace, 0.006): what lies between is passed
 in smaller steps. Numbers that are skipped even so are given up.
 
 Each K is recorded with the exemplars that had been unchanged for longest; above 100, if that was for 8 iterations (or

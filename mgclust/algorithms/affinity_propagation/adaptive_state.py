@@ -38,7 +38,7 @@ STRIDES_AHEAD = 8  # above the range of K the pace grows while the range is more
 RISE, RISE_STRIDES, MOST_RISES = 0.25, 5, 12  # below the upper end at first: to which share, how often, how many times
 LEAST_PACE, MOST_PACE = 0.006, 0.4  # of its steps, as a share of the preference
 PACE_GROWTH, PACE_DROP = 1.5, 0.5  # its pace after a stride in which K stayed, and after one in which it did not
-MOST_RETURNS, RETURN_DROP = 3, 0.25  # steps taken back in a row for numbers that were skipped, and its pace after one
+MOST_RETURNS, RETURN_DROP = 3, 0.1  # steps taken back in a row for numbers that were skipped, and its pace after one
 MOST_UNSETTLED = 100  # clusters up to which it records solutions that do not stay
 SPREAD_OF = 50  # iterations whose K tell how wide an escape must be
 # Of a scan, before its first iteration.
@@ -139,8 +139,7 @@ class ScanState:
     hastens: bool  # K has not come down to high yet
     rises: int = 0  # of the preference so far, since K was not above high; MOST_RISES: no more
     nearest: tuple[int, int] = (0, 0)  # the numbers above high and below low that came nearest; 0: none
-    # of steps taken back: how many in a row, for which K that had skipped numbers, and from which number on none are any
-    # more
+    # steps taken back: how many in a row, at which K that had skipped numbers; from which number on there are no more
     returns: int = 0
     returned_at: int = 0
     given_up: int = MOST_UNSETTLED + 1

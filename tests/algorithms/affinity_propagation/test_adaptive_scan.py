@@ -172,7 +172,7 @@ def test_invented_iterations_of_the_fast_profile(stretches):
             if skipped and returns < 3:
                 returns, target = returns + 1, k
                 preference /= 1 + pace
-                pace = max(0.25 * pace, 0.006)
+                pace = max(0.1 * pace, 0.006)
             else:
                 if skipped:
                     returns, given_up = 0, k + 1
