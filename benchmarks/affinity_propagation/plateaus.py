@@ -3,9 +3,9 @@
     python -m benchmarks.affinity_propagation.plateaus --out benchmarks/results/affinity_propagation/plateaus.json
 
 A plateau is a number of clusters that "code" has confirmed more than once: it outlasts a step of the preference. It is
-passed where "fast" has a candidate with that number. The first eight sets are of the kinds that decision 25 names, those
-with a number behind their name have other seeds; the schedule was chosen with a look at all of them. float64 on a CPU, all from their
-defaults. Limit: no plateau missed, in a tenth of the iterations.
+passed where "fast" has a candidate with that number. The first eight sets are of the kinds that decision 25 names;
+those with a number behind their name have other seeds. The schedule was chosen with a look at all of them. float64 on
+a CPU, all from their defaults. Limit: no plateau missed, in a tenth of the iterations.
 """
 
 from __future__ import annotations
