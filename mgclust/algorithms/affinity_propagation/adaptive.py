@@ -32,7 +32,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     ----------
     profile : {"code", "paper", "fast"}, default="code"
         Rules of the scan: those of the authors' package, or those of the paper, which differ; or ours, which lower the
-        preference all the time and need about an eighth of the iterations (see `adaptive_scan`). With `preference`,
+        preference all the time and need about a tenth of the iterations (see `adaptive_scan`). With `preference`,
         "fast" is "code".
     max_iter : int, default=50000
     preference : float or array of shape (n_samples,), optional

@@ -45,16 +45,20 @@ row; every oscillation (fewer than 2/3 w calm marks) adds 0.05 to damping, at mo
 only confirmed solutions are recorded.
 
 Profile "fast", ours: p falls all the time, and the messages follow it through all numbers of clusters, without rest at
-any. Damping 0.7, from iteration 60 on every 4 iterations, the pace initially 0.006::
+any. Damping 0.7, from iteration 40 on every 4 iterations, the pace initially 0.006::
 
-    pace <- min(1.17 pace, 0.4) if K is what it was 4 iterations before, max(0.5 pace, 0.006) if not;  p <- p (1 + pace)
+    pace <- min(1.5 pace, 0.4) if K is what it was 4 iterations before, max(0.5 pace, 0.006) if not;  p <- p (1 + pace)
+
+unless numbers up to 100 were skipped in these 4 iterations, which have no candidate yet. Then the last step is taken
+back, three times in a row at most, p <- p / (1 + pace) and pace <- max(0.1 pace, 0.006): what lies between is passed
+in smaller steps. Numbers that are skipped even so are given up.
 
 Each K is recorded with the exemplars that had been unchanged for longest; above 100, if that was for 8 iterations (or
 the range of K that is wanted has at most 100 numbers). An oscillation (fewer than 0.2 w calm marks) adds 0.05 to
 damping, at most 0.9. K in {1, 2} over 8 iterations is the end. All candidates are refined, not only the last.
 
 With a range of K, in all profiles: while K has never been above it, every 20 iterations p <- p / 4, at most 12 times.
-Above the range p falls as in "fast", at a pace that grows by 1.17 while the range would be more than 8 strides away at
+Above the range p falls as in "fast", at a pace that grows by 1.5 while the range would be more than 8 strides away at
 the rate of the last stride, and else halves; nothing is recorded. From the first K within the range on the profile's
 rules hold, for what lies within it. K below it over `rest` iterations (50, 40, 8) is the end.
 """
@@ -69,11 +73,13 @@ from mgclust.algorithms.affinity_propagation.adaptive_state import (
     LEAST_PACE,
     MEAN_OF,
     MOST_PACE,
+    MOST_RETURNS,
     MOST_RISES,
     MOST_UNSETTLED,
     PACE_DROP,
     PACE_GROWTH,
     PROFILES,
+    RETURN_DROP,
     RISE,
     RISE_STRIDES,
     STRIDES_AHEAD,
@@ -139,9 +145,13 @@ def fall(state: ScanState, damping: float, preference: float) -> Decision:
             state.damping = min(profile.damping_limit, damping + 0.05)
             events.append(reaction(state, damping, preference, False))
         far = k - state.high > STRIDES_AHEAD * (before - k) if state.hastens else k == before
-        state.pace = min(PACE_GROWTH * state.pace, MOST_PACE) if far else max(PACE_DROP * state.pace, LEAST_PACE)
-        if state.hastens or state.profile.stride:
-            state.preference *= 1 + state.pace
+        if state.profile.stride and not state.hastens and goes_back(state, before):
+            state.preference /= 1 + state.pace
+            state.pace = max(RETURN_DROP * state.pace, LEAST_PACE)
+        else:
+            state.pace = min(PACE_GROWTH * state.pace, MOST_PACE) if far else max(PACE_DROP * state.pace, LEAST_PACE)
+            if state.hastens or state.profile.stride:
+                state.preference *= 1 + state.pace
     state.latest = Candidate(k, state.iteration, min(state.run, state.iteration), preference, damping, False)
     stored = state.candidates.get(k)
     few = k <= MOST_UNSETTLED or 0 < state.high < state.low + MOST_UNSETTLED
@@ -156,6 +166,21 @@ def fall(state: ScanState, damping: float, preference: float) -> Decision:
         events.append(f"the end: {state.stopped}")
     event = f"iteration {state.iteration}: {'; '.join(events)}" if events else None
     return Decision(record, state.latest.strength, bool(state.stopped), False, event, damping, preference)
+
+
+def goes_back(state: ScanState, before: int) -> bool:
+    """Tell whether the last step is to be taken back, since K has skipped numbers; note how often that was."""
+    k = state.counts[-1]
+    between = range(k + 1, min(before, state.given_up)) if k else ()
+    if not any(each not in state.candidates and state.wanted(each) for each in between):
+        if k <= state.returned_at:
+            state.returns = 0
+        return False
+    if state.returns == MOST_RETURNS:
+        state.returns, state.given_up = 0, k + 1
+        return False
+    state.returns, state.returned_at = state.returns + 1, k
+    return True
 
 
 def rise(state: ScanState, damping: float, preference: float) -> Decision:

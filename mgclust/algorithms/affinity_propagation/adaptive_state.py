@@ -14,11 +14,13 @@ __all__ = [
     "LEAST_PACE",
     "MEAN_OF",
     "MOST_PACE",
+    "MOST_RETURNS",
     "MOST_RISES",
     "MOST_UNSETTLED",
     "PACE_DROP",
     "PACE_GROWTH",
     "PROFILES",
+    "RETURN_DROP",
     "RISE",
     "RISE_STRIDES",
     "STRIDES_AHEAD",
@@ -35,7 +37,8 @@ STRIDE = 4  # iterations of profile "fast" from one step to the next
 STRIDES_AHEAD = 8  # above the range of K the pace grows while the range is more strides away at that of the last one
 RISE, RISE_STRIDES, MOST_RISES = 0.25, 5, 12  # below the upper end at first: to which share, how often, how many times
 LEAST_PACE, MOST_PACE = 0.006, 0.4  # of its steps, as a share of the preference
-PACE_GROWTH, PACE_DROP = 1.17, 0.5  # its pace after a stride in which K stayed, and after one in which it did not
+PACE_GROWTH, PACE_DROP = 1.5, 0.5  # its pace after a stride in which K stayed, and after one in which it did not
+MOST_RETURNS, RETURN_DROP = 3, 0.1  # steps taken back in a row for numbers that were skipped, and its pace after one
 MOST_UNSETTLED = 100  # clusters up to which it records solutions that do not stay
 SPREAD_OF = 50  # iterations whose K tell how wide an escape must be
 # Of a scan, before its first iteration.
@@ -75,7 +78,7 @@ PROFILES = {
     "code": Profile("code", 50, 15, calm_share=0.66, stall=150, damping_limit=0.9, plain=False),
     "paper": Profile("paper", 40, 0, calm_share=2 / 3, stall=0, damping_limit=0.85, plain=True),
     "fast": Profile(
-        "fast", 8, 0, calm_share=0.2, stall=0, damping_limit=0.9, plain=True, settle=60, damping=0.7, stride=STRIDE
+        "fast", 8, 0, calm_share=0.2, stall=0, damping_limit=0.9, plain=True, settle=40, damping=0.7, stride=STRIDE
     ),
 }
 
@@ -136,6 +139,10 @@ class ScanState:
     hastens: bool  # K has not come down to high yet
     rises: int = 0  # of the preference so far, since K was not above high; MOST_RISES: no more
     nearest: tuple[int, int] = (0, 0)  # the numbers above high and below low that came nearest; 0: none
+    # steps taken back: how many in a row, at which K that had skipped numbers; from which number on there are no more
+    returns: int = 0
+    returned_at: int = 0
+    given_up: int = MOST_UNSETTLED + 1
     iteration: int = 0  # iterations done
     phase: int = 1  # 1 until the first confirmation, then 2
     run: int = ALWAYS  # iterations over which no flag has changed

@@ -18,6 +18,7 @@ from mgclust.algorithms.affinity_propagation.ranks import AffinityPropagationOut
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     PRECOMPUTED,
 )
+from mgclust.algorithms.affinity_propagation.sparse_pairs import fewest_exemplars
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.data import Dataset
 from mgclust.data.sparse import SparseDataset, is_sparse, open_sparse
@@ -190,7 +191,11 @@ default="euclidean"
             columns = zip(*value.search.tried, strict=True)
             self.search_ = {name: np.array(column) for name, column in zip(Tried._fields, columns, strict=True)}
             arrays |= {f"search_{name}": column for name, column in self.search_.items()}
-            problems += [problem for problem in (value.search.problem(),) if problem]
+            given = inputs.dataset
+            least = (1, "")
+            if isinstance(given, SparseDataset) and not value.search.met:
+                least = fewest_exemplars(given.columns, given.bounds, value.search.wanted)
+            problems += [problem for problem in (value.search.problem(*least),) if problem]
         if value.alike:
             problems.append(
                 "all rows are equally similar to each other: which of them is an exemplar is arbitrary; choose another "
@@ -206,6 +211,13 @@ default="euclidean"
                 f"the exemplars still {what} within the last {self.convergence_iter} of max_iter={self.max_iter} "
                 f"iterations: {CONVERGENCE_REMEDY}; the labels are those of the highest net similarity in the last "
                 f"{min(SLOTS, self.n_iter_)} iterations."
+            )
+        if value.better is not None:
+            problems.append(
+                f"all rows are in one cluster, whose net similarity is {self.net_similarity_:.6g}, although the same "
+                f"preference gives {value.better.net_similarity:.6g} with {len(value.better.exemplars)} exemplars: the "
+                "messages came to rest too early; raise convergence_iter (100, say) and max_iter (2000), or lower "
+                "damping, and where rows are equal, drop them (numpy.unique)."
             )
         if value.missing and self.n_clusters_:
             problems.append(

@@ -234,6 +234,13 @@ class MessagePassing:
         chosen[exemplars] = own_preference[exemplars]
         return Assignment(exemplars, labels, rounded_sum(chosen[labels >= 0]))
 
+    def least_similar(self, exemplars: np.ndarray) -> int:
+        """Find the row that is least similar to the nearest of these exemplars, the lowest of equals; none of them."""
+        _, similarity = self.rows.nearest(exemplars)
+        similarity = self._context.kernels.memory.to_host(self._context.comm.all_gather(similarity.astype("float64")))
+        similarity[exemplars] = np.inf
+        return int(similarity.argmin())
+
     def refine(
         self, assignments: Sequence[Assignment], preferences: Sequence[np.ndarray] | None = None
     ) -> list[Assignment]:

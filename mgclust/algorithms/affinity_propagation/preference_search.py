@@ -115,8 +115,16 @@ class PreferenceSearch:
             ),
         )
 
-    def problem(self) -> str | None:
-        """Say what is next to a number of clusters that has not been met."""
+    def problem(self, least: int = 1, reason: str = "") -> str | None:
+        """Say what is next to a number of clusters that has not been met.
+
+        Parameters
+        ----------
+        least : int
+            No solution has fewer clusters.
+        reason : str
+            Why these are more than are wanted; empty where they are not.
+        """
         if self.met:
             return None
         fewer = [each for each in self.tried if each.n_clusters < self.wanted]
@@ -130,6 +138,8 @@ class PreferenceSearch:
             if 2 * unconverged > len(self.tried)
             else "A larger damping (0.9, say), convergence_iter or max_iter may find others."
         )
+        if reason:
+            remedy = f"Fewer than {least} are impossible: {reason}; give more pairs (more neighbours) or ask for more."
         return (
             f"n_clusters={self.wanted} was not met with {len(self.tried)} preferences: {found}; the labels are those "
             f"of {self.tried[self.nearest].n_clusters} clusters. {remedy}"

@@ -41,6 +41,8 @@ from mgclust.engine.spmd import Context
 
 __all__ = ["AffinityPropagationOutput", "affinity_propagation"]
 
+MOST_SPREAD = 8  # exemplars that one cluster is compared with
+
 
 @dataclass(frozen=True)
 class AffinityPropagationOutput:
@@ -56,6 +58,7 @@ class AffinityPropagationOutput:
     alike: bool  # all rows are equally similar
     exactness: dict[str, Any]
     search: PreferenceSearch | None  # of `n_clusters`
+    better: Assignment | None  # where all rows are in one cluster: more of them with a higher net similarity, if found
 
 
 def affinity_propagation(
@@ -93,7 +96,7 @@ def affinity_propagation(
             preference = median(context, similarities, with_diagonal=with_diagonal)
         similarities.settle()
     each = np.broadcast_to(np.asarray(preference, np.float64), n)
-    search = None
+    search = better = None
     if n_clusters is not None:
         search = PreferenceSearch(n_clusters, n, similarities.lowest, similarities.highest, float(each[0]))
     alike = similarities.all_alike and bool((each == each[0]).all())
@@ -120,11 +123,13 @@ def affinity_propagation(
             assignment = Assignment(exemplars, np.full(n, -1, np.int32), np.nan)
             if len(exemplars):
                 (assignment,) = messages.refine([messages.assign(exemplars, each)], [each])
+            if converged and n_clusters != 1 and len(exemplars) == 1:
+                better = better_than_one(messages, assignment, each)
             exactness = {"algorithm": SPARSE if listed else DENSE, **messages.rows.exactness()}
     context.deliver(labels=assignment.labels[context.rows.start : context.rows.stop])
     if context.rank != 0:
         return None
-    output = n_iter, converged, preference, context.dtype.name, alike, exactness, search
+    output = n_iter, converged, preference, context.dtype.name, alike, exactness, search, better
     return AffinityPropagationOutput(assignment.exemplars, assignment.missing, assignment.net_similarity, *output)
 
 
@@ -218,6 +223,20 @@ def try_preferences(
         if search.nearest == len(search.tried) - 1:
             nearest = exemplars
     return messages, nearest
+
+
+def better_than_one(messages: MessagePassing, one: Assignment, preference: np.ndarray) -> Assignment | None:
+    """Find exemplars whose net similarity is above that of one cluster: its exemplar, and the least similar rows.
+
+    Messages that begin with ties, as those of equal rows do, can rest at one cluster before damping lets them move on.
+    """
+    found = one
+    while len(found.exemplars) < min(MOST_SPREAD, len(preference)):
+        further = messages.least_similar(found.exemplars)
+        found = messages.assign(np.sort(np.append(found.exemplars, further)), preference)
+        if found.net_similarity > one.net_similarity:
+            return found
+    return None
 
 
 def without_structure(n: int, preference: float, similarity: float) -> Assignment:

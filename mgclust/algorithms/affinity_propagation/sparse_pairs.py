@@ -26,7 +26,7 @@ from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import PADDING, padded
 
-__all__ = ["SparseRows", "SparseSimilarities", "estimate_of_pairs"]
+__all__ = ["SparseRows", "SparseSimilarities", "estimate_of_pairs", "fewest_exemplars"]
 
 Array = Any
 
@@ -190,6 +190,45 @@ class SparseRows(ListedRows):
                 hot_s[row, place] = given.s[part][given.column[part] == hot[place]][0]
         messages.hot_s[...] = memory.to_device(hot_s)
         self._kernels.place_own(messages, self._rows, counts, columns, values)
+
+
+def fewest_exemplars(columns: np.ndarray, bounds: np.ndarray, wanted: int) -> tuple[int, str]:
+    """Find a number that no solution with these pairs has fewer exemplars than, and why it has more than are wanted.
+
+    Parameters
+    ----------
+    columns, bounds
+        As in `mgclust.data.sparse.SparseDataset`.
+    wanted : int
+
+    Returns
+    -------
+    least : int
+    reason : str
+        Empty where `least` is not above `wanted`.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(bounds) - 1
+    rows = np.repeat(np.arange(n), np.diff(bounds))
+    graph = csr_array((np.ones(len(columns), np.int8), columns, bounds), shape=(n, n))
+    parts, part = connected_components(graph, connection="weak")
+    closed, group = connected_components(graph, connection="strong")
+    closed -= len(np.unique(group[rows[group[rows] != group[columns]]]))  # those that a pair leads out of
+    # In each part, the rows with the most pairs come first; the first of them that could have one with all rows.
+    reached = 1 + np.bincount(columns, minlength=n)
+    order = np.lexsort((-reached, part))
+    sizes = np.bincount(part)
+    first = np.cumsum(sizes) - sizes
+    before = np.cumsum(reached[order]) - reached[order]
+    needed = int((before - before[first][part[order]] < sizes[part[order]]).sum())
+    reasons = [
+        (parts, f"the pairs have {parts} connected components, each of which needs an exemplar"),
+        (closed, f"{closed} groups of rows have no pair with a row outside, and each needs an exemplar"),
+        (needed, f"rows need a pair with their exemplar, and no {needed - 1} rows have pairs with all others"),
+    ]
+    return max(reasons)[0], next((reason for least, reason in reasons if least > wanted), "")
 
 
 def estimate_of_pairs(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, pairs: int) -> Estimate:

@@ -19,7 +19,7 @@ euclidean, manhattan
     labeling, to the sum of its column's cluster. Where a device has products faster than differences, they are taken
     about the mean of the column's cluster, and a sample tells how many pairs would need differences all the same.
 
-Rows are met in pieces whose sums (rows x clusters of all labelings x 8 bytes) fit into memory; every piece meets all
+Of all pairs, rows are met in pieces whose sums (rows x clusters of all labelings x 8 bytes) fit; every piece meets all
 columns, so that pieces cost communication and no arithmetic. Distances that are given are added up as they are. Sums
 across rows are integers in fixed point and a row's own sums do not depend on pieces or ranks: the same bits on any
 number of ranks.
@@ -54,6 +54,7 @@ Array = Any
 
 FIXED_POINT_BITS = 60  # of 63: sums of rounded parts may exceed the bound by their rounding
 LEAST_PIECE = 256  # rows whose sums have to fit
+MEANS_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}  # of distances of rows to means: more would be no faster
 SAMPLE = 1024  # rows whose pairs tell whether products pay
 MOST_DOUBTFUL = 1 / 500  # of the pairs: one costs as much as some hundred others
 FAR = 256  # times a row's mean squared distance to a cluster: see `near_share`
@@ -262,13 +263,19 @@ class _Scorer:
         means, spread = self._means_and_spread(3)
         # What rounding leaves of a distance 0.
         floor = d * (largest_value(context) * (n * 2.0**-FIXED_POINT_BITS + 2.0**-50)) ** 2
-        pieces = context.pieces(16 * d + 32 * max(map(len, self.sizes)))
+        most = min(MEANS_BYTES[context.kernels.device], context.free // 4)
+        pieces = context.pieces(16 * d)
         for done, (start, stop) in enumerate(pieces):
             x = context.rows.read(start, stop).astype("float64")
             for labeling, (first, last) in enumerate(pairwise(self.edges)):
-                if stop > start:
-                    to_means = context.kernels.pairs.reduced_distances(x, means[first:last], norm="l2")
-                    self._keep(labeling, start, stop, to_means + spread[first:last], floor)
+                step = max(1, most // (32 * (last - first)))
+                for a in range(start, stop, step):
+                    b = min(a + step, stop)
+                    to_means = context.kernels.pairs.reduced_distances(
+                        x[a - start : b - start], means[first:last], norm="l2"
+                    )
+                    to_means += spread[first:last]
+                    self._keep(labeling, a, b, to_means, floor)
                 context.progress((2 + (done + (labeling + 1) / len(self.samples)) / len(pieces)) / 3)
 
     def _centres(self, norm: str, root: bool) -> tuple[Array, Array] | None:

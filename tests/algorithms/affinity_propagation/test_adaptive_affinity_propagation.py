@@ -309,7 +309,7 @@ def test_similarities_above_zero_are_refused(rng):
 
 @pytest.mark.parametrize("name", ["wine", pytest.param("ionosphere", marks=pytest.mark.slow), "blobs", "plane"])
 def test_the_fast_profile_passes_the_plateaus_of_the_slow_one(name):
-    """Numbers of clusters that outlast a step of the slow one, in at most a fifth of its iterations."""
+    """Numbers of clusters that outlast a step of the slow one, in at most an eighth of its iterations."""
     rng = np.random.default_rng(1)
     X = {
         "blobs": lambda: rng.normal(size=(8, 5))[rng.integers(8, size=300)] * 4 + rng.normal(size=(300, 5)),
@@ -319,11 +319,10 @@ def test_the_fast_profile_passes_the_plateaus_of_the_slow_one(name):
         AdaptiveAffinityPropagation(profile=profile, device="cpu", client=None, dtype="float64").fit(X)
         for profile in ("code", "fast")
     )
-    assert fast.converged_ and 5 * fast.n_iter_ <= slow.n_iter_
+    assert fast.converged_ and 8 * fast.n_iter_ <= slow.n_iter_
     confirmed = [int(number) for line in slow.log_ for number in re.findall(r"K = (\d+) confirmed", line)]
     plateaus = {k for k in confirmed if confirmed.count(k) > 1}
-    missed = plateaus - set(fast.scan_["n_clusters"].tolist())
-    assert len(missed) <= len(plateaus) // 8, missed  # none but in ionosphere, two of 16
+    assert len(plateaus) > 8 and plateaus <= set(fast.scan_["n_clusters"].tolist())
     assert fast.silhouette_ > slow.silhouette_ - 0.005
 
 

@@ -151,23 +151,37 @@ def test_invented_iterations(stretches, profile):
 @settings(max_examples=60, deadline=None)
 @given(stretches=STRETCHES)
 def test_invented_iterations_of_the_fast_profile(stretches):
-    """The preference falls at its pace, each K has the exemplars that stayed longest, two that stay end the scan."""
+    """The preference falls at its pace, and goes back where K has skipped numbers, three times in a row at most.
+
+    Each K has the exemplars that stayed longest, two that stay end the scan.
+    """
     script = flags_of(stretches)
     state = start("fast", N, MEDIAN, max_iter=len(script))
     decisions = play(state, stats_of(script))
     counts = [int(flags.sum()) for flags in script]
     preference, pace, run, best = MEDIAN / 2, 0.006, 0, {}
+    returns, target, given_up = 0, 0, 101
     for i, (decision, k) in enumerate(zip(decisions, counts, strict=False)):
         same = not script[i].any() if i == 0 else (script[i] == script[i - 1]).all()
         run = run + 1 if same and i else 1 + (i == 0 and same)
         assert decision.used_preference == pytest.approx(preference, rel=1e-12)
-        if k and run >= best.get(k, (0,))[0]:
-            best[k] = (run, i + 1)
-        if i >= 59 and (i + 1) % 4 == 0:
+        if i >= 39 and (i + 1) % 4 == 0:
             if k in (1, 2) and run >= 8:
                 assert decision.stop
-            pace = min(1.17 * pace, 0.4) if k == counts[i - 4] else max(0.5 * pace, 0.006)
-            preference *= 1 + pace
+            skipped = k > 0 and any(each not in best for each in range(k + 1, min(counts[i - 4], given_up)))
+            if skipped and returns < 3:
+                returns, target = returns + 1, k
+                preference /= 1 + pace
+                pace = max(0.1 * pace, 0.006)
+            else:
+                if skipped:
+                    returns, given_up = 0, k + 1
+                elif k <= target:
+                    returns = 0
+                pace = min(1.5 * pace, 0.4) if k == counts[i - 4] else max(0.5 * pace, 0.006)
+                preference *= 1 + pace
+        if k and run >= best.get(k, (0,))[0]:
+            best[k] = (run, i + 1)
         assert decision.stop == (i + 1 == len(decisions))
     assert {k: each.iteration for k, each in state.candidates.items()} == {k: at for k, (_, at) in best.items()}
     assert [d.used_damping for d in decisions] == sorted(d.used_damping for d in decisions)

@@ -52,6 +52,31 @@ def test_equal_points_are_one_cluster(value, dtype):
         adaptive(X, dtype=dtype)
 
 
+@pytest.mark.parametrize("algorithm", ["dense", "sparse"])
+def test_one_cluster_that_is_not_the_best_is_said(algorithm):
+    """16 different rows of 60: messages of damping 0.9 converge to one cluster, as those of scikit-learn may."""
+    X = np.random.default_rng(1).integers(0, 4, (60, 2)).astype(float)
+    given = {"dtype": "float64", "random_state": 0, "algorithm": algorithm}
+    model = fit(X, damping=0.9, **given)
+    assert model.converged_ and model.n_clusters_ == 1
+    (text,) = model.result_.warnings
+    two = re.search(r"net similarity is (\S+), although the same preference gives (\S+) with (\d+) exemplars", text)
+    assert float(two[1]) == pytest.approx(model.net_similarity_) and float(two[2]) > float(two[1]) and two[3] == "2"
+    for remedy in ("convergence_iter (100, say)", "max_iter (2000)", "numpy.unique"):
+        assert remedy in text
+    longer = fit(X, damping=0.9, convergence_iter=100, max_iter=2000, **given)
+    assert longer.n_clusters_ == 4 and longer.net_similarity_ > float(two[2]) and not longer.result_.warnings
+
+
+def test_one_cluster_that_the_preference_asks_for_is_not_said(blobs):
+    low = fit(blobs, preference=-1e5, damping=0.9, convergence_iter=100, max_iter=2000)
+    assert low.converged_ and low.n_clusters_ == 1 and not low.result_.warnings
+    asked = fit(np.random.default_rng(1).integers(0, 4, (60, 2)), n_clusters=1, damping=0.9)
+    assert asked.n_clusters_ == 1 and not any("one cluster" in text for text in asked.result_.warnings)
+    (alike,) = fit(np.zeros((2, 2))).result_.warnings
+    assert "equally similar" in alike
+
+
 def test_similarities_of_zero_are_one_cluster():
     model = fit(np.zeros((6, 6)), affinity="precomputed")
     assert model.labels_.tolist() == [0] * 6

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, kneighbors_graph
 from mgclust.algorithms import base
 from mgclust.algorithms.affinity_propagation import estimator
+from mgclust.algorithms.affinity_propagation.sparse_pairs import fewest_exemplars
 from mgclust.data.sparse import open_sparse
 from mgclust.errors import InputError, InsufficientMemoryError
 from oracles.sparse_affinity_propagation import sparse_affinity_propagation
@@ -227,3 +230,40 @@ def test_what_is_stored_counts(fit):
     assert open_sparse(dia_array(np.diag([-1.0, -2], 1)), distances=False).values.tolist() == [-1, -2]
     assert opened[0].fingerprint() == opened[1].fingerprint()
     assert first.nnz == 4  # the user's own stays as it is
+
+
+def test_numbers_of_clusters_that_the_pairs_make_impossible_are_explained():
+    """Four blobs far from each other: with 8 neighbours no pair links two, and 4 exemplars do not reach all rows."""
+    corners = 40 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+    X = np.random.default_rng(0).normal(size=(120, 2)) + np.repeat(corners, 30, axis=0)
+    given = {"affinity": "precomputed_nearest_neighbors", "damping": 0.9}
+    reasons = {}
+    for k, wanted in ((8, 3), (8, 4), (20, 3)):
+        with pytest.warns(match=f"n_clusters={wanted} was not met") as caught:
+            model = fit_on("cpu", graph_of(X, k), n_clusters=wanted, **given)
+        (reasons[k, wanted],) = (str(each.message) for each in caught)
+        least = int(re.search(r"Fewer than (\d+) are impossible: .*; give more pairs \(more", reasons[k, wanted])[1])
+        assert wanted < least <= model.n_clusters_
+    assert "the pairs have 4 connected components, each of which needs an exemplar" in reasons[8, 3]
+    assert "the pairs have 4 connected components" in reasons[20, 3]
+    assert "rows need a pair with their exemplar, and no 8 rows have pairs with all others" in reasons[8, 4]
+    assert fit_on("cpu", graph_of(X, 20), n_clusters=4, **given).n_clusters_ == 4
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_fewest_exemplars_are_a_lower_bound(seed):
+    """Beside the fewest of all sets of rows with which each other row has a pair."""
+    rng = np.random.default_rng(seed)
+    n = 7
+    linked = (rng.random((n, n)) < rng.random() ** 2) & ~np.eye(n, dtype=bool)
+    rows, columns = np.nonzero(linked)
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))])
+    able = [
+        len(chosen)
+        for size in range(1, n + 1)
+        for chosen in map(list, combinations(range(n), size))
+        if (linked | np.eye(n, dtype=bool))[:, chosen].any(axis=1).all()
+    ]
+    for wanted in (0, 2, n):
+        least, reason = fewest_exemplars(columns, bounds, wanted)
+        assert 1 <= least <= able[0] and bool(reason) == (least > wanted)

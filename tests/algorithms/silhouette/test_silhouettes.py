@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import mgclust
 from mgclust import cli, load_result, silhouette_samples, silhouette_score
 from mgclust.algorithms import base
 from mgclust.algorithms.common.preparation import prepare_rows
+from mgclust.algorithms.silhouette import ranks
 from mgclust.algorithms.silhouette.ranks import score_labelings, score_with_matrix
 from mgclust.data import open_dataset
 from mgclust.engine.memory import Residency
@@ -241,6 +243,22 @@ def test_same_bits_when_rows_are_streamed(case, bits_on, monkeypatch):
     monkeypatch.setattr(Residency, "resident", lambda self, rows: False)
     monkeypatch.setattr(Residency, "chunk_rows", property(lambda self: self.block_rows))
     assert bits_on(1, X, labels, **options) == resident
+
+
+def test_many_clusters_take_little_memory(rng, monkeypatch):
+    """Distances to the means are there for some rows at a time, whatever memory there is: with the same bits."""
+    X, labels = rng.normal(size=(3000, 4)), np.arange(3000) % 1500
+
+    def samples():
+        return silhouette_samples(X, labels, metric="sqeuclidean", device="cpu", client=None)
+
+    samples()  # compiles
+    tracemalloc.start()
+    found = samples()
+    assert tracemalloc.get_traced_memory()[1] < 25 << 20  # 32 bytes for each row and cluster would be 137 MiB
+    tracemalloc.stop()
+    monkeypatch.setitem(ranks.MEANS_BYTES, "cpu", 1 << 20)
+    np.testing.assert_array_equal(samples(), found)
 
 
 @pytest.fixture
