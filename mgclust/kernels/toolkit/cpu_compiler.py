@@ -19,6 +19,8 @@ from typing import Any
 from numba import njit, types
 from numba.core import caching, config
 
+from mgclust.kernels.toolkit.cpu_linking import Pipeline
+
 __all__ = ["OWN_CACHE", "allocating", "called", "compiled", "inlined", "signed", "told_of_compiling"]
 
 # Names a folder where this process keeps what it compiles: it may only read the usual ones.
@@ -138,12 +140,13 @@ def _warn(error: Exception) -> None:
 
 
 def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    decorate = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)
+    decorate = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, pipeline_class=Pipeline, **options)
 
     def compile_at_use(function: Callable[..., Any]) -> Any:
         dispatcher = decorate(function)
         if hasattr(dispatcher, "enable_caching"):  # else compilation is switched off
-            dispatcher._cache = _Cache(function)
+            if "no_cpython_wrapper" not in options:
+                dispatcher._cache = _Cache(function)
             # Numba would compile a function once more for each constant that it is called with.
             typed = dispatcher.get_call_template
             dispatcher.get_call_template = lambda args, kws: typed([types.unliteral(each) for each in args], kws)
