@@ -1,7 +1,8 @@
 """Compilation of the CPU kernels by Numba: on first use, into a cache on disk where there is room for one.
 
-A function that only kernels call needs no entry from Python, and none needs one from C: wrappers take longer to compile
-than many a body. Assign slices in loops: what NumPy says of shapes that do not fit takes Numba two seconds to compile.
+A function that only kernels call needs no entry from Python, and none needs one from C: wrappers take longer to
+compile than many a body. It is compiled as a part of them (`cpu_linking`), and not kept for itself. Assign slices in
+loops: what NumPy says of shapes that do not fit takes Numba two seconds to compile.
 
 Numba counts references to arrays, by atomic instructions: in inner loops they can take longer than all else, and
 threads wait for each other at them. So only `allocating` functions, which make arrays, count; inner loops are others.
