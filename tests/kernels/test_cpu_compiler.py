@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mgclust.kernels.toolkit.cpu_compiler import OWN_CACHE
+from mgclust.kernels.toolkit.cpu_compiler import OWN_CACHE, is_known
 
 pytestmark = pytest.mark.slow
 
@@ -112,3 +112,73 @@ def test_a_function_is_not_compiled_for_each_constant(ran, tmp_path):
     count = "import atexit; atexit.register(lambda: print(len(kernels.scaled.signatures)))"
     done = ran(count, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert (done.stdout, done.stderr) == ("3.0 2\n1\n", "")
+
+
+PARTS = """
+import gc
+import numpy as np
+from mgclust.kernels.toolkit.cpu_compiler import allocating, called, compiled, inlined
+
+@called
+def deepest(x):
+    return x * 2 if x > 0 else -x
+
+@called
+def deep(x):
+    return deepest(x) + 1
+
+@compiled
+def first(x):
+    return deepest(x) + deep(x)
+
+@compiled
+def second(x):
+    return deep(x) + deepest(x) + first(x)
+
+@allocating
+def third(n):
+    values = np.zeros(n)
+    for i in range(n):
+        values[i] = deep(i)
+    return values.sum()
+
+def index(name):
+    return sum(f".{name}-" in each.name for each in cache.glob("*/*.nbi"))
+"""
+
+
+def test_what_only_kernels_call_is_a_part_of_each(tmp_path):
+    """Parts of parts, shared ones, in whatever order; none is kept for itself."""
+    (tmp_path / "kernels.py").write_text(PARTS)
+    code = f"""
+import gc, pathlib, sys
+sys.path.insert(0, {str(tmp_path)!r})
+import kernels
+kernels.cache = pathlib.Path({str(tmp_path / "cache")!r})
+results = kernels.second(3), kernels.first(-2), kernels.third(4)
+names = [kernels.index(each) for each in ("deepest", "deep", "first", "second", "third")]
+print(*results, *names, bool(kernels.deepest.signatures), gc.isenabled())
+"""
+    own = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    for compiled in (True, False):  # loaded kernels do not need the parts
+        done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == (f"26 5 16.0 0 0 1 1 1 {compiled} True\n", "")
+
+
+def test_the_installed_numba_is_known():
+    """Else kernels compile the long way round: run all tests with `KNOWN_NUMBA` raised, then keep it."""
+    assert is_known()
+
+
+def test_kernels_compile_with_a_numba_that_is_not_known(tmp_path):
+    (tmp_path / "kernels.py").write_text(PARTS)
+    code = f"""
+import numba, sys
+numba.__version__ = "0.99.0"
+sys.path.insert(0, {str(tmp_path)!r})
+import kernels
+print(kernels.second(3), kernels.first(-2), kernels.third(4))
+"""
+    own = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("26 5 16.0\n", "")

@@ -14,13 +14,14 @@ import numpy as np
 
 from mgclust.hashing import splitmix64
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import inlined
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
 __all__ = [
     "EMPTY",
     "clear_others",
     "each_part",
+    "empty_table",
     "factors",
     "longest_row",
     "mix",
@@ -67,13 +68,19 @@ def longest_row(rows: Adjacency) -> int:
     """Entries of the longest row, at least 1."""
     longest = rows.plan.get("longest")
     if longest is None:
-        longest = rows.plan["longest"] = longest_of(rows.starts)
+        longest = rows.plan["longest"] = np.diff(rows.starts).max(initial=1)
     return int(longest)
 
 
 def weights_or_none(weights: Array | None) -> Array:
     """Weights for `weight_of`, which reads an empty array as ones: one compiled kernel instead of two."""
     return NO_WEIGHTS if weights is None else weights
+
+
+def empty_table(keys: int) -> tuple[Array, Array]:
+    """Room for sums of so many keys: see `table_bits`."""
+    size = 1 << max(FINEST, (2 * keys - 1).bit_length())
+    return np.full(size, EMPTY, np.int32), np.zeros(size, np.int64)
 
 
 def factors(gain: Gain) -> tuple[float, float]:
@@ -86,15 +93,6 @@ def clear_others(rows: Adjacency, out: Array) -> None:
     if rows.rows < len(out):
         out[: rows.first] = -1
         out[rows.first + rows.rows :] = -1
-
-
-@compiled
-def longest_of(starts: Array) -> int:
-    """Entries of the longest row, at least 1."""
-    longest = 1
-    for row in range(len(starts) - 1):
-        longest = max(longest, starts[row + 1] - starts[row])
-    return longest
 
 
 @inlined

@@ -21,13 +21,14 @@ from mgclust.kernels.graph.adjacency import Adjacency
 from mgclust.kernels.graph.cpu_adjacency import (
     EMPTY,
     each_part,
+    empty_table,
     parts_of,
     slot_of,
     table_bits,
     weight_of,
     weights_or_none,
 )
-from mgclust.kernels.toolkit.cpu_compiler import allocating, compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
 from mgclust.kernels.toolkit.threads import run_tasks
 
 __all__ = ["contract", "sum_pairs", "to_rows"]
@@ -77,8 +78,12 @@ def _fold(starts: Array, columns: Array, weights: Array) -> tuple[Array, Array, 
     written = np.zeros(len(parts), np.int64)
 
     def add_up(index: int, _: int) -> None:
-        part = parts[index], parts[index + 1]
-        written[index + 1] = fold(*part, starts, columns, weights, sums, lengths)
+        begin, end = parts[index], parts[index + 1]
+        longest = max(1, int((starts[begin + 1 : end + 1] - starts[begin:end]).max(initial=0)))
+        keys, table = empty_table(longest)
+        found, spare, ends = (np.empty(size, np.int64) for size in (longest, longest, 1 << RADIX))
+        room = keys, table, found, spare, ends
+        written[index + 1] = fold(begin, end, starts, columns, weights, sums, lengths, *room)
 
     run_tasks(len(parts) - 1, add_up)
     ends = written.cumsum()
@@ -172,15 +177,25 @@ def leave(
                 at += 1
 
 
-@allocating
-def fold(begin: int, end: int, starts: Array, columns: Array, weights: Array, sums: Array, lengths: Array) -> int:
-    """Sort rows begin..end-1 and add up equal columns, in place: packed from ``starts[begin]`` on; return how many."""
-    longest = 1
-    for row in range(begin, end):
-        longest = max(longest, starts[row + 1] - starts[row])
-    size = 1 << table_bits(longest)
-    keys, table = np.full(size, EMPTY, np.int32), np.zeros(size, np.int64)
-    found, spare = np.empty(longest, np.int64), np.empty(longest, np.int64)
+@compiled
+def fold(
+    begin: int,
+    end: int,
+    starts: Array,
+    columns: Array,
+    weights: Array,
+    sums: Array,
+    lengths: Array,
+    keys: Array,
+    table: Array,
+    found: Array,
+    spare: Array,
+    ends: Array,
+) -> int:
+    """Sort rows begin..end-1 and add up equal columns, in place: packed from ``starts[begin]`` on; return how many.
+
+    The last arguments are room for the longest of the rows; the table is empty before and after.
+    """
     at = starts[begin]
     for row in range(begin, end):
         first, k = starts[row], starts[row + 1] - starts[row]
@@ -189,7 +204,7 @@ def fold(begin: int, end: int, starts: Array, columns: Array, weights: Array, su
         else:
             k = list_columns(row, first, k, columns, weights, table, found)
         if k > SHORT:
-            sort_digits(found, spare, k, len(lengths))
+            sort_digits(found, spare, ends, k, len(lengths))
         else:
             insert_all(found, k)
         last, before = np.int64(EMPTY), at
@@ -247,10 +262,9 @@ def insert_all(found: Array, k: int) -> None:
         found[j] = value
 
 
-@allocating
-def sort_digits(found: Array, spare: Array, k: int, count: int) -> None:
+@called
+def sort_digits(found: Array, spare: Array, ends: Array, k: int, count: int) -> None:
     """Sort the first k by their upper halves, digit by digit from the lowest."""
-    ends = np.empty(1 << RADIX, np.int64)
     shift, mask = 32, (1 << RADIX) - 1
     while (count - 1) >> (shift - 32):
         ends[:] = 0

@@ -16,6 +16,7 @@ from mgclust.kernels.graph.cpu_adjacency import (
     EMPTY,
     clear_others,
     each_part,
+    empty_table,
     factors,
     longest_row,
     mix,
@@ -26,7 +27,7 @@ from mgclust.kernels.graph.cpu_adjacency import (
     weight_of,
     weights_or_none,
 )
-from mgclust.kernels.toolkit.cpu_compiler import allocating, compiled, inlined, signed
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, signed
 
 __all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves"]
 
@@ -54,10 +55,11 @@ def propose_moves(
     sums = []
 
     def body(start: int, stop: int) -> None:
+        room = *empty_table(longest), np.empty(longest, np.int32), np.empty(longest, np.int32)
         sums.append(
             propose(
-                start, stop, rows.first, rows.starts, rows.columns, weights, longest, strength, labels, totals, active,
-                two_m, factor, classes, turn, salt, out,
+                start, stop, rows.first, rows.starts, rows.columns, weights, strength, labels, totals, active, two_m,
+                factor, classes, turn, salt, out, *room,
             )
         )  # fmt: skip
 
@@ -90,7 +92,7 @@ def cross_weight(rows: Adjacency, labels: Array) -> int:
     return sum(sums)
 
 
-@allocating
+@compiled
 def propose(
     start: int,
     stop: int,
@@ -98,7 +100,6 @@ def propose(
     starts: Array,
     columns: Array,
     weights: Array,
-    longest: int,
     strength: Array,
     labels: Array,
     totals: Array,
@@ -109,11 +110,15 @@ def propose(
     turn: int,
     salt: int,
     out: Array,
+    keys: Array,
+    sums: Array,
+    slots: Array,
+    near: Array,
 ) -> Any:
-    """Fill out for rows start..stop-1; return the number of moves, and their gain in units of 2^-40."""
-    size = 1 << table_bits(longest)
-    keys, sums, slots = np.full(size, EMPTY, np.int32), np.zeros(size, np.int64), np.empty(longest, np.int32)
-    near = np.empty(longest, np.int32)
+    """Fill out for rows start..stop-1; return the number of moves, and their gain in units of 2^-40.
+
+    The last arguments are room for the longest row; the table is empty before and after.
+    """
     square = np.float64(two_m) * np.float64(two_m)
     nothing = two_m * 0
     moves, gained = 0, np.int64(0)

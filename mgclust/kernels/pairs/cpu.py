@@ -71,7 +71,9 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
         skip, bracket = first if diagonal else m + WIDTH, (low, high, shift)
         if lengths is not None:
             given = from_column(first, *limits)
-            start = products.histogram(flat, d, start, stop, panels, columns, skip, *bracket, given, out, surely_below)
+            room = products.room_for_open(x.dtype)
+            into = given, out, surely_below
+            start = products.histogram(flat, d, start, stop, panels, columns, skip, *bracket, *into, *room)
         below[thread] += pairs.histogram(flat, d, start, stop, panels, columns, norm == "l1", skip, *bracket, out)
 
     each_task(x, y, body)
@@ -115,6 +117,7 @@ def gaussian_sum(
             products.gaussian(
                 flat, d, start, stop, panels, columns, factor, out, numbers, y_start + first,
                 *from_column(first, scaled, lower), share, *listed.of(first),
+                *products.room_for_sums(1, columns, x.dtype), *products.room_for_lists(near.shape[1], x.dtype),
             )  # fmt: skip
             listed.complete(start, stop, panels, first, columns)
 
@@ -149,7 +152,7 @@ def gaussian_sums(
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         pairs.gaussian(
             flat, d, start, stop, panels, columns, norm == "l1", factors, power, out, numbers, y_start + first, near,
-            near_index,
+            near_index, *pairs.room_for_sums(len(factors), columns, x.dtype),
         )  # fmt: skip
 
     each_task(x, y, body)
@@ -166,7 +169,8 @@ def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array)
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         if lengths is not None:
             given = from_column(first, *limits)
-            start = products.count(flat, d, start, stop, panels, columns, limit, given, out)
+            room = products.room_for_open(x.dtype)
+            start = products.count(flat, d, start, stop, panels, columns, limit, given, out, *room)
         pairs.count(flat, d, start, stop, panels, columns, norm == "l1", limit, out)
 
     each_task(x, y, body)
@@ -212,7 +216,7 @@ def nearest_rows(
         if lengths is not None and listed.pay:
             products.neighbors(
                 flat, d, start, stop, panels, columns, numbers, y_start + first, *from_column(first, lower),
-                share, *listed.of(first),
+                share, *listed.of(first), *products.room_for_lists(near.shape[1], x.dtype),
             )  # fmt: skip
             listed.complete(start, stop, panels, first, columns)
             return
@@ -239,7 +243,8 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
     flat, d = x.reshape(-1), x.shape[1]
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
-        pairs.distances(flat, d, start, stop, panels, columns, norm == "l1", first, out)
+        buffer = np.empty(4 * WIDTH, x.dtype)
+        pairs.distances(flat, d, start, stop, panels, columns, norm == "l1", first, out, buffer)
 
     each_task(x, y, body)
     return out

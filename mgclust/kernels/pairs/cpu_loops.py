@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.toolkit.cpu_compiler import allocating, compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
     absolute_step,
@@ -55,7 +55,19 @@ from mgclust.kernels.toolkit.simd import (
     values_differ,
 )
 
-__all__ = ["ROWS", "SUM_TILE", "border", "count", "distances", "gaussian", "histogram", "nearest", "neighbors", "pack"]
+__all__ = [
+    "ROWS",
+    "SUM_TILE",
+    "border",
+    "count",
+    "distances",
+    "gaussian",
+    "histogram",
+    "nearest",
+    "neighbors",
+    "pack",
+    "room_for_sums",
+]
 
 SUM_TILE = 512
 ROWS = 64  # rows that meet a panel while it is in L1; their partial sums are 64 * 32 reals
@@ -166,7 +178,18 @@ def swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, num
             saved[q], sums[at] = sums[at], saved[q]
 
 
-@allocating
+def room_for_sums(factors: int, columns: int, dtype: Any) -> tuple[Any, Any, Any]:
+    """Arrays for one call of `gaussian` with so many factors."""
+    panels = (columns + WIDTH - 1) // WIDTH
+    return (np.empty(factors * rows_at_a_time(factors) * WIDTH, dtype), np.empty(4, dtype), np.zeros(panels, np.bool_))
+
+
+def rows_at_a_time(factors: int) -> int:
+    """Rows that meet a panel, so that the partial sums of all factors stay in L1."""
+    return max(4, ROWS // factors // 4 * 4)
+
+
+@compiled
 def gaussian(
     x: Any,
     d: int,
@@ -182,17 +205,17 @@ def gaussian(
     number: int,
     near: Any,
     near_index: Any,
+    sums: Any,
+    saved: Any,
+    own: Any,
 ) -> None:
     """Add to out[f] the sum of 2^(factors[f] s^power), for rows start..stop-1; column 0 has this number.
 
     A row leaves out the column of the number given for it. If near has columns, the nearest columns are kept there too,
-    sorted by s.
+    sorted by s. The last three are room, own for the panels with a column that one of the rows at hand leaves out.
     """
     count = (columns + WIDTH - 1) // WIDTH
-    step = max(4, ROWS // len(factors) // 4 * 4)
-    sums = np.empty(len(factors) * step * WIDTH, x.dtype)
-    saved = np.empty(4, x.dtype)
-    own = np.zeros(count, np.bool_)  # panels with a column that one of the rows at hand leaves out
+    step = len(sums) // (len(factors) * WIDTH)
     squared = power == 2
     keep = near.shape[1] > 0
     tile = SUM_TILE // WIDTH
@@ -438,14 +461,13 @@ def border(
                     out[i + 3] = 1
 
 
-@allocating
+@compiled
 def distances(
-    x: Any, d: int, start: int, stop: int, panels: Any, columns: int, manhattan: bool, first: int, out: Any
+    x: Any, d: int, start: int, stop: int, panels: Any, columns: int, manhattan: bool, first: int, out: Any, buffer: Any
 ) -> None:
-    """Write s into out[i, first + j] for rows start..stop-1."""
+    """Write s into out[i, first + j] for rows start..stop-1; the buffer has room for 4 rows and a panel."""
     for p in range((columns + WIDTH - 1) // WIDTH):
         width = min(WIDTH, columns - p * WIDTH)
-        buffer = np.empty(4 * WIDTH, x.dtype)
         for i in range(start, stop, 4):
             s0, s1, s2, s3 = pair_distances(x, i, stop - 1, d, panels, p, manhattan)
             store(buffer, 0, s0)

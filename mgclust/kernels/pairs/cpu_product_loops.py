@@ -17,7 +17,7 @@ from mgclust.kernels.pairs.cpu_loops import (
     tally,
     valid_lanes,
 )
-from mgclust.kernels.toolkit.cpu_compiler import allocating, compiled, inlined
+from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
     add,
@@ -140,13 +140,12 @@ def _insert(value: Any, number: int, near: Any, near_index: Any) -> None:
         near[q], near_index[q] = value, number
 
 
-@allocating
+@called
 def _settle(
     x: Any, d: int, begin: int, end: int, y: Any, number: int, share: Any, rough: Any, rough_index: Any, near: Any,
-    near_index: Any, doubtful: Any,
+    near_index: Any, doubtful: Any, merged: Any, merged_index: Any,
 ) -> None:  # fmt: skip
     """Insert the candidates of rows begin.. into their lists, unless a column that is no candidate may belong there."""
-    merged, merged_index = np.empty(near.shape[1], x.dtype), np.empty(near.shape[1], np.int64)
     for i in range(begin, end):
         bounds, candidates = rough[i - begin], rough_index[i - begin]
         last = 0
@@ -172,7 +171,19 @@ def _settle(
             doubtful[i] = 1
 
 
-@allocating
+def room_for_lists(wanted: int, dtype: Any) -> tuple[Any, ...]:
+    """Arrays for one call of `gaussian` or `neighbors` that keeps so many columns a row."""
+    kept = wanted + max(SPARE, wanted // SPARE_SHARE)
+    rough = np.empty((ROWS, kept), dtype), np.empty((ROWS, kept), np.int64)
+    return (np.empty(GROUP * WIDTH, dtype), *rough, np.empty(wanted, dtype), np.empty(wanted, np.int64))
+
+
+def room_for_open(dtype: Any) -> tuple[Any, Any, Any]:
+    """Arrays for one call of `count` or `histogram`."""
+    return np.empty(GROUP * WIDTH, dtype), np.empty(ROWS, np.int64), np.empty(ROWS, np.int64)
+
+
+@compiled
 def gaussian(
     x: Any,
     d: int,
@@ -191,6 +202,14 @@ def gaussian(
     near: Any,
     near_index: Any,
     doubtful: Any,
+    sums: Any,
+    saved: Any,
+    own: Any,
+    dots: Any,
+    rough: Any,
+    rough_index: Any,
+    merged: Any,
+    merged_index: Any,
 ) -> None:
     """Add to out the sum of 2^(factor s), and keep the nearest of these columns, y; as `cpu_loops.gaussian` does.
 
@@ -199,12 +218,7 @@ def gaussian(
     row_numbers, column_numbers = scaled
     (row_bounds, column_bounds), share = lower, x.dtype.type(factor_of_bounds)
     count = (columns + WIDTH - 1) // WIDTH
-    sums, dots = np.empty(ROWS * WIDTH, x.dtype), np.empty(GROUP * WIDTH, x.dtype)
-    saved = np.empty(1, x.dtype)
-    own = np.zeros(count, np.bool_)
     wanted = near.shape[1]
-    kept = wanted + max(SPARE, wanted // SPARE_SHARE)
-    rough, rough_index = np.empty((ROWS, kept), x.dtype), np.empty((ROWS, kept), np.int64)
     coefficient = splat(x.dtype.type(-2 * factor))
     tile = SUM_TILE // WIDTH
     for begin in range(start, stop, ROWS):
@@ -233,10 +247,12 @@ def gaussian(
                 out[i] += np.float64(total(load(sums, (i - begin) * WIDTH)))
         mark_own(own, numbers, begin, end, number, False)
         if wanted:
-            _settle(x, d, begin, end, y, number, share, rough, rough_index, near, near_index, doubtful)
+            _settle(
+                x, d, begin, end, y, number, share, rough, rough_index, near, near_index, doubtful, merged, merged_index
+            )
 
 
-@allocating
+@compiled
 def neighbors(
     x: Any,
     d: int,
@@ -252,15 +268,17 @@ def neighbors(
     near: Any,
     near_index: Any,
     doubtful: Any,
+    dots: Any,
+    rough: Any,
+    rough_index: Any,
+    merged: Any,
+    merged_index: Any,
 ) -> None:
     """Insert the nearest of these columns, y, into sorted lists; as `cpu_loops.neighbors` does.
 
     A row whose list cannot be told is marked as doubtful, and its list stays as it was.
     """
     (row_bounds, column_bounds), share = lower, x.dtype.type(factor_of_bounds)
-    dots, wanted = np.empty(GROUP * WIDTH, x.dtype), near.shape[1]
-    kept = wanted + max(SPARE, wanted // SPARE_SHARE)
-    rough, rough_index = np.empty((ROWS, kept), x.dtype), np.empty((ROWS, kept), np.int64)
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
         _begin_lists(begin, end, share, near, rough, rough_index)
@@ -271,7 +289,9 @@ def neighbors(
                 for row in range(i, min(i + GROUP, end)):
                     s = _lower_bound(load(dots, (row - i) * WIDTH), p, row, row_bounds, column_bounds)
                     keep_nearer(s, row - begin, valid, j, numbers[row], rough, rough_index)
-        _settle(x, d, begin, end, y, number, share, rough, rough_index, near, near_index, doubtful)
+        _settle(
+            x, d, begin, end, y, number, share, rough, rough_index, near, near_index, doubtful, merged, merged_index
+        )
 
 
 @inlined
@@ -302,13 +322,13 @@ def _open_distances(x: Any, d: int, panels: Any, p: int, rows: Any, q: int, foun
     return four_distances(x, rows[q], second, third, fourth, d, panels, p, False)
 
 
-@allocating
+@compiled
 def count(
-    x: Any, d: int, start: int, stop: int, panels: Any, columns: int, threshold: Any, limits: Any, out: Any
-) -> int:
+    x: Any, d: int, start: int, stop: int, panels: Any, columns: int, threshold: Any, limits: Any, out: Any, dots: Any,
+    rows: Any, lanes: Any,
+) -> int:  # fmt: skip
     """Add to out the number of columns with s < threshold, for rows start..; the first row that is left."""
     limit = x.dtype.type(threshold)
-    dots, rows, lanes = np.empty(GROUP * WIDTH, x.dtype), np.empty(ROWS, np.int64), np.empty(ROWS, np.int64)
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
         opened, met = 0, 0
@@ -331,7 +351,7 @@ def count(
     return stop
 
 
-@allocating
+@compiled
 def histogram(
     x: Any,
     d: int,
@@ -346,12 +366,14 @@ def histogram(
     limits: Any,
     out: Any,
     below: Any,
+    dots: Any,
+    rows: Any,
+    lanes: Any,
 ) -> int:
     """Count pairs by the bits of s, as `cpu_loops.histogram` does, for rows start..; the first row that is left.
 
     Those surely below low are added to the rows' numbers of `below`, and others below low to those of some of the rows.
     """
-    dots, rows, lanes = np.empty(GROUP * WIDTH, x.dtype), np.empty(ROWS, np.int64), np.empty(ROWS, np.int64)
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
         opened, met = 0, 1

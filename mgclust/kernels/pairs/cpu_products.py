@@ -27,7 +27,16 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.pairs import cpu_loops as differences
-from mgclust.kernels.pairs.cpu_product_loops import count, gaussian, histogram, neighbors, squared_lengths
+from mgclust.kernels.pairs.cpu_loops import room_for_sums
+from mgclust.kernels.pairs.cpu_product_loops import (
+    count,
+    gaussian,
+    histogram,
+    neighbors,
+    room_for_lists,
+    room_for_open,
+    squared_lengths,
+)
 from mgclust.kernels.pairs.cpu_tasks import by_rows
 from mgclust.kernels.toolkit.simd import WIDTH
 
@@ -40,6 +49,9 @@ __all__ = [
     "gaussian",
     "histogram",
     "neighbors",
+    "room_for_lists",
+    "room_for_open",
+    "room_for_sums",
     "suit",
 ]
 

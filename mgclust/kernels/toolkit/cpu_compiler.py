@@ -1,7 +1,8 @@
 """Compilation of the CPU kernels by Numba: on first use, into a cache on disk where there is room for one.
 
-A function that only kernels call needs no entry from Python, and none needs one from C: wrappers take longer to compile
-than many a body. Assign slices in loops: what NumPy says of shapes that do not fit takes Numba two seconds to compile.
+A function that only kernels call needs no entry from Python, and none needs one from C: wrappers take longer to
+compile than many a body. It is compiled as a part of them (`cpu_linking`), and not kept for itself. Assign slices in
+loops: what NumPy says of shapes that do not fit takes Numba two seconds to compile.
 
 Numba counts references to arrays, by atomic instructions: in inner loops they can take longer than all else, and
 threads wait for each other at them. So only `allocating` functions, which make arrays, count; inner loops are others.
@@ -10,17 +11,20 @@ threads wait for each other at them. So only `allocating` functions, which make 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numba
 from numba import njit, types
 from numba.core import caching, config
 
-__all__ = ["OWN_CACHE", "allocating", "called", "compiled", "inlined", "signed", "told_of_compiling"]
+__all__ = ["OWN_CACHE", "allocating", "called", "compiled", "inlined", "is_known", "signed", "told_of_compiling"]
 
+KNOWN_NUMBA = (0, 68)
 # Names a folder where this process keeps what it compiles: it may only read the usual ones.
 OWN_CACHE = "MGCLUST_KERNEL_CACHE"
 _warned = False
@@ -137,13 +141,30 @@ def _warn(error: Exception) -> None:
     )
 
 
+@functools.cache
+def is_known() -> bool:
+    """Return whether Numba is one whose compiler `cpu_linking` knows."""
+    return tuple(map(int, numba.__version__.split(".")[:2])) == KNOWN_NUMBA
+
+
+def _pipeline() -> dict[str, Any]:
+    """Options for the shorter way through Numba, where it is known."""
+    if not is_known():
+        return {}
+    from mgclust.kernels.toolkit.cpu_linking import Pipeline
+
+    return {"pipeline_class": Pipeline}
+
+
 def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    decorate = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)
+    pipeline = _pipeline()
+    decorate = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **pipeline, **options)
 
     def compile_at_use(function: Callable[..., Any]) -> Any:
         dispatcher = decorate(function)
         if hasattr(dispatcher, "enable_caching"):  # else compilation is switched off
-            dispatcher._cache = _Cache(function)
+            if not (pipeline and "no_cpython_wrapper" in options):  # a part is in what contains it
+                dispatcher._cache = _Cache(function)
             # Numba would compile a function once more for each constant that it is called with.
             typed = dispatcher.get_call_template
             dispatcher.get_call_template = lambda args, kws: typed([types.unliteral(each) for each in args], kws)
