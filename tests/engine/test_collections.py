@@ -26,7 +26,7 @@ from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
 from mgclust.engine.spmd import RunSpec, run
-from mgclust.errors import InputError, RunFailed, WorkerLost
+from mgclust.errors import ClusterUnavailableError, InputError, RunFailed, WorkerLost
 from mgclust.report import write_report
 from support import rank_jobs
 from support.waiting import wait_for
@@ -420,6 +420,43 @@ def test_a_lost_worker_is_an_error_of_what_it_held(client, rows):
     del model, again
     gc.collect()
     wait_for(lambda: not held(client), 30)
+
+
+@pytest.mark.parametrize("of", ["array", "estimator"])
+def test_arrays_of_a_closed_client_have_one_sentence(of, client):
+    """Whether what is asked names this client or not."""
+    with distributed.Client(client.scheduler.address, set_as_default=False) as own:
+        rows = own.persist(da.from_array(points(), chunks=(CHUNKS, 2)))
+        weights = own.persist(da.ones(3500, chunks=(CHUNKS,)))
+        edges = own.persist(da.from_array(np.array([[0, 1], [1, 2], [2, 0]]), chunks=(2, 2)))
+        model = mgclust.DensityPeaks(3, client=own, n_workers=2, device="cpu").fit(rows)
+        fuzzy = mgclust.FuzzyCMeans(2, client=own, n_workers=2, device="cpu", random_state=0).fit(rows)
+        newman = mgclust.FastNewman(client=own, device="cpu").fit(edges)
+        assert mgclust.compare_labels(model.labels_, model.labels_)["ari"] == 1.0
+    fuzzy._memberships = None
+    if of == "array":
+        where = {"client": client, "device": "cpu"}
+        asked = [
+            lambda: mgclust.DensityPeaks(3, **where).fit(rows),
+            lambda: mgclust.DensityPeaks(3, client=own, device="cpu").fit(rows),
+            lambda: mgclust.DensityPeaks(3, **where).fit(points(), sample_weight=weights),
+            lambda: mgclust.FastNewman(**where).fit(edges),
+            lambda: mgclust.silhouette_samples(points(), model.labels_, **where),
+            lambda: mgclust.compare_labels(model.labels_, model.labels_),
+            model.result_.compute,
+        ]
+    else:
+        asked = [
+            lambda: model.predict(points()),
+            lambda: model.select_centers(2),
+            lambda: fuzzy.memberships_,
+            lambda: newman.cut(1),
+        ]
+    for ask in asked:
+        with pytest.raises(RunFailed, match="a Dask array is lost: its client is closed, or a worker"):
+            ask()
+    with pytest.raises(ClusterUnavailableError, match="is closed; give one that is open"):
+        fuzzy.predict(points())  # centres are here
 
 
 @pytest.mark.slow

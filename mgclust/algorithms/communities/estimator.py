@@ -45,6 +45,7 @@ from mgclust.algorithms.communities.options import FastNewmanOptions
 from mgclust.algorithms.communities.parallel import communities, connected_parts
 from mgclust.algorithms.communities.presentation import FastNewmanPresentation
 from mgclust.algorithms.scikit_learn import check_is_fitted
+from mgclust.array_files import refuse_lost
 from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Context, Outcome, RunSpec, Work, run
@@ -310,6 +311,7 @@ class FastNewman(FastNewmanOptions, Clusterer):
             need = partial(estimate, n=self.n_nodes_, levels=True)
             spec = RunSpec(hierarchy_of, arguments, need, self._dataset.dtype.name)
             where = {name: place[name] for name in ("client", "device", "n_workers")}
+            refuse_lost(self._dataset.dask_array)
             with connect(**where) as cluster:
                 self._tree = run(spec, self._dataset, cluster).value
         assert self._tree is not None

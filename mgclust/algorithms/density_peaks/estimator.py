@@ -38,7 +38,7 @@ from mgclust.algorithms.density_peaks.result_warnings import warnings_of
 from mgclust.algorithms.density_peaks.significance import Peaks
 from mgclust.algorithms.density_peaks.stability import UNSTABLE, stability_of
 from mgclust.algorithms.scikit_learn import available_if, check_is_fitted
-from mgclust.array_files import is_dask
+from mgclust.array_files import is_dask, refuse_lost
 from mgclust.data import Dataset, open_dataset
 from mgclust.data.selected_rows import SelectedRows
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -342,8 +342,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         """Centres, their gamma drop, and labels that stay where those of the fit are."""
         found = {"rho": self.rho_, "delta": self.delta_, "nearest_higher": self.nearest_higher_}
         spec = RunSpec(choose_again, {**found, "wanted": wanted}, estimate_choice, "float64", resident=False)
+        densities = open_dataset(self.rho_[:, None])
         with connect(**self._place()) as cluster:
-            outcome = run(spec, open_dataset(self.rho_[:, None]), cluster)
+            outcome = run(spec, densities, cluster)
         return *outcome.value, outcome.arrays["labels"]
 
     @available_if(_has_rows)
@@ -369,6 +370,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
                 "predict needs the rows that were fitted, which a saved result does not hold; fit them again."
             )
         dataset, parameters = self._open_more(X), self._checked()
+        refuse_lost(self.rho_)
         density, rows = self._density(parameters), dataset.shape[0]
         adaptive = parameters["k"] == "adaptive"
         k = self._list_length(parameters, len(self.rho_)) * (density == "knn")
