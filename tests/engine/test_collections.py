@@ -422,6 +422,87 @@ def test_a_lost_worker_is_an_error_of_what_it_held(client, rows):
     wait_for(lambda: not held(client), 30)
 
 
+def edges_of_groups() -> np.ndarray:
+    """Edges of 40 groups of 10 nodes, with some between them, and a node without any behind them all."""
+    rng = np.random.default_rng(0)
+    within = rng.integers(0, 10, (4000, 2)) + 10 * rng.integers(0, 40, (4000, 1))
+    return np.vstack([within, rng.integers(0, 400, (300, 2))])
+
+
+@pytest.mark.parametrize(
+    "ranks", [pytest.param(1, marks=pytest.mark.slow), 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))]
+)
+@pytest.mark.parametrize("kind", ["array", pytest.param("frame", marks=pytest.mark.slow)])
+def test_communities_of_dask_edges_stay_on_the_ranks(kind, ranks, client):
+    edges = edges_of_groups()
+    given = client.persist(da.from_array(edges, chunks=(1100, 2)))
+    if kind == "frame":
+        given = client.persist(dd.from_pandas(pd.DataFrame(edges, columns=["u", "v"]), npartitions=3))
+    graph, whole = (mgclust.open_graph(each, n_nodes=401) for each in (given, edges))
+    alone = mgclust.FastNewman(client=None, device="cpu").fit(whole)
+    model = mgclust.FastNewman(client=client, n_workers=ranks, device="cpu").fit(graph)
+    there = model.labels_
+    assert is_dask(there) and not is_dask(alone.labels_)
+    assert there.chunks == (tuple(np.diff([401 * rank // ranks for rank in range(ranks + 1)]).tolist()),)
+    workers = {address for at in client.who_has(distributed.futures_of(there)).values() for address in at}
+    assert len(workers) == ranks
+    assert there.dtype == alone.labels_.dtype and np.array_equal(computed(there), alone.labels_)
+    assert model.result_.scores == alone.result_.scores
+    found = mgclust.modularity(graph, there, client=client, n_workers=ranks, device="cpu")
+    assert found == mgclust.modularity(whole, alone.labels_, client=None) == model.modularity_
+    assert mgclust.modularity(graph, 3 * there + 2, client=client, device="cpu") == found
+    np.testing.assert_array_equal(model.cut(7), alone.cut(7))
+    del model, there
+    gc.collect()
+    wait_for(lambda: not held(client), 30)
+
+
+@pytest.mark.parametrize("names", [np.arange(400), 3 * np.arange(400), np.array([f"n{i:03}" for i in range(400)])])
+def test_data_frames_of_edges_that_a_client_has_which_is_not_the_active_one(names, client):
+    table = pd.DataFrame(names[edges_of_groups()], columns=["u", "v"])
+    graph = mgclust.open_graph(client.persist(dd.from_pandas(table, npartitions=3)))
+    assert isinstance(graph.dask_array, da.Array) and graph.shape == (4300, 2)
+    model = mgclust.FastNewman(client=client, device="cpu").fit(graph)
+    alone = mgclust.FastNewman(client=None, device="cpu").fit(edges_of_groups())
+    np.testing.assert_array_equal(computed(model.labels_), alone.labels_)
+
+
+@pytest.mark.slow
+def test_labels_of_nodes_do_not_pass_the_client(client):
+    n = 3_000_000  # in pairs, whose communities are found at once
+    u = 2 * da.arange(n // 2, chunks=375_000)
+    edges = client.persist(da.stack([u, u + 1], axis=1))
+    model = mgclust.FastNewman(client=client, n_workers=2, device="cpu").fit(edges)
+    tracemalloc.start()
+    try:
+        model.fit(edges)
+        mgclust.modularity(edges, model.labels_, client=client, device="cpu")
+        _, most = tracemalloc.get_traced_memory()
+        labels = computed(model.labels_)
+        _, by_gathering = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(labels, np.arange(n) // 2)
+    assert most < n < 4 * n <= by_gathering  # bytes
+
+
+def test_nodes_of_fewer_than_ranks_and_results_of_communities(client, tmp_path):
+    edges = client.persist(da.from_array(np.array([[0, 1], [0, 1], [1, 1]]), chunks=(2, 2)))
+    model = mgclust.FastNewman(client=client, n_workers=4, device="cpu").fit(edges)
+    assert model.labels_.chunks == ((1, 1),) and computed(model.labels_).tolist() == [0, 0]
+    exact = mgclust.FastNewman(1, client=client, n_workers=3, device="cpu").fit(edges)
+    assert is_dask(exact.labels_) and exact.merges_.tolist() == [[0, 1]]
+    model.result_.save(tmp_path / "result")
+    assert np.asarray(mgclust.load_result(tmp_path / "result").labels).tolist() == [0, 0]
+    assert model.result_.cluster_sizes.tolist() == [2]
+    write_report(model.result_, tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size > 20_000
+    away = mgclust.FastNewman(client=client.scheduler.address, device="cpu").fit(np.array([[0, 1]]))
+    assert isinstance(away.labels_, np.ndarray)
+    with pytest.raises(InputError, match=r"labels \(shape=\(3,\), dtype=int64\) should be one integer"):
+        mgclust.modularity(edges, da.zeros(3, dtype=int), client=client, device="cpu")
+
+
 @pytest.mark.parametrize("of", ["array", "estimator"])
 def test_arrays_of_a_closed_client_have_one_sentence(of, client):
     """Whether what is asked names this client or not."""
