@@ -110,6 +110,7 @@ def fast_newman(
         )
     if strategy == "greedy" or n_clusters is not None:
         labels = context.comm.broadcast(labels if context.rank == 0 else None)
+    assert labels is not None  # one of the two ways has found them
     score = modularity_of(level, labels)
     first, stop = share_of(n, context.rank, context.size)
     context.deliver(labels=labels[first:stop])
