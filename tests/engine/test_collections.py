@@ -617,3 +617,27 @@ def test_the_dashboard_has_the_method_and_the_seconds_of_its_stages(client, rows
         return {"load", "dc", "rho", "delta", "labels"} <= stages
 
     wait_for(seen, 60)
+
+
+def test_runs_of_a_client_are_one_span_of_which_workers_keep_no_more_with_each(client):
+    """Unless the caller has begun one."""
+
+    def kept(dask_worker):
+        return len(dask_worker.digests_total), {key[1] for key in dask_worker.digests_total if "mgclust-canopy" in key}
+
+    def names(dask_scheduler, ids):
+        return {dask_scheduler.extensions["spans"].spans[each].name for each in ids}
+
+    def after_runs(count, own):
+        for _ in range(count):
+            mgclust.Canopy(4.0, 2.0, client=own, n_workers=4, device="cpu").fit(points())
+        sizes, ids = zip(*client.run(kept).values(), strict=True)
+        return sizes, set().union(*ids)
+
+    with distributed.Client(client.scheduler.address, set_as_default=False) as own:
+        before = after_runs(2, own)
+        assert after_runs(3, own) == before
+        assert ("mgclust", "canopy") in client.run_on_scheduler(names, ids=before[1])
+        with distributed.span("theirs"):
+            _, ids = after_runs(1, own)
+        assert client.run_on_scheduler(names, ids=ids - before[1]) == {("theirs",)}
