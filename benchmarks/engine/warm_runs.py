@@ -1,14 +1,15 @@
 """What a run on a CPU cluster costs once ranks are connected, and what is left of its session when something is killed.
 
-times       density peaks in this process and on two workers of one thread, by two versions of the source by turns;
-            beside them a task of Dask and `Client.run`
+times       density peaks in this process and on two workers of one thread, the least and the median of many runs; with
+            --before by two versions of the source by turns; beside them a task of Dask and `Client.run`
 leaks       many runs of one client: memory, threads, open files of the client and of each worker before and after;
             without Dask's profiler, which keeps a profile of each second for an hour, and with ten entries in each of
             its logs, which keep a thousand
 WHO-WHEN    a worker, the client or the scheduler is killed (SIGKILL) between two runs of one session, or during a
             run, at a random moment; a scheduler of its own process, two workers with nannies. A round is right if
             the caller has had the right bits or one sentence of mgclust, within `PATIENCE` seconds, the next run
-            has the right bits, and after the last client has gone no worker keeps a session
+            has the right bits, and after the last client has gone no worker keeps a session; runs are counted by their
+            ranks, of which all should have two
 
     git worktree add ../before COMMIT
     python -m benchmarks.engine.warm_runs --only times,leaks --before ../before --out warm_runs_cpu.json
